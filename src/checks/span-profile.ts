@@ -1,4 +1,5 @@
 import type { NamedColumn, OutputRows } from "../columnar/types.js";
+import { featureLimits, measuredOf, outputLimits } from "./features/feature-limits.js";
 import {
   type ColumnProfile,
   mergeProfiles,
@@ -6,27 +7,40 @@ import {
   profiledColumns,
   profileLimits,
 } from "./profiles/column-profile.js";
+import type { VectorLimits } from "./profiles/vector-profile.js";
 import { parseProfile, type ProfileJson, profileJson } from "./profiles/profile-json.js";
 
-/** The profiles of the predicted columns of some rows: of a piece of a span, a span, or a run. */
+/** The profiles of the columns of some rows: of a piece of a span, a span, or a run. */
 export interface SpanProfile {
   /** Rows of the output. */
   readonly rows: number;
-  /** By the column's name, in the order of the output. At most 32 columns are profiled. */
+  /** Of the predicted columns, by name, in the order of the output. At most 32 columns are profiled. */
   readonly columns: ReadonlyMap<string, ColumnProfile>;
+  /**
+   * Of the columns that the model read, by name, in its order; rejected rows count, too. Profiles of a sample, with
+   * counts of all rows. undefined: they were not made.
+   */
+  readonly features?: ReadonlyMap<string, ColumnProfile> | undefined;
 }
 
-/** Profiles the predicted columns of rows. `predicted`: all predicted columns, by name. */
+/** A column that the model predicts. `isKey`: its values name rows, so its profile has none of them. */
+export interface PredictedColumn extends Pick<NamedColumn, "name"> {
+  readonly isKey?: boolean;
+}
+
+/** Profiles the predicted columns of rows. `predicted`: all predicted columns, by name. `features`: those of the rows. */
 export function profileRows(
   { rowCount, columns }: OutputRows,
-  predicted: readonly Pick<NamedColumn, "name">[],
+  predicted: readonly PredictedColumn[],
+  features?: SpanProfile["features"],
 ): SpanProfile {
-  const names = new Set(predicted.slice(0, profiledColumns).map(({ name }) => name));
-  const limits = limitsOf(names.size);
-  const profiles = columns.flatMap(({ name, type, column }) =>
-    names.has(name) ? [[name, profileColumn({ type }, column, limits)] as const] : [],
-  );
-  return { rows: rowCount, columns: new Map(profiles) };
+  const known = new Map(predicted.slice(0, profiledColumns).map((column) => [column.name, column]));
+  const limits = limitsOf(known.size, features);
+  const profiles = columns.flatMap(({ name, type, column }) => {
+    const about = known.get(name);
+    return about === undefined ? [] : [[name, profileColumn({ type, ...about }, column, limits)] as const];
+  });
+  return { rows: rowCount, columns: new Map(profiles), ...(features === undefined ? {} : { features }) };
 }
 
 /**
@@ -34,23 +48,40 @@ export function profileRows(
  * of merging.
  */
 export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanProfile {
-  const limits = limitsOf(one.columns.size);
-  const columns = new Map(one.columns);
-  for (const [name, profile] of other.columns) {
+  const features =
+    one.features === undefined || other.features === undefined
+      ? undefined
+      : mergeFeatures(one.features, other.features, one.columns.size);
+  const limits = limitsOf(one.columns.size, features);
+  const columns = mergeColumns(one.columns, other.columns, () => limits);
+  return { rows: one.rows + other.rows, columns, ...(features === undefined ? {} : { features }) };
+}
+
+type Columns = SpanProfile["columns"];
+
+function mergeColumns(one: Columns, other: Columns, limitsAt: (index: number) => VectorLimits): Columns {
+  const columns = new Map(one);
+  for (const [index, [name, profile]] of [...other].entries()) {
     const before = columns.get(name);
-    columns.set(name, before === undefined ? profile : mergeProfiles(before, profile, limits));
+    columns.set(name, before === undefined ? profile : mergeProfiles(before, profile, limitsAt(index)));
   }
-  return { rows: one.rows + other.rows, columns };
+  return columns;
+}
+
+function mergeFeatures(one: Columns, other: Columns, outputs: number): Columns {
+  const limits = featureLimits([...one].map(measuredOf), outputs);
+  return mergeColumns(one, other, (index) => limits[index] as VectorLimits);
 }
 
 /** Columns share 64 KiB of JSON. */
-function limitsOf(columns: number): ReturnType<typeof profileLimits> {
-  return profileLimits(Math.min(columns, profiledColumns));
+function limitsOf(outputs: number, features: SpanProfile["features"]): VectorLimits {
+  const columns = Math.min(outputs, profiledColumns);
+  return features === undefined ? profileLimits(columns) : outputLimits(columns);
 }
 
 /** A profile as JSON of at most 64 KiB and the names of its columns; equal profiles have equal texts. */
-export function spanProfileText({ rows, columns }: SpanProfile): string {
-  return JSON.stringify({ rows, columns: columnsJson(columns) });
+export function spanProfileText({ rows, columns, features }: SpanProfile): string {
+  return JSON.stringify({ rows, columns: columnsJson(columns), features: features && columnsJson(features) });
 }
 
 /** Profiles of columns as plain JSON. */
@@ -60,8 +91,13 @@ export function columnsJson(columns: SpanProfile["columns"]): readonly (readonly
 
 /** Reads what `spanProfileText` wrote; trusts the text to be such. */
 export function parseSpanProfile(text: string): SpanProfile {
-  const { rows, columns } = JSON.parse(text) as { rows: number; columns: ReturnType<typeof columnsJson> };
-  return { rows, columns: parseColumns(columns) };
+  const { rows, columns, features } = JSON.parse(text) as {
+    rows: number;
+    columns: ReturnType<typeof columnsJson>;
+    features?: ReturnType<typeof columnsJson>;
+  };
+  const known = features === undefined ? {} : { features: parseColumns(features) };
+  return { rows, columns: parseColumns(columns), ...known };
 }
 
 /** Reads what `columnsJson` made. */

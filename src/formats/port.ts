@@ -101,6 +101,8 @@ export interface SliceRequest {
   readonly rowEnd: number;
   readonly projection: Projection;
   readonly partitions: Partitions;
+  /** The run's number of the shard's first row; undefined: nobody counts them. */
+  readonly firstRow?: number | undefined;
 }
 
 /** Some rows of a shard and what a contract makes of them. */

@@ -1,3 +1,4 @@
+import type { FeaturePart } from "../checks/features/feature-part.js";
 import type { Tensor } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
 
@@ -18,4 +19,6 @@ export interface Predictions {
 export interface ScoredBatch extends RecordBatch {
   /** Predictions for all rows of the batch, in order. */
   readonly predictions?: readonly Predictions[] | undefined;
+  /** Beside predictions, if features are profiled: what is kept of them, a part for each span. */
+  readonly features?: readonly FeaturePart[] | undefined;
 }

@@ -9,12 +9,13 @@ export function checkOptionsOf(
   { staged, params }: Pick<Plan, "staged" | "params">,
   date: string,
 ): CheckOptions {
-  const { on_fail: onFail, rows, rejects, outputs, expect } = checks;
+  const { on_fail: onFail, rows, rejects, outputs, inputs, expect } = checks;
   return {
     ...defaultChecks,
     onFail: staged ? onFail : "warn",
     rows,
     rejects,
+    inputs,
     outputs: new Map(
       Object.entries(outputs).map(([column, { range, in: names, nulls, psi }]) => [
         column,

@@ -20,16 +20,21 @@ export function runProfileOf(plan: Plan, { profile, rejected }: RunRows): RunPro
     rows: profile.rows,
     rejected,
     outputs: profile.columns,
-    features: new Map(),
+    features: profile.features ?? new Map(),
   };
 }
 
 /** The profile of a run as the text that stays after it is published; runs of equal predictions have equal texts. */
-export function runProfileText({ runId, date, modelSha256, rows, rejected, outputs }: RunProfile): string {
+export function runProfileText({ runId, date, modelSha256, rows, rejected, outputs, features }: RunProfile): string {
   const facts = { format: "infer-batch-profile", version: 1, run_id: runId, date, model_sha256: modelSha256 };
-  return `${JSON.stringify({ ...facts, rows, rejected, outputs: columnsJson(outputs) })}\n`;
+  const columns = {
+    outputs: columnsJson(outputs),
+    ...(features.size === 0 ? {} : { features: columnsJson(features) }),
+  };
+  return `${JSON.stringify({ ...facts, rows, rejected, ...columns })}\n`;
 }
 
+const columns = z.array(z.tuple([z.string(), z.record(z.string(), z.unknown())]));
 const schema = z.object({
   format: z.literal("infer-batch-profile"),
   version: z.literal(1),
@@ -38,7 +43,9 @@ const schema = z.object({
   model_sha256: z.string(),
   rows: z.number(),
   rejected: z.number(),
-  outputs: z.array(z.tuple([z.string(), z.record(z.string(), z.unknown())])),
+  outputs: columns,
+  /** Absent: the run was planned without checks, or a version of this program scored it that profiles no features. */
+  features: columns.optional(),
 });
 
 /** Reads the text of a run's profile; undefined for another text. */
@@ -53,6 +60,6 @@ export function parseRunProfile(text: string): RunProfile | undefined {
         rows: data.rows,
         rejected: data.rejected,
         outputs: parseColumns(data.outputs),
-        features: new Map(),
+        features: parseColumns(data.features ?? []),
       };
 }

@@ -1,19 +1,77 @@
 import type { CheckName, CheckResult, Level } from "../checks/verdicts/verdict.js";
+import { moveText } from "./feature-text.js";
 import type { RunVerdict } from "./run-verdict.js";
+import { percent, shown } from "./shown-numbers.js";
 
-/** The results of a level, a line each: "score: PSI 1.3 against 2026-11-20 (limit 0.25)". */
+/** Lines about features; of more, the others are counted. */
+const mostFeatures = 10;
+
+/**
+ * The results of a level for people: first a line for each feature, the one that moved most before the others, then a line
+ * for each other result: "score: PSI 1.3 against 2026-11-20 (limit 0.25)".
+ */
 export function resultLines({ verdict, dates }: RunVerdict, level: Level): string[] {
-  return verdict.results.filter((result) => result.level === level).map((result) => resultLine(result, dates));
+  const results = verdict.results.filter((result) => result.level === level);
+  const features = featureGroups(results, level === "hold" ? [] : verdict.results);
+  const left = features.length - mostFeatures;
+  return [
+    ...features.slice(0, mostFeatures).map((group) => featureLine(group, dates)),
+    ...(left > 0 ? [`${left} more features: see the verdict`] : []),
+    ...results.filter((result) => !isOfFeature(result)).map((result) => resultLine(result, dates)),
+  ];
 }
 
-/** A result for people. Logical dates stand for the runs that it was compared with. */
+function isOfFeature({ isFeature }: CheckResult): boolean {
+  return isFeature === true;
+}
+
+/**
+ * The results of each feature, its PSI first; the feature that moved most comes first. `others`: results among which those
+ * that hold the run leave out their features, of which another line tells.
+ */
+function featureGroups(results: readonly CheckResult[], others: readonly CheckResult[]): CheckResult[][] {
+  const held = new Set(others.filter(({ level }) => level === "hold").map(({ column }) => column));
+  const groups = new Map<string | null, CheckResult[]>();
+  for (const result of results.filter((one) => isOfFeature(one) && !held.has(one.column))) {
+    groups.set(result.column, [...(groups.get(result.column) ?? []), result]);
+  }
+  return [...groups.values()]
+    .map((group) => group.toSorted((one, other) => psiOf(other) - psiOf(one)))
+    .toSorted(([one], [other]) => psiOf(other) - psiOf(one));
+}
+
+function psiOf(result: CheckResult | undefined): number {
+  return result?.check === "psi" ? Number(result.measured) : -1;
+}
+
+/** Checks of a feature that its PSI tells, too: as shares that rose. */
+const toldByPsi: ReadonlySet<CheckName> = new Set<CheckName>(["nulls", "nan", "constant", "quantiles"]);
+
+/** The results of a feature in one line. Its PSI comes first, if there is one. */
+function featureLine([first, ...others]: readonly CheckResult[], dates: RunVerdict["dates"]): string {
+  if (first === undefined) {
+    return "";
+  }
+  const rest = first.check === "psi" ? others.filter(({ check }) => !toldByPsi.has(check)) : others;
+  const move = first.check === "psi" ? moveText(first) : "";
+  const findings = [first, ...rest].map((result) => findingText(result, dates)).join("; ");
+  const begin = move === "" ? "" : `${move}${move.endsWith("?") ? "" : ";"} `;
+  return `${first.column}: ${begin}${findings}`;
+}
+
+/** A result for people. */
 function resultLine(result: CheckResult, dates: RunVerdict["dates"]): string {
-  const { check, column, measured, limit, against, lowered } = result;
+  return `${result.column === null ? "" : `${result.column}: `}${findingText(result, dates)}`;
+}
+
+/** A result without its column. Logical dates stand for the runs that it was compared with. */
+function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
+  const { check, measured, limit, against, lowered, feature } = result;
   const compared = against === null ? "" : ` against ${dates[against] ?? against}`;
-  const name = column === null ? "" : `${column}: `;
+  const cause = feature === undefined ? "" : `; feature ${feature.column} moved, too: PSI ${shown(feature.psi)}`;
   const why = lowered === undefined ? "" : `; only a warning: ${lowered}`;
   const finding = findings[check]?.(result) ?? `${check} ${shown(measured)}`;
-  return `${name}${finding}${compared} (limit ${percentages.has(check) ? percent(limit) : shown(limit)})${why}`;
+  return `${finding}${compared} (limit ${percentages.has(check) ? percent(limit) : shown(limit)})${cause}${why}`;
 }
 
 /** Checks whose measured value and limit are shares of rows. */
@@ -61,13 +119,4 @@ function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"])
 
 function strangeNames(numbers: CheckResult["numbers"]): string {
   return Object.keys(numbers).slice(0, 5).join(", ");
-}
-
-/** A number with three digits that count: "0.0123", "1.3", "4210". Texts as they are. */
-function shown(value: number | string): string {
-  return typeof value === "string" || Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(3)));
-}
-
-function percent(value: number | string): string {
-  return typeof value === "string" ? value : `${shown(value * 100)}%`;
 }

@@ -231,7 +231,8 @@ interface Scores {
 function createScores(): Scores {
   let merged: SpanProfile | undefined;
   return {
-    add(profile) {
+    add({ rows, columns }) {
+      const profile = { rows, columns };
       merged = merged === undefined ? profile : mergeSpanProfiles(merged, profile);
     },
     facts: {

@@ -58,10 +58,11 @@ export function decidingCommands({ command }: JobContext, { runId, params }: Pla
 function heldError(context: JobContext, plan: Plan, verdict: RunVerdict): JobError {
   const { runId } = plan;
   const { approve, discard, newRun } = decidingCommands(context, plan);
-  const failed = resultLines(verdict, "hold");
+  const { results } = verdict.verdict;
+  const failed = results.filter(({ level }) => level === "hold").length;
   const message = [
-    `checking run ${runId}: it is held and not published; ${failed.length} of ${verdict.verdict.results.length} checks failed`,
-    ...failed,
+    `checking run ${runId}: it is held and not published; ${failed} of ${results.length} checks failed`,
+    ...resultLines(verdict, "hold"),
   ].join("\n  ");
   const hint = [
     "look at the predictions, then decide",

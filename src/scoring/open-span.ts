@@ -1,4 +1,6 @@
 import type { Contract } from "../binding/contract.js";
+import type { FeaturePlan } from "../checks/features/feature-plan.js";
+import { createFeatureRows, type FeatureRows } from "../checks/features/feature-rows.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import { createDistinctRows, type DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault, RowRange } from "../packing/input-target.js";
@@ -18,6 +20,8 @@ export interface OpenSpan {
   readonly rows: SpanRows;
   /** Set where equal rows are scored once: which rows are equal. */
   readonly distinct: DistinctRows | undefined;
+  /** Set if features are profiled: what is kept of those of the piece. */
+  readonly features: FeatureRows | undefined;
   /** Ends of its batches, in the order they were submitted. */
   readonly predictions: Promise<void>[];
   /** Rows of the span that the model was given so far, by what computed them. */
@@ -83,10 +87,12 @@ export interface OpenSpanOptions {
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
   /** Rows that repeat are scored once. */
   readonly dedupe?: boolean;
+  /** Which features are profiled; default: none. */
+  readonly features?: FeaturePlan | undefined;
 }
 
 export function openSpan(options: OpenSpanOptions): OpenSpan {
-  const { contract, span, piece = span, before = noPieces, onFault, dedupe = false } = options;
+  const { contract, span, piece = span, before = noPieces, onFault, dedupe = false, features } = options;
   const faults = new Map(before.faults);
   const numbers = rowNumbers(piece);
   const tell = (fault: RowFault): void => {
@@ -100,6 +106,7 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
     before,
     rows,
     distinct,
+    features: features && createFeatureRows(features, contract.outputs.length),
     predictions: [],
     scored: { ...before.scored },
     faults,

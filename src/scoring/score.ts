@@ -1,4 +1,5 @@
 import { type Contract, outputTensors } from "../binding/contract.js";
+import type { FeaturePlan } from "../checks/features/feature-plan.js";
 import { createDistinctPacker } from "../packing/distinct-packer.js";
 import type { DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
@@ -17,6 +18,7 @@ import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./f
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
+import { featurePlanOf, keyColumns, takeFeatures, tellLeftFeatures } from "./features.js";
 import { badRowError, createRejectBudget, describeFaults, type RejectOptions, runRejectLimit } from "./rejects.js";
 import type { SpanRange } from "../plan/share.js";
 import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
@@ -39,8 +41,11 @@ export interface ScoringOptions {
  */
 export function openRunReader(
   { spec, decodeWorkers, memory, record, log }: JobContext,
-  { plan: { contract }, decoder, engine, sizer }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer">,
+  { plan, decoder, engine, sizer }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer">,
 ): SliceReader {
+  const { contract } = plan;
+  const features = featurePlanOf(plan, keyColumns(spec));
+  tellLeftFeatures(log, features);
   const { unitPorts: ports, sessions = 1 } = engine.local ?? {};
   const told = new Set<string>();
   return openSliceReader({
@@ -50,7 +55,7 @@ export function openRunReader(
     scoring:
       ports === undefined || spec.dedupe
         ? undefined
-        : { count: sessions, ports, contract, tensors: outputTensors(contract), batchRows: () => sizer.rows },
+        : { count: sessions, ports, contract, tensors: outputTensors(contract), batchRows: () => sizer.rows, features },
     onFailure({ kind, message }) {
       record.addFailedUnit(kind);
       const isNew = !told.has(kind);
@@ -95,6 +100,8 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
       onReject: spec.on_bad_row === "reject" ? createRejectBudget(limit).spend : undefined,
       dedupe: spec.dedupe,
       pieceBytes: context.memory.pieceBytes,
+      keys: keyColumns(spec),
+      features: featurePlanOf(plan, keyColumns(spec)),
     },
     feedRows(feed, pendingRanges(spans, run.committed, share)),
   );
@@ -119,6 +126,10 @@ export interface PieceOptions {
   readonly dedupe: boolean;
   /** Rows of a span that are held before the target spills them. */
   readonly pieceBytes: number;
+  /** Output columns that name a row. Default: none. */
+  readonly keys?: ReadonlySet<string> | undefined;
+  /** Which features are profiled; default: none. */
+  readonly features?: FeaturePlan | undefined;
 }
 
 /**
@@ -145,7 +156,7 @@ export async function scorePieces(
     ...tools,
     packer,
     tensors: outputTensors(contract),
-    predicted: contract.outputs.map(({ column: name }) => ({ name })),
+    predicted: contract.outputs.map(({ column: name }) => ({ name, isKey: tools.keys?.has(name) === true })),
     fixedBatchRows: contract.fixedBatchRows,
     describe: (faults) => describeFaults(rejects, faults),
     complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),
@@ -169,7 +180,7 @@ export async function scorePieces(
 }
 
 /** The state of the loop between decoder and batches. */
-interface ScoringState extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe" | "pieceBytes"> {
+interface ScoringState extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe" | "pieceBytes" | "features"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -195,11 +206,11 @@ function packerFor(state: ScoringState, sizer: BatchSizer): Packer {
 
 /** The span that a row is the first of, or the piece that begins with it behind others of the span. */
 function spanFrom(state: ScoringState, rowStart: number, before?: SpanTotals): OpenSpan {
-  const { contract, spanOf, onFault, dedupe, pieceBytes } = state;
+  const { contract, spanOf, onFault, dedupe, pieceBytes, features } = state;
   const span = spanOf(rowStart);
   const most = Math.max(1, Math.floor(pieceBytes / outputRowBytes(contract)));
   const piece = { rowStart, rowEnd: Math.min(span.rowEnd, rowStart + most) };
-  return openSpan({ contract, span, piece, before, onFault, dedupe });
+  return openSpan({ contract, span, piece, before, onFault, dedupe, features });
 }
 
 /** Packs rows into batches, starts their scoring, and commits the spans that they complete. */
@@ -215,6 +226,7 @@ async function takePiece(
     const open = (state.open ??= spanFrom(state, rowStart + from));
     const to = Math.min(rowsRead(batch), open.piece.rowEnd - rowStart);
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
+    takeFeatures(state.features, open, { batch, range, firstRow: rowStart });
     const repeated = repeatsIn(open);
     if (batch.predictions === undefined) {
       for (const full of packer.push(batch, range)) {
@@ -231,7 +243,7 @@ async function takePiece(
     from = to;
     const row = rowStart + from;
     const isWhole = row === open.span.rowEnd;
-    if (isWhole || row === open.piece.rowEnd || open.rows.bytes >= state.pieceBytes) {
+    if (isWhole || row === open.piece.rowEnd || open.rows.bytes + (open.features?.bytes ?? 0) >= state.pieceBytes) {
       const rest = packer.flush();
       sinceMs = stages.took("pack", sinceMs);
       await scoreRest(pipeline, open, rest);

@@ -1,7 +1,13 @@
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import { type FeatureBatch, type Packer, sliceRows } from "../packing/packer.js";
 import type { Predictions } from "../packing/scored.js";
-import { mergeSpanProfiles, profileRows, type SpanProfile, spanProfileText } from "../checks/span-profile.js";
+import {
+  mergeSpanProfiles,
+  type PredictedColumn,
+  profileRows,
+  type SpanProfile,
+  spanProfileText,
+} from "../checks/span-profile.js";
 import type { Tensor } from "../columnar/tensor.js";
 import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
@@ -47,7 +53,7 @@ export interface SpanPipelineOptions {
   readonly tensors: readonly string[];
   readonly fixedBatchRows: number | null;
   /** The columns that the model predicts, which are profiled. */
-  readonly predicted: readonly { readonly name: string }[];
+  readonly predicted: readonly PredictedColumn[];
   /** Tells rows that were set aside with their values. */
   readonly describe: (faults: readonly RowFault[]) => Promise<RejectedRow[]>;
   /** Adds the columns that come from neither input nor model. */
@@ -139,10 +145,10 @@ async function spillPiece(
 /** Adds a piece to the pieces of the span before it. */
 function totalsWith(
   { predicted }: Pick<SpanPipelineOptions, "predicted">,
-  { before, keptRows, rows, faults, scored }: OpenSpan,
+  { before, keptRows, rows, faults, scored, features }: OpenSpan,
   output: OutputRows,
 ): SpanTotals & { readonly profile: SpanProfile } {
-  const profile = profileRows(output, predicted);
+  const profile = profileRows(output, predicted, features?.finish());
   return {
     keptRows: before.keptRows + keptRows,
     rowCount: before.rowCount + output.rowCount,

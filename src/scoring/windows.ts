@@ -213,9 +213,13 @@ function partOf({ slice, rowStart: ofRun }: SliceOfRun, { rowStart, rowEnd }: Sl
   return { slice: { shard: slice.shard, rowStart, rowEnd }, rowStart: ofRun + rowStart - slice.rowStart };
 }
 
-function requestOf({ projection }: WindowOptions, { slice }: SliceOfRun, file: OpenShard): SliceRequest {
+function requestOf(
+  { projection }: WindowOptions,
+  { slice, rowStart: ofRun }: SliceOfRun,
+  file: OpenShard,
+): SliceRequest {
   const { rowStart, rowEnd, shard } = slice;
-  return { file, rowStart, rowEnd, projection, partitions: partitionsOf(shard.uri) };
+  return { file, rowStart, rowEnd, projection, partitions: partitionsOf(shard.uri), firstRow: ofRun - rowStart };
 }
 
 async function fetchAll(shards: readonly OpenShard[], ranges: readonly ByteRange[]): Promise<void> {

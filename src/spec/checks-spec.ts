@@ -16,6 +16,8 @@ export interface ChecksSpec {
   readonly unique?: readonly string[] | undefined;
   /** Rows whose predictions are known; each attempt scores them before it scores rows of the input. */
   readonly golden?: GoldenSpec | undefined;
+  /** Of features: a PSI above `psi` holds the run. */
+  readonly inputs: { readonly psi: number };
   /** Runs of which comparisons only warn. */
   readonly expect: readonly ExpectedRun[];
 }
@@ -126,6 +128,14 @@ export const checks = z.strictObject({
     .describe(
       "Rows with known predictions. Each attempt scores them before any row of the input; if a prediction differs, it ends with exit code 65.",
     ),
+  inputs: z
+    .strictObject({
+      psi: number
+        .positive()
+        .default(1)
+        .describe("PSI of a feature against earlier runs above which the run is held; from 0.25 on it warns."),
+    })
+    .prefault({}),
   expect: z
     .array(
       z

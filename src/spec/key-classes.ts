@@ -58,6 +58,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "checks.rows": "verdict",
   "checks.rejects": "verdict",
   "checks.outputs": "verdict",
+  "checks.inputs": "verdict",
   "checks.expect": "verdict",
   "checks.unique": "verdict",
   "checks.golden": "attempt",

@@ -29,18 +29,81 @@ test.each<[CheckResult, string]>([
     "score: type none against 2026-11-20 (limit float32)",
   ],
   [
+    {
+      ...common,
+      check: "psi",
+      measured: 1.3041,
+      limit: 0.25,
+      against: "daily-1",
+      feature: { column: "amount", psi: 9.123 },
+    },
+    "score: PSI 1.3 against 2026-11-20 (limit 0.25); feature amount moved, too: PSI 9.12",
+  ],
+  [
     { ...common, level: "warn", check: "psi", measured: 0.4, limit: 0.25, lowered: "only 2 of 8 runs to compare with" },
     "score: PSI 0.4 (limit 0.25); only a warning: only 2 of 8 runs to compare with",
   ],
 ])("a result is told as a line that people understand: %#", (result, line) => {
-  const verdict = {
-    outcome: "hold",
-    runId: "r",
-    date: "",
-    baseline: [],
-    modelChanged: false,
-    results: [result],
-  } as const;
-  const stored: RunVerdict = { verdict, dates, thresholds: {}, writer: "w", at: "" };
-  expect(resultLines(stored, result.level)).toEqual([line]);
+  expect(resultLines(verdictOf([result]), result.level)).toEqual([line]);
+});
+
+function verdictOf(results: readonly CheckResult[]): RunVerdict {
+  const verdict = { outcome: "hold", runId: "r", date: "", baseline: [], modelChanged: false, results } as const;
+  return { verdict, dates, thresholds: {}, writer: "w", at: "" };
+}
+
+const moved = { ...common, isFeature: true, check: "psi", limit: 1, against: "daily-1" } as const;
+const medians = { runs_before: 7, median: 4050, smallest_median_before: 4, largest_median_before: 4.1 };
+
+test.each<[CheckResult["numbers"], string]>([
+  [{ ...medians, times: 1003 }, "median 4050, 1,000 times that in the last 7 runs: unit changed?"],
+  [{ ...medians, median: 0.0668, times: 1 / 59 }, "median 0.0668, 1/60 of that in the last 7 runs: unit changed?"],
+  [{ ...medians, median: 8.9, times: 2.2046 }, "median 8.9, 2.2 times that in the last 7 runs: unit changed?"],
+  [{ ...medians, median: 4.4, times: 1.1 }, "median 4.4, 4 to 4.1 in the last 7 runs;"],
+  [{ ...medians, largest_median_before: 40, times: 100 }, "median 4050, 4 to 40 in the last 7 runs: unit changed?"],
+  [{ ...medians, runs_before: 1, largest_median_before: 4 }, "median 4050, 4 in the last run;"],
+  [{ runs_before: 7, nan: 1, nan_before: 0.0058 }, "100% NaN, at most 0.58% in the last 7 runs;"],
+  [
+    { ...medians, nulls: 0.5, nulls_before: 0.01 },
+    "50% NULL, at most 1% in the last 7 runs; median 4050, 4 to 4.1 in the last 7 runs;",
+  ],
+  [{}, ""],
+])("a feature that moved is told by what people recognise the move by: %#", (numbers, text) => {
+  const line = `amount: ${text}${text === "" ? "" : " "}PSI 9.1 against 2026-11-20 (limit 1)`;
+  const result: CheckResult = { ...moved, column: "amount", measured: 9.1, numbers };
+  expect(resultLines(verdictOf([result]), "hold")).toEqual([line]);
+});
+
+test("features come first, the one that moved most before the others, in one line each", () => {
+  const feature = (column: string, measured: number): CheckResult => ({ ...moved, column, measured });
+  const constant: CheckResult = { ...moved, check: "constant", column: "b", measured: 1, against: null };
+  const unseen: CheckResult = {
+    ...moved,
+    check: "unseen_value",
+    column: "c",
+    measured: 0.03,
+    limit: 0.02,
+    against: null,
+    numbers: { value: "x" },
+  };
+  const output: CheckResult = { ...common, check: "psi", measured: 50, limit: 0.25 };
+  const warned: CheckResult = { ...feature("b", 3), check: "quantiles", level: "warn" };
+  const stored = verdictOf([output, feature("a", 2), constant, warned, feature("b", 9), unseen]);
+  expect(resultLines(stored, "hold")).toEqual([
+    "b: PSI 9 against 2026-11-20 (limit 1)",
+    "a: PSI 2 against 2026-11-20 (limit 1)",
+    "c: value x, which no earlier run had, in 3% of the rows (limit 2%)",
+    "score: PSI 50 (limit 0.25)",
+  ]);
+  expect(resultLines(stored, "warn")).toEqual([]);
+});
+
+test("features beyond the first ten are counted", () => {
+  const features = Array.from({ length: 14 }, (_, index) => ({ ...moved, column: `f${index}`, measured: 20 - index }));
+  const lines = resultLines(verdictOf(features), "hold");
+  expect(lines).toHaveLength(11);
+  expect([lines[9], lines[10]]).toEqual([
+    "f9: PSI 11 against 2026-11-20 (limit 1)",
+    "4 more features: see the verdict",
+  ]);
 });

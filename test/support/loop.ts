@@ -1,10 +1,11 @@
 import { setImmediate as turn } from "node:timers/promises";
 import * as fc from "fast-check";
 import type { Contract } from "#src/binding/contract.js";
+import type { FeaturePlan } from "#src/checks/features/feature-plan.js";
 import type { ScoredBatch } from "#src/packing/scored.js";
 import { rowState, selectRows } from "#src/packing/select-rows.js";
 import { encodeTexts, type NamedTensor, type Tensor } from "#src/columnar/tensor.js";
-import type { Column, OutputRows, RecordBatch, RejectedRow } from "#src/columnar/types.js";
+import type { Column, OutputRows, RecordBatch, SpanOutput } from "#src/columnar/types.js";
 import type { Decoder } from "#src/formats/port.js";
 import { scorer } from "#src/scoring/workers/unit-scorer.js";
 import type { RunModel } from "#src/engine/port.js";
@@ -14,6 +15,8 @@ import { runIdOf } from "#src/plan/identity.js";
 import { type AttemptRecord, createAttemptRecord, withRecord } from "#src/report/attempt-record.js";
 import { silentProgress } from "#src/report/progress.js";
 import { fixedSize } from "#src/scoring/batch-size.js";
+import { batchFeatures, featurePlanOf } from "#src/scoring/features.js";
+import { rowsRead } from "#src/scoring/feed.js";
 import { scorePieces } from "#src/scoring/score.js";
 import { emptyContract, listColumn, matrix, matrixBinding, ref } from "./batches.js";
 
@@ -163,28 +166,50 @@ export interface Scored {
   readonly record: AttemptRecord;
   /** Rows that the model was asked for. */
   readonly asked: number;
+  /** The profile of each span, as it is stored. */
+  readonly profiles: string[];
 }
 
 /** `dedupe`: as the spec says it; `beside`: each batch was scored before it comes, where it could be. */
 export type LoopMode = "plain" | "dedupe" | "beside";
 
+/** Which features of such rows are profiled. One of `every` numbers is sampled, and one of twice as many lists. */
+export function loopFeatures({ spanRows }: LoopWay, every: number): FeaturePlan {
+  const checks = { baseline: [], first: null };
+  const plan = featurePlanOf({ checks, contract, input: { rows: 0 }, commitRows: spanRows }, new Set());
+  if (plan === undefined) {
+    throw new Error("no features");
+  }
+  return { ...plan, every: { numbers: every, others: 2 * every } };
+}
+
 /** The loop over these rows, with a model of ours and nothing read or written. */
-export async function scoreLoop(rows: readonly LoopRow[], mode: LoopMode, way: LoopWay): Promise<Scored> {
+export async function scoreLoop(
+  rows: readonly LoopRow[],
+  mode: LoopMode,
+  way: LoopWay,
+  features?: FeaturePlan,
+): Promise<Scored> {
   const info = { job: "", worker: { index: 0, count: 1 }, params: {}, versions: {}, output: "" };
   const record = createAttemptRecord({ info, nowMs: () => 0, dateMs: () => 0 });
   const log = { info() {}, warn() {}, debug() {} };
   const progress = withRecord(silentProgress, record);
   const { engine, asked } = fakeEngine(way.seed);
-  const found: { rows: unknown[][]; rejected: unknown[][] } = { rows: [], rejected: [] };
+  const found: { rows: unknown[][]; rejected: unknown[][]; profiles: string[] } = {
+    rows: [],
+    rejected: [],
+    profiles: [],
+  };
   const target = {
     unfit: () => [],
     async spill({ index }: { index: number }, spilled: OutputRows) {
       await turn();
       found.rows[index] = [...(found.rows[index] ?? []), ...plain(spilled)];
     },
-    async commit({ index }: { index: number }, output: { rows: OutputRows; rejects: readonly RejectedRow[] }) {
+    async commit({ index }: { index: number }, output: SpanOutput) {
       found.rows[index] = [...(found.rows[index] ?? []), ...plain(output.rows)];
       found.rejected[index] = [...output.rejects];
+      found.profiles[index] = output.profile ?? "";
       return await Promise.resolve("committed" as const);
     },
   };
@@ -216,24 +241,30 @@ export async function scoreLoop(rows: readonly LoopRow[], mode: LoopMode, way: L
       onReject() {},
       dedupe: mode === "dedupe",
       pieceBytes: way.pieceBytes,
+      features,
     },
-    piecesOf(rows, way.cut, async (batch) => await score?.(batch, batchRows)),
+    piecesOf(rows, { cut: way.cut, features }, async (batch) => await score?.(batch, batchRows)),
   );
-  return { rows: found.rows.flat(), rejected: found.rejected.flat(), record, asked: asked() };
+  const { profiles } = found;
+  return { rows: found.rows.flat(), rejected: found.rejected.flat(), record, asked: asked(), profiles };
 }
 
 const shard = { uri: "a", sizeBytes: 0, fingerprint: "", rows: 0 };
 
 async function* piecesOf(
   rows: readonly LoopRow[],
-  cut: number,
+  { cut, features: plan }: { readonly cut: number; readonly features: FeaturePlan | undefined },
   score: (batch: RecordBatch) => Promise<ScoredBatch["predictions"]>,
 ): AsyncGenerator<{ rowStart: number; batch: ScoredBatch; shards: [] }> {
   for (let rowStart = 0; rowStart < rows.length; rowStart += cut) {
     await turn();
     const batch = recordOf(rows.slice(rowStart, rowStart + cut), rowStart);
-    const predictions = batch.rowCount === 0 ? undefined : await score(batch);
-    yield { rowStart, batch: predictions === undefined ? batch : { ...batch, inputs: [], predictions }, shards: [] };
+    // Workers score, and measure, batches without filtered rows only.
+    const isFiltered = plan !== undefined && batch.rowCount < rowsRead(batch);
+    const predictions = batch.rowCount === 0 || isFiltered ? undefined : await score(batch);
+    const features = plan && batchFeatures({ plan, firstRow: 0 }, batch, rowStart);
+    const scored = { ...batch, inputs: [], predictions, features };
+    yield { rowStart, batch: predictions === undefined ? batch : scored, shards: [] };
   }
 }
 

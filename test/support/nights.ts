@@ -21,8 +21,12 @@ export interface Nights {
 export const fewRows = { input: { where: "id < 50" } };
 
 /** Writes the spec of a job that scores the same table every night, with checks unless `overrides` say otherwise. */
-export async function nightlyJob(folder: string, overrides: SpecOverrides = {}): Promise<Nights> {
-  const fixture = fixtureNamed("diabetes-mlp");
+export async function nightlyJob(
+  folder: string,
+  overrides: SpecOverrides = {},
+  name = "diabetes-mlp",
+): Promise<Nights> {
+  const fixture = fixtureNamed(name);
   const rewrite = async (changed: SpecOverrides): Promise<void> => {
     const { output, ...rest } = { ...overrides, ...changed };
     await writeSpec(folder, fixture, {

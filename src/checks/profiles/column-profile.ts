@@ -1,6 +1,7 @@
 import { rowsOf } from "../../columnar/column-rows.js";
 import { type Column, type ColumnType, type FixedColumn, showType } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
+import { type AllRows, mergeAllRows } from "./all-rows.js";
 import { numbersOfType, type ReadNumbers } from "./column-numbers.js";
 import { countTexts } from "./distinct-texts.js";
 import { blockValues, mergeNumbers, type NextNumbers, type NumberProfile, noNumbers } from "./number-profile.js";
@@ -27,6 +28,8 @@ interface RowCounts {
   readonly type: string;
   readonly rows: number;
   readonly nulls: number;
+  /** Of a sample: what is known of all rows that it was drawn from. */
+  readonly all?: AllRows | undefined;
 }
 
 export interface ColumnToProfile {
@@ -36,13 +39,13 @@ export interface ColumnToProfile {
 }
 
 /** JSON of a span's profiles, in bytes. */
-const spanBytes = 64 * 1024;
+export const spanBytes = 64 * 1024;
 /** Columns of a table that are profiled: of more, an exact sum alone may be too long. */
 export const profiledColumns = 32;
 
-/** What each of so many columns may keep, so that the JSON of all of them stays within 64 KiB. */
-export function profileLimits(columns: number): VectorLimits {
-  const bytes = spanBytes / Math.max(columns, 1);
+/** What each of so many columns may keep, so that the JSON of all of them stays within `jsonBytes`. */
+export function profileLimits(columns: number, jsonBytes = spanBytes): VectorLimits {
+  const bytes = jsonBytes / Math.max(columns, 1);
   const within = (least: number, bytesEach: number, most: number): number =>
     Math.min(Math.max(Math.floor(bytes / bytesEach), least), most);
   return {
@@ -155,7 +158,13 @@ function vectorsIn(type: ColumnType, column: Column, limits: VectorLimits): Vect
  * first one's stays: what differs is found before profiles are merged.
  */
 export function mergeProfiles(one: ColumnProfile, other: ColumnProfile, limits: VectorLimits): ColumnProfile {
-  const counts = { type: one.type, rows: one.rows + other.rows, nulls: one.nulls + other.nulls };
+  const all = one.all === undefined || other.all === undefined ? undefined : mergeAllRows(one.all, other.all);
+  const counts = {
+    type: one.type,
+    rows: one.rows + other.rows,
+    nulls: one.nulls + other.nulls,
+    ...(all === undefined ? {} : { all }),
+  };
   if (one.kind === "numbers" && other.kind === "numbers") {
     return { ...counts, kind: "numbers", numbers: mergeNumbers(one.numbers, other.numbers, limits) };
   }

@@ -165,7 +165,24 @@
       (if (i64.ne (i64.load offset=0x1000000 (i32.shl (local.get $place) (i32.const 4))) (i64.const 0))
         (then
           (local.set $entry (i32.const 0))
+          (block $lastEntry
           (loop $nextEntry
+            ;; Most are empty: four at a time.
+            (if (i32.eqz (i32.and (local.get $entry) (i32.const 3)))
+              (then
+                (local.set $at
+                  (i32.shl
+                    (i32.or
+                      (i32.shl (local.get $place) (i32.const 10))
+                      (i32.and
+                        (i32.xor (local.get $entry) (i32.and (local.get $sign) (i32.const 1023)))
+                        (i32.const -4)))
+                    (i32.const 2)))
+                (if (i64.eqz (i64.or (i64.load (local.get $at)) (i64.load offset=8 (local.get $at))))
+                  (then
+                    (local.set $entry (i32.add (local.get $entry) (i32.const 4)))
+                    (br_if $nextEntry (i32.lt_u (local.get $entry) (i32.const 1024)))
+                    (br $lastEntry)))))
             (local.set $at
               (i32.or
                 (i32.shl (local.get $place) (i32.const 10))
@@ -199,7 +216,7 @@
                       (i32.add (i32.load offset=0x1019100 (local.get $to)) (local.get $count)))))
                 (local.set $last (local.get $key))))
             (local.set $entry (i32.add (local.get $entry) (i32.const 1)))
-            (br_if $nextEntry (i32.lt_u (local.get $entry) (i32.const 1024))))))
+            (br_if $nextEntry (i32.lt_u (local.get $entry) (i32.const 1024)))))))
       (local.set $step (i32.add (local.get $step) (i32.const 1)))
       (br_if $nextPlace (i32.lt_u (local.get $step) (i32.const 4096))))
     (local.get $bins))

@@ -60,7 +60,7 @@ export function mergeNumbers(one: NumberProfile, other: NumberProfile, limits: P
 }
 
 /** Of the finite numbers; NaN of none. */
-export function mean({ sum, finite }: NumberProfile): number {
+export function mean({ sum, finite }: Pick<NumberProfile, "sum" | "finite">): number {
   return exactMean(sum, finite);
 }
 

@@ -1,4 +1,5 @@
 import { assertNever } from "../../util/errors.js";
+import type { AllRows } from "./all-rows.js";
 import type { ColumnProfile } from "./column-profile.js";
 import type { Histogram } from "./histogram.js";
 import type { NumberProfile } from "./number-profile.js";
@@ -10,7 +11,7 @@ export type ProfileJson = Readonly<Record<string, unknown>>;
 
 export function profileJson(profile: ColumnProfile): ProfileJson {
   const { type, rows, nulls } = profile;
-  const counts = { kind: profile.kind, type, rows, nulls };
+  const counts = { kind: profile.kind, type, rows, nulls, ...allJson(profile.all) };
   switch (profile.kind) {
     case "numbers":
       return { ...counts, ...numbersJson(profile.numbers) };
@@ -23,6 +24,43 @@ export function profileJson(profile: ColumnProfile): ProfileJson {
     default:
       return assertNever(profile);
   }
+}
+
+/** As a list: rows, NULLs; then of numbers NaN, infinite, -infinite, finite, min, max, sum, squares. */
+function allJson(all: AllRows | undefined): { readonly all?: readonly unknown[] } {
+  if (all === undefined) {
+    return {};
+  }
+  const { rows, nulls, numbers } = all;
+  if (numbers === undefined) {
+    return { all: [rows, nulls] };
+  }
+  const { nan, positiveInfinite, negativeInfinite, finite, min, max, sum, squares } = numbers;
+  const extremes = finite === 0 ? [null, null] : [min, max];
+  const sums = [exactJson(sum), exactJson(squares)];
+  return { all: [rows, nulls, nan, positiveInfinite, negativeInfinite, finite, ...extremes, ...sums] };
+}
+
+function parseAll(json: readonly unknown[]): AllRows {
+  const [rows, nulls, nan, positiveInfinite, negativeInfinite, finite] = json as number[];
+  const [min, max] = json.slice(6) as (number | null)[];
+  const [sum, squares] = json.slice(8) as string[];
+  const counts = { rows: rows ?? 0, nulls: nulls ?? 0 };
+  return sum === undefined || squares === undefined
+    ? counts
+    : {
+        ...counts,
+        numbers: {
+          nan: nan ?? 0,
+          positiveInfinite: positiveInfinite ?? 0,
+          negativeInfinite: negativeInfinite ?? 0,
+          finite: finite ?? 0,
+          min: min ?? Number.POSITIVE_INFINITY,
+          max: max ?? Number.NEGATIVE_INFINITY,
+          sum: parseExact(sum),
+          squares: parseExact(squares),
+        },
+      };
 }
 
 function numbersJson(numbers: NumberProfile): ProfileJson {
@@ -93,7 +131,8 @@ function valuesJson(values: ValueCounts): unknown {
 /** The profile that `profileJson` made this of; trusts it to be one. */
 export function parseProfile(json: ProfileJson): ColumnProfile {
   const { kind, type, rows, nulls } = json as Pick<ColumnProfile, "kind" | "type" | "rows" | "nulls">;
-  const counts = { type, rows, nulls };
+  const { all } = json as { readonly all?: readonly unknown[] };
+  const counts = { type, rows, nulls, ...(all === undefined ? {} : { all: parseAll(all) }) };
   switch (kind) {
     case "numbers":
       return { ...counts, kind, numbers: parseNumbers(json) };

@@ -132,10 +132,14 @@ export function checkUnexplained(
     const moved = before === undefined ? undefined : driftFrom(before, now);
     return moved !== undefined && moved.psi > limitOf(warn, moved, now);
   });
-  if (!hasMoved || features.length === 0) {
+  // Of the others, an older version of this program profiled no features.
+  const known = earlier.filter(({ runId }) =>
+    features.some((feature) => feature.earlier.some((run) => run.runId === runId)),
+  );
+  if (!hasMoved || known.length === 0) {
     return [];
   }
-  const byFeatures = earlier.map((before) => ({ before, moved: largestDrift(features, before.runId).psi }));
+  const byFeatures = known.map((before) => ({ before, moved: largestDrift(features, before.runId).psi }));
   const alike = byFeatures.reduce((one, other) => (other.moved < one.moved ? other : one));
   const drift = driftFrom(alike.before, now);
   if (drift === undefined) {
@@ -184,6 +188,20 @@ export function lowerExplained(results: readonly CheckResult[], features: readon
     const lowered = `feature ${column} moved, too: PSI ${most.toFixed(3)}`;
     return unexplained * most < moved ? result : { ...result, level: "warn", lowered };
   });
+}
+
+/** A feature whose PSI is at least this explains an output's move, however far that is. */
+const explainingPsi = 0.25;
+
+/** Names the feature that explains why an output did not pass, if there is one. */
+export function nameCause(result: CheckResult, features: readonly ComparedColumn[], last: string): CheckResult {
+  if (result.level === "pass" || result.check === "unexplained" || result.lowered !== undefined) {
+    return result;
+  }
+  const { psi: most, column } = largestDrift(features, result.against ?? last);
+  const moved = result.check === "psi" ? Number(result.measured) : 0;
+  const explains = most > 0 && (most >= explainingPsi || unexplained * most >= moved);
+  return explains ? { ...result, feature: { column, psi: most } } : result;
 }
 
 const quantiles = [0.1, 0.5, 0.9];

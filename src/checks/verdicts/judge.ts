@@ -8,8 +8,10 @@ import {
   checkSlowDrift,
   checkUnexplained,
   lowerExplained,
+  nameCause,
   type PsiLevels,
 } from "./drift-checks.js";
+import { featureResult } from "./feature-moves.js";
 import { checkRejects, checkRows } from "./row-checks.js";
 import {
   type Baseline,
@@ -44,9 +46,11 @@ export function judge({ run, baseline, first, others = [] }: Judged, options: Ch
   const latest = latestRuns(baseline);
   const absolute = [...checkRejects(run, options), ...checkOutputsWanted(run, options), ...others];
   const comparisons = [
-    ...checkRows(run, baseline, options),
+    ...checkRows(run, baseline, options).map((result) =>
+      lowerWhereDue(result, { run, runs: baseline.length, options }),
+    ),
     ...columnResults({ run, baseline, first }, latest, options),
-  ].map((result) => lowerWhereDue(result, { run, runs: baseline.length, options }));
+  ];
   const results = [...absolute, ...comparisons];
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
@@ -63,7 +67,8 @@ function checkOutputsWanted({ outputs }: RunProfile, options: CheckOptions): Che
   return [...outputs].flatMap(([column, now]) => checkWanted(column, now, options.outputs.get(column) ?? {}));
 }
 
-function columnResults({ run, first }: Judged, latest: Baseline, options: CheckOptions): CheckResult[] {
+function columnResults({ run, baseline, first }: Judged, latest: Baseline, options: CheckOptions): CheckResult[] {
+  const lower = (runs: number) => (result: CheckResult) => lowerWhereDue(result, { run, runs, options });
   const last = latest.at(-1);
   if (last === undefined) {
     return [];
@@ -84,12 +89,21 @@ function columnResults({ run, first }: Judged, latest: Baseline, options: CheckO
       first === undefined || profile === undefined
         ? []
         : checkSlowDrift(column, { runId: first.runId, profile }, outputPsi.hold),
-    ].flat();
+    ]
+      .flat()
+      .map((result) => nameCause(result, features, last.runId));
   });
   const { psi: hold } = options.inputs;
   const levels = { warn: Math.min(featureWarnPsi, hold), hold };
-  const inputs = features.flatMap((column) => [checkUnseen(column, false), checkCompared(column, levels)].flat());
-  return [...columns, ...outputs, ...inputs, ...sliceResults(run, latest), ...checkStale(run, last)];
+  // Earlier runs may have no profiles of features: an older version of this program made them.
+  const inputs = features.flatMap((column) =>
+    [checkUnseen(column, false), checkCompared(column, levels)]
+      .flat()
+      .map((result) => featureResult(result, column))
+      .map(lower(Math.min(baseline.length, column.earlier.length))),
+  );
+  const others = [...columns, ...outputs, ...sliceResults(run, latest), ...checkStale(run, last)];
+  return [...inputs, ...others.map(lower(baseline.length))];
 }
 
 /** Columns of a run with those of the same name and type before; those that never were have nothing to compare. */

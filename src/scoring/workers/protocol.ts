@@ -3,6 +3,7 @@ import type { Column } from "../../columnar/types.js";
 import type { Unit } from "../../formats/port.js";
 import type { ScoredBatch } from "../../packing/scored.js";
 import { isInteger, isOfKind, isRecord } from "../../util/checks.js";
+import type { ShardFeatures } from "../features.js";
 import type { RpcProtocol } from "../../util/rpc/protocol.js";
 
 /** What a worker makes of a unit's rows. */
@@ -13,6 +14,8 @@ export interface UnitRequest {
   readonly constants: ReadonlyMap<string, Column>;
   /** What the model makes of them, where the worker has it at hand. */
   readonly scoring?: UnitScoring | undefined;
+  /** Set if features are profiled: of rows that the worker scores. */
+  readonly features?: ShardFeatures | undefined;
 }
 
 /** Bytes that a worker may hold. */

@@ -1,4 +1,5 @@
 import { type Contract, valuesPerRow } from "../../binding/contract.js";
+import type { FeaturePlan } from "../../checks/features/feature-plan.js";
 import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../formats/port.js";
 import { directPlan } from "../../packing/direct/plan.js";
 import type { ScoredBatch } from "../../packing/scored.js";
@@ -44,6 +45,8 @@ export interface ScoringWorkers {
   readonly tensors: readonly string[];
   /** Rows of a batch; it may change. */
   readonly batchRows: () => number;
+  /** Which features are profiled. */
+  readonly features?: FeaturePlan | undefined;
 }
 
 export interface SliceReaderOptions {
@@ -157,9 +160,10 @@ function openPools({ cores, startDecodeWorkers, memory, scoring, onFailure }: Sl
         decoding ??= startDecoding(most);
         return yield* decoding.pool.read(units, requestTo(decoding.workers.ports.length), most);
       }
-      const { contract, tensors, batchRows } = scoring;
+      const { contract, tensors, batchRows, features: plan } = scoring;
       scoringPool ??= openUnitPool(scoring.ports(), { batchRows, onFailure });
-      const request = { ...requestTo(scoring.count), scoring: { contract, tensors, batchRows: batchRows() } };
+      const features = plan === undefined ? undefined : { plan, firstRow: slice.firstRow ?? 0 };
+      const request = { ...requestTo(scoring.count), scoring: { contract, tensors, batchRows: batchRows() }, features };
       return yield* scoringPool.read(units, request, fitting(scoring.count));
     },
     async close() {

@@ -14,6 +14,8 @@ import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import { createLimit } from "../../util/limit.js";
 import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
 import type { WorkerPort } from "../../util/worker-port.js";
+import { partBuffers } from "../../checks/features/feature-part.js";
+import { batchFeatures } from "../features.js";
 import { directPlan } from "../../packing/direct/plan.js";
 import { matrixMemory, pooledBatchMemory } from "./batch-memory.js";
 import { packParcel } from "./batch-transfer.js";
@@ -50,7 +52,11 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
   const read = async (call: ReadCall, { isCancelled, send }: RpcContext<SentRows>): Promise<void> => {
     const isUnneeded = (): boolean => isClosed || isCancelled();
     for await (const { rowStart, batch, buffers } of batchesOf(server, call)) {
-      const sent = new Set([...buffers, ...(batch.predictions ?? []).flatMap((part) => numericBuffers(part.outputs))]);
+      const sent = new Set([
+        ...buffers,
+        ...(batch.predictions ?? []).flatMap((part) => numericBuffers(part.outputs)),
+        ...(batch.features ?? []).flatMap(partBuffers),
+      ]);
       const bytes = sizeOf([...sent]);
       send({ body: { rowStart, batch, buffers, bytes }, transfer: [...sent] });
       held.add(bytes);
@@ -188,7 +194,7 @@ interface SentBatch {
 /** The rows of a unit, in order, in memory of their own. */
 async function* batchesOf(
   server: UnitServer,
-  { unit, projection, constants, scoring, limits }: ReadCall,
+  { unit, projection, constants, scoring, features, limits }: ReadCall,
 ): AsyncGenerator<SentBatch> {
   const { pool, matrices, run } = server;
   const tools = pooledBatchMemory((bytes) => pool.take(bytes));
@@ -216,9 +222,12 @@ async function* batchesOf(
       const batch = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
       const predictions = await score?.(batch, modelRows());
       steps.took(batch.rowCount, predictions ?? []);
+      // While the inputs are in the cache of the processor.
+      const measured =
+        predictions === undefined || features === undefined ? undefined : batchFeatures(features, batch, rowStart);
       const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: [] }, tools);
       takeBack(pool, tools.left(parcel.buffers));
-      yield { rowStart, batch: { ...parcel.batch, predictions }, buffers: parcel.buffers };
+      yield { rowStart, batch: { ...parcel.batch, predictions, features: measured }, buffers: parcel.buffers };
       rowStart = rowEnd;
     }
   }

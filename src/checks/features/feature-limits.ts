@@ -1,0 +1,67 @@
+import { type ColumnProfile, profileLimits, spanBytes } from "../profiles/column-profile.js";
+import type { VectorLimits } from "../profiles/vector-profile.js";
+
+/** Of the JSON of a span's profiles, for what is around them. */
+const restBytes = 1024;
+
+/** Of the JSON of a span's profiles, for outputs beside features. */
+function outputBytes(outputs: number): number {
+  return Math.min(spanBytes, Math.max(20 * 1024, outputs * 2048));
+}
+
+/** Of the JSON of a span's profiles, for features. */
+export function featureBytes(outputs: number): number {
+  return Math.max(0, spanBytes - restBytes - outputBytes(outputs));
+}
+
+/** What each output may keep if features are profiled, too. */
+export function outputLimits(outputs: number): VectorLimits {
+  return profileLimits(outputs, outputBytes(outputs));
+}
+
+/** What the limits of a column depend on. `type`: as profiles name it. */
+export interface Measured {
+  readonly name: string;
+  readonly kind: FeatureKind;
+  readonly type: string;
+}
+
+/** `number`: an element of each row of a matrix. `vector`: a list of numbers. `text`: a text. */
+export type FeatureKind = "number" | "vector" | "text";
+
+/** The column that a profile is of. The profile of a key column has no values, but the limits of its type. */
+export function measuredOf([name, { type }]: readonly [string, ColumnProfile]): Measured {
+  return { name, type, kind: type === "utf8" ? "text" : type.startsWith("list<") ? "vector" : "number" };
+}
+
+const encoder = new TextEncoder();
+
+/** What the JSON of a column takes at least, in bytes: counts, and of numbers two exact sums. */
+function fixedOf({ name, kind, type }: Measured): number {
+  const fixed = { number: type === "float64" ? 1900 : 750, vector: 2850, text: 250 };
+  return fixed[kind] + 2 * encoder.encode(name).length;
+}
+
+/** What it takes with a histogram, or counts of values, that tells something. */
+export function costOf(column: Measured): number {
+  return fixedOf(column) + { number: 512, vector: 2048, text: 1800 }[column.kind];
+}
+
+/** What each of these features may keep, in order: the bytes that are left are shared among them. */
+export function featureLimits(columns: readonly Measured[], outputs: number): VectorLimits[] {
+  const costs = columns.reduce((sum, column) => sum + costOf(column), 0);
+  const scale = Math.max(1, featureBytes(outputs) / Math.max(costs, 1));
+  return columns.map((column) => {
+    const bytes = costOf(column) * scale - fixedOf(column);
+    const within = (least: number, bytesEach: number, most: number): number =>
+      Math.min(Math.max(Math.floor(bytes / bytesEach), least), most);
+    return column.kind === "text"
+      ? { bins: 16, values: 256, nameBytes: within(128, 1, 16_384), dimensions: 16 }
+      : {
+          bins: column.kind === "vector" ? 64 : within(16, 16, 1024),
+          values: within(8, 32, 256),
+          nameBytes: within(128, 2, 8192),
+          dimensions: within(16, 12, 1024),
+        };
+  });
+}

@@ -1,0 +1,71 @@
+import { type ColumnType, showType } from "../../columnar/types.js";
+import { costOf, type FeatureKind, featureBytes, type Measured } from "./feature-limits.js";
+
+/** A column that the model reads, and where a record batch has its values: as the model is given them. */
+export interface FeatureColumn {
+  /** As the spec names the column: `age`, or `user.age`. */
+  readonly name: string;
+  readonly kind: FeatureKind;
+  readonly type: ColumnType;
+  /** The index among the inputs of a record batch. */
+  readonly input: number;
+  /** The place in a row of the matrix; 0 unless `kind` is `number`. */
+  readonly place: number;
+  /** Its values name rows: only its rows and its NULLs are counted. */
+  readonly isKey?: true;
+}
+
+/** Which columns of which rows are profiled. Plain JSON: it is sent to the threads that have the rows. */
+export interface FeaturePlan {
+  readonly columns: readonly FeatureColumn[];
+  /** Columns that the model reads besides, which are not profiled. */
+  readonly left: number;
+  /** Rows of a span: profiles are made span by span. */
+  readonly spanRows: number;
+  /** Of so many rows one is sampled: for numbers, and for texts and lists, which take more memory. */
+  readonly every: { readonly numbers: number; readonly others: number };
+}
+
+/** Columns of a table whose features are profiled. */
+const mostFeatures = 32;
+/** Rows that a sample has at least, if the run has as many; at most twice as many. */
+const sampledRows = { numbers: 32_768, others: 8192 };
+
+/**
+ * Chooses which columns are profiled: the first ones that the model reads, at most 32, as many as have their place in the
+ * 64 KiB of a span's profiles beside the outputs.
+ */
+export function planFeatures(
+  all: readonly FeatureColumn[],
+  { outputs, rows, spanRows }: { readonly outputs: number; readonly rows: number; readonly spanRows: number },
+): FeaturePlan {
+  const names = new Set<string>();
+  const columns: FeatureColumn[] = [];
+  let left = 0;
+  let bytes = 0;
+  for (const column of all) {
+    if (names.has(column.name)) {
+      continue; // two inputs of the model read it
+    }
+    names.add(column.name);
+    const cost = costOf(measuredColumn(column));
+    if (left === 0 && columns.length < mostFeatures && bytes + cost <= featureBytes(outputs)) {
+      columns.push(column);
+      bytes += cost;
+    } else {
+      left += 1;
+    }
+  }
+  const every = (wanted: number): number => Math.max(1, Math.floor(rows / wanted));
+  return {
+    columns,
+    left,
+    spanRows,
+    every: { numbers: every(sampledRows.numbers), others: every(sampledRows.others) },
+  };
+}
+
+/** The column as its profile names it. */
+export function measuredColumn({ name, kind, type }: FeatureColumn): Measured {
+  return { name, kind, type: showType(type) };
+}

@@ -1,0 +1,123 @@
+import { type Contract, decodedInputs, type NumericTensorType } from "../binding/contract.js";
+import { type FeaturePart, measureFeatures } from "../checks/features/feature-part.js";
+import { type FeatureColumn, type FeaturePlan, planFeatures } from "../checks/features/feature-plan.js";
+import { tensorElement } from "../columnar/tensor.js";
+import type { ElementType } from "../columnar/values.js";
+import type { RecordBatch } from "../columnar/types.js";
+import type { RowRange } from "../packing/input-target.js";
+import type { ScoredBatch } from "../packing/scored.js";
+import type { Plan } from "../plan/plan.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import type { OpenSpan } from "./open-span.js";
+
+/** Which features of a run are profiled; undefined for a run without checks. `keys`: output columns that name a row. */
+export function featurePlanOf(
+  {
+    checks,
+    contract,
+    input,
+    commitRows,
+  }: Pick<Plan, "checks" | "contract" | "commitRows"> & { readonly input: Pick<Plan["input"], "rows"> },
+  keys: ReadonlySet<string>,
+): FeaturePlan | undefined {
+  if (checks === null) {
+    return undefined;
+  }
+  const named = contract.passthrough.filter(({ column }) => keys.has(column)).map(({ source }) => source.name);
+  const columns = featureColumnsOf(contract, new Set(named));
+  return planFeatures(columns, { outputs: contract.outputs.length, rows: input.rows, spanRows: commitRows });
+}
+
+/** Output columns that name a row. Profiles have no values of them. */
+export function keyColumns({ checks, output }: Pick<JobSpec, "checks" | "output">): ReadonlySet<string> {
+  return new Set([...(checks?.unique ?? []), ...(output.postgres?.key ?? [])]);
+}
+
+/** @param keys columns of the input that name a row */
+function featureColumnsOf(contract: Pick<Contract, "inputs">, keys: ReadonlySet<string>): FeatureColumn[] {
+  const columnOf = (name: string, about: Omit<FeatureColumn, "name" | "isKey">): FeatureColumn =>
+    keys.has(name) ? { name, ...about, isKey: true } : { name, ...about };
+  return decodedInputs(contract).flatMap((binding, input): FeatureColumn[] => {
+    if (binding.kind === "matrix") {
+      const type = elementIn(binding.dtype);
+      return binding.columns.map(({ name }, place) => columnOf(name, { kind: "number", type, input, place }));
+    }
+    const { name } = binding.column;
+    return binding.kind === "text"
+      ? [columnOf(name, { kind: "text", type: "utf8", input, place: 0 })]
+      : [
+          columnOf(name, {
+            kind: "vector",
+            type: { kind: "list", element: elementIn(binding.dtype) },
+            input,
+            place: 0,
+          }),
+        ];
+  });
+}
+
+/** How elements of a tensor lie in record batches. */
+function elementIn(dtype: NumericTensorType): ElementType {
+  return dtype === "float16" ? "float64" : tensorElement(dtype);
+}
+
+/** Says how many features are not profiled, if there are any. */
+export function tellLeftFeatures(log: { info(message: string): void }, plan: FeaturePlan | undefined): void {
+  if (plan !== undefined && plan.left > 0) {
+    const { columns, left } = plan;
+    log.info(
+      `the checks compare the first ${columns.length} of ${columns.length + left} columns that the model reads, and not the others`,
+    );
+  }
+}
+
+/** What a worker is told of the features of a shard. */
+export interface ShardFeatures {
+  readonly plan: FeaturePlan;
+  /** The run's number of the shard's first row. */
+  readonly firstRow: number;
+}
+
+/** The features of a batch without filtered rows, a part for each span; `rowStart`: the batch's first row in its shard. */
+export function batchFeatures(
+  { plan, firstRow }: ShardFeatures,
+  { inputs, rowCount }: RecordBatch,
+  rowStart: number,
+): FeaturePart[] {
+  const first = firstRow + rowStart;
+  const parts: FeaturePart[] = [];
+  for (let from = 0; from < rowCount; ) {
+    const to = Math.min(rowCount, from + plan.spanRows - ((first + from) % plan.spanRows));
+    parts.push(measureFeatures(plan, inputs, { from, to, firstRow: first }));
+    from = to;
+  }
+  return parts;
+}
+
+interface ReadRows {
+  readonly batch: ScoredBatch;
+  readonly range: Pick<RowRange, "from" | "to">;
+  /** The run's number of the first row that was read for the batch. */
+  readonly firstRow: number;
+}
+
+/** Keeps what profiles need of the features of rows of a batch. Workers have measured those that they scored. */
+export function takeFeatures(
+  plan: FeaturePlan | undefined,
+  { features }: Pick<OpenSpan, "features">,
+  { batch, range: { from, to }, firstRow }: ReadRows,
+): void {
+  if (plan === undefined || features === undefined) {
+    return;
+  }
+  const { predictions, features: parts, selection, inputs } = batch;
+  if (predictions === undefined) {
+    features.add(measureFeatures(plan, inputs, { from, to, firstRow, indices: selection?.indices }));
+    return;
+  }
+  for (const part of parts ?? []) {
+    if (part.from >= from && part.from < to) {
+      features.add(part);
+    }
+  }
+}

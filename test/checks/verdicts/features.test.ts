@@ -1,0 +1,107 @@
+import { describe, expect, test } from "vitest";
+import { judge } from "#src/checks/verdicts/judge.js";
+import { defaultChecks, type RunProfile } from "#src/checks/verdicts/run-profile.js";
+import type { CheckResult, Verdict } from "#src/checks/verdicts/verdict.js";
+import { nightsBefore, normals, numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
+import { only } from "../../support/verdicts.js";
+
+const weights = (seed: number, times = 1): number[] =>
+  normals(1000, { mean: 70, deviation: 8, seed }).map((weight) => weight * times);
+const usual = (seed: number): Parameters<typeof runProfile>[0] => ({
+  outputs: { score: numbersProfile(normals(1000, { seed })), label: textsProfile({ a: 600, b: 400 }) },
+  features: {
+    weight: numbersProfile(weights(seed + 100)),
+    height: numbersProfile(normals(1000, { mean: 170, deviation: 9, seed: seed + 200 })),
+  },
+});
+
+function verdictOf(run: RunProfile, baseline = nightsBefore(8, usual)): Verdict {
+  return judge({ run, baseline }, defaultChecks);
+}
+
+const withWeight = (values: readonly (number | null)[], outputs = usual(0).outputs ?? {}): RunProfile =>
+  runProfile({ outputs, features: { ...usual(0).features, weight: numbersProfile(values) } });
+
+const weightOf = (values: readonly (number | null)[]): CheckResult =>
+  only(verdictOf(withWeight(values)), "psi", "weight");
+
+describe("the PSI of a feature that moved", () => {
+  test("the PSI of a feature that moved says by how much all numbers were multiplied, and the medians", () => {
+    const { numbers, level, isFeature } = weightOf(weights(1, 1000));
+    expect([level, isFeature]).toEqual(["hold", true]);
+    expect(numbers).toMatchObject({ runs_before: 8 });
+    expect(Number(numbers["times"])).toBeCloseTo(1000, -2);
+    expect(Number(numbers["median"])).toBeCloseTo(70_000, -4);
+    expect(Number(numbers["smallest_median_before"])).toBeGreaterThan(68);
+    expect(Number(numbers["largest_median_before"])).toBeLessThan(72);
+  });
+
+  test("the PSI of a feature that moved says nothing of a factor where the numbers were shifted", () => {
+    const { numbers, level } = weightOf(weights(1).map((weight) => weight + 100));
+    expect(level).toBe("hold");
+    expect(numbers["times"]).toBeUndefined();
+    expect(Number(numbers["median"])).toBeCloseTo(170, -1);
+  });
+
+  test("the PSI of a feature that moved gives the share of NaN and of NULL, and the largest before, if they rose", () => {
+    const nan = weightOf(weights(1).map(() => Number.NaN));
+    expect(nan.numbers).toMatchObject({ nan: 1, nan_before: 0 });
+    expect(nan.numbers["median"]).toBeUndefined();
+    const nulls = weightOf(weights(1).map((weight, row) => (row % 2 === 0 ? weight : null)));
+    expect(nulls.numbers).toMatchObject({ nulls: 0.5, nulls_before: 0 });
+    expect(weightOf(weights(1, 1000)).numbers["nulls"]).toBeUndefined();
+  });
+
+  test("the PSI of a feature that did not move has no more numbers than that of an output", () => {
+    expect(Object.keys(weightOf(weights(1)).numbers)).toEqual(["rows", "rows_before"]);
+  });
+});
+
+describe("an output that did not pass", () => {
+  const far = {
+    ...usual(0).outputs,
+    score: numbersProfile(normals(1000, { mean: 5 })),
+    label: textsProfile({ a: 1000 }),
+  };
+
+  test("an output that did not pass names the feature that moved most, whatever check found the output", () => {
+    const verdict = verdictOf(withWeight(weights(1, 1000), far));
+    const causes = verdict.results.filter(({ feature }) => feature !== undefined);
+    expect(new Set(causes.map(({ check, column }) => `${check} ${column}`))).toEqual(
+      new Set(["psi score", "quantiles score", "psi label", "constant label", "class label"]),
+    );
+    expect(new Set(causes.map(({ feature }) => feature?.column))).toEqual(new Set(["weight"]));
+    expect(only(verdict, "psi", "score").feature?.psi).toBeGreaterThan(1);
+  });
+
+  test("an output that did not pass names no feature where none moved", () => {
+    const { results } = verdictOf(withWeight(weights(1), far));
+    expect(results.filter(({ level }) => level === "hold").length).toBeGreaterThan(0);
+    expect(results.filter(({ feature }) => feature !== undefined)).toEqual([]);
+  });
+});
+
+/** Eight nights, the first ones without profiles of features. */
+function olderNights(without: number): RunProfile[] {
+  return nightsBefore(8, (nightsAgo) =>
+    nightsAgo > 8 - without ? { outputs: usual(nightsAgo).outputs ?? {} } : usual(nightsAgo),
+  );
+}
+
+describe("earlier runs without profiles of features", () => {
+  test("earlier runs without profiles of features do not count as runs to compare a feature with", () => {
+    const nulls = weights(1).map((weight, row) => (row % 5 === 0 ? null : weight));
+    expect(only(verdictOf(withWeight(nulls), olderNights(0)), "nulls", "weight").level).toBe("hold");
+    expect(only(verdictOf(withWeight(nulls), olderNights(2)), "nulls", "weight")).toMatchObject({
+      level: "warn",
+      lowered: "only 6 of 8 runs to compare with",
+    });
+  });
+
+  test("earlier runs without profiles of features explain nothing, and leave nothing unexplained", () => {
+    const far = { ...usual(0).outputs, score: numbersProfile(normals(1000, { mean: 5 })) };
+    const { results } = verdictOf(withWeight(weights(1, 1000), far), olderNights(8));
+    expect(results.filter(({ check, isFeature }) => check === "unexplained" || isFeature === true)).toEqual([]);
+    expect(results.filter(({ feature }) => feature !== undefined)).toEqual([]);
+  });
+});

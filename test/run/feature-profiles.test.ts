@@ -1,0 +1,136 @@
+import { readdir, readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
+import { runHere } from "../support/cli.js";
+import { smallJob } from "../support/faulty.js";
+import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import type { SmallModel } from "../support/onnx.js";
+import { watchCommand } from "../support/watched.js";
+import { fixtureNamed } from "../support/world.js";
+
+type Profiles = readonly (readonly [string, Readonly<Record<string, unknown>>])[];
+
+/** The profiles of features that the published run of a folder left. */
+async function featuresIn(out: string): Promise<Profiles> {
+  const control = join(out, "_infer-batch");
+  const run = (await readdir(control)).find((name) => name !== "run.json") ?? "";
+  const text = await readFile(join(control, run, "profile.json"), "utf8");
+  return (JSON.parse(text) as { features: Profiles }).features;
+}
+
+/** The mean of four features: NaN, and so rejected, if one of them is NULL. */
+const meanOfFour: SmallModel = {
+  inputs: [{ name: "features", dtype: "float32", shape: ["N", 4] }],
+  outputs: [{ name: "score", dtype: "float32", shape: ["N", 1] }],
+  nodes: [{ op: "ReduceMean", from: ["features"], to: "score", attributes: { axes: [1], keepdims: 1 } }],
+};
+const rows = 70_000;
+const select = `SELECT range AS id, (range * 37 % 1009)::FLOAT AS a, sin(range)::FLOAT AS b,
+  CASE WHEN range % 997 = 0 THEN NULL ELSE range % 3 END::FLOAT AS c, (1e9 / (range + 1))::FLOAT AS d FROM range(${rows})`;
+const job = {
+  checks: { rejects: "100%" },
+  on_bad_row: "reject",
+  commit_rows: 20_000,
+  engine: { threads: 2 },
+};
+const bound = { inputs: { features: ["a", "b", "c", "d"] }, missing: "nan" };
+
+interface Way {
+  readonly overrides?: SpecOverrides;
+  readonly workers?: readonly string[];
+  /** A moment of the first attempt at which it is killed. */
+  readonly killed?: string;
+  readonly format?: "arrows";
+}
+
+const ways: Readonly<Record<string, Way>> = {
+  "other spans": { overrides: { commit_rows: 3000 } },
+  "a filter in SQL": { overrides: { input: { where: "id >= 0" } } },
+  "one thread": { overrides: { engine: { threads: 1, batch_size: 1000 } } },
+  "equal rows scored once": { overrides: { dedupe: true } },
+  "an Arrow stream": { format: "arrows" },
+  "three workers": { workers: ["2/3", "0/3", "1/3"] },
+  "a killed attempt and another": { killed: "before link part-00001 #1", overrides: { commit_rows: 9000 } },
+};
+
+async function profilesOf({ overrides = {}, workers, killed, format }: Way): Promise<Profiles> {
+  await using scratch = await scratchFolder();
+  const { spec, out, rewrite } = await smallJob(scratch.path, { model: meanOfFour, select, modelSpec: bound, ...job });
+  if (format !== undefined) {
+    await writeArrow(join(scratch.path, `in/a.${format}`), select, { kind: "stream", batchRows: 9999 });
+    await rm(join(scratch.path, "in/a.parquet"));
+  }
+  const { input, ...rest } = overrides;
+  const path = { input: { path: `in/*.${format ?? "parquet"}`, ...input } };
+  await rewrite({ ...job, output: { columns: ["id"] }, model: bound, ...path, ...rest });
+  if (killed !== undefined) {
+    const result = await watchCommand(["run", spec], { CRASH_ROOT: out, CRASH_AT: killed });
+    expect(result.signal, result.stderr).toBe("SIGKILL");
+  }
+  for (const worker of workers ?? ["0/1"]) {
+    const result = await runHere(["run", spec, "--worker", worker, "--json"]);
+    expect(result.code, result.stderr).toBe(0);
+  }
+  return await featuresIn(out);
+}
+
+describe("profiles of the features of a run", () => {
+  let whole: Promise<Profiles> | undefined;
+  const wholeRun = (): Promise<Profiles> => (whole ??= profilesOf({}));
+
+  test("profiles of the features of a run count all rows exactly, rejected ones too", async () => {
+    const found = new Map(await wholeRun());
+    expect([...found.keys()]).toEqual(["a", "b", "c", "d"]);
+    // rows, NULLs, NaN, infinite, -infinite, finite, min, max, sum, squares
+    const sums = [expect.any(String), expect.any(String)];
+    expect(found.get("a")?.["all"]).toEqual([rows, 0, 0, 0, 0, rows, 0, 1008, ...sums]);
+    const missing = Math.ceil(rows / 997);
+    expect(found.get("c")?.["all"]).toEqual([rows, 0, missing, 0, 0, rows - missing, 0, 2, ...sums]);
+    expect(found.get("a")?.["rows"]).toBe(rows / 2); // of each two rows one is sampled
+  });
+
+  test.each(Object.keys(ways))(
+    "profiles of the features of a run are those of one plain attempt with %s",
+    async (name) => {
+      expect(await profilesOf(ways[name] ?? {})).toEqual(await wholeRun());
+    },
+  );
+});
+
+test.each(["penguins-pipeline", "embedding-mlp", "sentences-mean"])(
+  "profiles of features that are texts, whole numbers or lists do not depend on the format: %s",
+  async (name) => {
+    const fixture = fixtureNamed(name);
+    const profiles = await Promise.all(
+      [{}, { where: "true" }, { path: "in/*.arrow" }].map(async (input) => {
+        await using scratch = await scratchFolder();
+        if ("path" in input) {
+          await fixtureAsArrow(scratch.path, fixture.table, "file");
+        }
+        const from = "path" in input ? { path: "*.arrow" } : input;
+        const spec = await writeSpec(scratch.path, fixture, { checks: {}, input: from, commit_rows: 100 });
+        const result = await runHere(["run", spec]);
+        expect(result.code, result.stderr).toBe(0);
+        return await featuresIn(join(scratch.path, "out"));
+      }),
+    );
+    expect(profiles[0]?.length).toBeGreaterThan(0);
+    expect(profiles[1]).toEqual(profiles[0]);
+    expect(profiles[2]).toEqual(profiles[0]);
+  },
+);
+
+test("a key column that the model reads has no value in the profile of its run", async () => {
+  await using scratch = await scratchFolder();
+  const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), {
+    checks: { unique: ["bmi"], on_fail: "warn" },
+    model: { inputs: { features: ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"] } },
+    output: { columns: ["bmi"] },
+  });
+  const result = await runHere(["run", spec]);
+  expect(result.code, result.stderr).toBe(0);
+  const found = new Map(await featuresIn(join(scratch.path, "out")));
+  expect(found.get("bmi")).toEqual({ kind: "rows", type: "float32", rows: 442, nulls: 0 });
+  expect(found.get("age")).toMatchObject({ kind: "numbers" });
+});

@@ -1,0 +1,56 @@
+import { describe, expect, test } from "vitest";
+import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { lastJson, nightlyJob } from "../support/nights.js";
+
+const date = "2026-11-24";
+/** What a night's message says of its checks: the lines between the first one and the hint. */
+async function findingsOf(changed: SpecOverrides): Promise<{ failed: readonly string[]; stderr: string }> {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path, {}, "penguins-lightgbm");
+  for (const before of ["2026-11-21", "2026-11-22", "2026-11-23"]) {
+    expect((await nights.night("run", before)).code).toBe(0);
+  }
+  await nights.rewrite(changed);
+  const held = await nights.night("run", date, "--json");
+  expect(held.code, held.stderr).toBe(67);
+  const { verdict } = lastJson(held) as { verdict: { failed: string[] } };
+  return { failed: verdict.failed, stderr: held.stderr };
+}
+
+describe("a night whose features changed is held, and the message begins with the column that changed", () => {
+  test("a night whose features changed from grams to kilograms is held, and names the column, the ratio and what it did to the predictions", async () => {
+    const { failed, stderr } = await findingsOf({ input: { columns: { body_mass_g: "body_mass_g / 1000.0" } } });
+    expect(failed[0]).toMatch(
+      /^body_mass_g: median 4\.\d+, 1\/1,000 of that in the last 3 runs: unit changed\? PSI [\d.]+ against 2026-11-23 \(limit 1\)$/,
+    );
+    expect(failed.slice(1).join("\n")).toMatch(
+      /^probabilities_0: PSI .*; feature body_mass_g moved, too: PSI [\d.]+$/m,
+    );
+    expect(
+      stderr
+        .split("\n")
+        .find((line) => line.startsWith("  "))
+        ?.trim(),
+    ).toBe(failed[0]);
+  });
+
+  test("a night with a column that became all NULL, read as NaN, is held and names the column", async () => {
+    const { failed } = await findingsOf({ input: { columns: { body_mass_g: "NULL::DOUBLE" } } });
+    expect(failed[0]).toMatch(
+      /^body_mass_g: 100% NaN, at most 0\.58\d% in the last 3 runs; PSI [\d.]+ against 2026-11-23 \(limit 1\)$/,
+    );
+  });
+});
+
+test("checks.inputs.psi is the limit of features", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path, {}, "penguins-lightgbm");
+  expect((await nights.night("run", "2026-11-23")).code).toBe(0);
+  const outputs = ["label", "probabilities_0", "probabilities_1", "probabilities_2"];
+  const checks = { inputs: { psi: 1000 }, outputs: Object.fromEntries(outputs.map((name) => [name, { psi: 1000 }])) };
+  await nights.rewrite({ checks, input: { columns: { body_mass_g: "body_mass_g / 1000.0" } } });
+  const warned = await nights.night("run", date, "--json");
+  expect(warned.code, warned.stderr).toBe(0);
+  const { verdict } = lastJson(warned) as { verdict: { warnings: string[] } };
+  expect(verdict.warnings[0]).toContain("body_mass_g: median");
+});

@@ -1,0 +1,123 @@
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { mergeSpanProfiles, parseSpanProfile, spanProfileText } from "#src/checks/span-profile.js";
+import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
+import { rowState } from "#src/packing/select-rows.js";
+import { featurePlanOf, keyColumns } from "#src/scoring/features.js";
+import { emptyContract, matrixBinding, ref } from "../support/batches.js";
+import {
+  loopFeatures,
+  type LoopMode,
+  type LoopRow,
+  loopRows,
+  type LoopWay,
+  loopWays,
+  scoreLoop,
+} from "../support/loop.js";
+
+const modes = fc.constantFrom<LoopMode>("plain", "dedupe", "beside");
+/** Rows of which workers can score each batch. */
+const goodRows = fc.array(
+  fc.record({
+    x: fc.integer({ min: 0, max: 6 }),
+    list: fc.constantFrom([], [0], [3, 0]),
+    state: fc.constant(rowState.kept),
+  }),
+  { maxLength: 80 },
+);
+const anyRows: fc.Arbitrary<LoopRow[]> = fc.oneof(loopRows, goodRows);
+const attempt = fc.record({ mode: modes, way: loopWays });
+
+async function profilesOf(rows: readonly LoopRow[], mode: LoopMode, way: LoopWay, every: number): Promise<string[]> {
+  return (await scoreLoop(rows, mode, way, loopFeatures(way, every))).profiles;
+}
+
+/** The profiles of features of a run, merged in this order. */
+function featuresOf(spans: readonly string[]): readonly (readonly [string, ColumnProfile])[] {
+  const merged = spans.map((text) => parseSpanProfile(text)).reduce(mergeSpanProfiles);
+  const { features } = parseSpanProfile(spanProfileText(merged));
+  return [...(features ?? [])];
+}
+
+function row(x: number | null, state: number = rowState.kept): LoopRow {
+  return { x, list: [0], state };
+}
+
+describe("profiles of features", () => {
+  test("profiles of features are the same however rows are read, batched, filtered, rejected, repeated, spilled and cut into spans", async () => {
+    let beside = 0;
+    await fc.assert(
+      fc.asyncProperty(anyRows, attempt, attempt, fc.integer({ min: 1, max: 4 }), async (rows, one, other, every) => {
+        fc.pre(rows.length > 0);
+        const first = await profilesOf(rows, one.mode, one.way, every);
+        const second = await profilesOf(rows, other.mode, other.way, every);
+        expect(featuresOf(first)).toEqual(featuresOf(second));
+        expect(featuresOf(first.toReversed())).toEqual(featuresOf(first));
+        beside += one.mode === "beside" ? 1 : 0;
+      }),
+      { numRuns: 80 },
+    );
+    expect(beside).toBeGreaterThan(10);
+  });
+
+  test("profiles of features of a run that many killed attempts made are those of one attempt", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        anyRows,
+        attempt,
+        fc.array(attempt, { minLength: 1, maxLength: 3 }),
+        fc.array(fc.nat(2), { minLength: 80, maxLength: 80 }),
+        async (rows, one, others, makers) => {
+          fc.pre(rows.length > 0);
+          const whole = await profilesOf(rows, one.mode, one.way, 3);
+          const attempts: string[][] = [];
+          for (const { mode, way } of others) {
+            attempts.push(await profilesOf(rows, mode, { ...way, spanRows: one.way.spanRows }, 3));
+          }
+          // Each span is that of the attempt which committed it.
+          const stored = whole.map((_, span) => attempts[(makers[span] ?? 0) % attempts.length]?.[span] ?? "");
+          expect(stored.map((text) => featuresOf([text]))).toEqual(whole.map((text) => featuresOf([text])));
+          expect(featuresOf(stored.toReversed())).toEqual(featuresOf(whole));
+        },
+      ),
+      { numRuns: 40 },
+    );
+  });
+
+  test("profiles of features count rejected rows, and leave filtered rows out", async () => {
+    const rows = [row(1), row(null), row(7), row(5, rowState.filtered), row(2), row(Number.POSITIVE_INFINITY)];
+    const way = { batchRows: 2, fixedBatchRows: null, spanRows: 4, cut: 3, pieceBytes: 1e6, seed: 1 };
+    for (const mode of ["plain", "dedupe", "beside"] as const) {
+      const [[, x] = []] = featuresOf(await profilesOf(rows, mode, way, 1));
+      expect(x).toMatchObject({
+        kind: "numbers",
+        rows: 5,
+        nulls: 1,
+        numbers: { finite: 3, nan: 0, positiveInfinite: 1 },
+      });
+      expect(x?.all).toMatchObject({ rows: 5, nulls: 1, numbers: { min: 1, max: 7, finite: 3 } });
+    }
+  });
+
+  test("profiles of features are not made without checks", async () => {
+    const way = { batchRows: 2, fixedBatchRows: null, spanRows: 4, cut: 3, pieceBytes: 1e6, seed: 1 };
+    const { profiles } = await scoreLoop([{ x: 1, list: [0], state: rowState.kept }], "plain", way);
+    expect(profiles.map((text) => parseSpanProfile(text).features)).toEqual([undefined]);
+    const run = { checks: null, contract: emptyContract, input: { rows: 1 }, commitRows: 1 };
+    expect(featurePlanOf(run, new Set())).toBeUndefined();
+  });
+});
+
+test("a key column that the model reads is not profiled, but for its rows and its NULLs", () => {
+  const contract = {
+    ...emptyContract,
+    inputs: [matrixBinding(["user.id", "age"])],
+    passthrough: [{ column: "user_id", source: ref("user.id", "int64") }],
+  };
+  const run = { checks: { baseline: [], first: null }, contract, input: { rows: 1 }, commitRows: 1 };
+  const keysOf = (checks: object | undefined, output: object): (true | undefined)[] | undefined =>
+    featurePlanOf(run, keyColumns({ checks, output } as never))?.columns.map(({ isKey }) => isKey);
+  expect(keysOf({ unique: ["user_id"] }, {})).toEqual([true, undefined]);
+  expect(keysOf(undefined, { postgres: { key: ["user_id"] } })).toEqual([true, undefined]);
+  expect(keysOf({}, { postgres: { key: [] } })).toEqual([undefined, undefined]);
+});
