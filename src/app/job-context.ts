@@ -176,7 +176,7 @@ function decoding(
   spec: JobSpec,
   cores: number,
   memory: MemoryBudget,
-): Pick<JobContext, "openDecoder" | "openGoldenReader" | "decodeWorkers"> {
+): Pick<JobContext, "openDecoder" | "openGoldenReader" | "openAggregates" | "decodeWorkers"> {
   const { timezone } = spec;
   return {
     async openGoldenReader(folders) {
@@ -184,6 +184,10 @@ function decoding(
       return await openGoldenReader({ threads: cores, folders, timezone, memory });
     },
     openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, memory })),
+    async openAggregates(conditions, columns) {
+      const { openAggregates } = await import("../formats/sql/aggregates.js");
+      return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
+    },
     decodeWorkers: { cores, startDecodeWorkers },
   };
 }

@@ -1,4 +1,5 @@
 import type { NamedColumn, OutputRows } from "../columnar/types.js";
+import { type AggregateProfile, aggregatesJson, mergeAggregates, parseAggregates } from "./aggregates.js";
 import { featureLimits, measuredOf, outputLimits } from "./features/feature-limits.js";
 import {
   type ColumnProfile,
@@ -21,6 +22,8 @@ export interface SpanProfile {
    * counts of all rows. undefined: they were not made.
    */
   readonly features?: ReadonlyMap<string, ColumnProfile> | undefined;
+  /** The expressions of `checks.sql`; undefined: the run has none. */
+  readonly aggregates?: readonly AggregateProfile[] | undefined;
 }
 
 /** A column that the model predicts. `isKey`: its values name rows, so its profile has none of them. */
@@ -54,7 +57,16 @@ export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanPro
       : mergeFeatures(one.features, other.features, one.columns.size);
   const limits = limitsOf(one.columns.size, features);
   const columns = mergeColumns(one.columns, other.columns, () => limits);
-  return { rows: one.rows + other.rows, columns, ...(features === undefined ? {} : { features }) };
+  const aggregates =
+    one.aggregates === undefined || other.aggregates === undefined
+      ? undefined
+      : mergeAggregates(one.aggregates, other.aggregates);
+  return {
+    rows: one.rows + other.rows,
+    columns,
+    ...(features === undefined ? {} : { features }),
+    ...(aggregates === undefined ? {} : { aggregates }),
+  };
 }
 
 type Columns = SpanProfile["columns"];
@@ -80,8 +92,13 @@ function limitsOf(outputs: number, features: SpanProfile["features"]): VectorLim
 }
 
 /** A profile as JSON of at most 64 KiB and the names of its columns; equal profiles have equal texts. */
-export function spanProfileText({ rows, columns, features }: SpanProfile): string {
-  return JSON.stringify({ rows, columns: columnsJson(columns), features: features && columnsJson(features) });
+export function spanProfileText({ rows, columns, features, aggregates }: SpanProfile): string {
+  return JSON.stringify({
+    rows,
+    columns: columnsJson(columns),
+    features: features && columnsJson(features),
+    aggregates: aggregates && aggregatesJson(aggregates),
+  });
 }
 
 /** Profiles of columns as plain JSON. */
@@ -91,13 +108,18 @@ export function columnsJson(columns: SpanProfile["columns"]): readonly (readonly
 
 /** Reads what `spanProfileText` wrote; trusts the text to be such. */
 export function parseSpanProfile(text: string): SpanProfile {
-  const { rows, columns, features } = JSON.parse(text) as {
+  const { rows, columns, features, aggregates } = JSON.parse(text) as {
     rows: number;
     columns: ReturnType<typeof columnsJson>;
     features?: ReturnType<typeof columnsJson>;
+    aggregates?: readonly ProfileJson[];
   };
-  const known = features === undefined ? {} : { features: parseColumns(features) };
-  return { rows, columns: parseColumns(columns), ...known };
+  return {
+    rows,
+    columns: parseColumns(columns),
+    ...(features === undefined ? {} : { features: parseColumns(features) }),
+    ...(aggregates === undefined ? {} : { aggregates: parseAggregates(aggregates) }),
+  };
 }
 
 /** Reads what `columnsJson` made. */

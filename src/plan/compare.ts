@@ -80,8 +80,11 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   ];
 }
 
-function compareChecks({ golden }: PlannedChecks, checks: ChecksSpec): string[] {
-  return difference("checks.golden.path", golden?.uri ?? null, checks.golden?.path ?? null);
+function compareChecks({ golden, sql = {} }: PlannedChecks, checks: ChecksSpec): string[] {
+  return [
+    ...difference("checks.golden.path", golden?.uri ?? null, checks.golden?.path ?? null),
+    ...difference("checks.sql", sql, checks.sql ?? {}),
+  ];
 }
 
 /** A model file may move: its digest tells whether it is the planned one. A URI names the model, and is compared. */

@@ -121,7 +121,12 @@ const version2 = version1.extend({
   staged: z.boolean(),
   dateParam: z.string().nullable(),
   checks: z
-    .strictObject({ baseline: z.array(pinnedRun), first: pinnedRun.nullable(), golden: pinnedFile.optional() })
+    .strictObject({
+      baseline: z.array(pinnedRun),
+      first: pinnedRun.nullable(),
+      golden: pinnedFile.optional(),
+      sql: z.record(z.string(), z.string()).optional(),
+    })
     .nullable(),
 }) satisfies z.ZodType<Plan>;
 

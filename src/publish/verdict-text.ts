@@ -105,8 +105,15 @@ const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => stri
   centroid: ({ measured }) => `cosine ${shown(measured)} between the mean directions`,
   range: ({ measured }) => `value ${shown(measured)} is out of range`,
   unique: ({ numbers }) => keysText(numbers),
+  sql: ({ measured, numbers }) => `${aggregatesText(numbers)}, so the condition is ${shown(measured)}`,
   in: ({ measured, numbers }) => `values that are not in the list: ${strangeNames(numbers) || shown(measured)}`,
 };
+
+function aggregatesText(numbers: CheckResult["numbers"]): string {
+  return Object.entries(numbers)
+    .map(([aggregate, value]) => `${aggregate} is ${shown(value)}`)
+    .join(", ");
+}
 
 function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"]): string {
   const such = examples === undefined ? "" : `, such as ${examples}`;

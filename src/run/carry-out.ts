@@ -9,6 +9,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
 import { type BatchLimit, openBatchLimit } from "../scoring/batch-limit.js";
 import type { JobContext } from "../scoring/context.js";
+import { aggregatesOf } from "./aggregates.js";
 import { attemptFacts, runFacts, tellingFailure } from "./attempt.js";
 import { checkRejects, conclude, countCommitted } from "./conclude.js";
 import { both } from "./loading.js";
@@ -43,7 +44,8 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
   signal.throwIfAborted();
   record.startScoring(engineFacts(engine, sizer));
   return await tellingFailure(writer, async () => {
-    await scoreShares(context, { ...parts, writer, sizer, batchLimit, share });
+    await using aggregates = await aggregatesOf(context, plan);
+    await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, share });
     return await conclude(context, { ...parts, writer });
   });
 }
@@ -114,14 +116,15 @@ async function scoreShares(
     digests,
     sizer,
     batchLimit,
+    aggregates,
     share,
-  }: RunParts & Pick<ScoringOptions, "writer" | "sizer" | "batchLimit"> & { share: SpanRange },
+  }: RunParts & Pick<ScoringOptions, "writer" | "sizer" | "batchLimit" | "aggregates"> & { share: SpanRange },
 ): Promise<void> {
   const { worker, progress, signal, log } = context;
   const { plan } = stored;
   const source = verifyingSource(context, { plan, decoder, digests });
   await using reader = openRunReader(context, { plan, decoder, engine, sizer });
-  const tools: ScoringOptions = { plan, run, writer, decoder, reader, engine, sizer, batchLimit };
+  const tools: ScoringOptions = { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);

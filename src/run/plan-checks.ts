@@ -2,6 +2,7 @@ import type { Contract } from "../binding/contract.js";
 import type { PlannedChecks } from "../plan/plan.js";
 import { chooseBaseline, logicalDateOf } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
+import { aggregatesOf } from "./aggregates.js";
 import { pinGolden } from "./golden-file.js";
 import { readAll, requireKey } from "./review.js";
 import { JobError } from "../util/errors.js";
@@ -26,8 +27,10 @@ export async function planChecks(
   }
   requireKey(context, contract);
   const golden = await pinGolden(context);
+  const { sql } = spec.checks;
+  await using _ = await aggregatesOf(context, { contract, checks: { sql } });
   const compared = await planComparisons(context, { modelSha256 });
-  return golden === undefined ? compared : { ...compared, golden };
+  return { ...compared, ...(golden === undefined ? {} : { golden }), ...(sql === undefined ? {} : { sql }) };
 }
 
 /** Finds the published runs that a run is compared with. */

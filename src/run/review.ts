@@ -1,4 +1,5 @@
 import { type Contract, outputColumns } from "../binding/contract.js";
+import type { SpanProfile } from "../checks/span-profile.js";
 import { checkKeys } from "../checks/verdicts/key-check.js";
 import { judge } from "../checks/verdicts/judge.js";
 import type { RunProfile } from "../checks/verdicts/run-profile.js";
@@ -13,6 +14,7 @@ import type { RunVerdict } from "../publish/run-verdict.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError, messageOf } from "../util/errors.js";
+import { aggregatesOf } from "./aggregates.js";
 import { didYouMean } from "../util/suggest.js";
 
 /** A run whose spans are all committed. */
@@ -44,7 +46,7 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
     run: runProfileOf(plan, { profile, rejected: run.rejectedRows }),
     baseline: await readAll(context, baseline),
     first: first === null ? undefined : await readPinned(context, first),
-    others: await otherResults(context, { plan, run }),
+    others: await otherResults(context, { plan, run, profile }),
   };
   if (checks.on_fail === "hold" && !plan.staged) {
     context.log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
@@ -123,11 +125,13 @@ async function dateOfReaders(
 /** Makes the checks that need more than profiles. */
 async function otherResults(
   context: JobContext,
-  { plan, run }: { readonly plan: Plan; readonly run: RunSink },
+  { plan, run, profile }: { readonly plan: Plan; readonly run: RunSink; readonly profile: SpanProfile },
 ): Promise<CheckResult[]> {
   const { unique } = context.spec.checks ?? {};
   requireKey(context, plan.contract);
-  return unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];
+  const keys = unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];
+  await using aggregates = await aggregatesOf(context, plan);
+  return [...keys, ...((await aggregates?.results(profile)) ?? [])];
 }
 
 /**

@@ -1,3 +1,5 @@
+import type { Aggregates } from "../checks/aggregates.js";
+import type { ColumnType } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { ModelFile, ModelPin, ResolvedModel } from "../models/port.js";
@@ -69,6 +71,14 @@ export interface JobContext extends ScoringContext {
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
   /** Reads the file of `checks.golden`, which is Parquet, from these folders only. */
   readonly openGoldenReader: (folders: readonly string[]) => Promise<GoldenReader>;
+  /**
+   * Opens the conditions of `checks.sql` over output columns. @throws JobError SPEC_INVALID with the place of the
+   * condition in the spec
+   */
+  readonly openAggregates: (
+    conditions: Readonly<Record<string, string>>,
+    columns: readonly { readonly name: string; readonly type: ColumnType }[],
+  ) => Promise<Aggregates>;
   /** Workers that only decode, and the cores that they may take. */
   readonly decodeWorkers: Pick<SliceReaderOptions, "cores" | "startDecodeWorkers">;
   readonly worker: Worker;

@@ -1,4 +1,5 @@
 import { type Contract, outputTensors } from "../binding/contract.js";
+import type { Aggregates } from "../checks/aggregates.js";
 import type { FeaturePlan } from "../checks/features/feature-plan.js";
 import { createDistinctPacker } from "../packing/distinct-packer.js";
 import type { DistinctRows } from "../packing/distinct-rows.js";
@@ -33,6 +34,8 @@ export interface ScoringOptions {
   readonly engine: Engine;
   readonly sizer: BatchSizer;
   readonly batchLimit: BatchLimit;
+  /** The expressions of `checks.sql`; undefined: there are none. */
+  readonly aggregates?: Aggregates | undefined;
 }
 
 /**
@@ -77,7 +80,7 @@ export function openRunReader(
 export async function scoreSpans(context: JobContext, tools: ScoringOptions, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit } = tools;
+  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
@@ -102,6 +105,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
       pieceBytes: context.memory.pieceBytes,
       keys: keyColumns(spec),
       features: featurePlanOf(plan, keyColumns(spec)),
+      aggregate: aggregates?.profile,
     },
     feedRows(feed, pendingRanges(spans, run.committed, share)),
   );
@@ -130,6 +134,8 @@ export interface PieceOptions {
   readonly keys?: ReadonlySet<string> | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
+  /** Profiles the expressions of `checks.sql` over rows; undefined: there are none. */
+  readonly aggregate?: Aggregates["profile"] | undefined;
 }
 
 /**

@@ -8,6 +8,7 @@ import {
   type SpanProfile,
   spanProfileText,
 } from "../checks/span-profile.js";
+import type { Aggregates } from "../checks/aggregates.js";
 import type { Tensor } from "../columnar/tensor.js";
 import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
@@ -54,6 +55,8 @@ export interface SpanPipelineOptions {
   readonly fixedBatchRows: number | null;
   /** The columns that the model predicts, which are profiled. */
   readonly predicted: readonly PredictedColumn[];
+  /** Profiles the expressions of `checks.sql` over rows; undefined: there are none. */
+  readonly aggregate?: Aggregates["profile"] | undefined;
   /** Tells rows that were set aside with their values. */
   readonly describe: (faults: readonly RowFault[]) => Promise<RejectedRow[]>;
   /** Adds the columns that come from neither input nor model. */
@@ -77,7 +80,7 @@ export function createSpanPipeline(
       sinceMs = stages.took("encode", sinceMs);
     };
     const output = fittingRows(options.target, open);
-    const totals = totalsWith(options, open, output);
+    const totals = await totalsWith(options, open, output);
     const rejects = await options.describe([...open.faults.values()]);
     const filtered = span.rowEnd - span.rowStart - totals.keptRows;
     const rows = options.complete(output);
@@ -133,22 +136,23 @@ function providerOf({ provider }: Engine, { byTrees, byRuntime }: ScoredRows): s
 }
 
 async function spillPiece(
-  { target, complete, predicted }: Pick<SpanPipelineOptions, "target" | "complete" | "predicted">,
+  { target, complete, ...options }: Pick<SpanPipelineOptions, "target" | "complete" | "predicted" | "aggregate">,
   open: OpenSpan,
 ): Promise<SpanTotals> {
   await Promise.all(open.predictions);
   const output = fittingRows(target, open);
   await target.spill?.(open.span, complete(output));
-  return totalsWith({ predicted }, open, output);
+  return await totalsWith(options, open, output);
 }
 
 /** Adds a piece to the pieces of the span before it. */
-function totalsWith(
-  { predicted }: Pick<SpanPipelineOptions, "predicted">,
+async function totalsWith(
+  { predicted, aggregate }: Pick<SpanPipelineOptions, "predicted" | "aggregate">,
   { before, keptRows, rows, faults, scored, features }: OpenSpan,
   output: OutputRows,
-): SpanTotals & { readonly profile: SpanProfile } {
-  const profile = profileRows(output, predicted, features?.finish());
+): Promise<SpanTotals & { readonly profile: SpanProfile }> {
+  const columns = profileRows(output, predicted, features?.finish());
+  const profile = aggregate === undefined ? columns : { ...columns, aggregates: await aggregate(output) };
   return {
     keptRows: before.keptRows + keptRows,
     rowCount: before.rowCount + output.rowCount,

@@ -12,6 +12,8 @@ export interface ChecksSpec {
   readonly rejects: number;
   /** Limits by the name of the output column. */
   readonly outputs: Readonly<Record<string, OutputCheckSpec>>;
+  /** Conditions of aggregates over the rows of the output, by name. */
+  readonly sql?: Readonly<Record<string, string>> | undefined;
   /** Output columns that together name a row; undefined: no key is checked. */
   readonly unique?: readonly string[] | undefined;
   /** Rows whose predictions are known; each attempt scores them before it scores rows of the input. */
@@ -114,6 +116,13 @@ export const checks = z.strictObject({
     .default({})
     .describe(
       "Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }. psi is the population stability index: how far the values have moved from those of earlier runs.",
+    ),
+  sql: z
+    .record(name, text.max(1000, "expected at most 1,000 characters"))
+    .refine((given) => Object.keys(given).length <= 16, { error: "expected at most 16 conditions" })
+    .optional()
+    .describe(
+      "Conditions of count, sum, avg, min and max over DuckDB SQL of the output columns, by name: { churners: avg(case when score > 0.5 then 1 else 0 end) between 0.05 and 0.2 }.",
     ),
   unique: z
     .array(name)

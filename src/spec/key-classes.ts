@@ -60,6 +60,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "checks.outputs": "verdict",
   "checks.inputs": "verdict",
   "checks.expect": "verdict",
+  "checks.sql": "plan",
   "checks.unique": "verdict",
   "checks.golden": "attempt",
   "checks.golden.path": "plan",

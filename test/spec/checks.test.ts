@@ -10,6 +10,7 @@ describe("checks", () => {
     expect(load(withChecks("{}")).checks).toEqual({
       on_fail: "hold",
       rows: { min: 0.7, max: 3 },
+      inputs: { psi: 1 },
       rejects: 0.01,
       outputs: {},
       expect: [],
@@ -32,7 +33,7 @@ describe("checks", () => {
     ["{ unique: [id, id] }", /checks\.unique.*a column is named twice/],
     ["{ golden: { path: gold*.parquet } }", /checks\.golden\.path.*without wildcards/],
     ["{ golden: { path: a.parquet, atol: -1 } }", /checks\.golden\.atol.*expected a number from 0/],
-    ["{ inputs: { psi: 1 } }", /checks\.inputs: unknown key/],
+    ["{ inputs: { nulls: 1 } }", /checks\.inputs\.nulls: unknown key/],
     ["{ expect: [{ reason: why }] }", /checks\.expect.*expected a param and its value beside reason/],
     ["{ expect: [{ day: 2026-11-27, reason: why }] }", /checks\.expect.*`day` is no param of this spec/],
   ])("refuse what they cannot do: %s", (checks, message) => {

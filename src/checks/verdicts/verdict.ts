@@ -55,4 +55,5 @@ export type CheckName =
   | "centroid"
   | "range"
   | "in"
-  | "unique";
+  | "unique"
+  | "sql";

@@ -2,11 +2,15 @@ import { z } from "../../util/zod.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
 import { firstLine, quoteText } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { parseJson } from "../../plan/parse-plan.js";
+import { parseExactJson } from "./exact-json.js";
 import { faultOfFunctions } from "./expression-functions.js";
 import { isObject, type NamesInExpression, partsOf } from "./expression-parts.js";
 
 const textLimit = 10_000;
+
+/** What an expression may be. */
+export const expressionHint =
+  "an expression is computed for each row by itself: columns of the shard, constants, operators, CASE, casts, and functions that depend on their arguments alone";
 
 /**
  * Parses `text` as DuckDB will and refuses all but one row-wise expression: no table, file, second statement or
@@ -23,19 +27,7 @@ async function checkInside(
   text: string,
   around: readonly string[],
 ): Promise<NamesInExpression> {
-  if (text.length > textLimit) {
-    throw refused(text, `it has more than ${textLimit} characters`);
-  }
-  if (text.includes("\0")) {
-    throw refused(text.replaceAll("\0", "␀"), "it has a character of code 0");
-  }
-  const expression = onlyExpression(text, await parse(connection, text, `SELECT ${text}\n`));
-  const wrapped = onlyExpression(text, await parse(connection, text, `SELECT (${text}\n)`));
-  // What stands inside parentheses later must mean there what it means on its own.
-  if (withoutPositions(expression) !== withoutPositions(wrapped)) {
-    throw refused(text, "its parentheses do not match");
-  }
-  const parts = partsOf(expression);
+  const parts = partsOf(await parseExpression(connection, text));
   for (const part of parts.refused) {
     throw refused(text, `it has ${part}`);
   }
@@ -52,10 +44,31 @@ async function checkInside(
   return parts;
 }
 
+/**
+ * Parses `text` as DuckDB will, and refuses what is not one expression. Returns the expression as DuckDB's JSON, by
+ * `parseExactJson`. Its parts are not checked.
+ * @throws JobError SPEC_INVALID
+ */
+export async function parseExpression(connection: DuckDBConnection, text: string): Promise<Record<string, unknown>> {
+  if (text.length > textLimit) {
+    throw refused(text, `it has more than ${textLimit} characters`);
+  }
+  if (text.includes("\0")) {
+    throw refused(text.replaceAll("\0", "␀"), "it has a character of code 0");
+  }
+  const expression = onlyExpression(text, await parse(connection, text, `SELECT ${text}\n`));
+  const wrapped = onlyExpression(text, await parse(connection, text, `SELECT (${text}\n)`));
+  // What stands inside parentheses later must mean there what it means on its own.
+  if (withoutPositions(expression) !== withoutPositions(wrapped)) {
+    throw refused(text, "its parentheses do not match");
+  }
+  return expression;
+}
+
 function refused(text: string, found: string): JobError {
   const shown = text.length > 60 ? `${text.slice(0, 57)}…` : text;
   return new JobError("SPEC_INVALID", `checking the expression ${shown.replaceAll(/\s+/g, " ")}: ${found}`, {
-    hint: "an expression is computed for each row by itself: columns of the shard, constants, operators, CASE, casts, and functions that depend on their arguments alone",
+    hint: expressionHint,
   });
 }
 
@@ -71,7 +84,7 @@ async function parse(connection: DuckDBConnection, text: string, sql: string): P
   let answer: unknown;
   try {
     const result = await connection.runAndReadAll(`SELECT json_serialize_sql(${quoteText(sql)})`);
-    answer = parseJson(String(result.getRows()[0]?.[0]));
+    answer = parseExactJson(String(result.getRows()[0]?.[0]));
   } catch (error) {
     throw refused(text, firstLine(messageOf(error)));
   }

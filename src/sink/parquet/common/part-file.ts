@@ -1,16 +1,11 @@
-import { DuckDBDataChunk } from "@duckdb/node-api";
 import type { OutputRows } from "../../../columnar/types.js";
+import { createTable } from "../../../duckdb/append-rows.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../../duckdb/parquet-schema.js";
-import { duckDbTypeOf } from "../../../duckdb/types.js";
-import { quoteName, quotePaths, quoteText, sqlTypeOf } from "../../../duckdb/sql.js";
-import { writeColumn } from "../../../duckdb/write-vector.js";
+import { quotePaths, quoteText } from "../../../duckdb/sql.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
 import { dictionaryMerges } from "./dictionary.js";
 import { type PartFacts, type PartLabel, parseLabel } from "./part-label.js";
-
-/** Rows of one DuckDB vector. */
-const chunkRows = 2048;
 
 const labelKey = "infer-batch";
 const profileKey = "infer-batch-profile";
@@ -38,9 +33,7 @@ export async function writePart(
   tables += 1;
   const table = `span_${tables}`;
   try {
-    const definitions = rows.columns.map(({ name, type }) => `${quoteName(name)} ${sqlTypeOf(type)}`);
-    await connection.run(`CREATE TEMP TABLE ${table} (${definitions.join(", ")})`);
-    await appendRows(connection, table, rows);
+    await createTable(connection, table, rows);
     // Off for the whole part: DuckDB has no such option for a column.
     const dictionaries = dictionaryMerges(rows.columns) ? "DICTIONARY_SIZE_LIMIT 0, " : "";
     const metadata = [
@@ -56,21 +49,6 @@ export async function writePart(
   } finally {
     connection.closeSync(); // drops the temporary table, too
   }
-}
-
-async function appendRows(connection: DuckDBConnection, table: string, rows: OutputRows): Promise<void> {
-  const appender = await connection.createAppender(table);
-  const chunk = DuckDBDataChunk.create(rows.columns.map(({ type }) => duckDbTypeOf(type)));
-  for (let from = 0; from < rows.rowCount; from += chunkRows) {
-    const to = Math.min(from + chunkRows, rows.rowCount);
-    chunk.reset();
-    for (const [index, { column }] of rows.columns.entries()) {
-      writeColumn(chunk, index, column, { from, to });
-    }
-    chunk.rowCount = to - from;
-    appender.appendDataChunk(chunk);
-  }
-  appender.closeSync();
 }
 
 /** Reads the footers of parts. @throws Error of DuckDB when one cannot be read */

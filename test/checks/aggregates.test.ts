@@ -1,0 +1,75 @@
+import { expect, test } from "vitest";
+import {
+  type AggregateName,
+  type AggregateProfile,
+  aggregateLimits,
+  aggregatesJson,
+  aggregateValue,
+  mergeAggregates,
+  parseAggregates,
+} from "#src/checks/aggregates.js";
+import { type ColumnProfile, profileColumn } from "#src/checks/profiles/column-profile.js";
+
+const { NaN: nan, POSITIVE_INFINITY: inf, NEGATIVE_INFINITY: minusInf } = Number;
+
+/** The profile of numbers, of which null is NULL. */
+function profileOf(values: readonly (number | null)[]): ColumnProfile {
+  const data = new Float64Array(values.map((value) => value ?? 0));
+  const valid = Uint8Array.from(values, (value) => (value === null ? 0 : 1));
+  return profileColumn({ type: "float64" }, { kind: "fixed", elementsPerValue: 1, data, valid }, aggregateLimits);
+}
+
+const names: readonly AggregateName[] = ["count", "sum", "avg", "min", "max"];
+const valuesOf = (profile: AggregateProfile | undefined): (number | null | string)[] =>
+  profile === undefined || "error" in profile ? [] : names.map((name) => aggregateValue(name, profile));
+
+test.each([
+  [
+    [1, 2, null, 6],
+    [3, 9, 3, 1, 6],
+  ],
+  [
+    [null, null],
+    [0, null, null, null, null],
+  ],
+  [[], [0, null, null, null, null]],
+  [
+    [1, nan],
+    [2, nan, nan, nan, nan],
+  ],
+  [
+    [1, inf],
+    [2, inf, inf, 1, inf],
+  ],
+  [
+    [minusInf, 1],
+    [2, minusInf, minusInf, minusInf, 1],
+  ],
+  [
+    [minusInf, inf],
+    [2, nan, nan, minusInf, inf],
+  ],
+  [
+    [1e300, 1, -1e300],
+    [3, 1, 1 / 3, -1e300, 1e300],
+  ],
+])("aggregates of %j are those of SQL, with exact sums: %j", (values, expected) => {
+  expect(valuesOf(profileOf(values))).toEqual(expected);
+});
+
+test("aggregates are the same however the rows are cut, in whatever order they are merged, and through JSON", () => {
+  const values = Array.from({ length: 60 }, (_, index) => (index % 7 === 0 ? null : 10 ** (index % 31) / 3 - index));
+  const whole = valuesOf(profileOf(values));
+  for (const size of [1, 7, 25]) {
+    const cuts = Array.from({ length: Math.ceil(60 / size) }, (_, cut) => values.slice(cut * size, (cut + 1) * size));
+    const profiles = cuts.map((rows) => parseAggregates(JSON.parse(JSON.stringify(aggregatesJson([profileOf(rows)])))));
+    expect(valuesOf(profiles.reduce(mergeAggregates)[0])).toEqual(whole);
+    expect(valuesOf(profiles.toReversed().reduce(mergeAggregates)[0])).toEqual(whole);
+  }
+});
+
+test("an expression that failed in one span has failed in the run", () => {
+  const failed = parseAggregates(aggregatesJson([{ error: "it fails" }]));
+  expect(mergeAggregates([profileOf([1])], failed)).toEqual([{ error: "it fails" }]);
+  expect(mergeAggregates(failed, [profileOf([1])])).toEqual([{ error: "it fails" }]);
+});
