@@ -33,6 +33,15 @@ export interface RunInfo {
   /** Absent: the model has no versions. */
   readonly modelVersion?: string | undefined;
   readonly modelOrigin?: ModelOrigin | undefined;
+  /** The columns that the run reads. */
+  readonly inputColumns: readonly NamedType[];
+  readonly outputColumns: readonly NamedType[];
+}
+
+/** A column, with its type as messages name it. */
+export interface NamedType {
+  readonly name: string;
+  readonly type: string;
 }
 
 /** What scores the rows of an attempt. */

@@ -1,4 +1,6 @@
-import type { RunInfo } from "../report/attempt-record.js";
+import { boundColumns, outputColumns } from "../binding/contract.js";
+import { type ColumnType, showType } from "../columnar/types.js";
+import type { NamedType, RunInfo } from "../report/attempt-record.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
 import type { AttemptFacts, RunWriter, StoredPlan } from "../sink/port.js";
@@ -19,7 +21,15 @@ export function runFacts({ plan, planId }: StoredPlan): RunInfo {
     modelSha256: model.sha256,
     modelVersion: model.version,
     modelOrigin: model.origin,
+    inputColumns: namedTypes(boundColumns(plan.contract).filter(({ computed }) => computed !== true)),
+    outputColumns: namedTypes(outputColumns(plan.contract)),
   };
+}
+
+/** Columns as reports name them, each once. */
+function namedTypes(columns: readonly { readonly name: string; readonly type: ColumnType }[]): NamedType[] {
+  const types = new Map(columns.map(({ name, type }) => [name, showType(type)]));
+  return [...types].map(([name, type]) => ({ name, type }));
 }
 
 export function attemptFacts({ spec, worker, program }: JobContext, provider: string): AttemptFacts {

@@ -5,6 +5,7 @@ import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { assertNever, JobError } from "../util/errors.js";
+import { runFacts } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
 import { publishApproved } from "./decided.js";
 
@@ -98,7 +99,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
 }
 
 async function findRun(
-  { spec, sink, sha256, command }: JobContext,
+  { spec, sink, sha256, command, record }: JobContext,
   act: "approving" | "discarding",
   { runId }: DecisionRequest,
 ): Promise<{ stored: StoredPlan; run: RunSink }> {
@@ -118,6 +119,7 @@ async function findRun(
       },
     );
   }
+  record.setRun(runFacts(stored));
   return { stored, run: await sink.open(stored) };
 }
 

@@ -103,12 +103,15 @@ export async function publishApproved(
   const { record, log, sink } = context;
   const { plan } = stored;
   record.setRun(runFacts(stored));
+  const verdict = await run.verdict();
+  if (context.spec.report.openlineage !== undefined) {
+    await reviewForReports(context, { stored, run }, verdict); // its events count the published rows
+  }
   const writer: RunWriter = await run.begin(attemptFacts(context, "none"));
   record.startScoring();
   await tellingFailure(writer, () => writer.finish(attemptJson(record)));
   record.finish();
   log.info(`published run ${plan.runId}`);
-  const verdict = await run.verdict();
   return {
     ...idleReport(record, { plan, output: sink.target }),
     status: "complete",

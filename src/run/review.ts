@@ -75,8 +75,8 @@ export async function reviewForReports(
   verdict: RunVerdict | undefined,
 ): Promise<void> {
   const { record, log, spec } = context;
-  const { html, metrics } = spec.report;
-  if (html === undefined && (verdict === undefined || metrics === undefined)) {
+  const { html, metrics, openlineage } = spec.report;
+  if (html === undefined && openlineage === undefined && (verdict === undefined || metrics === undefined)) {
     return;
   }
   try {

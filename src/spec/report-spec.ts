@@ -16,6 +16,8 @@ export interface ReportSpec {
   readonly on_late: string;
   /** A time of day in the job's time zone, "06:00". */
   readonly deadline?: string | undefined;
+  /** Where the attempt's lineage events go; without a URL, nowhere. */
+  readonly openlineage?: { readonly url: string; readonly namespace: string } | undefined;
   readonly method: "get" | "post";
   /** Seconds. */
   readonly timeout: number;
@@ -71,6 +73,15 @@ export const report = z
       .describe(
         'Time of day, in `timezone`, by which the run is expected to be complete, such as "06:00": the one closest to the start of the attempt. A late attempt logs a warning and calls on_late.',
       ),
+    openlineage: z
+      .strictObject({
+        url: url.describe(
+          "URL of a server that takes OpenLineage events, such as ${OPENLINEAGE_URL}; they go to api/v1/lineage below it. Empty: no events. It is never logged.",
+        ),
+        namespace: text.default("default").describe("OpenLineage namespace of the job, such as prod."),
+      })
+      .optional()
+      .describe("Sends OpenLineage events about the start and the end of each attempt."),
     method: z
       .enum(["get", "post"])
       .default("get")

@@ -6,6 +6,7 @@ export const secretKeys: ReadonlySet<string> = new Set([
   "report.on_failure",
   "report.on_held",
   "report.on_late",
+  "report.openlineage.url",
 ]);
 
 export function isSecretKey(path: readonly (string | number)[]): boolean {

@@ -47,7 +47,12 @@ function load(block: string): string {
   const output = isMapping(given["output"]) ? given["output"] : {};
   const isWhole = "parquet" in output || "postgres" in output;
   const text = "version" in given ? block : stringify(merged({ ...rest, output: isWhole ? {} : target }, given));
-  const env = { DATABASE_URL: "postgres://user@host/database", HC_UUID: "0", PING_URL: "https://hc-ping.com/0" };
+  const env = {
+    DATABASE_URL: "postgres://user@host/database",
+    HC_UUID: "0",
+    OPENLINEAGE_URL: "http://marquez:5000",
+    PING_URL: "https://hc-ping.com/0",
+  };
   loadSpec(text, { file: "job.yaml", params: {}, env, nowMs: 0 });
   return text;
 }

@@ -46,3 +46,16 @@ describe("report", () => {
     expect(specRefusal(withReport(report))).toContain(expected);
   });
 });
+
+describe("report.openlineage", () => {
+  test("report.openlineage has a URL and a namespace", () => {
+    const text = withReport("{ openlineage: { url: 'http://marquez:5000' } }");
+    expect(load(text).report.openlineage).toEqual({ url: "http://marquez:5000", namespace: "default" });
+  });
+
+  test("report.openlineage refuses a URL that is none without showing it", () => {
+    const said = specRefusal(withReport("{ openlineage: { url: 4b6f-secret } }"));
+    expect(said).toMatch(/report\.openlineage\.url: .*expected http\(s\):\/\/host/);
+    expect(said).not.toContain("4b6f");
+  });
+});

@@ -46,6 +46,8 @@ export function recordOf({
     shardBytes: 2048,
     modelUri,
     modelSha256: "d".repeat(64),
+    inputColumns: [{ name: "f0", type: "float32" }],
+    outputColumns: [{ name: column, type: "float32" }],
   });
   record.startScoring({ provider: "cpu", missing: [], trees: () => trees, sessions: 2, batchRows: () => 256 });
   record.stages.took("decode", now, now + 250);

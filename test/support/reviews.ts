@@ -5,6 +5,7 @@ import { resultLines } from "#src/publish/verdict-text.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
 import type { RunReview } from "#src/report/run-review.js";
+import { JobError } from "#src/util/errors.js";
 import { type Names, partly, recordOf } from "./records.js";
 import { nightsBefore, normals, numbersProfile, runProfile, textsProfile } from "./run-profiles.js";
 
@@ -73,7 +74,7 @@ function outcomeOf({ verdict }: RunReview, isHeld: boolean): Outcome {
         warnings: resultLines(verdict, "warn"),
         comparedWith: verdict.verdict.baseline,
       },
-      ...(isHeld ? { decided: { error: new Error("held") as never, isOwnVerdict: true, commands } } : {}),
+      ...(isHeld ? { decided: { error: new JobError("HELD", "held"), isOwnVerdict: true, commands } } : {}),
     },
   };
 }

@@ -71,7 +71,7 @@ async function callUrl(context: CallContext, key: CallKey, body: () => string): 
   const { loaded, log, signal } = context;
   const { method, timeout } = loaded.spec.report;
   const value = loaded.spec.report[key];
-  const url = value === "" ? undefined : await pingUrl(context, key, value);
+  const url = value === "" ? undefined : await plainUrlAt(context, [key], value);
   if (url === undefined) {
     return;
   }
@@ -88,20 +88,21 @@ async function callUrl(context: CallContext, key: CallKey, body: () => string): 
   }
 }
 
-/** Returns the URL to call; undefined if it cannot be read, which is logged. */
-async function pingUrl(
+/** Reads a URL of `report` that may be a secret; undefined if it cannot be read, which is logged without it. */
+export async function plainUrlAt(
   { loaded: { where }, folder, log }: CallContext,
-  key: CallKey,
+  path: readonly string[],
   value: string,
 ): Promise<string | undefined> {
+  const key = ["report", ...path];
   try {
-    const url = await readSecret(value, { folder, key: where(["report", key]) });
+    const url = await readSecret(value, { folder, key: where(key) });
     if (isPlainUrl(url)) {
       return url;
     }
-    log.warn(`calling report.${key}: the file does not hold an http(s) URL`);
+    log.warn(`calling ${key.join(".")}: the file does not hold an http(s) URL`);
   } catch (error) {
-    log.warn(`calling report.${key}: ${messageOf(error)}`);
+    log.warn(`calling ${key.join(".")}: ${messageOf(error)}`);
   }
   return undefined;
 }

@@ -1,21 +1,19 @@
 import { decidedMetrics } from "../../report/check-metrics.js";
 import { decidedPage } from "../../report/page/page.js";
 import type { DecisionReport } from "../../run/decide.js";
-import type { Log } from "../../scoring/context.js";
-import type { LoadedSpec } from "../../spec/load.js";
 import { messageOf } from "../../util/errors.js";
 import { alone } from "../job-context.js";
+import type { CallContext } from "./calls.js";
 import { placeReports, readReport, writeReport } from "./files.js";
+import { sendDecision } from "./lineage.js";
 
 /**
- * Puts a decision at the top of the run's HTML page, and into its metrics, if these files are there. A failure is only
- * logged: the decision stands.
+ * Puts a decision at the top of the run's HTML page, and into its metrics, if these files are there; sends it as lineage
+ * events. A failure is only logged: the decision stands.
  */
-export async function reportDecision(
-  loaded: Pick<LoadedSpec, "spec" | "where">,
-  { folder, report, log }: { readonly folder: string; readonly report: DecisionReport; readonly log: Log },
-): Promise<void> {
-  const { runId, state, decision } = report;
+export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
+  const { loaded, folder, log } = context;
+  const { runId, state, already, decision } = report;
   if (decision === null || decision.kind === "superseded") {
     return;
   }
@@ -26,6 +24,9 @@ export async function reportDecision(
     await rewrite(metrics, (text) => decidedMetrics(text, { runId, state }));
   } catch (error) {
     log.warn(`writing the decision into the reports: ${messageOf(error)}`);
+  }
+  if (!already || state === "published") {
+    await sendDecision(context, { state, by, reason });
   }
 }
 

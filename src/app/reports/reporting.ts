@@ -15,6 +15,7 @@ import type { LoadedSpec } from "../../spec/load.js";
 import { machineError } from "../machine-errors.js";
 import { callFor, succeeded } from "./calls.js";
 import { watchDeadline } from "./deadline.js";
+import { beginLineage } from "./lineage.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./files.js";
 
 /** An attempt to be reported, known once its spec is read. */
@@ -48,6 +49,7 @@ export async function reporting(context: ReportingContext, work: () => Promise<R
   if (server !== undefined) {
     log.info(`metrics: ${server.url}`);
   }
+  const lineage = beginLineage(context);
   const deadline = watchDeadline(context);
   let outcome: Outcome;
   try {
@@ -66,6 +68,7 @@ export async function reporting(context: ReportingContext, work: () => Promise<R
   await writePage(context, files, ended);
   await deadline.end(outcome);
   await callFor(context, outcome);
+  await lineage.end(ended);
   if (failure !== undefined) {
     throw failure.error;
   }

@@ -51,7 +51,7 @@ async function decide(spec: string, options: DecideOptions, { io, act, work }: D
   });
   const { by, reason, run: runId, asBaseline = false } = options;
   const report = await work(job, { by, reason, runId, asBaseline });
-  await reportDecision(loaded, { folder: dirname(resolve(spec)), report, log });
+  await reportDecision({ loaded, folder: dirname(resolve(spec)), record: job.record, log, signal: job.signal }, report);
   io.stdout.write(
     options.json === true ? `${reportJson(report, job.sink.target)}\n` : `${reportText(report, job.sink.target)}\n`,
   );

@@ -1,0 +1,118 @@
+import { randomUUID } from "node:crypto";
+import { resolve } from "node:path";
+import type { Outcome } from "../../report/outcome.js";
+import { ping } from "../../report/ping.js";
+import { type DatasetName, filesDataset, inputDatasets, tableDataset } from "../../report/lineage/datasets.js";
+import { type CarriedOut, decidedEvent, endEvent, type LineageRun, startEvent } from "../../report/lineage/events.js";
+import { parentRun } from "../../report/lineage/parent.js";
+import { messageOf } from "../../util/errors.js";
+import { readSecret } from "../secrets.js";
+import { type CallContext, plainUrlAt } from "./calls.js";
+
+/** The events of an attempt, for OpenLineage. */
+export interface LineageEvents {
+  /** Sends the last event. Never fails. */
+  end(ended: { readonly outcome: Outcome; readonly endedMs: number }): Promise<void>;
+}
+
+/** An event has so long to be taken; none is sent twice. */
+const eventMs = 2000;
+/** After a signal little time is left. */
+const stoppedEventMs = 1000;
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Sends the first event of an attempt while the attempt goes on. Never fails, and delays the attempt by some seconds at most. */
+export function beginLineage(context: CallContext, env: Environment = process.env): LineageEvents {
+  const send = senderOf(context, env);
+  if (send === undefined) {
+    return { end: () => Promise.resolve() };
+  }
+  const { record } = context;
+  const started = send((lineage) => startEvent(lineage, record));
+  return {
+    async end(ended) {
+      await started; // events arrive in their order
+      await send((lineage) => endEvent(lineage, { record, ...ended }));
+    },
+  };
+}
+
+/** Sends events about a decision on a held run that was carried out. Never fails. */
+export async function sendDecision(
+  context: CallContext,
+  decision: Omit<CarriedOut, "record">,
+  env: Environment = process.env,
+): Promise<void> {
+  const send = senderOf(context, env);
+  const { record } = context;
+  await send?.((lineage) => startEvent(lineage, record));
+  await send?.((lineage) => decidedEvent(lineage, { record, ...decision }, Date.now()));
+}
+
+type Send = (eventOf: (lineage: LineageRun) => unknown) => Promise<void>;
+
+/** Returns what sends the events of one run, logging the first that fails; undefined if the spec names no server. */
+function senderOf(context: CallContext, env: Environment): Send | undefined {
+  const { loaded, log, signal } = context;
+  const { openlineage } = loaded.spec.report;
+  if (openlineage === undefined || openlineage.url === "") {
+    return undefined;
+  }
+  const url = plainUrlAt(context, ["openlineage", "url"], openlineage.url);
+  const described = describe(context, openlineage.namespace, env);
+  let told = false;
+  const tell = (found: string | undefined): void => {
+    if (found !== undefined && !told) {
+      told = true;
+      log.warn(found);
+    }
+  };
+  return async (eventOf) => {
+    try {
+      const server = await url;
+      const body = JSON.stringify(eventOf(await described));
+      const timeoutMs = signal.aborted ? stoppedEventMs : eventMs;
+      const key = "report.openlineage.url";
+      tell(server === undefined ? undefined : await ping({ key, url: eventsUrl(server), body, timeoutMs, tries: 1 }));
+    } catch (error) {
+      tell(`sending a lineage event: ${messageOf(error)}`);
+    }
+  };
+}
+
+/** Where OpenLineage's clients send events: `api/v1/lineage` below the server's URL. */
+function eventsUrl(given: string): string {
+  const url = new URL(given);
+  const path = url.pathname.replace(/\/+$/, "");
+  url.pathname = path.endsWith("/api/v1/lineage") ? path : `${path}/api/v1/lineage`;
+  return url.href;
+}
+
+async function describe(context: CallContext, namespace: string, env: Environment): Promise<LineageRun> {
+  const { spec } = context.loaded;
+  return {
+    id: randomUUID(),
+    namespace,
+    parent: parentRun(env),
+    inputs: inputDatasets(spec, (path) => resolve(context.folder, path)),
+    output: await outputDataset(context, env),
+  };
+}
+
+async function outputDataset(
+  { loaded: { spec, where }, folder }: CallContext,
+  env: Environment,
+): Promise<DatasetName | undefined> {
+  const { parquet, postgres } = spec.output;
+  if (parquet !== undefined) {
+    return filesDataset(parquet.path, (path) => resolve(folder, path));
+  }
+  if (postgres === undefined) {
+    return undefined;
+  }
+  const key = where(["output", "postgres", "url"]);
+  // A secret that cannot be read is the target's to tell.
+  const url = await readSecret(postgres.url, { folder, key }).catch(() => undefined);
+  return url === undefined ? undefined : tableDataset(url, postgres.table, env);
+}

@@ -1,0 +1,208 @@
+import type { CheckResult } from "../../checks/verdicts/verdict.js";
+import { hideCredentials } from "../../spec/secrets.js";
+import type { AttemptRecord, RunInfo } from "../attempt-record.js";
+import { exitCodeOfOutcome, type Outcome, statusOf } from "../outcome.js";
+import type { ExitCode } from "../../util/errors.js";
+import type { DatasetName } from "./datasets.js";
+import type { ParentRun } from "./parent.js";
+
+/** What all events of an attempt have in common. */
+export interface LineageRun {
+  /** A UUID; each attempt is a run of its own for OpenLineage. */
+  readonly id: string;
+  readonly namespace: string;
+  readonly parent: ParentRun | undefined;
+  readonly inputs: readonly DatasetName[];
+  readonly output: DatasetName | undefined;
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+const spec = "https://openlineage.io/spec";
+const eventSchema = `${spec}/2-0-2/OpenLineage.json#/$defs/RunEvent`;
+
+/** Schemas of the facets. Those that this program defines have no more than what every facet of a run has. */
+const facetSchemas = {
+  parent: "facets/1-2-0/ParentRunFacet.json#/$defs/ParentRunFacet",
+  processing_engine: "facets/1-1-1/ProcessingEngineRunFacet.json#/$defs/ProcessingEngineRunFacet",
+  errorMessage: "facets/1-0-1/ErrorMessageRunFacet.json#/$defs/ErrorMessageRunFacet",
+  jobType: "facets/2-0-4/JobTypeJobFacet.json#/$defs/JobTypeJobFacet",
+  schema: "facets/1-2-0/SchemaDatasetFacet.json#/$defs/SchemaDatasetFacet",
+  dataQualityAssertions: "facets/1-1-0/DataQualityAssertionsDatasetFacet.json#/$defs/DataQualityAssertionsDatasetFacet",
+  outputStatistics: "facets/1-0-2/OutputStatisticsOutputDatasetFacet.json#/$defs/OutputStatisticsOutputDatasetFacet",
+  inferBatch_run: "2-0-2/OpenLineage.json#/$defs/RunFacet",
+  inferBatch_model: "2-0-2/OpenLineage.json#/$defs/RunFacet",
+} as const;
+
+/** The event at the start of an attempt. */
+export function startEvent(lineage: LineageRun, record: AttemptRecord): Json {
+  return eventOf(lineage, record, { eventType: "START", atMs: record.startedMs });
+}
+
+/** The event at the end of an attempt: COMPLETE, ABORT where a signal stopped it, else FAIL; also for a held run. */
+export function endEvent(
+  lineage: LineageRun,
+  { record, outcome, endedMs }: { readonly record: AttemptRecord; readonly outcome: Outcome; readonly endedMs: number },
+): Json {
+  const exitCode = exitCodeOfOutcome(outcome);
+  const eventType = exitCode === 0 ? "COMPLETE" : exitCode === 130 || exitCode === 143 ? "ABORT" : "FAIL";
+  const status = statusOf(outcome);
+  const end = { facts: { status, exit_code: exitCode }, message: messageOf(outcome), rows: rowsOf(record, outcome) };
+  return eventOf(lineage, record, { eventType, atMs: endedMs, end });
+}
+
+/** A decision on a held run that was carried out. */
+export interface CarriedOut {
+  readonly record: AttemptRecord;
+  readonly state: "published" | "discarded";
+  readonly by: string;
+  readonly reason: string | null;
+}
+
+/** The event after a decision: COMPLETE for a run that is published now, ABORT for one that was discarded. */
+export function decidedEvent(lineage: LineageRun, { record, state, by, reason }: CarriedOut, atMs: number): Json {
+  const facts = { status: state, decided_by: by, ...(reason === null ? {} : { reason: hideCredentials(reason) }) };
+  const rows = state === "published" ? record.review?.profile.rows : undefined;
+  const eventType = state === "published" ? "COMPLETE" : "ABORT";
+  return eventOf(lineage, record, { eventType, atMs, end: { facts, message: undefined, rows } });
+}
+
+interface Moment {
+  readonly eventType: "START" | "COMPLETE" | "ABORT" | "FAIL";
+  /** Milliseconds since 1970. */
+  readonly atMs: number;
+  /** undefined at the start. */
+  readonly end?: End;
+}
+
+/** What the last event says more than the first. */
+interface End {
+  readonly facts: Json;
+  readonly message: string | undefined;
+  /** Rows that the run has published; undefined: none, or it is not known how many. */
+  readonly rows: number | undefined;
+}
+
+function eventOf(lineage: LineageRun, record: AttemptRecord, { eventType, atMs, end }: Moment): Json {
+  const { info, run } = record;
+  const { namespace, inputs, output } = lineage;
+  const facet = facetsBy(producerOf(record));
+  return {
+    eventType,
+    eventTime: new Date(atMs).toISOString(),
+    producer: producerOf(record),
+    schemaURL: eventSchema,
+    run: { runId: lineage.id, facets: runFacets(lineage, record, end) },
+    job: {
+      namespace,
+      name: info.job,
+      facets: facet("jobType", { processingType: "BATCH", integration: "INFER_BATCH", jobType: "JOB" }),
+    },
+    inputs: inputs.map(({ namespace: place, name }) => ({
+      namespace: place,
+      name,
+      facets: run === undefined ? {} : facet("schema", { fields: run.inputColumns }),
+    })),
+    outputs:
+      output === undefined
+        ? []
+        : [
+            {
+              ...output,
+              facets: outputFacets(record, end),
+              outputFacets: end?.rows === undefined ? {} : facet("outputStatistics", { rowCount: end.rows }),
+            },
+          ],
+  };
+}
+
+/** A package URL, https://github.com/package-url/purl-spec. */
+function producerOf({ info }: AttemptRecord): string {
+  return `pkg:npm/infer-batch@${info.versions["infer-batch"] ?? "0"}`;
+}
+
+/** Makes facets of one producer. */
+function facetsBy(producer: string): (name: keyof typeof facetSchemas, facet: Json) => Json {
+  return (name, facet) => ({ [name]: { _producer: producer, _schemaURL: `${spec}/${facetSchemas[name]}`, ...facet } });
+}
+
+function runFacets({ parent }: LineageRun, record: AttemptRecord, end: End | undefined): Json {
+  const { info, run } = record;
+  const facet = facetsBy(producerOf(record));
+  const version = info.versions["infer-batch"] ?? "";
+  const { index: worker, count: workers } = info.worker;
+  const message = end?.message;
+  return {
+    ...facet("processing_engine", { name: "infer-batch", version }),
+    ...(parent === undefined ? {} : facet("parent", { ...parent })),
+    ...(run === undefined ? {} : facet("inferBatch_model", modelOf(run))),
+    ...(run === undefined || end === undefined
+      ? {}
+      : facet("inferBatch_run", { run_id: run.runId, ...end.facts, worker, workers })),
+    ...(message === undefined
+      ? {}
+      : facet("errorMessage", { message: hideCredentials(message), programmingLanguage: "JavaScript" })),
+  };
+}
+
+function messageOf(outcome: Outcome): string | undefined {
+  if (outcome.kind === "done") {
+    return outcome.report.decided?.error.message.split("\n")[0]; // the lines below may show keys of rows
+  }
+  const { code, message, exitCode } = outcome;
+  return mayShowRows(exitCode) ? `${actOf(message)} (${code})` : message;
+}
+
+/** Whether messages with this exit code may show values of rows: bad data, answers of a database about it, and bugs. */
+function mayShowRows(exitCode: ExitCode): boolean {
+  return exitCode === 65 || exitCode === 1;
+}
+
+/** The part of a message that says what was being done. */
+function actOf(message: string): string {
+  const [act = "", finding] = message.split(": ");
+  return finding === undefined ? "the attempt ended" : act;
+}
+
+/** A URL's query may be a signature that gives access. */
+function modelOf({ modelUri, modelVersion, modelSha256 }: RunInfo): Json {
+  const uri = hideCredentials(/^https?:/i.test(modelUri) ? modelUri.replace(/[?#].*$/s, "") : modelUri);
+  return { uri, ...(modelVersion === undefined ? {} : { version: modelVersion }), sha256: modelSha256 };
+}
+
+function outputFacets(record: AttemptRecord, end: End | undefined): Json {
+  const { run, review } = record;
+  const facet = facetsBy(producerOf(record));
+  const results = end === undefined ? undefined : review?.verdict?.verdict.results;
+  return {
+    ...(run === undefined ? {} : facet("schema", { fields: run.outputColumns })),
+    ...(results === undefined ? {} : facet("dataQualityAssertions", { assertions: assertionsOf(results, run) })),
+  };
+}
+
+/** Checks that are told; of more, those with the worst results. */
+const mostAssertions = 300;
+
+function assertionsOf(results: readonly CheckResult[], run: RunInfo | undefined): Json[] {
+  const worst = (["hold", "warn", "pass"] as const).flatMap((each) => results.filter(({ level }) => level === each));
+  const outputs = new Set(run?.outputColumns.map(({ name }) => name));
+  return worst.slice(0, mostAssertions).map(({ check, column, level, measured, limit, formula }) => ({
+    assertion: check,
+    success: level === "pass",
+    // By the specification a column of this dataset; without one, the assertion is about the dataset.
+    column: column !== null && outputs.has(column) ? column : undefined,
+    severity: level === "pass" ? undefined : level === "warn" ? "warn" : "error",
+    description: formula,
+    expected: typeof limit === "number" ? String(limit) : undefined,
+    // The smallest and the largest value are values of rows.
+    actual: typeof measured === "number" && check !== "range" ? String(measured) : undefined,
+  }));
+}
+
+/** Rows that the run has published; undefined if it has not, or if other attempts have scored some that nobody counted. */
+function rowsOf({ review, counts }: AttemptRecord, outcome: Outcome): number | undefined {
+  if (outcome.kind === "failed" || outcome.report.status !== "complete") {
+    return undefined;
+  }
+  return review?.profile.rows ?? (outcome.report.spansResumed === 0 ? counts.rowsScored : undefined);
+}

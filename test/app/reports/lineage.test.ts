@@ -1,0 +1,58 @@
+import { expect, test } from "vitest";
+import type { SpecOverrides } from "../../support/job.js";
+import { type Listener, listen } from "../../support/listener.js";
+import { type Event, facetOf, parseEvent } from "../../support/openlineage.js";
+import { fails, inScratch, tell } from "../../support/telling.js";
+
+const to = (server: Listener, path = ""): SpecOverrides => ({
+  report: { openlineage: { url: `${server.url}${path}`, namespace: "prod" } },
+});
+
+const eventsAt = ({ calls }: Listener): Event[] => calls.map(({ body }) => parseEvent(JSON.parse(body)));
+
+test("a run sends START and COMPLETE with one id, its columns, rows and model", async () => {
+  await using server = await listen();
+  await inScratch(to(server), async (spec, folder) => {
+    expect((await tell(spec)).report?.status).toBe("complete");
+    const [start, complete] = eventsAt(server);
+    expect(server.calls.map(({ method, path }) => `${method} ${path}`)).toEqual(
+      Array.from({ length: 2 }, () => "POST /api/v1/lineage"),
+    );
+    expect([start?.eventType, complete?.eventType]).toEqual(["START", "COMPLETE"]);
+    expect(complete?.run.runId).toBe(start?.run.runId);
+    expect(complete?.outputs).toMatchObject([
+      { namespace: "file", name: `${folder}/out`, outputFacets: { outputStatistics: { rowCount: 178 } } },
+    ]);
+    const named = expect.arrayContaining([{ name: "probabilities_0", type: "float32" }]) as unknown;
+    expect(facetOf(complete?.outputs[0]?.facets, "schema")["fields"]).toEqual(named);
+    expect(complete?.run.facets["inferBatch_model"]).toMatchObject({ sha256: expect.stringMatching(/^\w{64}$/) });
+  });
+});
+
+test("an attempt that fails sends FAIL, with its error", async () => {
+  await using server = await listen();
+  await inScratch(to(server, "/lineage/"), async (spec) => {
+    await tell(spec, fails);
+    expect(server.calls[0]?.path).toBe("/lineage/api/v1/lineage");
+    const events = eventsAt(server);
+    expect(events.map(({ eventType }) => eventType)).toEqual(["START", "FAIL"]);
+    expect(events[1]?.run.facets).toMatchObject({ errorMessage: { message: "connecting to db:5432: no answer" } });
+  });
+});
+
+test("a server that refuses events, or never answers, gives one warning and does not fail the run", async () => {
+  await using refusing = await listen(() => 500);
+  await inScratch(to(refusing), async (spec) => {
+    const { report, said } = await tell(spec);
+    expect(report?.status).toBe("complete");
+    expect(said.match(/calling report\.openlineage\.url: HTTP 500/g)).toHaveLength(1);
+    expect(said).not.toContain(refusing.url);
+  });
+  await using silent = await listen(() => undefined);
+  await inScratch(to(silent), async (spec) => {
+    const startedMs = performance.now();
+    const { report, said } = await tell(spec);
+    expect([report?.status, said]).toEqual(["complete", expect.stringContaining("no answer within 2 s")]);
+    expect(performance.now() - startedMs).toBeLessThan(30_000);
+  });
+});

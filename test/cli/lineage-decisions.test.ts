@@ -1,0 +1,44 @@
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { type Listener, listen } from "../support/listener.js";
+import { fewRows, nightlyJob } from "../support/nights.js";
+import { type Event, parseEvent } from "../support/openlineage.js";
+
+/** Returns the type of each event that came since the last call, with the run's status and rows. */
+function newEvents({ calls }: Listener): () => unknown[] {
+  let seen = 0;
+  return () => {
+    const events: Event[] = calls.slice(seen).map(({ body }) => parseEvent(JSON.parse(body)));
+    seen = calls.length;
+    return events.map(({ eventType, run, outputs }) => [
+      eventType,
+      (run.facets["inferBatch_run"] as { status?: string } | undefined)?.status,
+      (outputs[0]?.outputFacets["outputStatistics"] as { rowCount?: number } | undefined)?.rowCount,
+    ]);
+  };
+}
+
+const start = ["START", undefined, undefined];
+
+test("lineage events follow a run that is held, approved or discarded", async () => {
+  await using folder = await scratchFolder();
+  await using server = await listen();
+  const report = { openlineage: { url: server.url } };
+  const job = await nightlyJob(folder.path, { report });
+  const events = newEvents(server);
+  await job.night("run", "2026-11-20");
+  expect(events()).toEqual([start, ["COMPLETE", "complete", 442]]);
+  await job.rewrite({ report, ...fewRows });
+  expect((await job.night("run", "2026-11-21")).code).toBe(67);
+  expect(events()).toEqual([start, ["FAIL", "held", undefined]]);
+  expect((await job.night("approve", "2026-11-21", "--by", "ana")).code).toBe(0);
+  expect(events()).toEqual([start, ["COMPLETE", "published", 50]]);
+  expect((await job.night("approve", "2026-11-21")).stdout).toContain("already published");
+  expect(events()).toEqual([]);
+  await job.night("run", "2026-11-22");
+  events();
+  await job.night("discard", "2026-11-22");
+  expect(events()).toEqual([start, ["ABORT", "discarded", undefined]]);
+  await job.night("run", "2026-11-22");
+  expect(events()).toEqual([start, ["FAIL", "discarded", undefined]]);
+});

@@ -1,0 +1,164 @@
+import { describe, expect, test } from "vitest";
+import { decidedEvent, endEvent, type LineageRun, startEvent } from "#src/report/lineage/events.js";
+import type { CheckResult } from "#src/checks/verdicts/verdict.js";
+import type { AttemptRecord } from "#src/report/attempt-record.js";
+import type { Outcome } from "#src/report/outcome.js";
+import { facetOf, parseEvent } from "../../support/openlineage.js";
+import { failed, recordOf } from "../../support/records.js";
+import { reviewedRun } from "../../support/reviews.js";
+
+const endedMs = Date.UTC(2026, 10, 21, 12, 0, 5);
+const parent = { run: { runId: "01a2008d-7400-7235-854a-93c53e0321c2" }, job: { namespace: "prod", name: "dag.task" } };
+const lineage: LineageRun = {
+  id: "6f1b3bb0-6c2c-4c8f-9a44-0d0f5c1a2b3c",
+  namespace: "prod",
+  parent,
+  inputs: [{ namespace: "s3://lake", name: "features" }],
+  output: { namespace: "file", name: "/data/out" },
+};
+
+const held = reviewedRun(3);
+const published = reviewedRun(0);
+const end = ({ record, outcome }: Pick<typeof held, "record" | "outcome">): ReturnType<typeof parseEvent> =>
+  parseEvent(endEvent(lineage, { record, outcome, endedMs }));
+
+describe("lineage events", () => {
+  test("each event and facet fits the JSON Schema that it names", () => {
+    const events = [
+      parseEvent(startEvent(lineage, recordOf())),
+      end(published),
+      end(held),
+      end({ record: recordOf(), outcome: failed("away") }),
+      parseEvent(startEvent({ ...lineage, parent: undefined, inputs: [], output: undefined }, recordOf())),
+    ];
+    expect(events.map(({ eventType }) => eventType)).toEqual(["START", "COMPLETE", "FAIL", "FAIL", "START"]);
+  });
+
+  test("an event that does not fit the JSON Schema is noticed", () => {
+    const event = startEvent(lineage, recordOf());
+    expect(() => parseEvent({ ...event, eventTime: "yesterday" })).toThrow("eventTime");
+    expect(() => parseEvent({ ...event, run: { runId: "1", facets: {} } })).toThrow("runId");
+    const broken = JSON.parse(JSON.stringify(event).replace('"processingType":"BATCH",', "")) as unknown;
+    expect(() => parseEvent(broken)).toThrow("processingType");
+    const unknown = JSON.parse(JSON.stringify(event).replaceAll("JobTypeJobFacet", "OtherFacet")) as unknown;
+    expect(() => parseEvent(unknown)).toThrow("no schema for");
+  });
+
+  test("the event of a published run has columns, rows, checks, the model and the parent", () => {
+    const { run, job, inputs, outputs } = end(published);
+    expect(run.facets).toMatchObject({
+      parent,
+      inferBatch_model: { uri: "m.onnx", sha256: "d".repeat(64) },
+      inferBatch_run: { run_id: "daily-0123456789ab", status: "complete", exit_code: 0 },
+    });
+    expect(run.facets).not.toHaveProperty("errorMessage");
+    expect(job).toMatchObject({ namespace: "prod", name: "daily" });
+    expect(inputs).toMatchObject([
+      { name: "features", facets: { schema: { fields: [{ name: "f0", type: "float32" }] } } },
+    ]);
+    expect(outputs).toMatchObject([
+      {
+        namespace: "file",
+        name: "/data/out",
+        facets: { schema: { fields: [{ name: "score", type: "float32" }] } },
+        outputFacets: { outputStatistics: { rowCount: 400 } },
+      },
+    ]);
+  });
+
+  test("the event of a held run has the failed checks first, says why, and claims no rows", () => {
+    const { run, outputs } = end(held);
+    expect(run.facets).toMatchObject({ errorMessage: { message: "held" } });
+    expect(run.facets["errorMessage"]).not.toHaveProperty("stackTrace");
+    const [output] = outputs;
+    expect(output?.outputFacets).toEqual({});
+    const { assertions } = facetOf(output?.facets, "dataQualityAssertions") as { assertions?: object[] };
+    expect(assertions).toHaveLength(held.review.verdict?.verdict.results.length ?? 0);
+    expect(assertions?.[0]).toMatchObject({ success: false });
+    expect(assertions).toContainEqual(
+      expect.objectContaining({ assertion: "psi", column: "score", success: false, severity: "error" }),
+    );
+    expect(assertions).toContainEqual(expect.objectContaining({ assertion: "rows", success: true }));
+  });
+
+  test("an attempt that a signal stopped is aborted", () => {
+    const stopped: Outcome = { kind: "failed", code: "SIGTERM", message: "stopped", hint: undefined, exitCode: 143 };
+    expect(end({ record: recordOf(), outcome: stopped }).eventType).toBe("ABORT");
+  });
+
+  test("an event has no credentials, and no signature of a model's URL", () => {
+    const record = recordOf({ modelUri: "https://me:secret1@host/m.onnx?sig=secret2" });
+    const event = JSON.stringify(end({ record, outcome: failed("connecting to postgres://me:secret3@db/x") }));
+    expect(event).not.toMatch(/secret\d/);
+    expect(event).toContain("https://***@host/m.onnx");
+  });
+
+  test("an event has no values of rows", () => {
+    const refused = (code: string, message: string, exitCode: 65 | 75 | 1): string =>
+      JSON.stringify(
+        end({ record: recordOf(), outcome: { kind: "failed", code, message, hint: undefined, exitCode } }).run.facets,
+      );
+    const badRow = refused("BAD_ROW", "scoring in/a.parquet: row 7, column `x` is 'Ana', which is not finite", 65);
+    expect(badRow).toContain('"message":"scoring in/a.parquet (BAD_ROW)"');
+    expect(refused("DUPLICATE_KEY", "writing rows by key: (Ana) comes twice", 65)).not.toContain("Ana");
+    expect(refused("BUG", "unreachable variant: Ana", 1)).not.toContain("Ana");
+    expect(refused("BUG", "Ana", 1)).toContain("the attempt ended (BUG)");
+    expect(refused("DATABASE", "connecting to db:5432: no answer", 75)).toContain("connecting to db:5432: no answer");
+    const said = JSON.stringify(
+      end({ record: judged([keys, range]), outcome: held.outcome }).outputs[0]?.facets["dataQualityAssertions"],
+    );
+    expect(said).toContain('"assertion":"unique"');
+    expect(said).not.toMatch(/Ana|1234/);
+  });
+
+  test("an assertion names a column of the output only", () => {
+    const { facets } =
+      end({ record: judged([{ ...range, column: "f0" }, range]), outcome: held.outcome }).outputs[0] ?? {};
+    const { assertions } = facetOf(facets, "dataQualityAssertions") as { assertions?: { column?: string }[] };
+    expect(assertions?.map(({ column }) => column)).toEqual([undefined, "score"]);
+  });
+
+  test("the events of decisions say who decided, and count the rows that were published", () => {
+    const { record } = held;
+    const decided = { record, by: "ana", reason: "one shop only" };
+    const approved = parseEvent(decidedEvent(lineage, { ...decided, state: "published" }, endedMs));
+    expect(approved.eventType).toBe("COMPLETE");
+    expect(approved.outputs[0]?.outputFacets).toMatchObject({
+      outputStatistics: { rowCount: record.review?.profile.rows },
+    });
+    expect(approved.run.facets["inferBatch_run"]).toMatchObject({ status: "published", decided_by: "ana" });
+    const discarded = parseEvent(decidedEvent(lineage, { ...decided, state: "discarded", reason: null }, endedMs));
+    expect(discarded.eventType).toBe("ABORT");
+    expect(discarded.outputs[0]?.outputFacets).toEqual({});
+  });
+
+  test("the rows of a run that several attempts scored are told only if they were counted", () => {
+    const { outcome } = published;
+    if (outcome.kind === "failed") {
+      expect.fail();
+    }
+    const rowsAfter = (spansResumed: number): unknown => {
+      const report = { ...outcome.report, spansResumed };
+      return end({ record: recordOf(), outcome: { kind: "done", report } }).outputs[0]?.outputFacets[
+        "outputStatistics"
+      ];
+    };
+    expect(rowsAfter(0)).toMatchObject({ rowCount: recordOf().counts.rowsScored });
+    expect(rowsAfter(1)).toBeUndefined();
+  });
+});
+
+const result = { level: "hold", formula: "f", limit: 0, against: null } as const;
+const keys: CheckResult = { ...result, check: "unique", column: "id", measured: 2, numbers: { examples: "Ana; Bob" } };
+const range: CheckResult = { ...result, check: "range", column: "score", measured: 1234, numbers: { max: 1234 } };
+
+/** A record of a run with these results of checks. */
+function judged(results: readonly CheckResult[]): AttemptRecord {
+  const { record } = reviewedRun(3);
+  const { review } = record;
+  if (review?.verdict === undefined) {
+    throw new Error("no verdict");
+  }
+  record.setReview({ ...review, verdict: { ...review.verdict, verdict: { ...review.verdict.verdict, results } } });
+  return record;
+}

@@ -1,0 +1,80 @@
+import { resolve } from "node:path";
+import { describe, expect, test } from "vitest";
+import { filesDataset, inputDatasets, tableDataset } from "#src/report/lineage/datasets.js";
+import { parentRun } from "#src/report/lineage/parent.js";
+import { load, minimalSpec } from "../../support/spec.js";
+
+const absolute = (path: string): string => resolve("/jobs", path);
+
+describe("names of datasets", () => {
+  test.each([
+    ["s3://lake/features/dt=2026-11-22/*.parquet", "s3://lake features"],
+    ["s3://lake/features/region=*/part.parquet", "s3://lake features"],
+    ["s3://lake/features/20261122/x.arrow", "s3://lake features"],
+    ["s3://lake/2026-11-22/features/*.parquet", "s3://lake 2026-11-22/features"],
+    ["s3://lake/*.parquet", "s3://lake /"],
+    ["s3://lake/a/2026-11-22/features/*.parquet", "s3://lake a/2026-11-22/features"],
+    ["in/2026-11-22/*.parquet", "file /jobs/in"],
+    ["out/dt=2026-11-22", "file /jobs/out"],
+    ["/data/out", "file /data/out"],
+    ["table.parquet", "file /jobs/table.parquet"],
+    ["in/2026-11-22.parquet", "file /jobs/in"],
+  ])("the dataset of %s is %s", (path, expected) => {
+    const { namespace, name } = filesDataset(path, absolute);
+    expect(`${namespace} ${name}`).toBe(expected);
+  });
+
+  test("patterns in one folder are one dataset, files are one each", () => {
+    const text = minimalSpec.replace("path: in/*.parquet", "path: [in/*.parquet, in/*.arrow, s3://lake/c.parquet]");
+    expect(inputDatasets(load(text), absolute).map(({ name }) => name)).toEqual(["/jobs/in", "c.parquet"]);
+  });
+
+  test.each([
+    ["postgres://me:secret@db.example:6432/sales", "scores.daily", {}, "postgres://db.example:6432 sales.scores.daily"],
+    ["postgres://db/sales", "daily", {}, "postgres://db:5432 sales.public.daily"],
+    ["", "daily", { PGHOST: "db", PGDATABASE: "sales" }, "postgres://db:5432 sales.public.daily"],
+  ])("the dataset of a table at %s, %s, is named without credentials", (url, table, env, expected) => {
+    const { namespace, name } = tableDataset(url, table, env) ?? { namespace: "", name: "" };
+    expect(`${namespace} ${name}`).toBe(expected);
+  });
+
+  test("a table has no name where its URL is none, or has a password that is not escaped", () => {
+    expect(tableDataset("host=db", "t", {})).toBeUndefined();
+    expect(tableDataset("postgres://me:12/secret@db/sales", "t", {})).toBeUndefined();
+  });
+});
+
+describe("the parent of an attempt", () => {
+  const airflow = {
+    AIRFLOW_CTX_DAG_ID: "nightly",
+    AIRFLOW_CTX_TASK_ID: "score",
+    AIRFLOW_CTX_EXECUTION_DATE: "2026-11-22T00:00:00+00:00",
+    AIRFLOW_CTX_TRY_NUMBER: "1",
+  };
+
+  // The ids are those that generate_static_uuid of openlineage-python 1.54.0 makes.
+  test("the parent of an attempt is Airflow's task, with the id that its OpenLineage provider gives it", () => {
+    expect(parentRun(airflow)).toEqual({
+      run: { runId: "01a2008d-7400-7235-854a-93c53e0321c2" },
+      job: { namespace: "default", name: "nightly.score" },
+    });
+    const other = {
+      ...airflow,
+      AIRFLOW_CTX_EXECUTION_DATE: "2026-11-22T01:30:00.123456+02:00",
+      AIRFLOW_CTX_TRY_NUMBER: "2",
+      OPENLINEAGE_NAMESPACE: "prod",
+    };
+    expect(parentRun(other)?.run.runId).toBe("01a20071-fd3b-78d7-9958-5da5bf2dbb09");
+  });
+
+  test("the parent of an attempt is that of OPENLINEAGE_PARENT_ID, if it is one", () => {
+    const id = "01a2008d-7400-7235-854a-93c53e0321c2";
+    expect(parentRun({ ...airflow, OPENLINEAGE_PARENT_ID: `my/prod/dag.task/${id}` })).toEqual({
+      run: { runId: id },
+      job: { namespace: "my/prod", name: "dag.task" },
+    });
+    expect(parentRun({ OPENLINEAGE_PARENT_ID: "prod/dag.task/1" })).toBeUndefined();
+    expect(parentRun({ ...airflow, AIRFLOW_CTX_EXECUTION_DATE: "soon" })).toBeUndefined();
+    expect(parentRun({})).toBeUndefined();
+  });
+});
