@@ -35,7 +35,7 @@ export function histogram(column: string, { range, now, before }: NumberDistribu
 }
 
 function shareAxis(most: number, y: (share: number) => number): Html[] {
-  const ticks = ticksBetween(0, most).filter((_, index, all) => index % Math.ceil((all.length - 1) / 2 || 1) === 0);
+  const ticks = ticksBetween(0, most).filter((_, index, all) => all.length <= 4 || index % 2 === 0);
   return ticks.map((tick) => {
     const at = fixed(y(tick));
     return html`<path class="grid" d="M${area.left} ${at}H${area.right}"/><text x="${area.left - 4}" y="${fixed(y(tick) + 3.5)}" text-anchor="end">${showShare(tick)}</text>`;
@@ -74,7 +74,10 @@ function bar(length: number, mark = nothing): Html {
 /** Numbers that are no whole ones are float64 texts: of a float32 they have many digits. */
 function nameOf(name: string): string {
   const value = Number(name);
-  return name !== "" && Number.isFinite(value) && !Number.isInteger(value) ? showNumber(value) : name;
+  if (name.trim() === "") {
+    return name === "" ? "(empty text)" : "(white space)";
+  }
+  return Number.isFinite(value) && !Number.isInteger(value) ? showNumber(value) : name;
 }
 
 /** A small chart of one number in several runs. */

@@ -132,9 +132,10 @@ function small(series: Series): Html {
   const { title, values, show } = series;
   const known = values.filter((value) => value !== undefined);
   if (known.length === 0) {
-    return nothing;
+    return html`<div></div>`; // keeps its place in the grid
   }
   const last = values.at(-1);
-  const range = `${show(Math.min(...known))} to ${show(Math.max(...known))}`;
+  const [low, high] = [show(Math.min(...known)), show(Math.max(...known))];
+  const range = low === high ? `always ${low}` : `${low} to ${high}`;
   return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b></figcaption>${sparkline(series)}<small>${range}</small></figure>`;
 }

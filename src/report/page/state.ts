@@ -93,7 +93,7 @@ function deciding({ approve, discard, newRun }: DecidingCommands): Html {
   const steps: (readonly [string, string])[] = [
     ["To publish these predictions", approve],
     ["To throw them away", discard],
-    ["To score again, after you mend the input", newRun],
+    ["To score again, after you correct the input", newRun],
   ];
   return html`<section class="deciding"><h2>What to type</h2>${steps.map(([what, command]) => html`<p>${what}:</p><pre>${command}</pre>`)}</section>\n`;
 }
