@@ -21,6 +21,7 @@ import rules from "../.dependency-cruiser.mjs";
 const canaries = {
   "src/plan/canary.ts": { code: 'import "node:fs";\n', rule: "pure-rooms-know-no-node" },
   "src/packing/canary.ts": { code: 'import "../sink/parquet/local/sink.js";\n', rule: "pure-rooms-import-pure-rooms" },
+  "src/jobs/canary.ts": { code: 'import "../run/run.js";\n', rule: "pure-rooms-import-pure-rooms" },
   "src/columnar/canary.ts": { code: 'import "../binding/contract.js";\n', rule: "columns-know-no-model" },
   "src/checks/canary.ts": { code: 'import "../plan/plan.js";\n', rule: "checks-know-columns-only" },
   "src/run/canary.ts": { code: 'import "../engine/onnx/engine.js";\n', rule: "run-knows-ports-only" },

@@ -21,12 +21,13 @@ import { type AttemptServices, attemptServices } from "./attempt-services.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { doWithoutVectors } from "../columnar/memory/vectors.js";
 import { commandFor } from "./command-line.js";
-import { addressSpaceBytes, defaultMemory, usableCores } from "./process-limits.js";
+import { addressSpaceBytes, defaultMemory, minBudgetBytes, usableCores } from "./process-limits.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
 import { openEngine } from "./open-engine.js";
 import { resolveModel } from "./open-model.js";
 import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
+import type { SharedModels } from "./shared-models.js";
 import { type JobOptions, readSpec } from "./read-spec.js";
 import { componentVersions, programVersion } from "./version.js";
 import { decidedBy } from "./decided-by.js";
@@ -43,10 +44,14 @@ export interface ContextParts {
   /** The folder that ONNX Runtime writes a profile of each session to. */
   readonly profileFolder?: string | undefined;
   readonly early?: EarlyThreads | undefined;
+  /** Jobs that this process carries out at once: each takes its share of cores and memory. Default: 1. */
+  readonly jobsAtOnce?: number;
+  /** Finds models for several jobs. Default: each job finds its own. */
+  readonly sharedModels?: SharedModels | undefined;
 }
 
 /** How this process takes part in a run. Default: as the only worker. */
-export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun"> & Permissions;
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "siblings"> & Permissions;
 
 /** An attempt without other workers, with no permission that is refused by default. */
 export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
@@ -74,15 +79,15 @@ export async function openLoaded(
     signal = new AbortController().signal,
     attempt = alone,
     record = recordOf(loaded.spec, { worker: attempt.worker }),
-    profileFolder,
-    early,
+    jobsAtOnce = 1,
+    sharedModels = (_model, own) => own,
+    ...starting
   }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
   const { spec, where, clock, dateParam } = loaded;
   checkSeveral(attempt, clock);
   const folder = dirname(resolve(specPath));
-  const cores = usableCores();
-  const memory = budgetOf(spec, cores);
+  const { cores, memory } = shareOf(spec, jobsAtOnce);
   const services = attemptServices(spec, log, signal);
   const { source, sink } = await openEnds(loaded, { folder, cores, memory, attempt, ...services });
   return {
@@ -97,9 +102,8 @@ export async function openLoaded(
     source,
     memory,
     ...decoding(spec, cores, memory),
-    resolveModel: (planned) => resolveModel(spec.model, { folder, ...services }, planned),
-    openEngine: (model, need) =>
-      openEngine(model, need, { spec, worker: attempt.worker, cores, log, profileFolder, early }),
+    resolveModel: sharedModels(spec.model, (planned) => resolveModel(spec.model, { folder, ...services }, planned)),
+    openEngine: (model, need) => openEngine(model, need, { spec, worker: attempt.worker, cores, log, ...starting }),
     batchLimits: openBatchLimitCache(log),
     sha256,
     ...clockOf(services),
@@ -165,6 +169,16 @@ export function recordOf(
 
 export function sha256(text: string): string {
   return createHash("sha256").update(text).digest("hex");
+}
+
+/** The cores and the memory budget of each of several jobs at once. */
+function shareOf(spec: JobSpec, jobsAtOnce: number): { readonly cores: number; readonly memory: MemoryBudget } {
+  const cores = usableCores();
+  const { bytes } = budgetOf(spec, cores);
+  return {
+    cores: Math.max(1, Math.floor(cores / jobsAtOnce)),
+    memory: memoryBudget(Math.max(minBudgetBytes, Math.floor(bytes / jobsAtOnce))),
+  };
 }
 
 /** Returns the memory budget of a job: `engine.memory`, or a part of what this process may use. */

@@ -16,13 +16,27 @@ export async function readSpec(
   { param }: JobOptions,
   { pipe }: { readonly pipe?: true } = {},
 ): Promise<LoadedSpec> {
-  let text: string;
+  const text = await readText(path);
+  return loadSpec(text, { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe });
+}
+
+/** Checks a spec with several sets of params, all at the same moment. */
+export type LoadWith = (params: Readonly<Record<string, string>>) => LoadedSpec;
+
+/** Reads a spec once, for runs with different params. `param` holds for all of them. */
+export async function readSpecOnce(path: string, { param }: JobOptions): Promise<LoadWith> {
+  const text = await readText(path);
+  const given = parseParams(param);
+  const nowMs = Date.now();
+  return (params) => loadSpec(text, { file: path, params: { ...given, ...params }, env: process.env, nowMs });
+}
+
+async function readText(path: string): Promise<string> {
   try {
-    text = await readStart(path, specLimitBytes);
+    return await readStart(path, specLimitBytes);
   } catch (cause) {
     throw fileError(`reading ${path}`, cause, "the first argument is the job spec, a YAML file this user can read");
   }
-  return loadSpec(text, { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe });
 }
 
 function parseParams(given: readonly string[]): Record<string, string> {

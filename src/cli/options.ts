@@ -1,8 +1,8 @@
 import { InvalidArgumentError, Option } from "commander";
 
 /** The option of commands that read a spec: `--param name=value`, repeatable. */
-export const param = (): Option =>
-  new Option("--param <name=value>", "Set a param of the spec; may be repeated").default([], "none").argParser(collect);
+export const param = (description = "Set a param of the spec; may be repeated"): Option =>
+  new Option("--param <name=value>", description).default([], "none").argParser(collect);
 
 /** The option of commands that log: `--log-level`. */
 export const logLevel = (): Option =>
@@ -17,6 +17,17 @@ export const logFormat = (): Option =>
 /** Appends the value of an option that may be repeated. */
 export function collect(value: string, all: readonly string[] = []): string[] {
   return [...all, value];
+}
+
+/** Parses a number from 1. @throws InvalidArgumentError */
+export function countOf(most: number): (value: string) => number {
+  return (value) => {
+    const number = Number(value);
+    if (!/^\d{1,9}$/.test(value) || number < 1 || number > most) {
+      throw new InvalidArgumentError(`expected a number from 1 to ${most}`);
+    }
+    return number;
+  };
 }
 
 /** Parses a TCP port, 0 included. @throws InvalidArgumentError */

@@ -2,7 +2,7 @@ import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
 import { collect, logFormat, logLevel, param, portOf } from "./options.js";
-import { addApprove, addDiscard, addRejects, addRollback, addStatus } from "./run-commands.js";
+import { addApprove, addBackfill, addDiscard, addRejects, addRollback, addStatus } from "./run-commands.js";
 import { skipExitCode } from "./skip-exit-code.js";
 import { programVersion } from "../app/version.js";
 
@@ -24,6 +24,7 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
     .showHelpAfterError("(infer-batch --help lists the commands and options)");
   addRun(program, io, early);
   for (const add of [
+    addBackfill,
     addPipe,
     addPlan,
     addValidate,

@@ -1,6 +1,57 @@
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
+import { rangeSteps } from "../jobs/date-range.js";
 import type { SafeIo } from "./io.js";
-import { param } from "./options.js";
+import { countOf, logFormat, logLevel, param } from "./options.js";
+
+export function addBackfill(program: Command, io: SafeIo): void {
+  program
+    .command("backfill")
+    .description(
+      "Carry out one run for each date of a range, all with the same version of the model. Complete runs are skipped, so that the same command resumes a backfill",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
+    .addOption(param("Set a param of the spec; may be repeated. One takes a range of dates: ds=2026-01-01..2026-01-31"))
+    .addOption(
+      new Option(
+        "--step <step>",
+        "Time between two values. Default: day, or month for a range such as 2026-01..2026-12, or hour for 2026-01-01T00..2026-01-01T23",
+      ).choices(rangeSteps),
+    )
+    .addOption(
+      new Option(
+        "--parallel <n>",
+        "Runs at once, which share cores and memory. Runs with checks, and runs into Postgres with upsert or replace, go one at a time",
+      )
+        .default(1)
+        .argParser(countOf(64)),
+    )
+    .option("--stop-on-failure", "Start no further run after one that fails or is held by its checks")
+    .addOption(
+      new Option(
+        "--reprocess <which>",
+        "Which runs to score again as new runs: failed are those that are held, discarded or damaged, or whose input, model or spec changed; completed are all of them",
+      )
+        .choices(["none", "failed", "completed"])
+        .default("none"),
+    )
+    .option(
+      "--allow-duplicates",
+      "Allow --reprocess to append to a table that is not empty; rows may then be there twice (Postgres: append)",
+    )
+    .option(
+      "--allow-older",
+      "Allow these runs to overwrite the rows of newer runs of this job (Postgres: upsert, replace)",
+    )
+    .option("--json", "Print one line of JSON for each run, and one for all of them at the end")
+    .option("--quiet", "Print errors only")
+    .option("--no-progress", "Print no progress")
+    .addOption(logLevel())
+    .addOption(logFormat())
+    .action(async (spec: string, options) => {
+      const { backfillCommand } = await import("./commands/backfill.js");
+      await backfillCommand(spec, options, io);
+    });
+}
 
 export function addStatus(program: Command, io: SafeIo): void {
   program

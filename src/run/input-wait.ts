@@ -118,7 +118,8 @@ function createPauses({ nowMs, sleep, log, record }: JobContext, waitSeconds: nu
       const leftMs = waitSeconds * 1000 - (nowMs() - startedMs);
       if (leftMs <= 0) {
         const { code, message, hint } = why;
-        throw new JobError(code, `${message} (waited ${showDuration(waitSeconds)})`, {
+        const waited = waitSeconds === 0 ? "" : ` (waited ${showDuration(waitSeconds)})`;
+        throw new JobError(code, `${message}${waited}`, {
           cause: why,
           ...(hint === undefined ? {} : { hint }),
         });

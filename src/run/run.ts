@@ -69,8 +69,10 @@ async function startNext(context: JobContext, runId: RunId, tell: () => void): P
 
 /** Plans a run as soon as its input is ready, and carries it out. */
 async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
-  for (const { text } of await unfinishedRuns(context)) {
-    context.log.warn(text);
+  for (const { runId: other, text } of await unfinishedRuns(context)) {
+    if (context.siblings?.has(splitRunId(other).base) !== true) {
+      context.log.warn(text);
+    }
   }
   return await withInput(context, async (listing) => {
     warnOfUnmatched(context, listing);

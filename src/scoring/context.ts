@@ -86,6 +86,8 @@ export interface JobContext extends ScoringContext {
   readonly steal: boolean;
   /** Open the next run if the latest one is finished or its pins no longer hold. */
   readonly newRun: boolean;
+  /** Other runs of the job that the same command carries out: no warning is needed that they are unfinished. */
+  readonly siblings?: ReadonlySet<string> | undefined;
 }
 
 /** Reads a file of rows with known predictions. */

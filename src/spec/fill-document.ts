@@ -1,7 +1,15 @@
 import { isMap, isNode, isScalar, isSeq } from "yaml";
 import { assertNever } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
-import { dateParamOf, missingProblem, paramForms, paramProblems, takeDefaults, textOf } from "./param-types.js";
+import {
+  dateParamOf,
+  hourParamOf,
+  missingProblem,
+  paramForms,
+  paramProblems,
+  takeDefaults,
+  textOf,
+} from "./param-types.js";
 import type { Problem } from "./problems.js";
 import { hideCredentials, isSecretKey, secretFile, secretKeys } from "./secrets.js";
 import { anyValue, clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
@@ -35,6 +43,8 @@ export interface Filled {
   readonly clock: readonly string[];
   /** The param that is the run's logical date: of type date, or else the first one made from today's date. */
   readonly dateParam: string | undefined;
+  /** The param that is made from `${hour}`. */
+  readonly hourParam: string | undefined;
   /** `output.parquet.path` with a NUL in the place of each param. */
   readonly outputPattern: string;
 }
@@ -68,6 +78,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   };
   const outputPattern = patternOf(document, scope);
   const dateParam = dateParamOf(document);
+  const hourParam = hourParamOf(document);
   const defaults = takeDefaults(document.get("params", true));
   fillNode(document.get("timezone", true), ["timezone"], scope);
   for (const [name, text] of Object.entries(clock(document, context))) {
@@ -89,7 +100,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
       fillNode(pair.value, [key], scope);
     }
   }
-  return { ...scope, dateParam, outputPattern };
+  return { ...scope, dateParam, hourParam, outputPattern };
 }
 
 interface Param extends ReturnType<typeof takeDefaults> {

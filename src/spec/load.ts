@@ -21,6 +21,8 @@ export interface LoadedSpec {
   readonly clock: readonly string[];
   /** The param that is the run's logical date; undefined: the job has none. */
   readonly dateParam: string | undefined;
+  /** The param that is made from `${hour}`; undefined: there is none. */
+  readonly hourParam: string | undefined;
   /** Where runs of this job with other params write: `output.parquet.path` with `anyValue` for each param. */
   readonly outputPattern: string;
 }
@@ -56,6 +58,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
       spec: checked.spec,
       clock: filled.clock,
       dateParam: filled.dateParam,
+      hourParam: filled.hourParam,
       outputPattern: filled.outputPattern,
       where: (path) => placeOf(path, positionOf(document, { path, text: "" })),
       variablesOf,

@@ -30,6 +30,16 @@ function isFromToday(value: unknown): boolean {
   return ["today", "yesterday"].includes(parseDateExpression(body)?.name ?? "");
 }
 
+/** The param that is made from `${hour}`. */
+export function hourParamOf(document: YamlDocument): string | undefined {
+  const params = document.get("params", true);
+  const found = (isMap(params) ? params.items : []).find(({ value }) => {
+    const text = isMap(value) ? value.get("default") : isScalar(value) ? value.value : undefined;
+    return text === "${hour}";
+  });
+  return isScalar(found?.key) ? String(found.key.value) : undefined;
+}
+
 const keysOf: Readonly<Record<ParamType["type"], readonly string[]>> = {
   date: ["type", "default"],
   integer: ["type", "default"],

@@ -1,10 +1,9 @@
 import { dirname, resolve } from "node:path";
 import type { EarlyThreads } from "../../engine/onnx/early-threads.js";
-import { barProgress, lineProgress, type Progress, silentProgress } from "../../report/progress.js";
 import { reportJson, reportText } from "../../report/report.js";
-import type { Log } from "../../scoring/context.js";
 import { runJob } from "../../run/run.js";
-import type { Output, SafeIo } from "../io.js";
+import { chooseProgress } from "../choose-progress.js";
+import type { SafeIo } from "../io.js";
 import { openLoaded, recordOf } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/read-spec.js";
 import { createLog, wantsColor } from "../logger.js";
@@ -43,7 +42,7 @@ export async function runCommand(spec: string, options: RunOptions, io: SafeIo, 
     allowDuplicates: options.allowDuplicates === true,
     allowOlder: options.allowOlder === true,
   };
-  const progress = chooseProgress(options, log, io.stderr.raw);
+  const progress = chooseProgress(options, (line) => log.info(line), io.stderr.raw);
   const loaded = await readSpec(spec, options);
   const folder = dirname(resolve(spec));
   let profile: Profile | undefined;
@@ -75,20 +74,4 @@ export async function runCommand(spec: string, options: RunOptions, io: SafeIo, 
   if (report.status === "already_complete" && options.skipExitCode !== undefined) {
     io.exitCode = options.skipExitCode;
   }
-}
-
-function chooseProgress({ progress, quiet }: RunOptions, log: Log, stderr: Output): Progress {
-  if (!progress || quiet === true) {
-    return silentProgress;
-  }
-  if (stderr.isTTY === true) {
-    return barProgress(stderr, monotonicMs);
-  }
-  return lineProgress((line) => {
-    log.info(line);
-  }, monotonicMs);
-}
-
-function monotonicMs(): number {
-  return performance.now();
 }

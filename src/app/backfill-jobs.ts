@@ -1,0 +1,108 @@
+import { runIdOf } from "../plan/identity.js";
+import type { RunId } from "../plan/plan.js";
+import { type DateRange, findRange, type RangeStep, rangeValues, stepOf } from "../jobs/date-range.js";
+import type { LoadedSpec } from "../spec/load.js";
+import { JobError } from "../util/errors.js";
+import { sha256 } from "./job-context.js";
+import { type JobOptions, type LoadWith, readSpecOnce } from "./read-spec.js";
+
+/** The job with one value of the range. */
+export interface BackfillJob {
+  /** The value as reports name it. */
+  readonly value: string;
+  readonly runId: RunId;
+  /** The spec with this value, which was checked before. */
+  readonly load: () => LoadedSpec;
+}
+
+export interface BackfillJobs {
+  readonly range: DateRange;
+  /** In the order of their values. */
+  readonly jobs: readonly BackfillJob[];
+  /** The spec with the first value. */
+  readonly first: LoadedSpec;
+}
+
+/**
+ * Reads a spec, and checks it with each value of the range that `--param name=A..B` gives.
+ * @throws JobError USAGE, SPEC_INVALID
+ */
+export async function readBackfill(
+  specPath: string,
+  { param, step: asked }: JobOptions & { readonly step?: RangeStep | undefined },
+): Promise<BackfillJobs> {
+  const { range, others } = findRange(param);
+  const step = stepOf(range, asked);
+  const load = await readSpecOnce(specPath, { param: others });
+  const hourParam = step === "hour" ? hourParamOf(load, range) : undefined;
+  const values = rangeValues(range, step, hourParam);
+  const loadFirst = (index: number): LoadedSpec => forBackfill(load(values[index]?.params ?? {}));
+  const first = loadFirst(0);
+  const second = values.length > 1 ? loadFirst(1) : undefined;
+  refuseClock(range, first);
+  if (second !== undefined) {
+    refuseSameRows(specPath, range, [first, second]);
+  }
+  const sharesPage = second !== undefined && first.spec.report.html === second.spec.report.html;
+  const prepare = sharesPage ? withoutPage : (loaded: LoadedSpec): LoadedSpec => loaded;
+  const jobs = values.map(({ text, params }) => {
+    const { name, params: all } = load(params).spec;
+    return { value: text, runId: runIdOf(name, all, sha256), load: () => prepare(forBackfill(load(params))) };
+  });
+  return { range, jobs, first };
+}
+
+/** The param that takes the hour beside the date of the range. */
+function hourParamOf(load: LoadWith, { param, first }: DateRange): string | undefined {
+  const { hourParam } = load({ [param]: first.slice(0, "2026-01-01".length) });
+  return hourParam === param ? undefined : hourParam;
+}
+
+/**
+ * Returns the spec as a backfill carries it out. Input of the past is there or not: nothing is gained by waiting for it.
+ * Metrics, calls and a deadline say how tonight's run of the job is doing, which a backfill must not change.
+ */
+function forBackfill(loaded: LoadedSpec): LoadedSpec {
+  const { spec } = loaded;
+  const { html, method, timeout } = spec.report;
+  const silent = { on_success: "", on_failure: "", on_held: "", on_late: "", method, timeout };
+  return { ...loaded, spec: { ...spec, input: { ...spec.input, wait: 0 }, report: { ...silent, html } } };
+}
+
+/** Refuses params from the clock: the same command would be other runs tomorrow. */
+function refuseClock({ param }: DateRange, { clock: [key] }: LoadedSpec): void {
+  if (key === undefined) {
+    return;
+  }
+  const name = key.startsWith("params.") ? key.slice("params.".length) : undefined;
+  throw new JobError(
+    "USAGE",
+    `reading the spec: ${key} comes from the clock, so the same backfill would be other runs tomorrow`,
+    {
+      hint:
+        name === undefined
+          ? `name the value under params, computed from \${${param}}`
+          : `give it: --param ${name}=…, or compute it from \${${param}}`,
+    },
+  );
+}
+
+/** Refuses a range of a param on which nothing depends. */
+function refuseSameRows(specPath: string, { param }: DateRange, loaded: readonly LoadedSpec[]): void {
+  const [one, other] = loaded.map(({ spec }) => JSON.stringify({ ...spec, params: {} }));
+  if (one === other) {
+    throw new JobError(
+      "USAGE",
+      `reading ${specPath}: nothing in it depends on ${param}, so all runs would be the same`,
+      {
+        hint: `write \${${param}} into input.path or input.where, and into output.parquet.path`,
+      },
+    );
+  }
+}
+
+/** Leaves out a page that each run would overwrite. */
+function withoutPage(loaded: LoadedSpec): LoadedSpec {
+  const { html: _, ...report } = loaded.spec.report;
+  return { ...loaded, spec: { ...loaded.spec, report } };
+}
