@@ -19,10 +19,10 @@ import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./f
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
-import { featurePlanOf, keyColumns, takeFeatures, tellLeftFeatures } from "./features.js";
+import { featurePlanOf, keyColumns, takeFeatures } from "./features.js";
 import { badRowError, createRejectBudget, describeFaults, type RejectOptions, runRejectLimit } from "./rejects.js";
 import type { SpanRange } from "../plan/share.js";
-import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
+import type { SliceReader } from "./workers/slice-reader.js";
 import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
 
 export interface ScoringOptions {
@@ -36,44 +36,6 @@ export interface ScoringOptions {
   readonly batchLimit: BatchLimit;
   /** The expressions of `checks.sql`; undefined: there are none. */
   readonly aggregates?: Aggregates | undefined;
-}
-
-/**
- * Reads a run's slices in the engine's workers where these can score what they read, else in workers that only decode.
- * Rows that repeat are found in the main thread, before they are scored.
- */
-export function openRunReader(
-  { spec, decodeWorkers, memory, record, log }: JobContext,
-  { plan, decoder, engine, sizer }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer">,
-): SliceReader {
-  const { contract } = plan;
-  const features = featurePlanOf(plan, keyColumns(spec));
-  tellLeftFeatures(log, features);
-  const { unitPorts: ports, sessions = 1 } = engine.local ?? {};
-  const told = new Set<string>();
-  return openSliceReader({
-    decoder,
-    ...decodeWorkers,
-    memory,
-    scoring:
-      ports === undefined || spec.dedupe
-        ? undefined
-        : { count: sessions, ports, contract, tensors: outputTensors(contract), batchRows: () => sizer.rows, features },
-    onFailure({ kind, message }) {
-      record.addFailedUnit(kind);
-      const isNew = !told.has(kind);
-      told.add(kind);
-      if (kind === "unsupported" || !isNew) {
-        log.debug(`rows are read again in the main thread (${kind}): ${message}`);
-      } else {
-        const whose = kind === "defect" ? "; this is a bug in infer-batch" : "";
-        log.warn(`rows are read again, slower, as a worker could not read them${whose}: ${message}`);
-      }
-    },
-    onGivenUp(reason) {
-      log.debug(`the main thread reads all further slices: ${reason}`);
-    },
-  });
 }
 
 /** Scores the pending rows of a share of a run. */
