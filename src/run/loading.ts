@@ -9,13 +9,18 @@ export interface LoadingEngine extends AsyncDisposable {
   readonly engine: Promise<Engine>;
 }
 
-/** Begins to open an engine. Disposing waits until it is open, and closes it. */
+/** Begins to open an engine. Disposing waits until it is open, and closes it; a second time does nothing. */
 export function loadEngine(context: ScoringContext, model: ModelFile, need: EngineNeed): LoadingEngine {
   const engine = awaitedLater(context.openEngine(model, need));
+  let closed: Promise<void> | undefined;
+  const close = async (): Promise<void> => {
+    await (await ifOpened(engine))?.[Symbol.asyncDispose]();
+  };
   return {
     engine,
     async [Symbol.asyncDispose]() {
-      await (await ifOpened(engine))?.[Symbol.asyncDispose]();
+      closed ??= close();
+      await closed;
     },
   };
 }

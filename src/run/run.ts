@@ -88,7 +88,8 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     const { plan } = created.stored;
     checkSpec(context, plan, created.run);
     const model = await modelOfPlan(context, plan, resolved.file);
-    await using reloading = model === resolved.file ? undefined : beginLoading(context, { listing, model });
+    await using reloading =
+      model === resolved.file ? undefined : await reload(context, { plan, listing, model, before: loading });
     const pins = { listed: listing.shards, modelSha256: model.sha256 };
     const shardsUnplanned = checkPins(context, plan, created.run, pins);
     const ended = isPublished(created.run)
@@ -115,6 +116,28 @@ async function modelOfPlan(context: JobContext, plan: Plan, found: ModelFile): P
   return planned === undefined || planned.sha256 === found.sha256
     ? found
     : (await openPinnedModel(context, planned)).file;
+}
+
+/** Loads the model of the stored plan in place of the one that this attempt has planned with, and checks it. */
+async function reload(
+  context: JobContext,
+  tools: {
+    readonly plan: Plan;
+    readonly listing: Listing;
+    readonly model: ModelFile;
+    readonly before: LoadingEngine;
+  },
+): Promise<LoadingEngine> {
+  const { plan, listing, model, before } = tools;
+  await before[Symbol.asyncDispose](); // a process can have one session on a GPU at most
+  const loading = beginLoading(context, { listing, model });
+  try {
+    await checkGolden(context, { plan, engine: await loading.engine });
+    return loading;
+  } catch (error) {
+    await loading[Symbol.asyncDispose]();
+    throw error;
+  }
 }
 
 /** Resumes a run; with `--new-run`, starts the next run if this one is finished or its plan no longer holds. */

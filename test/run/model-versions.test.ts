@@ -5,11 +5,14 @@ import { type CliResult, projectFolder, runCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
+import { writeRows } from "../support/parquet.js";
 import { type Mlflow, onnxArtifacts, serveMlflow } from "../support/mlflow.js";
 import { latch } from "../support/waiting.js";
 import { fixtureNamed } from "../support/world.js";
 
 const fixture = fixtureNamed("diabetes-mlp");
+const rows = join(projectFolder, "fixtures/data/diabetes/*.parquet");
+const predicted = join(projectFolder, "fixtures/golden/diabetes-mlp.parquet");
 
 /** Versions 1 and 2 of `churn`: the same scores, computed by models of other bytes. Version 1 is the champion. */
 async function serveChurn(): Promise<Mlflow> {
@@ -29,7 +32,7 @@ async function serveChurn(): Promise<Mlflow> {
 interface World extends AsyncDisposable {
   readonly mlflow: Mlflow;
   readonly out: string;
-  readonly spec: (path?: string) => Promise<string>;
+  readonly spec: (path?: string, checks?: object) => Promise<string>;
   readonly forgetModels: () => Promise<void>;
   /** @param cache the machine */
   readonly run: (args: readonly string[], cache?: string) => Promise<CliResult>;
@@ -41,8 +44,13 @@ async function openWorld(): Promise<World> {
   return {
     mlflow,
     out: join(scratch.path, "out"),
-    spec: (path = "models:/churn@champion") =>
-      writeSpec(scratch.path, fixture, { commit_rows: 80, retry: { max_seconds: 1 }, model: { path } }),
+    spec: (path = "models:/churn@champion", checks) =>
+      writeSpec(scratch.path, fixture, {
+        commit_rows: 80,
+        retry: { max_seconds: 1 },
+        model: { path },
+        ...(checks && { checks }),
+      }),
     forgetModels: () => rm(join(scratch.path, "cache"), { recursive: true }),
     run: (args, cache = "cache") =>
       runCli(args, { env: { MLFLOW_TRACKING_URI: mlflow.url, XDG_CACHE_HOME: join(scratch.path, cache) } }),
@@ -60,7 +68,9 @@ describe("the version of a model", () => {
   test("workers that plan at once, between which an alias moves, score with the version of the plan that was stored", async () => {
     await using world = await openWorld();
     const { mlflow } = world;
-    const spec = await world.spec();
+    const golden = join(world.out, "../golden.parquet");
+    await writeRows(golden, `SELECT * FROM '${rows}' JOIN '${predicted}' USING (id) WHERE id < 40`);
+    const spec = await world.spec(undefined, { golden: { path: golden, atol: 1e-4 } });
     const both = latch<void>();
     const answered = latch<void>();
     let asked = 0;
@@ -87,6 +97,8 @@ describe("the version of a model", () => {
     const downloads = mlflow.requests.filter((request) => request.includes("get-download-uri")).toSorted();
     expect(new Set(downloads).size, "both versions were resolved").toBe(2);
     expect(downloads, "one worker fetched the version of the other's plan").toHaveLength(3);
+    const checked = [...`${one.stderr}${other.stderr}`.matchAll(/predictions of 40 rows of .* are as expected/g)];
+    expect(checked, "its golden rows were scored with that version, too").toHaveLength(3);
     await expectFinished(world.out, { golden: await goldenRows(fixture) });
   });
 
@@ -147,14 +159,13 @@ describe("the version of a model", () => {
     const shown = await world.run(["inspect", "models:/churn@champion"]);
     expect(shown.stdout, shown.stderr).toMatch(/^model {3}models:\/churn@champion → version 1\n/);
     const spec = `${world.out}.yaml`;
-    const data = join(projectFolder, "fixtures/data/diabetes/*.parquet");
     const made = await world.run([
       "init",
       spec,
       "--model",
       "models:/churn@champion",
       "--input",
-      data,
+      rows,
       "--columns",
       "id",
     ]);
