@@ -1,4 +1,5 @@
 // The reference of the command line, from the definitions that commander parses by.
+import { examples } from "../dist/cli/help-text.js";
 import { createProgram } from "../dist/cli/program.js";
 
 const program = createProgram(process);
@@ -26,6 +27,11 @@ function argumentLines(command) {
   });
 }
 
+function exampleLines(command) {
+  const lines = examples[command.name()] ?? [];
+  return lines.length === 0 ? [] : ["```", ...lines, "```", ""];
+}
+
 function section(command) {
   const usage = `${program.name()} ${command.name()} ${command.usage()}`.trim();
   const given = argumentLines(command);
@@ -36,6 +42,7 @@ function section(command) {
     "",
     `${command.description()}.`,
     "",
+    ...exampleLines(command),
     ...(given.length === 0 ? [] : [...given, ""]),
     ...optionRows(command),
   ];

@@ -1,5 +1,6 @@
 import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
+import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
 import { collect, logFormat, logLevel, param, portOf } from "./options.js";
 import { addApprove, addBackfill, addDiscard, addRejects, addRollback, addStatus } from "./run-commands.js";
@@ -41,6 +42,7 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
   ]) {
     add(program, io);
   }
+  addHelpTexts(program);
   return program;
 }
 

@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { examples } from "#src/cli/help-text.js";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
@@ -30,6 +31,17 @@ describe("help", () => {
     expect([code, stdout]).toEqual([64, ""]);
     expect(stderr).toContain("Usage: infer-batch");
   });
+
+  test.each(Object.entries(examples).flatMap(([name, lines]) => lines.map((line) => [name, line] as const)))(
+    "the example of %s has options that the command knows: %s",
+    async (name, line) => {
+      const [, given = ""] = /infer-batch ([^>|]*)/.exec(line) ?? [];
+      // The command itself is not carried out: no file of these names exists.
+      const { stderr } = await runHere([...given.trim().split(" "), "--unknown-option"]);
+      expect(given).toMatch(new RegExp(`^${name} `));
+      expect(stderr).toMatch(/unknown option '--unknown-option'/);
+    },
+  );
 
   test("help does not load the native libraries", async () => {
     const trap = "data:text/javascript,process.dlopen=()=>{throw new Error('native')}";

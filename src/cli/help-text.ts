@@ -1,0 +1,50 @@
+import type { Command } from "commander";
+
+/** Command lines that show what a command is for, by the name of the command. */
+export const examples: Readonly<Record<string, readonly string[]>> = {
+  run: [
+    "infer-batch run job.yaml",
+    "infer-batch run job.yaml --param ds=2026-01-31",
+    "infer-batch run job.yaml --worker 0/4 --steal",
+  ],
+  backfill: ["infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31"],
+  pipe: ["cat rows.arrows | infer-batch pipe job.yaml > predictions.arrows"],
+  plan: ["infer-batch plan job.yaml --param ds=2026-01-31"],
+  status: ["infer-batch status job.yaml", "infer-batch status jobs/*.yaml --held"],
+  approve: ['infer-batch approve job.yaml --reason "prices rose on purpose"'],
+  discard: ['infer-batch discard job.yaml --reason "features in grams"'],
+  init: ["infer-batch init --model churn.onnx --input 'data/*.parquet'"],
+  inspect: ["infer-batch inspect churn.onnx", "infer-batch inspect data/part-0.parquet"],
+};
+
+/** What a scheduler does with the exit codes; docs/operations.md has all of it. */
+const exitCodes = `
+Exit codes:
+  0    complete, or nothing left to do
+  64   bad usage, spec or permission: correct it; a retry cannot help
+  65   bad data: correct the data; a retry cannot help
+  66   input, model, spec or output changed since the run was planned
+  67   held by the checks, or discarded: a person decides
+  75   temporary, such as input that is not ready: run the same command again
+  1    a bug in infer-batch
+`;
+
+const start = `
+Start with:
+  infer-batch init --model churn.onnx --input 'data/*.parquet'
+  infer-batch plan job.yaml
+  infer-batch run job.yaml
+
+The folder docs of the package explains each task; docs/README.md lists the pages.
+`;
+
+/** Adds examples, exit codes and where the documentation is to the help of the program and its commands. */
+export function addHelpTexts(program: Command): void {
+  program.addHelpText("after", `${start}${exitCodes}`);
+  for (const command of program.commands) {
+    const lines = examples[command.name()] ?? [];
+    if (lines.length > 0) {
+      command.addHelpText("after", ["\nExamples:", ...lines.map((line) => `  ${line}`), ""].join("\n"));
+    }
+  }
+}
