@@ -70,6 +70,25 @@ export function addStatus(program: Command, io: SafeIo): void {
     });
 }
 
+export function addStats(program: Command, io: SafeIo): void {
+  program
+    .command("stats")
+    .description(
+      "Show the profiles of a run whose spans are all committed: of its predictions and, if it was planned with checks, of the features. Writes nothing",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
+    .addOption(param())
+    .option(
+      "--run <id>",
+      "Show the run of this id: a published run of the job with the same params, except for dates. Default: the latest run of these params",
+    )
+    .option("--json", "Print one line of JSON")
+    .action(async (spec: string, options) => {
+      const { statsCommand } = await import("./commands/stats.js");
+      await statsCommand(spec, options, io);
+    });
+}
+
 export function addApprove(program: Command, io: SafeIo): void {
   decisionCommand(program, "approve")
     .description("Publish a run that is held because it failed its checks. Needs neither the model nor the input")

@@ -116,6 +116,9 @@ function countIn({ counts }: Histogram): number {
   return sum;
 }
 
+/** Smaller numbers count as zero, in whose bin they are. */
+const smallestNormal = 2 ** -1022;
+
 /** The number below which a share of the values is, 0 to 1; spread evenly inside a bin. NaN where there is none. */
 export function quantile(histogram: Histogram, share: number): number {
   const { shift, keys, counts } = histogram;
@@ -124,7 +127,8 @@ export function quantile(histogram: Histogram, share: number): number {
     return Number.NaN;
   }
   const [low, high] = binEdges(keys[index] as number, shift);
-  return low + ((due - below) / (counts[index] as number)) * (high - low);
+  const found = low + ((due - below) / (counts[index] as number)) * (high - low);
+  return Math.abs(found) < smallestNormal ? 0 : found;
 }
 
 /** The index of the bin that a quantile is in; the number of bins for an empty histogram. */

@@ -68,7 +68,7 @@ export function mean({ sum, finite }: Pick<NumberProfile, "sum" | "finite">): nu
  * Of the finite numbers, as a population; NaN of none. Below some 10^-7 of the mean it tells nothing, since squares are
  * rounded.
  */
-export function standardDeviation({ sum, squares, finite }: NumberProfile): number {
+export function standardDeviation({ sum, squares, finite }: Pick<NumberProfile, "sum" | "squares" | "finite">): number {
   if (finite === 0) {
     return Number.NaN;
   }

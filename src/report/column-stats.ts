@@ -1,0 +1,117 @@
+import type { AllNumbers } from "../checks/profiles/all-rows.js";
+import type { ColumnProfile } from "../checks/profiles/column-profile.js";
+import { type Histogram, quantile } from "../checks/profiles/histogram.js";
+import { mean, type NumberProfile, standardDeviation } from "../checks/profiles/number-profile.js";
+import type { ValueCounts } from "../checks/profiles/value-counts.js";
+import { repeatedShare, type VectorProfile } from "../checks/profiles/vector-profile.js";
+import { assertNever } from "../util/errors.js";
+
+/** What the profile of a column says, for people and their programs. Plain JSON. */
+export interface ColumnStats {
+  readonly type: string;
+  readonly rows: number;
+  readonly nulls: number;
+  /** Rows whose values the quantiles, values and vectors are of. Absent: all rows. */
+  readonly sampled_rows?: number;
+  readonly numbers?: NumberStats;
+  /** The most frequent values, by rows. Absent: the column has too many different values. */
+  readonly values?: readonly { readonly value: string; readonly rows: number }[];
+  readonly vectors?: VectorStats;
+}
+
+interface NumberStats {
+  readonly nan: number;
+  readonly infinite: number;
+  readonly finite: number;
+  readonly min: number | null;
+  readonly max: number | null;
+  readonly mean: number | null;
+  readonly deviation: number | null;
+  readonly quantiles: Readonly<Record<string, number>>;
+}
+
+interface VectorStats {
+  readonly min_dimension: number;
+  readonly max_dimension: number;
+  readonly zero: number;
+  readonly not_finite: number;
+  readonly repeated: number;
+  readonly norms: Readonly<Record<string, number>>;
+}
+
+const quantiles = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
+const mostValues = 10;
+
+/** @param leastRows values of fewer rows are not named: they might tell of a person */
+export function columnStats(profile: ColumnProfile, leastRows: number): ColumnStats {
+  const { type, all } = profile;
+  const { rows, nulls } = all ?? profile;
+  const sampled = all === undefined || all.rows === profile.rows ? {} : { sampled_rows: profile.rows };
+  const counts = { type, rows, nulls, ...sampled };
+  switch (profile.kind) {
+    case "numbers": {
+      const { numbers } = profile;
+      return {
+        ...counts,
+        numbers: numberStats(all?.numbers ?? numbers, numbers),
+        ...valueStats(numbers.values, leastRows),
+      };
+    }
+    case "values":
+      return { ...counts, ...valueStats(profile.values, leastRows) };
+    case "vectors":
+      return { ...counts, vectors: vectorStats(profile.vectors) };
+    case "rows":
+      return counts;
+    default:
+      return assertNever(profile);
+  }
+}
+
+function numberStats(all: AllNumbers, { histogram }: Pick<NumberProfile, "histogram">): NumberStats {
+  const { nan, positiveInfinite, negativeInfinite, finite, min, max } = all;
+  const orNull = (value: number): number | null => (finite === 0 ? null : value);
+  return {
+    nan,
+    infinite: positiveInfinite + negativeInfinite,
+    finite,
+    min: orNull(min),
+    max: orNull(max),
+    mean: orNull(mean(all)),
+    deviation: orNull(standardDeviation(all)),
+    quantiles: quantilesOf(histogram, all),
+  };
+}
+
+/** None for an empty histogram. A quantile lies between the extremes, which are exact. */
+function quantilesOf(
+  histogram: Histogram,
+  { min, max }: Pick<AllNumbers, "min" | "max">,
+): Readonly<Record<string, number>> {
+  return histogram.counts.length === 0
+    ? {}
+    : Object.fromEntries(
+        quantiles.map((share) => [`p${share * 100}`, Math.min(max, Math.max(min, quantile(histogram, share)))]),
+      );
+}
+
+function valueStats(values: ValueCounts, leastRows: number): Pick<ColumnStats, "values"> {
+  if (values.kind === "many") {
+    return {};
+  }
+  const named = [...values.counts].filter(([, rows]) => rows >= leastRows);
+  const sorted = named.toSorted(([one, ones], [other, others]) => others - ones || (one < other ? -1 : 1));
+  return { values: sorted.slice(0, mostValues).map(([value, rows]) => ({ value, rows })) };
+}
+
+function vectorStats(vectors: VectorProfile): VectorStats {
+  const { minDimension, maxDimension, zero, notFinite, norms } = vectors;
+  return {
+    min_dimension: Math.min(minDimension, maxDimension),
+    max_dimension: maxDimension,
+    zero,
+    not_finite: notFinite,
+    repeated: repeatedShare(vectors),
+    norms: quantilesOf(norms.histogram, norms),
+  };
+}

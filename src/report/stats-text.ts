@@ -1,0 +1,97 @@
+import type { ColumnProfiles, RunProfile } from "../checks/verdicts/run-profile.js";
+import { type ColumnStats, columnStats } from "./column-stats.js";
+import { count } from "./report.js";
+import { table } from "./table.js";
+
+/** The profiles of a run, with its state. */
+export interface RunStats {
+  readonly profile: RunProfile;
+  /** "published", "held" and so on. */
+  readonly state: string;
+}
+
+/** Values of features that fewer rows have are not named. Predictions are named whatever their rows. */
+const leastFeatureRows = 20;
+
+/** One line of JSON. */
+export function statsJson({ profile, state }: RunStats): string {
+  const { runId, date, modelSha256, rows, rejected, outputs, features } = profile;
+  return JSON.stringify({
+    run_id: runId,
+    status: state,
+    date: date === "" ? null : date,
+    model_sha256: modelSha256,
+    rows,
+    rejected,
+    outputs: Object.fromEntries(statsOf(outputs, 1)),
+    features: features.size === 0 ? null : Object.fromEntries(statsOf(features, leastFeatureRows)),
+  });
+}
+
+/** A table of the predicted columns, and one of the features. */
+export function statsText({ profile, state }: RunStats): string {
+  const { runId, rows, rejected, outputs, features } = profile;
+  const outputStats = statsOf(outputs, 1);
+  const featureStats = statsOf(features, leastFeatureRows);
+  const sampled = Math.max(0, ...featureStats.map(([, { sampled_rows: of }]) => of ?? 0));
+  const about = sampled === 0 ? "" : `; quantiles and values are those of ${count(sampled, "row")}`;
+  return [
+    `${runId}: ${state}, ${count(rows, "row")} scored, ${count(rejected, "row")} rejected`,
+    "predictions",
+    ...lines(outputStats),
+    features.size === 0 ? "features: not profiled, because the run was planned without checks" : `features${about}`,
+    ...lines(featureStats),
+  ].join("\n");
+}
+
+function statsOf(columns: ColumnProfiles, leastRows: number): (readonly [string, ColumnStats])[] {
+  return [...columns].map(([name, profile]) => [name, columnStats(profile, leastRows)]);
+}
+
+const numberHeadings = ["NaN", "min", "p10", "p50", "p90", "max", "mean", "deviation"];
+const headings = ["column", "type", "NULL", ...numberHeadings, "most frequent values"];
+const right = headings.slice(2, -1).map((_, index) => index + 2);
+
+function lines(stats: readonly (readonly [string, ColumnStats])[]): string[] {
+  return stats.length === 0 ? [] : table([headings, ...stats.map(cells)], { right });
+}
+
+function cells([name, stats]: readonly [string, ColumnStats]): string[] {
+  const { type, rows, nulls, numbers } = stats;
+  const { p10, p50, p90 } = numbers?.quantiles ?? {};
+  const shown =
+    numbers === undefined
+      ? numberHeadings.map(() => "")
+      : [
+          share(numbers.nan, rows),
+          ...[numbers.min, p10, p50, p90, numbers.max, numbers.mean, numbers.deviation].map(showValue),
+        ];
+  return [name, type, share(nulls, rows), ...shown, detail(stats)];
+}
+
+/** Values that are shown for a column in the table. */
+const shownValues = 3;
+
+function detail({ rows, sampled_rows: sampled = rows, values = [], vectors }: ColumnStats): string {
+  if (vectors !== undefined) {
+    const { min_dimension: least, max_dimension: most, zero, norms } = vectors;
+    const dimensions = least === most ? `${most}` : `${least} to ${most}`;
+    return `${dimensions} dimensions, median norm ${showValue(norms["p50"])}, ${share(zero, sampled)} zero`;
+  }
+  return values
+    .slice(0, shownValues)
+    .map(({ value, rows: of }) => `${value} (${share(of, sampled)})`)
+    .join(", ");
+}
+
+function share(part: number, rows: number): string {
+  return part === 0 ? "0%" : `${Number(((part / rows) * 100).toPrecision(3))}%`;
+}
+
+/** Four digits that count; whole numbers below a billion as they are. */
+function showValue(value: number | null | undefined): string {
+  if (value === null || value === undefined) {
+    return "";
+  }
+  return Number.isInteger(value) && Math.abs(value) < 1e9 ? String(value) : String(Number(value.toPrecision(4)));
+}

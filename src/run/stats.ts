@@ -1,0 +1,76 @@
+import { runIdOf } from "../plan/identity.js";
+import { spanCount } from "../plan/spans.js";
+import { parseRunProfile, runProfileOf } from "../publish/profile-text.js";
+import { count } from "../report/report.js";
+import type { RunStats } from "../report/stats-text.js";
+import type { JobContext } from "../scoring/context.js";
+import type { StoredPlan } from "../sink/port.js";
+import { JobError } from "../util/errors.js";
+import { countCommitted } from "./conclude.js";
+
+/**
+ * Reads the profiles of a run: of the latest run of these params, or of the run `runId`, which may be any published run of
+ * the series. Writes nothing.
+ * @throws JobError USAGE for a run that is not planned, unfinished or discarded
+ */
+export async function runStats(context: JobContext, runId: string | undefined): Promise<RunStats> {
+  const { spec, sink, sha256, command } = context;
+  const base = runIdOf(spec.name, spec.params, sha256);
+  const stored = await sink.find(base);
+  if (runId !== undefined && runId !== stored?.plan.runId) {
+    return await publishedStats(context, runId);
+  }
+  if (stored === undefined) {
+    throw notThere(
+      base,
+      "it is not planned",
+      `${command(spec.params)} scores it; another run of the job has other params`,
+    );
+  }
+  return await statsOf(context, stored);
+}
+
+async function statsOf({ sink, command }: JobContext, stored: StoredPlan): Promise<RunStats> {
+  const { plan } = stored;
+  const run = await sink.open(stored);
+  const [committed, spans] = [countCommitted(run), spanCount(plan)];
+  if (run.state.kind === "discarded") {
+    throw notThere(
+      plan.runId,
+      "it is discarded, and its rows are removed",
+      `to score again: ${command(plan.params)} --new-run`,
+    );
+  }
+  if (committed < spans) {
+    const found = `${committed} of ${count(spans, "span")} committed`;
+    throw notThere(plan.runId, found, `${command(plan.params)} finishes it`);
+  }
+  const profile = await run.profile();
+  if (profile === undefined) {
+    throw notThere(
+      plan.runId,
+      "a span has no profile: an older version of infer-batch made it",
+      "score again with --new-run",
+    );
+  }
+  return { profile: runProfileOf(plan, { profile, rejected: run.rejectedRows }), state: run.state.kind };
+}
+
+/** Finds a run among the published ones that have the params of this one but for dates. */
+async function publishedStats({ spec, sink, dateParam }: JobContext, runId: string): Promise<RunStats> {
+  const series = { job: spec.name, params: spec.params, dateParam: dateParam ?? "", date: lastDate, everyRun: true };
+  const published = dateParam === undefined ? [] : ((await sink.published?.(series)) ?? []);
+  const found = published.find((run) => run.runId === runId);
+  const profile = found && parseRunProfile((await sink.readProfile?.(found)) ?? "");
+  if (profile === undefined) {
+    const what = "no published run of this job with these params, except for dates, has this id and a profile";
+    throw notThere(runId, what, "name the run by its params: --param ds=2026-01-31");
+  }
+  return { profile, state: "published" };
+}
+
+const lastDate = "9999-12-31";
+
+function notThere(runId: string, finding: string, hint: string): JobError {
+  return new JobError("USAGE", `reading the profiles of run ${runId}: ${finding}`, { hint });
+}

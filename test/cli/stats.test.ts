@@ -1,0 +1,111 @@
+import { describe, expect, test } from "vitest";
+import { columnStats } from "#src/report/column-stats.js";
+import { runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
+import { normals, numbersProfile, textsProfile, vectorsProfile } from "../support/run-profiles.js";
+
+describe("infer-batch stats", () => {
+  test("infer-batch stats prints the profiles of a published run as tables and as JSON, also of an earlier one by its id", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path, {}, "penguins-lightgbm");
+    await nights.night("run", "2026-11-20");
+    const { run_id: earlier = "" } = lastJson(await nights.night("status", "2026-11-20", "--json"));
+    await nights.rewrite({ checks: undefined });
+    await nights.night("run", "2026-11-21");
+    const shown = await nights.night("stats", "2026-11-20");
+    expect([shown.code, shown.stderr]).toEqual([0, ""]);
+    expect(shown.stdout).toMatchInlineSnapshot(`
+      "penguins-lightgbm-a2fb5d6c4ad8: published, 344 rows scored, 0 rows rejected
+      predictions
+        column           type     NULL  NaN      min      p10      p50     p90     max    mean  deviation  most frequent values
+        label            int64      0%   0%        0        0        1       2       2  0.9331     0.8916  0 (43.3%), 2 (36.6%), 1 (20.1%)
+        probabilities_0  float32    0%   0%   0.0624   0.0649   0.1127    0.91  0.9115  0.4405     0.4011
+        probabilities_1  float32    0%   0%  0.03045  0.03294  0.03728  0.8596  0.8648  0.1976       0.31
+        probabilities_2  float32    0%   0%  0.05184  0.05274  0.06451  0.9021  0.9043  0.3619     0.3931
+      features
+        column             type     NULL     NaN   min   p10    p50    p90   max   mean  deviation  most frequent values
+        bill_length_mm     float32    0%  0.581%  32.1  36.6  44.41   50.8  59.6  43.92      5.452
+        bill_depth_mm      float32    0%  0.581%  13.1  14.3  17.31  19.52  21.5  17.15      1.972
+        flipper_length_mm  float32    0%  0.581%   172   185  197.1    221   231  200.9      14.04  190 (6.4%)
+        body_mass_g        float32    0%  0.581%  2700  3300   4050   5404  6300   4202      800.8
+      "
+    `);
+    const json = lastJson(await nights.night("stats", "2026-11-20", "--json"));
+    expect(json).toMatchObject({
+      run_id: earlier,
+      status: "published",
+      date: "2026-11-20",
+      rows: 344,
+      rejected: 0,
+      features: { body_mass_g: { type: "float32", rows: 344, nulls: 0, numbers: { nan: 2, finite: 342, min: 2700 } } },
+    });
+    const byId = await nights.night("stats", "2026-11-21", "--run", String(earlier), "--json");
+    expect(lastJson(byId)).toEqual(json);
+    const without = await nights.night("stats", "2026-11-21");
+    expect(without.stdout).toContain("features: not profiled, because the run was planned without checks");
+    expect(lastJson(await nights.night("stats", "2026-11-21", "--json"))["features"]).toBeNull();
+  });
+
+  test("infer-batch stats shows a held run, and says why it cannot show others", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    await nights.night("run", "2026-11-20");
+    await nights.rewrite(fewRows);
+    await nights.night("run", "2026-11-21");
+    expect((await nights.night("stats", "2026-11-21")).stdout).toMatch(/: held, 50 rows scored, 0 rows rejected\n/);
+    await nights.night("discard", "2026-11-21");
+    expect((await runHere(["run", nights.spec, "--param", "ds=2026-11-22", "--worker", "0/3"])).code).toBe(0);
+    const refused = async (date: string, ...args: string[]): Promise<string> => {
+      const { code, stderr } = await nights.night("stats", date, ...args);
+      return `${code} ${stderr.split("\n")[0]}`;
+    };
+    expect(await refused("2026-11-21")).toMatch(/^64 .*: it is discarded, and its rows are removed$/);
+    expect(await refused("2026-11-22")).toMatch(/^64 .*: 1 of 5 spans committed$/);
+    expect(await refused("2026-11-23")).toMatch(/^64 .*: it is not planned$/);
+    expect(await refused("2026-11-23", "--run", "other-012345678901")).toMatch(
+      /^64 error: reading the profiles of run other-012345678901: no published run of this job/,
+    );
+    const byId = await runHere(["stats", "other-012345678901"]);
+    expect([byId.code, byId.stderr]).toEqual([64, expect.stringContaining("stats SPEC --run other-012345678901")]);
+  });
+});
+
+describe("statistics of a column", () => {
+  test("statistics of a column of texts name values of enough rows only, the most frequent first", () => {
+    const profile = textsProfile({ rare: 3, b: 40, a: 57 });
+    expect(columnStats(profile, 20)).toEqual({
+      type: "utf8",
+      rows: 100,
+      nulls: 0,
+      values: [
+        { value: "a", rows: 57 },
+        { value: "b", rows: 40 },
+      ],
+    });
+    expect(columnStats(profile, 1).values).toHaveLength(3);
+  });
+
+  test("statistics of a column of numbers have quantiles between the extremes, and 0 for zeros", () => {
+    const { numbers } = columnStats(numbersProfile([...normals(900), ...Array<number>(100).fill(Number.NaN)]), 1);
+    expect(numbers).toMatchObject({ nan: 100, finite: 900, infinite: 0 });
+    expect(numbers?.quantiles["p50"]).toBeCloseTo(0, 0);
+    expect(columnStats(numbersProfile([0, 0, 0, 1]), 1).numbers).toMatchObject({
+      quantiles: { p1: 0, p50: 0, p99: 1 },
+    });
+    expect(columnStats(numbersProfile([]), 1).numbers).toMatchObject({ min: null, mean: null, quantiles: {} });
+  });
+
+  test("statistics of a column of vectors have dimensions, zeros and norms", () => {
+    const { vectors } = columnStats(
+      vectorsProfile([
+        [3, 4],
+        [0, 0],
+        [6, 8],
+      ]),
+      1,
+    );
+    expect(vectors).toMatchObject({ min_dimension: 2, max_dimension: 2, zero: 1, not_finite: 0 });
+    expect(vectors?.norms["p99"]).toBeCloseTo(10, 0);
+  });
+});
