@@ -1,0 +1,16 @@
+/** Command lines that show what a command is for, by the name of the command. */
+export const examples: Readonly<Record<string, readonly string[]>> = {
+  run: [
+    "infer-batch run job.yaml",
+    "infer-batch run job.yaml --param ds=2026-01-31",
+    "infer-batch run job.yaml --worker 0/4 --steal",
+  ],
+  backfill: ["infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31"],
+  pipe: ["cat rows.arrows | infer-batch pipe job.yaml > predictions.arrows"],
+  plan: ["infer-batch plan job.yaml --param ds=2026-01-31"],
+  status: ["infer-batch status job.yaml", "infer-batch status jobs/*.yaml --held"],
+  approve: ['infer-batch approve job.yaml --reason "prices rose on purpose"'],
+  discard: ['infer-batch discard job.yaml --reason "features in grams"'],
+  init: ["infer-batch init --model churn.onnx --input 'data/*.parquet'"],
+  inspect: ["infer-batch inspect churn.onnx", "infer-batch inspect data/part-0.parquet"],
+};
