@@ -71,13 +71,13 @@ function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
   const cause = feature === undefined ? "" : `; feature ${feature.column} moved, too: PSI ${shown(feature.psi)}`;
   const why = lowered === undefined ? "" : `; only a warning: ${lowered}`;
   const finding = findings[check]?.(result) ?? `${check} ${shown(measured)}`;
-  return `${finding}${compared} (limit ${percentages.has(check) ? percent(limit) : shown(limit)})${cause}${why}`;
+  const bound = check === "constant" ? "" : ` (limit ${percentages.has(check) ? percent(limit) : shown(limit)})`;
+  return `${finding}${compared}${bound}${cause}${why}`;
 }
 
 /** Checks whose measured value and limit are shares of rows. */
 const percentages: ReadonlySet<CheckName> = new Set<CheckName>([
   "rejects",
-  "constant",
   "nulls",
   "nan",
   "zero_vectors",
@@ -89,7 +89,8 @@ const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => stri
   rows: ({ measured, numbers }) => `${shown(numbers["rows"] ?? "?")} rows, ${shown(measured)} times the usual number`,
   rejects: ({ measured }) => `${percent(measured)} of the rows were rejected`,
   column: ({ measured }) => `type ${shown(measured)}`,
-  constant: ({ measured }) => `one value in ${percent(measured)} of the rows`,
+  constant: ({ numbers }) =>
+    `one value in all rows; before, in ${percent(numbers["largest_share_before"] ?? "?")} of them at most`,
   nulls: ({ measured }) => `${percent(measured)} NULL`,
   nan: ({ measured }) => `${percent(measured)} NaN`,
   zero_vectors: ({ measured }) => `${percent(measured)} vectors of zeros`,

@@ -23,6 +23,10 @@ test.each<[CheckResult, string]>([
     { ...common, column: "label", check: "in", measured: 2, limit: 0, numbers: { x: 3, y: 1 } },
     "label: values that are not in the list: x, y (limit 0)",
   ],
+  [
+    { ...common, check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.6134 } },
+    "score: one value in all rows; before, in 61.3% of them at most",
+  ],
   [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
   [
     { ...common, check: "column", measured: "none", limit: "float32", against: "daily-1" },
