@@ -99,8 +99,11 @@ const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => stri
   slow_drift: ({ measured }) => `PSI ${shown(measured)} since the first run with this model`,
   unexplained: ({ measured }) => `PSI ${shown(measured)} that no feature explains`,
   quantiles: ({ measured }) => `quantiles shifted by ${shown(measured)} interquartile ranges`,
-  class: ({ measured, numbers }) =>
-    `class ${shown(numbers["class"] ?? "?")} has ${shown(measured)} times the rows that are due`,
+  class: ({
+    measured,
+    numbers: { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share },
+  }) =>
+    `class ${shown(name)} has ${shown(rows)} rows, ${shown(measured)} times the ${shown(Math.round(Number(all) * Number(share)))} that earlier runs let expect`,
   unseen_value: ({ measured, numbers }) =>
     `value ${shown(numbers["value"] ?? "?")}, which no earlier run had, in ${percent(measured)} of the rows`,
   centroid: ({ measured }) => `cosine ${shown(measured)} between the mean directions`,

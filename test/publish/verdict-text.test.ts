@@ -24,6 +24,16 @@ test.each<[CheckResult, string]>([
     "label: values that are not in the list: x, y (limit 0)",
   ],
   [
+    {
+      ...common,
+      check: "class",
+      measured: 0.0052,
+      limit: 0.2,
+      numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
+    },
+    "score: class churn has 10 rows, 0.0052 times the 1911 that earlier runs let expect (limit 0.2)",
+  ],
+  [
     { ...common, check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.6134 } },
     "score: one value in all rows; before, in 61.3% of them at most",
   ],
