@@ -8,7 +8,7 @@ import { attemptJson } from "../report/attempt-json.js";
 import type { RunReport } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { JobContext } from "../scoring/context.js";
-import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
+import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { decidedReport, verdictReport } from "./decided.js";
 import { verdictOn } from "./review.js";

@@ -13,7 +13,7 @@ import { openBatchLimit } from "../scoring/batch-limit.js";
 import type { ScoringContext, ShardFiles } from "../scoring/context.js";
 import { bindFirstShard, warnOfModel } from "./planning.js";
 import { seenSchema } from "./read-shards.js";
-import { createRejectBudget, type RejectLimit } from "../scoring/rejects.js";
+import { createRejectBudget, type RejectLimit } from "../scoring/reject-budget.js";
 import { openPinnedModel } from "./model.js";
 import { scorePieces } from "../scoring/score.js";
 import type { SpanTarget } from "../scoring/span-pipeline.js";

@@ -14,7 +14,6 @@ import { assertNever, JobError } from "../util/errors.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { PlannedShard } from "../plan/plan.js";
 import type { Spans } from "../plan/spans.js";
-import type { JobSpec } from "../spec/job-spec.js";
 import { outputName } from "../spec/values.js";
 import type { ShardFiles } from "./context.js";
 
@@ -143,6 +142,22 @@ export async function badRowError(tools: RejectOptions, fault: RowFault): Promis
   return explainRow({ ...rejected, value: `${said}${values}` }, opened.name, tools);
 }
 
+/** Adds to the error that ends a run for too many rejected rows what is wrong with the last of them. */
+export async function withRow(tools: RejectOptions, error: unknown, fault: RowFault): Promise<unknown> {
+  if (!(error instanceof JobError)) {
+    return error;
+  }
+  const row = await badRowError(tools, fault).catch(() => undefined); // the limit is what must be told
+  if (row === undefined) {
+    return error;
+  }
+  const { code, message, hint, cause } = error;
+  return new JobError(code, `${message}; the last: ${row.message.replace(/^scoring /, "")}`, {
+    ...(hint === undefined ? {} : { hint }),
+    cause,
+  });
+}
+
 /** `path`: the shard, as messages name it. */
 function explainRow(rejected: RejectedRow, path: string, { contract, kept }: RejectOptions): JobError {
   const { row, column, value } = rejected;
@@ -244,55 +259,4 @@ function holderOf(contract: Contract, column: string | null): string {
 
 function shorten(value: string | null): string {
   return value !== null && value.length > 80 ? `${value.slice(0, 77)}…` : String(value);
-}
-
-/** The limit of rejects for a run, all of its attempts counted. */
-export function runRejectLimit(
-  { max_rejects: limit }: Pick<JobSpec, "max_rejects">,
-  { rows, already }: Pick<RejectLimit, "rows" | "already">,
-): RejectLimit {
-  return { limit, rows, already, shownBy: "`infer-batch rejects` shows the rows of committed spans" };
-}
-
-/** Counts rejected rows against `max_rejects`. */
-export interface RejectBudget {
-  readonly count: number;
-  /** @throws JobError TOO_MANY_REJECTS */
-  readonly spend: () => void;
-}
-
-export interface RejectLimit {
-  /** A count, or a percentage of the rows ("0.1%"). */
-  readonly limit: number | string;
-  /** All that there are. */
-  readonly rows: number;
-  /** Rejected before. */
-  readonly already: number;
-  /** What shows the rejected rows. */
-  readonly shownBy: string;
-}
-
-/** @throws JobError TOO_MANY_REJECTS when there are too many already */
-export function createRejectBudget({ limit, rows, already, shownBy }: RejectLimit): RejectBudget {
-  const allowed = typeof limit === "number" ? limit : Math.floor((Number.parseFloat(limit) / 100) * rows);
-  let count = already;
-  const check = (): void => {
-    if (count > allowed) {
-      throw new JobError(
-        "TOO_MANY_REJECTS",
-        `scoring: ${count} rows could not be scored, max_rejects is ${limit}${typeof limit === "number" ? "" : ` of ${rows} rows, ${allowed}`}`,
-        { hint: `correct the input, or raise max_rejects; ${shownBy}` },
-      );
-    }
-  };
-  check();
-  return {
-    get count() {
-      return count;
-    },
-    spend() {
-      count += 1;
-      check();
-    },
-  };
 }

@@ -20,7 +20,8 @@ import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
 import { featurePlanOf, keyColumns, takeFeatures } from "./features.js";
-import { badRowError, createRejectBudget, describeFaults, type RejectOptions, runRejectLimit } from "./rejects.js";
+import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
+import { badRowError, describeFaults, type RejectOptions, withRow } from "./rejects.js";
 import type { SpanRange } from "../plan/share.js";
 import type { SliceReader } from "./workers/slice-reader.js";
 import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
@@ -143,7 +144,7 @@ export async function scorePieces(
   } catch (error) {
     // What is under way ends by itself: threads are never torn down inside the model, nor a part half published.
     await pipeline.settled();
-    throw error instanceof PendingFault ? await badRowError(rejects, error.fault) : error;
+    throw error instanceof PendingFault ? await faultError(rejects, error) : error;
   }
 }
 
@@ -248,17 +249,26 @@ function faultHandler({ onReject }: PieceOptions): (open: OpenSpan, fault: RowFa
   }
   return (open, fault) => {
     if (open.setAside(fault)) {
-      onReject();
+      try {
+        onReject();
+      } catch (error) {
+        throw new PendingFault(fault, error);
+      }
     }
   };
 }
 
-/** A bad row was met; telling about it takes a look at the shard. */
+/** A bad row that ends the run. Its message needs values, which are read from the shard again. */
 class PendingFault extends Error {
   readonly fault: RowFault;
 
-  constructor(fault: RowFault) {
-    super("a row cannot be scored");
+  /** @param cause why the row is not set aside; undefined: no row is */
+  constructor(fault: RowFault, cause?: unknown) {
+    super("a row cannot be scored", { cause });
     this.fault = fault;
   }
+}
+
+async function faultError(rejects: RejectOptions, { fault, cause }: PendingFault): Promise<unknown> {
+  return cause === undefined ? await badRowError(rejects, fault) : await withRow(rejects, cause, fault);
 }

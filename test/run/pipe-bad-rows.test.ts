@@ -54,7 +54,10 @@ describe("bad rows are what they are in a run", () => {
   });
 
   test.each([
-    { max: 3, said: /^65 TOO_MANY_REJECTS\nscoring: 4 rows could not be scored, max_rejects is 3\n/ },
+    {
+      max: 3,
+      said: /^65 TOO_MANY_REJECTS\nscoring: 4 rows could not be scored, max_rejects is 3; the last: .*row 296, column `x` is NULL\n/,
+    },
     {
       max: "1%",
       said: /^65 TOO_MANY_REJECTS\nscoring: 4 rows could not be scored, max_rejects is 1% of 300 rows, 3\n/,

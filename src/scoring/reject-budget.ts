@@ -1,0 +1,53 @@
+import type { JobSpec } from "../spec/job-spec.js";
+import { JobError } from "../util/errors.js";
+
+/** The limit of rejects for a run, all of its attempts counted. */
+export function runRejectLimit(
+  { max_rejects: limit }: Pick<JobSpec, "max_rejects">,
+  { rows, already }: Pick<RejectLimit, "rows" | "already">,
+): RejectLimit {
+  return { limit, rows, already, shownBy: "`infer-batch rejects` shows the rows of committed spans" };
+}
+
+/** Counts rejected rows against `max_rejects`. */
+export interface RejectBudget {
+  readonly count: number;
+  /** @throws JobError TOO_MANY_REJECTS */
+  readonly spend: () => void;
+}
+
+export interface RejectLimit {
+  /** A count, or a percentage of the rows ("0.1%"). */
+  readonly limit: number | string;
+  /** All that there are. */
+  readonly rows: number;
+  /** Rejected before. */
+  readonly already: number;
+  /** What shows the rejected rows. */
+  readonly shownBy: string;
+}
+
+/** @throws JobError TOO_MANY_REJECTS when there are too many already */
+export function createRejectBudget({ limit, rows, already, shownBy }: RejectLimit): RejectBudget {
+  const allowed = typeof limit === "number" ? limit : Math.floor((Number.parseFloat(limit) / 100) * rows);
+  let count = already;
+  const check = (): void => {
+    if (count > allowed) {
+      throw new JobError(
+        "TOO_MANY_REJECTS",
+        `scoring: ${count} rows could not be scored, max_rejects is ${limit}${typeof limit === "number" ? "" : ` of ${rows} rows, ${allowed}`}`,
+        { hint: `correct the input, or raise max_rejects; ${shownBy}` },
+      );
+    }
+  };
+  check();
+  return {
+    get count() {
+      return count;
+    },
+    spend() {
+      count += 1;
+      check();
+    },
+  };
+}
