@@ -2,16 +2,17 @@ import type { ExitCode } from "../util/errors.js";
 import type { RunReport } from "./report.js";
 
 /** How an attempt ended. */
-export type Outcome =
-  | { readonly kind: "done"; readonly report: RunReport }
-  | {
-      readonly kind: "failed";
-      /** The code of a JobError, or BUG. */
-      readonly code: string;
-      readonly message: string;
-      readonly hint: string | undefined;
-      readonly exitCode: ExitCode;
-    };
+export type Outcome = { readonly kind: "done"; readonly report: RunReport } | FailedOutcome;
+
+/** How an attempt failed. */
+export interface FailedOutcome {
+  readonly kind: "failed";
+  /** The code of a JobError, or BUG. */
+  readonly code: string;
+  readonly message: string;
+  readonly hint: string | undefined;
+  readonly exitCode: ExitCode;
+}
 
 /** The exit code of an attempt. */
 export function exitCodeOfOutcome(outcome: Outcome): ExitCode {
@@ -21,4 +22,15 @@ export function exitCodeOfOutcome(outcome: Outcome): ExitCode {
 /** The outcome as one word: the status of the report, or "failed". */
 export function statusOf(outcome: Outcome): RunReport["status"] | "failed" {
   return outcome.kind === "done" ? outcome.report.status : "failed";
+}
+
+/**
+ * A failure's fields under their JSON names; the message and the hint are those on stderr.
+ * @param runId undefined: the attempt has found no run
+ */
+export function failureFields(
+  { code, message, hint, exitCode }: FailedOutcome,
+  runId: string | undefined,
+): Readonly<Record<string, unknown>> {
+  return { run_id: runId ?? null, status: "failed", exit_code: exitCode, code, message, hint: hint ?? null };
 }

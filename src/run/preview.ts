@@ -38,7 +38,7 @@ export interface SchemaPreview {
   readonly columns: readonly SourceColumn[];
 }
 
-/** Reads what a binding is made from. @throws JobError FILE_MISSING, INPUT_NOT_READY if there is no shard */
+/** Reads what a binding is made from. @throws JobError FILE_MISSING if there is no shard */
 export async function previewSchema(context: JobContext): Promise<SchemaPreview> {
   const found = await lookAtFirst(context, ({ resolved: { file: model }, engine, seen }) =>
     Promise.resolve({
@@ -51,8 +51,8 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
     }),
   );
   if (found === undefined) {
-    throw new JobError("INPUT_NOT_READY", `looking for shards: no file matches ${context.spec.input.path.join(", ")}`, {
-      hint: "its columns are needed; name some that are there, such as an earlier day's",
+    throw new JobError("FILE_MISSING", `looking for input files: none matches ${context.spec.input.path.join(", ")}`, {
+      hint: "the columns of one are needed; name files that are there, such as those of an earlier day",
     });
   }
   return found;

@@ -131,6 +131,19 @@ describe("init", () => {
   });
 });
 
+test("init without a file to read ends with 64: it does not wait for one", async () => {
+  await using folder = await newcomer("cancer", "cancer-logistic.onnx");
+  const { code, stderr } = await runCli(["init", "--model", "cancer-logistic.onnx", "--input", "none/*.parquet"], {
+    cwd: folder.path,
+  });
+  expect([code, stderr]).toEqual([
+    64,
+    expect.stringMatching(
+      /^error: looking for input files: none matches none\/\*\.parquet\n {2}hint: paths in options are relative/,
+    ),
+  ]);
+});
+
 const s3 = useS3();
 
 s3.describe("init in S3", () => {

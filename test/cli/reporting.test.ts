@@ -146,6 +146,19 @@ describe("the HTML page", () => {
     });
   });
 
+  test("the HTML page of another job is replaced with a warning that names both", async () => {
+    const report = { html: "page.html" };
+    await inScratch({ report }, async (spec, folder) => {
+      expect((await tell(spec)).said).not.toContain("replaces");
+      await writeFile(spec, (await readFile(spec, "utf8")).replace("wine-forest", "wine-trees"));
+      await rm(join(folder, "out"), { recursive: true });
+      expect((await tell(spec)).said).toMatch(
+        /writing report\.html .*page\.html: it replaces the page of job wine-forest; .* such as wine-trees\.html/,
+      );
+      expect((await tell(spec)).said).not.toContain("replaces");
+    });
+  });
+
   test("the HTML page of a failed attempt is replaced when the run is complete", async () => {
     await inScratch({ report: { html: "wine.html" } }, async (spec, folder) => {
       const read = (): Promise<string> => readFile(join(folder, "wine.html"), "utf8");

@@ -1,7 +1,7 @@
 import { attemptJson } from "../../report/attempt-json.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import type { Lateness } from "../../report/deadline.js";
-import { exitCodeOfOutcome, type Outcome } from "../../report/outcome.js";
+import { exitCodeOfOutcome, failureFields, type Outcome } from "../../report/outcome.js";
 import { ping } from "../../report/ping.js";
 import { reportFields, reportText, type RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
@@ -116,15 +116,7 @@ function pingBody(record: AttemptRecord, outcome: Outcome): string {
           text: pingText(outcome.report),
           ...reportFields(outcome.report),
         }
-      : {
-          exit_code: outcome.exitCode,
-          text: `${info.job}: failed: ${outcome.message}`,
-          run_id: run?.runId ?? null,
-          status: "failed",
-          code: outcome.code,
-          message: outcome.message,
-          hint: outcome.hint ?? null,
-        };
+      : { text: `${info.job}: failed: ${outcome.message}`, ...failureFields(outcome, run?.runId) };
   return JSON.stringify({ job: info.job, ...told, attempt: attemptJson(record) });
 }
 

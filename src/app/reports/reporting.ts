@@ -1,6 +1,6 @@
-import { errnoOf, JobError, messageOf, exitCodeOf } from "../../util/errors.js";
+import { errnoOf, messageOf } from "../../util/errors.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
-import { pageAfter } from "../../report/page/page.js";
+import { pageAfter, pageJob } from "../../report/page/page.js";
 import {
   type PreviousMetrics,
   parsePreviousMetrics,
@@ -12,9 +12,9 @@ import type { Outcome } from "../../report/outcome.js";
 import type { RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import { machineError } from "../machine-errors.js";
 import { callFor, succeeded } from "./calls.js";
 import { watchDeadline } from "./deadline.js";
+import { failedBy } from "./failed-outcome.js";
 import { beginLineage } from "./lineage.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./files.js";
 
@@ -113,20 +113,14 @@ async function writePage(
   }
   const earlier = await readReport(html);
   const page = pageAfter(earlier, { record, ...ended });
+  const other = pageJob(earlier);
+  if (other !== undefined && other !== record.info.job) {
+    log.warn(
+      `writing report.html ${html}: it replaces the page of job ${other}; give each job a file of its own, such as ${record.info.job}.html`,
+    );
+  }
   const failed = page === earlier ? undefined : await writeReport(html, page);
   if (failed !== undefined) {
     log.warn(`writing report.html ${html}: ${failed}`);
   }
-}
-
-function failedBy(thrown: unknown): Outcome {
-  const error = machineError(thrown) ?? thrown;
-  const known = error instanceof JobError ? error : undefined;
-  return {
-    kind: "failed",
-    code: known?.code ?? "BUG",
-    message: messageOf(error),
-    hint: known?.hint,
-    exitCode: exitCodeOf(error),
-  };
 }

@@ -1,6 +1,8 @@
 import { dirname, resolve } from "node:path";
 import type { EarlyThreads } from "../../engine/onnx/early-threads.js";
-import { reportJson, reportText } from "../../report/report.js";
+import type { AttemptRecord } from "../../report/attempt-record.js";
+import { failureFields } from "../../report/outcome.js";
+import { reportJson, type RunReport, reportText } from "../../report/report.js";
 import { runJob } from "../../run/run.js";
 import { chooseProgress } from "../choose-progress.js";
 import type { SafeIo } from "../io.js";
@@ -8,6 +10,7 @@ import { openLoaded, recordOf } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/read-spec.js";
 import { createLog, wantsColor } from "../logger.js";
 import { openProfile, type Profile } from "../profile.js";
+import { failedBy } from "../../app/reports/failed-outcome.js";
 import { reporting } from "../../app/reports/reporting.js";
 import { abortOnSignals } from "../signals.js";
 import { findWorker } from "../../app/worker.js";
@@ -29,6 +32,41 @@ interface RunOptions extends JobOptions {
 }
 
 export async function runCommand(spec: string, options: RunOptions, io: SafeIo, early?: EarlyThreads): Promise<void> {
+  let record: AttemptRecord | undefined;
+  const report = await carryOut({ spec, options, io, early }, (begun) => {
+    record = begun;
+  }).catch((error: unknown) => {
+    if (options.json === true) {
+      io.stdout.write(`${JSON.stringify(failureFields(failedBy(error), record?.run?.runId))}\n`);
+    }
+    throw error;
+  });
+  // The summary comes last: Airflow takes the last line of a step's output for its result.
+  if (options.json === true) {
+    io.stdout.write(`${reportJson(report)}\n`);
+  } else if (options.quiet !== true) {
+    io.stdout.write(`${reportText(report)}\n`);
+  }
+  if (report.decided !== undefined) {
+    throw report.decided.error;
+  }
+  if (report.status === "already_complete" && options.skipExitCode !== undefined) {
+    io.exitCode = options.skipExitCode;
+  }
+}
+
+interface RunRequest {
+  readonly spec: string;
+  readonly options: RunOptions;
+  readonly io: SafeIo;
+  readonly early: EarlyThreads | undefined;
+}
+
+/** @param onBegun told the record of the attempt once the spec is read */
+async function carryOut(
+  { spec, options, io, early }: RunRequest,
+  onBegun: (record: AttemptRecord) => void,
+): Promise<RunReport> {
   using stop = abortOnSignals(io.stderr);
   const log = createLog(io.stderr, {
     level: options.quiet === true ? "error" : options.logLevel,
@@ -51,7 +89,8 @@ export async function runCommand(spec: string, options: RunOptions, io: SafeIo, 
     onStage: options.profile === undefined ? undefined : (...piece) => profile?.onStage(...piece),
   });
   const about = { loaded, folder, record, log, signal: stop.signal, dateMs: Date.now };
-  const report = await reporting({ ...about, metricsPort: options.metricsPort }, async () => {
+  onBegun(record);
+  return await reporting({ ...about, metricsPort: options.metricsPort }, async () => {
     await using opened = await openProfile(options.profile, { spec: loaded.spec, folder, log });
     profile = opened;
     const parts = { log, progress, signal: stop.signal, attempt, record, early, profileFolder: profile?.folder };
@@ -62,16 +101,4 @@ export async function runCommand(spec: string, options: RunOptions, io: SafeIo, 
       await profile?.end(record.stages);
     }
   });
-  // The summary comes last: Airflow takes the last line of a step's output for its result.
-  if (options.json === true) {
-    io.stdout.write(`${reportJson(report)}\n`);
-  } else if (options.quiet !== true) {
-    io.stdout.write(`${reportText(report)}\n`);
-  }
-  if (report.decided !== undefined) {
-    throw report.decided.error;
-  }
-  if (report.status === "already_complete" && options.skipExitCode !== undefined) {
-    io.exitCode = options.skipExitCode;
-  }
 }

@@ -36,9 +36,16 @@ ${attemptDetails(record, outcome, endedMs)}
 
 const statusName = "infer-batch";
 
+const statusLine = new RegExp(`<meta name="${statusName}" content="(\\S*) (\\w+)">`);
+
+/** The job whose run a page is about; undefined: it is no page, or its attempt found no run. */
+export function pageJob(page: string): string | undefined {
+  return /^(.+)-[0-9a-f]{12}(?:-r\d+)?$/.exec(statusLine.exec(page)?.[1] ?? "")?.[1];
+}
+
 /** The status in a page about this run, unless that attempt failed; else undefined. */
 function pageStatus(page: string, runId: string | undefined): string | undefined {
-  const [, pageRunId, status] = new RegExp(`<meta name="${statusName}" content="(\\S*) (\\w+)">`).exec(page) ?? [];
+  const [, pageRunId, status] = statusLine.exec(page) ?? [];
   return runId !== undefined && pageRunId === runId && status !== "failed" ? status : undefined;
 }
 

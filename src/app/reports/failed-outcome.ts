@@ -1,0 +1,16 @@
+import type { FailedOutcome } from "../../report/outcome.js";
+import { exitCodeOf, JobError, messageOf } from "../../util/errors.js";
+import { machineError } from "../machine-errors.js";
+
+/** How an attempt ended that `thrown` has ended. */
+export function failedBy(thrown: unknown): FailedOutcome {
+  const error = machineError(thrown) ?? thrown;
+  const known = error instanceof JobError ? error : undefined;
+  return {
+    kind: "failed",
+    code: known?.code ?? "BUG",
+    message: messageOf(error),
+    hint: known?.hint,
+    exitCode: exitCodeOf(error),
+  };
+}

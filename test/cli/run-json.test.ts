@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { identity, smallJob } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { lastJson } from "../support/nights.js";
+
+test("run --json ends with a line about a failure, with the run that failed", async () => {
+  await using scratch = await scratchFolder();
+  const { spec } = await smallJob(scratch.path, {
+    model: identity,
+    select: "SELECT i::BIGINT AS id, CASE WHEN i = 7 THEN NULL ELSE i END::DOUBLE AS x FROM range(20) t(i)",
+  });
+  const failed = await runHere(["run", spec, "--json"]);
+  expect(failed.code).toBe(65);
+  expect(lastJson(failed)).toEqual({
+    run_id: expect.stringMatching(/^\w+-[0-9a-f]{12}$/),
+    status: "failed",
+    exit_code: 65,
+    code: "BAD_ROW",
+    message: expect.stringMatching(/^scoring .*row 7, column `x` is NULL$/),
+    hint: expect.stringContaining("on_bad_row: reject"),
+  });
+});
+
+test("run --json ends with a line about a spec that cannot be read, without a run", async () => {
+  const failed = await runHere(["run", "/nowhere/job.yaml", "--json"]);
+  expect([failed.code, lastJson(failed)]).toMatchObject([
+    64,
+    { run_id: null, status: "failed", exit_code: 64, code: "FILE_MISSING" },
+  ]);
+});
