@@ -173,6 +173,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     startScoring(engine) {
       state.engine = engine;
       state.beganMs = nowMs();
+      delete state.endedMs; // of a run that this attempt has only published
     },
     addRows(rows) {
       timeline.add(ranMs(), rows);

@@ -203,8 +203,15 @@ async function whereDecided(
     case "unfinished":
     case "published":
       return undefined;
-    case "approved":
-      return await publishApproved(context, { stored, run });
+    case "approved": {
+      const report = await publishApproved(context, { stored, run });
+      // The run that a person approved is complete now. One that passed its checks may be this command's own.
+      return context.newRun && state.decision.by !== "checks"
+        ? await startNext(context, runId, () => {
+            context.log.info(`opening a run after ${runId}, which was approved`);
+          })
+        : report;
+    }
     case "held":
       return context.newRun
         ? await replaceHeld(context, { stored, run })

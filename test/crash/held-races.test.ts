@@ -80,15 +80,32 @@ test(`approve, discard, a new run and a plain run that race for a held run agree
     // A new run that finds the run published may supersede the approval that is still clearing up.
     expect(decided === "approved" ? [0, 66] : [66], told).toContain(codes[0]);
     const end = lastJson(await night.run("run", "--json"));
+    const now = `${told}\nin the end: ${JSON.stringify(end)}`;
     if (decided === "approved" && end["run_id"] === runId) {
-      expect([await seenBy(night.out), end["status"]], told).toEqual(["new", "already_complete"]);
+      expect([await seenBy(night.out), end["status"]], now).toEqual(["new", "already_complete"]);
     } else if (end["run_id"] === runId) {
-      expect([await seenBy(night.out), end["status"], decided], told).toEqual(["nothing", "discarded", "discarded"]);
+      expect([await seenBy(night.out), end["status"], decided], now).toEqual(["nothing", "discarded", "discarded"]);
     } else {
-      expect([await seenBy(night.out), end["status"]], told).toEqual(["old", "already_complete"]);
+      expect([await seenBy(night.out), end["status"]], now).toEqual(["old", "already_complete"]);
     }
   }
   expect(seen.filter((one) => typeof one !== "string")).toEqual([]);
+});
+
+test("a new run that finds a run approved and not yet published publishes it, and then takes its place", async () => {
+  await using scratch = await scratchFolder();
+  const night = await heldNight(scratch.path);
+  const env = { CRASH_ROOT: night.out, CRASH_AT: "after link control/decision.json #1" };
+  const killed = await watchCommand(night.args("approve"), env);
+  expect(killed.signal, killed.stderr).toBe("SIGKILL");
+  expect(await seenBy(night.out)).toBe("nothing");
+  const next = await night.run("run", "--new-run", "--json");
+  expect([next.code, lastJson(next)], next.stderr).toMatchObject([
+    0,
+    { run_id: expect.stringMatching(/-r2$/), status: "complete", rows_scored: 442 },
+  ]);
+  expect(await seenBy(night.out)).toBe("old");
+  expect([...(await decisions(night)).values()]).toEqual(["approved", "approved"]);
 });
 
 test.each([
