@@ -9,6 +9,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   pipe: ["cat rows.arrows | infer-batch pipe job.yaml > predictions.arrows"],
   plan: ["infer-batch plan job.yaml --param ds=2026-01-31"],
   status: ["infer-batch status job.yaml", "infer-batch status jobs/*.yaml --held"],
+  history: ["infer-batch history job.yaml", "infer-batch history job.yaml --last 7 --json"],
   approve: ['infer-batch approve job.yaml --reason "prices rose on purpose"'],
   discard: ['infer-batch discard job.yaml --reason "features in grams"'],
   init: ["infer-batch init --model churn.onnx --input 'data/*.parquet'"],

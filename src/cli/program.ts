@@ -3,7 +3,16 @@ import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
 import { collect, logFormat, logLevel, param, portOf } from "./options.js";
-import { addApprove, addBackfill, addDiscard, addRejects, addRollback, addStats, addStatus } from "./run-commands.js";
+import {
+  addApprove,
+  addBackfill,
+  addDiscard,
+  addHistory,
+  addRejects,
+  addRollback,
+  addStats,
+  addStatus,
+} from "./run-commands.js";
 import { skipExitCode } from "./skip-exit-code.js";
 import { programVersion } from "../app/version.js";
 
@@ -32,6 +41,7 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
     addTune,
     addStatus,
     addStats,
+    addHistory,
     addApprove,
     addDiscard,
     addRejects,

@@ -89,6 +89,22 @@ export function addStats(program: Command, io: SafeIo): void {
     });
 }
 
+export function addHistory(program: Command, io: SafeIo): void {
+  program
+    .command("history")
+    .description(
+      "List the runs of a job at its target, the latest first: what became of each, its rows, its model, its last error, and who decided. Writes nothing",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
+    .addOption(param())
+    .addOption(new Option("--last <count>", "Number of runs to list").default(30).argParser(countOf(1000)))
+    .option("--json", "Print one line of JSON")
+    .action(async (spec: string, options) => {
+      const { historyCommand } = await import("./commands/history.js");
+      await historyCommand(spec, options, io);
+    });
+}
+
 export function addApprove(program: Command, io: SafeIo): void {
   decisionCommand(program, "approve")
     .description("Publish a run that is held because it failed its checks. Needs neither the model nor the input")

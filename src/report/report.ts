@@ -1,3 +1,4 @@
+import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { JobError } from "../util/errors.js";
 import type { Stage } from "./stage-times.js";
 
@@ -119,6 +120,15 @@ export function verdictFields(verdict: VerdictReport | null): Readonly<Record<st
   }
   const { outcome, failed, warnings, comparedWith } = verdict;
   return { outcome, failed, warnings, compared_with: comparedWith };
+}
+
+/** The error that an attempt ended with, under its JSON names. */
+export function failureFields(failure: AttemptFailure | undefined): Readonly<Record<string, unknown>> | null {
+  if (failure === undefined) {
+    return null;
+  }
+  const { at, code, message, writer } = failure;
+  return { at, code, message, writer };
 }
 
 /** Rounds to three decimals: milliseconds, or thousandths of a share. */

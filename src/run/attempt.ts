@@ -3,7 +3,7 @@ import { type ColumnType, showType } from "../columnar/types.js";
 import type { NamedType, RunInfo } from "../report/attempt-record.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
-import type { AttemptFacts, RunWriter, StoredPlan } from "../sink/port.js";
+import type { AttemptFacts, RunSink, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 
 /** Returns the facts of a plan that reports show. */
@@ -42,13 +42,16 @@ export function attemptFacts({ spec, worker, program }: JobContext, provider: st
   };
 }
 
-/** Records a failure at the target, so that others can see why this attempt ended. */
-export async function tellingFailure<T>(writer: RunWriter, work: () => Promise<T>): Promise<T> {
+const recorded = new WeakSet<JobError>();
+
+/** Records a failure at the target, so that others can see why this attempt ended; once, where calls are nested. */
+export async function recordingFailure<T>(run: RunSink, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    if (error instanceof JobError) {
-      await writer.failed?.(error);
+    if (error instanceof JobError && !recorded.has(error) && run.state.kind !== "published") {
+      recorded.add(error);
+      await run.recordFailure?.(error);
     }
     throw error;
   }

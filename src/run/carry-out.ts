@@ -10,7 +10,7 @@ import type { BatchSizer } from "../scoring/batch-size.js";
 import { type BatchLimit, openBatchLimit } from "../scoring/batch-limit.js";
 import type { JobContext } from "../scoring/context.js";
 import { aggregatesOf } from "./aggregates.js";
-import { attemptFacts, runFacts, tellingFailure } from "./attempt.js";
+import { attemptFacts, runFacts } from "./attempt.js";
 import { checkRejects, conclude, countCommitted } from "./conclude.js";
 import { both } from "./loading.js";
 import { openRunReader } from "../scoring/run-reader.js";
@@ -44,11 +44,9 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
   );
   signal.throwIfAborted();
   record.startScoring(engineFacts(engine, sizer));
-  return await tellingFailure(writer, async () => {
-    await using aggregates = await aggregatesOf(context, plan);
-    await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, share });
-    return await conclude(context, { ...parts, writer });
-  });
+  await using aggregates = await aggregatesOf(context, plan);
+  await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, share });
+  return await conclude(context, { ...parts, writer });
 }
 
 /** Finds out how many rows a batch can have, and how many it should have. */
@@ -87,12 +85,10 @@ export async function carryOutIdle(context: JobContext, parts: IdleRun): Promise
   // Nothing will be committed, so that no part will name a provider.
   const writer = await run.begin(attemptFacts(context, "none"));
   context.record.startScoring();
-  return await tellingFailure(writer, async () => {
-    if (countCommitted(run) < spanCount(stored.plan)) {
-      await run.refresh();
-    }
-    return await conclude(context, { ...parts, writer });
-  });
+  if (countCommitted(run) < spanCount(stored.plan)) {
+    await run.refresh();
+  }
+  return await conclude(context, { ...parts, writer });
 }
 
 /** Checks the rejected rows of earlier attempts before anything is scored. */

@@ -9,7 +9,7 @@ import type { DecidingCommands, RunReport, VerdictReport } from "../report/repor
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { attemptFacts, runFacts, tellingFailure } from "./attempt.js";
+import { attemptFacts, runFacts, recordingFailure } from "./attempt.js";
 import { reviewForReports } from "./review.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
@@ -109,7 +109,7 @@ export async function publishApproved(
   }
   const writer: RunWriter = await run.begin(attemptFacts(context, "none"));
   record.startScoring();
-  await tellingFailure(writer, () => writer.finish(attemptJson(record)));
+  await recordingFailure(run, () => writer.finish(attemptJson(record)));
   record.finish();
   log.info(`published run ${plan.runId}`);
   return {

@@ -8,7 +8,7 @@ import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
-import { runFacts } from "./attempt.js";
+import { recordingFailure, runFacts } from "./attempt.js";
 import { carryOut, carryOutIdle, isIdle } from "./carry-out.js";
 import { countCommitted } from "./conclude.js";
 import { publishApproved, reportDecided } from "./decided.js";
@@ -84,25 +84,27 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     await using loading = beginLoading(context, { listing, model: resolved.file });
     const tools = { listing, resolved, decoder, engine: loading.engine };
     const created = await createRun(context, { runId, shards, ...tools });
-    // Another attempt may have stored its plan first; that plan counts.
-    const { plan } = created.stored;
-    checkSpec(context, plan, created.run);
-    const model = await modelOfPlan(context, plan, resolved.file);
-    await using reloading =
-      model === resolved.file ? undefined : await reload(context, { plan, listing, model, before: loading });
-    const pins = { listed: listing.shards, modelSha256: model.sha256 };
-    const shardsUnplanned = checkPins(context, plan, created.run, pins);
-    const ended = isPublished(created.run)
-      ? await alreadyComplete(context, created) // the other attempt has done so
-      : await whereDecided(context, created);
-    if (ended !== undefined) {
-      return ended;
-    }
-    return await carryOut(context, {
-      ...created,
-      decoder,
-      engine: await (reloading ?? loading).engine,
-      shardsUnplanned,
+    return await recordingFailure(created.run, async () => {
+      // Another attempt may have stored its plan first; that plan counts.
+      const { plan } = created.stored;
+      checkSpec(context, plan, created.run);
+      const model = await modelOfPlan(context, plan, resolved.file);
+      await using reloading =
+        model === resolved.file ? undefined : await reload(context, { plan, listing, model, before: loading });
+      const pins = { listed: listing.shards, modelSha256: model.sha256 };
+      const shardsUnplanned = checkPins(context, plan, created.run, pins);
+      const ended = isPublished(created.run)
+        ? await alreadyComplete(context, created) // the other attempt has done so
+        : await whereDecided(context, created);
+      if (ended !== undefined) {
+        return ended;
+      }
+      return await carryOut(context, {
+        ...created,
+        decoder,
+        engine: await (reloading ?? loading).engine,
+        shardsUnplanned,
+      });
     });
   });
 }
@@ -140,11 +142,19 @@ async function reload(
   }
 }
 
-/** Resumes a run; with `--new-run`, starts the next run if this one is finished or its plan no longer holds. */
+/** Opens a planned run, and resumes it. */
 async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunReport> {
-  const { log, newRun, sink } = context;
+  const run = await context.sink.open(stored);
+  return await recordingFailure(run, () => resume(context, { stored, run }));
+}
+
+/** Resumes a run; with `--new-run`, starts the next run if this one is finished or its plan no longer holds. */
+async function resume(
+  context: JobContext,
+  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+): Promise<RunReport> {
+  const { log, newRun } = context;
   const { plan } = stored;
-  const run = await sink.open(stored);
   if (newRun && isPublished(run)) {
     return await startNext(context, plan.runId, () => {
       log.info(`opening a run after ${plan.runId}, which is complete`);

@@ -2,6 +2,7 @@ import type { RejectedRow } from "../columnar/types.js";
 import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
+import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
 import type { VerdictReport } from "../report/report.js";
 import { spanAt, spanCount } from "../plan/spans.js";
@@ -25,6 +26,8 @@ export interface RunState {
   readonly verdict: VerdictReport | null;
   /** What was decided on the run; null: nothing. */
   readonly decision: Decision | null;
+  /** The error that the last attempt which failed ended with, while the run is not complete; null: none is recorded. */
+  readonly lastFailure: AttemptFailure | null;
   /** The commands that decide on a held run; none for another. */
   readonly commands: readonly string[];
   /** null: the run's plan is gone or unreadable. */
@@ -52,7 +55,7 @@ export async function runState(context: JobContext): Promise<RunState> {
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const stored = await orDamage(() => sink.find(base));
   const about = { unfinished: await unfinishedRuns(context), output: sink.target };
-  const undecided = { verdict: null, decision: null, commands: [] };
+  const undecided = { verdict: null, decision: null, commands: [], lastFailure: null };
   const nothing = {
     ...undecided,
     rowsPlanned: 0,
@@ -80,6 +83,7 @@ export async function runState(context: JobContext): Promise<RunState> {
     ...planned,
     status: run.state.kind === "published" ? "complete" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
+    lastFailure: ["unfinished", "approved"].includes(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null,
     spansCommitted: countCommitted(run),
     rowsCommitted: rowsCommitted(plan, run),
     attempts: countByAttempt(run.committedBy),

@@ -47,25 +47,31 @@ export interface FolderEntry {
   readonly sizeBytes: number | undefined;
 }
 
-/** A store, for reading and writing. Every call is retried after a transient error, and is safe to retry. */
-export interface S3Target extends S3Store {
-  /** Lists what is directly below a folder, whose key has no slash at its end. The folder's marker object is left out. */
-  listFolder(folder: S3Uri): Promise<FolderEntry[]>;
+/** Reads and writes objects that are small texts. */
+export interface SmallObjects {
   /** Resolves to undefined when the object does not exist. */
   head(object: S3Uri): Promise<StoredObject | undefined>;
   /** Reads a small UTF-8 object; undefined when it does not exist. */
   readText(object: S3Uri): Promise<{ text: string; etag: string } | undefined>;
+  /** Overwrites an object. With `etag` only that version, where the store supports `If-Match`. */
+  put(object: S3Uri, text: string, etag?: string): Promise<"written" | "changed">;
+}
+
+/** A store, for reading and writing. Every call is retried after a transient error, and is safe to retry. */
+export interface S3Target extends S3Store, SmallObjects {
+  /** Lists what is directly below a folder, whose key has no slash at its end. The folder's marker object is left out. */
+  listFolder(folder: S3Uri): Promise<FolderEntry[]>;
   /**
    * Creates an object unless its key is taken. After a lost response the id in the object's metadata tells whether this
    * call created it.
    */
   create(object: S3Uri, request: CreateRequest): Promise<CreateResult>;
-  /** Overwrites an object. With `etag` only that version, where the store supports `If-Match`. */
-  put(object: S3Uri, text: string, etag?: string): Promise<"written" | "changed">;
   /** Copies an object within the store, with its metadata. Resolves to whether `from` exists. */
   copy(from: S3Uri, to: S3Uri): Promise<boolean>;
   /** Deletes an object that may be gone already. With `etag` only that version, where the store supports `If-Match`. */
   remove(object: S3Uri, etag?: string): Promise<"removed" | "changed">;
+  /** The same store; calls on it end when `stop` is aborted. */
+  until(stop: AbortSignal): SmallObjects;
   /** Whether the store honours `If-None-Match`. Writes to `probe`, an unused key, and deletes it again. */
   honoursIfNoneMatch(probe: S3Uri): Promise<boolean>;
 }
@@ -79,6 +85,18 @@ export function openS3Target(options: S3TargetOptions): S3Target {
   return {
     ...createReadingStore(sendRequest, { settings, timeouts }, clients),
     listFolder: (folder) => listFolder(sendRequest, folder),
+    ...smallObjects(context),
+    until: (stop) => smallObjects({ ...context, sendRequest: (call, send) => sendRequest(call, send, stop) }),
+    create: (object, request) => createObject(context, object, request),
+    copy: (from, to) => copy(context, from, to),
+    remove: (object, etag) => remove(sendRequest, object, etag),
+    honoursIfNoneMatch: (probe) => honoursIfNoneMatch(context, probe, () => remove(sendRequest, probe, undefined)),
+  };
+}
+
+function smallObjects(context: WriteContext): SmallObjects {
+  const { sendRequest } = context;
+  return {
     head: (object) =>
       orUndefined(
         sendRequest(s3Call("checking", "GetObject", object), (client, watchdog) =>
@@ -89,11 +107,7 @@ export function openS3Target(options: S3TargetOptions): S3Target {
       orUndefined(
         sendRequest(s3Call("reading", "GetObject", object), (client, watchdog) => readText(client, watchdog, object)),
       ),
-    create: (object, request) => createObject(context, object, request),
     put: (object, body, etag) => put(context, object, { body, etag }),
-    copy: (from, to) => copy(context, from, to),
-    remove: (object, etag) => remove(sendRequest, object, etag),
-    honoursIfNoneMatch: (probe) => honoursIfNoneMatch(context, probe, () => remove(sendRequest, probe, undefined)),
   };
 }
 

@@ -3,8 +3,10 @@ import type { JobError } from "../util/errors.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
+import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
+import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 
@@ -71,6 +73,11 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError DISK, DATABASE or OBJECT_STORE (75) when it is not there, or its digest is not the pinned one
    */
   readProfile?(pinned: PinnedRun): Promise<string>;
+  /**
+   * Finds the latest runs of a job, with any params, as far as the target knows where they are. Returns a bounded number,
+   * in any order. Default: it knows of none. Writes nothing.
+   */
+  history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
   /**
    * Restores what the last finished run replaced. Returns where the rows of that run are kept. Default: the target
    * keeps nothing that a run replaces.
@@ -145,6 +152,13 @@ export interface RunSink {
    * Durable when it returns.
    */
   decide(decision: Decision): Promise<Decision>;
+  /** Reads the last error that an attempt has recorded; undefined: none has. */
+  lastFailure?(): Promise<AttemptFailure | undefined>;
+  /**
+   * Records the error that this attempt ends with, for people who look at the target. Never fails, takes some seconds at
+   * most, and does nothing where the error says that the target is away. Default: the target keeps no errors.
+   */
+  recordFailure?(error: JobError): Promise<void>;
   /**
    * Prepares the target for writing. Called once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there
@@ -186,8 +200,6 @@ export interface RunWriter {
    * `attempt`: plain JSON about the attempt that finishes, for the manifest where there is one.
    */
   finish(attempt?: AttemptJson): Promise<void>;
-  /** Records the error that this attempt ends with, for people who look at the target. Never fails. */
-  failed?(error: JobError): Promise<void>;
 }
 
 export type AttemptJson = Readonly<Record<string, unknown>>;

@@ -5,6 +5,7 @@ import { usePostgres } from "../support/postgres.js";
 import { useS3 } from "../support/s3.js";
 import { mirror } from "../support/s3-target.js";
 import { ascending, contractOf, type SinkWorld } from "../support/sink-contract.js";
+import { historyContractOf } from "../support/history-contract.js";
 import { stagingContractOf } from "../support/staging-contract.js";
 import { parquetSink, pgSink, s3Sink } from "../support/sinks.js";
 
@@ -56,9 +57,11 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Sin
 
 contractOf("the Parquet sink", parquetWorld);
 stagingContractOf("the Parquet sink, staging", parquetWorld);
+historyContractOf("the Parquet sink, history", parquetWorld);
 s3.describe("the S3 sink", () => {
   contractOf("over S3", s3World);
   stagingContractOf("over S3, staging", s3World);
+  historyContractOf("over S3, history", s3World);
 });
 postgres.describe("the Postgres sink", () => {
   contractOf("append", () => postgresWorld("append"));
@@ -66,5 +69,8 @@ postgres.describe("the Postgres sink", () => {
   contractOf("replace", () => postgresWorld("replace"));
   for (const mode of ["append", "upsert", "replace"] as const) {
     stagingContractOf(`${mode}, staging`, () => postgresWorld(mode));
+  }
+  for (const mode of ["append", "replace"] as const) {
+    historyContractOf(`${mode}, history`, () => postgresWorld(mode));
   }
 });

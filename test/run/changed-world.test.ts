@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratchFolder } from "../support/job.js";
-import { listing, outputRows } from "../support/output.js";
+import { listing, listingWithoutErrors, outputRows } from "../support/output.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { type OwnJob, ownJob, plannedTime } from "../support/world.js";
 
@@ -81,7 +81,7 @@ const modelChange: Change = {
 
 async function expectRefused(job: OwnJob, { change, says }: Change): Promise<void> {
   await change(job);
-  const before = await listing(job.out);
+  const before = await listingWithoutErrors(job.out);
 
   const { code, stderr, stdout } = await runSpec(job.spec);
 
@@ -89,7 +89,7 @@ async function expectRefused(job: OwnJob, { change, says }: Change): Promise<voi
   expect(stderr).toMatch(says);
   expect(stderr).toMatch(/hint: /);
   expect(stdout).toBe("");
-  expect(await listing(job.out)).toEqual(before);
+  expect(await listingWithoutErrors(job.out)).toEqual(before);
 }
 
 describe("an unfinished run", () => {

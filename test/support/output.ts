@@ -45,6 +45,11 @@ export async function listing(folder: string): Promise<string[]> {
   return await Promise.all(lines);
 }
 
+/** Lists a target without the file that says why attempts ended, and without the run's folder that it is in. */
+export async function listingWithoutErrors(folder: string): Promise<string[]> {
+  return (await listing(folder)).filter((line) => !/^_infer-batch\/[^/]+(\/errors\.json)? inode/.test(line));
+}
+
 interface ManifestText {
   readonly run_id: string;
   readonly rows: number;

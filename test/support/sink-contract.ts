@@ -280,13 +280,5 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect([...run.committed]).toEqual([1, 0, 0]);
       expect(run.state.kind).toBe("unfinished");
     });
-
-    test("a sink records the error that an attempt ends with, and never fails over it", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { run } = await begun(sink, planFor(sink.planTarget));
-      const { JobError } = await import("#src/util/errors.js");
-      await run.failed?.(new JobError("BAD_ROW", "row 3 is \u0000 bad"));
-    });
   });
 }

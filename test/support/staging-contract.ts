@@ -17,7 +17,8 @@ function profiled(ids: readonly number[], scoreOf?: (id: number) => number): Spa
   return { ...whole(rows), profile: spanProfileText(profileRows(rows, [{ name: "score" }])) };
 }
 
-async function commitProfiled(
+/** Commits spans of a run that are not committed yet, with their profiles. */
+export async function commitProfiled(
   run: BegunRun,
   { plan }: StoredPlan,
   which: (span: number) => boolean = () => true,

@@ -1,5 +1,5 @@
 import { printable } from "../../util/printable.js";
-import { count, showCount, verdictFields } from "../../report/report.js";
+import { count, failureFields, showCount, verdictFields } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
 import { JobError, messageOf } from "../../util/errors.js";
@@ -38,6 +38,7 @@ function stateJson(state: RunState): object {
     spans_committed: state.spansCommitted,
     verdict: verdictFields(state.verdict),
     decision: state.decision,
+    last_error: failureFields(state.lastFailure ?? undefined),
     commands: state.commands,
     damage: state.damage,
     workers: state.attempts.map(({ worker, workers, writer, provider, batchSize, spans }) => ({
@@ -105,11 +106,11 @@ function cellsOf({ spec, state, error }: JobState): string[] {
   if (state === undefined) {
     return [spec, "", "error", "", "", firstLine(messageOf(error))];
   }
-  const { runId, status, rowsCommitted, rowsPlanned, verdict, damage } = state;
+  const { runId, status, rowsCommitted, rowsPlanned, verdict, damage, lastFailure } = state;
   const rows = [rowsCommitted, rowsPlanned].map((value) =>
     value === null || status === "not_planned" ? "" : showCount(value),
   );
-  const why = status === "complete" ? undefined : (verdict?.failed[0] ?? damage[0]);
+  const why = status === "complete" ? undefined : (verdict?.failed[0] ?? damage[0] ?? lastFailure?.message);
   return [spec, runId, status, ...rows, firstLine(why ?? "")];
 }
 
@@ -129,7 +130,14 @@ function totals(jobs: readonly JobState[]): string {
 
 function stateText(state: RunState): string {
   const others = state.unfinished.map(({ text }) => text);
-  return [summary(state), ...reviewText(state), ...state.damage, ...attemptsText(state), ...others]
+  return [
+    summary(state),
+    ...reviewText(state),
+    ...failureText(state),
+    ...state.damage,
+    ...attemptsText(state),
+    ...others,
+  ]
     .map(printable)
     .join("\n");
 }
@@ -144,6 +152,15 @@ function reviewText({ verdict, decision, status, commands }: RunState): string[]
     ...(kind === undefined ? [] : [`  ${kind} by ${by} at ${at}${reason === null ? "" : `: ${reason}`}`]),
     ...commands.map((command) => `  ${command}`),
   ];
+}
+
+/** The lines of the error that stopped the last attempt which failed. */
+function failureText({ lastFailure }: RunState): string[] {
+  if (lastFailure === null) {
+    return [];
+  }
+  const [first = "", ...more] = lastFailure.message.split("\n");
+  return [`  last error, at ${lastFailure.at}: ${first}`, ...more.map((line) => `  ${line}`)];
 }
 
 function summary(state: RunState): string {

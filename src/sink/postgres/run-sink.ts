@@ -1,12 +1,12 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { OutputRows, SpanOutput } from "../../columnar/types.js";
 import type { RunState } from "../../publish/state.js";
-import type { JobError } from "../../util/errors.js";
-import type { Plan, RunId, Span } from "../../plan/plan.js";
+import type { Plan, Span } from "../../plan/plan.js";
 import type { AttemptFacts, CommittedBy, RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
+import { lastFailure, recordFailure } from "./control/errors.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
@@ -60,6 +60,11 @@ function runSink(
   return {
     state,
     ...runDecisions(tools, plan),
+    lastFailure: () =>
+      retrying(`reading ${target}`, retry, () =>
+        transact(tools, (session) => lastFailure(session, control, plan.runId)),
+      ),
+    recordFailure: (error) => recordFailure(tools, plan.runId, error),
     committed: known.committed,
     get rejectedRows() {
       return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);
@@ -103,7 +108,6 @@ function runWriter(
       return outcome;
     },
     finish: () => clearAndFinish(tools, stored),
-    failed: (error) => recordFailure(tools, stored.plan.runId, error),
   };
 }
 
@@ -206,20 +210,4 @@ export async function prepareRun(
   const name = mode.rowsAt(plan, { finished: true });
   const found = await findTable(session, name);
   return found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract));
-}
-
-/**
- * Records an error for people who look at the control tables. An attempt that cannot reach them reports it elsewhere.
- */
-async function recordFailure(tools: RunTools, runId: RunId, { code, message }: JobError): Promise<void> {
-  if (code === "DATABASE") {
-    return;
-  }
-  const { control, writer } = tools;
-  await transact(tools, (session) =>
-    session.query({
-      text: `INSERT INTO ${control.table("errors")} (run_id, writer, code, message) VALUES ($1, $2, $3, $4)`,
-      values: [runId, writer, code, message.replaceAll("\u0000", "\u2400")],
-    }),
-  ).catch(() => undefined); // the attempt ends with the error that was to be written down
 }

@@ -1,6 +1,7 @@
 import { assertNever, JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { PublishedRun } from "../../publish/published-run.js";
+import type { RecordedRun } from "../../publish/recorded-run.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
 import type { Sink, StoredPlan, UnfinishedRun } from "../port.js";
@@ -10,6 +11,7 @@ import { openConnections, type Session } from "./connections.js";
 import { controlLayout, ensureControlTables } from "./control/schema.js";
 import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
 import { controlOf } from "./control/control.js";
+import { readHistory } from "./control/history.js";
 import { nothingPublished } from "./control/other-runs.js";
 import { publishedProfile, publishedRuns } from "./control/profiles.js";
 import { refuseDuplicates } from "./duplicates.js";
@@ -64,11 +66,8 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   const tools = toolsOf(options);
   const { control, connections, target } = tools;
   const planTarget = targetOf(options.spec, settings);
-  const inControlTables = <T>(
-    doing: string,
-    none: T,
-    work: (session: Session, layout: number) => Promise<T>,
-  ): Promise<T> => readControlTables(tools, { doing: `${doing} at ${settings.server}`, none, work });
+  const inControlTables: InControlTables = (doing, none, work) =>
+    readControlTables(tools, { doing: `${doing} at ${settings.server}`, none, work });
   return {
     target,
     planTarget,
@@ -92,6 +91,29 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         return await transact(tools, (session) => createRun(session, tools, plan), { last });
       }),
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, stored)),
+    ...pastRuns(tools, inControlTables),
+    rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
+    async [Symbol.asyncDispose]() {
+      await connections[Symbol.asyncDispose]();
+      await options.spool[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Reads from the control tables; `none` where there are none. */
+type InControlTables = <T>(
+  doing: string,
+  none: T,
+  work: (session: Session, layout: number) => Promise<T>,
+) => Promise<T>;
+
+/** What the control tables know of earlier runs. */
+function pastRuns(
+  tools: Tools,
+  inControlTables: InControlTables,
+): Pick<Required<Sink>, "published" | "readProfile" | "history"> {
+  const { control, target, retry } = tools;
+  return {
     published: (series) =>
       inControlTables<readonly PublishedRun[]>(`reading ${target}`, [], async (session, layout) =>
         // Runs of layout 1 have no profiles.
@@ -101,11 +123,10 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
       retrying(`reading ${target}`, retry, () =>
         transact(tools, (session) => publishedProfile(session, control, pinned)),
       ),
-    rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
-    async [Symbol.asyncDispose]() {
-      await connections[Symbol.asyncDispose]();
-      await options.spool[Symbol.asyncDispose]();
-    },
+    history: (request) =>
+      inControlTables<readonly RecordedRun[]>(`reading the runs of ${request.job}`, [], (session, layout) =>
+        readHistory(session, control, { ...request, target: showTable(tools.name), layout }),
+      ),
   };
 }
 

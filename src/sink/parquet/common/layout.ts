@@ -25,6 +25,8 @@ export interface Layout {
   readonly verdict: string;
   /** The decision on the run, created once. */
   readonly decision: string;
+  /** The last errors of its attempts, for people. */
+  readonly errors: string;
   /** The profile of the run, which stays after it is published. */
   readonly profile: string;
   readonly temporary: string;
@@ -95,6 +97,7 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
     plan: `${control}/plan.json`,
     verdict: `${control}/verdict.json`,
     decision: `${control}/decision.json`,
+    errors: `${control}/errors.json`,
     profile: `${control}/profile.json`,
     temporary: `${control}/tmp`,
     staging,

@@ -9,7 +9,7 @@ export interface OtherFolders {
 /** Folders that are searched below one folder: the last by name, which are the latest where names are dates. */
 const foldersLimit = 400;
 /** Folders that are read at once. In S3, each takes some requests. */
-const foldersAtOnce = 24;
+export const foldersAtOnce = 24;
 
 /** Runs `read` for each folder that may hold a run of the job, and collects what it finds. */
 export async function searchFolders<T>(
@@ -26,7 +26,8 @@ export async function searchFolders<T>(
   return found;
 }
 
-async function expand(fs: TargetState, root: string, pattern: readonly (string | RegExp)[]): Promise<string[]> {
+/** Lists the folders that may hold a run of the job; a bounded number, sorted by name. */
+export async function expand(fs: TargetState, root: string, pattern: readonly (string | RegExp)[]): Promise<string[]> {
   if (!pattern.some((segment) => segment instanceof RegExp)) {
     return [];
   }

@@ -4,7 +4,8 @@ import { spanCount } from "../../../plan/spans.js";
 import { runProfileOf, runProfileText } from "../../../publish/profile-text.js";
 import type { Decision } from "../../../publish/decision.js";
 import { requireApproved } from "../../../publish/require-approved.js";
-import { JobError } from "../../../util/errors.js";
+import { type ErrorCode, JobError } from "../../../util/errors.js";
+import { briefly } from "../../../util/briefly.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, CommittedBy, RunSink, RunWriter } from "../../port.js";
 import type { SpilledPiece } from "./commit.js";
@@ -28,6 +29,7 @@ import {
   readState,
   readVerdict,
 } from "./control-files.js";
+import { addFailure, lastFailureOf, type SmallFiles } from "./failures.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
 import type { FinishedPart } from "./manifest.js";
 import { readRejects } from "./rejects.js";
@@ -50,6 +52,10 @@ export interface Publisher {
   readonly finishing: (work: () => Promise<void>) => Promise<void>;
   /** Creates a small file of the run's own folder unless it exists. It is durable when this returns, even if another attempt created it. */
   readonly createOnce: (path: string, text: string) => Promise<void>;
+  /** Where errors are kept for people; calls end when `stop` is aborted. */
+  readonly smallFiles: (stop: AbortSignal) => SmallFiles;
+  /** The error that says that the target is away: recording it would fail, too. */
+  readonly away: ErrorCode | undefined;
   /**
    * Moves the parts into place, then writes the profile, then the manifest, then `_SUCCESS`. Each step may be repeated.
    */
@@ -112,6 +118,14 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
         return runWriter(target, publisher, { known, maker: { writer, ...attempt } });
       }),
     tidy: () => tidyUp(publisher),
+    lastFailure: () => guarded(`reading ${layout.errors}`, () => lastFailureOf(fs, layout)),
+    async recordFailure({ code, message }) {
+      if (code !== publisher.away) {
+        const spansCommitted = known.committed.reduce((sum, flag) => sum + flag, 0);
+        const failure = { at: new Date().toISOString(), writer, code, message, spansCommitted };
+        await briefly((stop) => addFailure(publisher.smallFiles(stop), layout, failure));
+      }
+    },
   };
 }
 

@@ -3,7 +3,8 @@ import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { errnoOf, JobError } from "../../../util/errors.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
 import type { RunSink, StoredPlan } from "../../port.js";
-import type { FileSystem } from "../common/file-system.js";
+import type { SmallFiles } from "../common/failures.js";
+import { type FileSystem, ifThere } from "../common/file-system.js";
 import { encodePiece } from "../common/commit.js";
 import type { OpenKeyDuckDb } from "../common/key-counts.js";
 import { plannedLayout } from "../common/layout.js";
@@ -70,10 +71,26 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
         const file = join(layout.temporary, `${basename(final)}.${writer}`);
         await createDurably(fs, { temporary: file, final, text });
       }),
+    smallFiles: () => smallFiles(fs, writer),
+    away: undefined,
     publish: (run) => writeFinish(fs, { layout, stored, writer, check, ...run }),
     flushFinish: () => flushFinish(fs, folder),
     clear: () => clearRun(fs, layout),
     clearEarlier: () => clearEarlier(fs, layout),
+  };
+}
+
+function smallFiles(fs: FileSystem, writer: string): SmallFiles {
+  return {
+    exists: async (path) => (await ifThere(fs.sizeOf(path))) !== undefined,
+    read: (path) => ifThere(fs.readText(path)),
+    async replace(path, text) {
+      const temporary = `${path}.${writer}`;
+      await orRemove(fs, temporary, async () => {
+        await fs.writeText(temporary, text);
+        await fs.rename(temporary, path);
+      });
+    },
   };
 }
 

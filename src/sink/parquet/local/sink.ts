@@ -8,6 +8,7 @@ import { openParquetRun, type ParquetRunOptions } from "./run-sink.js";
 import { claimText, runIdIn } from "../common/named-run.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { Sink } from "../../port.js";
+import { findHistory } from "../common/history.js";
 import { findPublished, readPinned } from "../common/published-runs.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
@@ -49,6 +50,8 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       const path = resolve(folder, pinned.place);
       return guarded(`reading ${path}`, () => readPinned(fs, pinned, { path, code: "DISK" }));
     },
+    history: (request) =>
+      guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
     expect() {
       loadEncoder(duckdb);
     },

@@ -2,6 +2,7 @@ import { unlink } from "node:fs/promises";
 import { JobError } from "../../../util/errors.js";
 import type { RunSink, StoredPlan } from "../../port.js";
 import type { Target } from "../common/committed-parts.js";
+import type { SmallFiles } from "../common/failures.js";
 import { plannedLayout } from "../common/layout.js";
 import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
@@ -47,9 +48,20 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
         await tools.store.create(object, { body: text, conditional });
       }
     },
+    smallFiles: (stop) => smallFiles(tools, stop),
+    away: "OBJECT_STORE",
     publish: (run) => finishInS3(tools, target, run),
     clear: () => (target.layout.staged ? clearWorking(tools, target.layout) : Promise.resolve()),
     clearEarlier: () => clearEarlierRuns(tools, target),
+  };
+}
+
+function smallFiles({ store }: S3Tools, stop: AbortSignal): SmallFiles {
+  const objects = store.until(stop);
+  return {
+    exists: async (uri) => (await objects.head(objectAt(uri))) !== undefined,
+    read: async (uri) => (await objects.readText(objectAt(uri)))?.text,
+    replace: (uri, text) => objects.put(objectAt(uri), text),
   };
 }
 

@@ -4,6 +4,7 @@ import { claimText } from "../common/named-run.js";
 import { plannedLayout } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
 import type { Sink } from "../../port.js";
+import { findHistory } from "../common/history.js";
 import { findPublished, readPinned } from "../common/published-runs.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
@@ -41,6 +42,8 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       ),
     readProfile: (pinned) =>
       guarded(`reading ${pinned.place}`, () => readPinned(fs, pinned, { path: pinned.place, code: "OBJECT_STORE" })),
+    history: (request) =>
+      guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
     expect() {
       loadEncoder(duckdb);
     },

@@ -94,7 +94,8 @@ export function controlOf(schema: string): Control {
   };
 }
 
-interface PlanRow {
+/** A run's plan, as its row holds it. */
+export interface PlanRow {
   readonly plan: string;
   readonly plan_id: string;
 }
@@ -124,7 +125,8 @@ async function planBy(session: Session, schema: string, from: string, id: RunId)
   return stored;
 }
 
-function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | undefined {
+/** Parses the plan of a row; undefined if it is damaged, or another version of this program wrote it. */
+export function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | undefined {
   const plan = planIdOf(text) === planId ? parsePlan(text) : undefined;
   return plan !== undefined && isPostgresPlan(plan) ? { plan, planId } : undefined;
 }
@@ -154,6 +156,11 @@ async function storePlan(session: Session, table: string, plan: Plan): Promise<b
     ],
   });
   return rowCount === 1;
+}
+
+/** SQL that writes a timestamp as ISO 8601 in UTC, as JavaScript does. */
+export function utcText(expression: string): string {
+  return `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 }
 
 function planIdOf(text: string): string {

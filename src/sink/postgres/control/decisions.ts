@@ -4,11 +4,11 @@ import { parseJson } from "../../../plan/parse-plan.js";
 import type { RunId } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
-import type { Control } from "./control.js";
+import { type Control, utcText } from "./control.js";
 
 /** Reads the decision on a run. @throws JobError OUTPUT_DAMAGED */
 export async function readDecision(session: Session, control: Control, runId: RunId): Promise<Decision | undefined> {
-  const columns = `kind, by, to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at, reason,
+  const columns = `kind, by, ${utcText("at")} AS at, reason,
     as_baseline AS "asBaseline", successor`;
   return await readStored(session, { control, table: "decisions", columns, runId }, ({ successor, ...rest }) =>
     parseDecision(successor === null ? rest : { ...rest, successor }),

@@ -122,6 +122,23 @@ postgres.describe("control tables of layout 1", () => {
     ]);
   });
 
+  test("the history of a job is read from layout 1, and a run whose plan is damaged does not hide the others", async () => {
+    await using database = await postgres.server().createDatabase();
+    const { plan } = await halfRunAsBefore(database);
+    await using sink = pgSink({ url: database.url });
+    const history = async (): Promise<unknown> => await sink.history?.({ job: plan.job, last: 5 });
+    expect(await history()).toMatchObject([
+      { runId, status: "unfinished", spansCommitted: 1, rows: 10, plan: { runId } },
+    ]);
+    expect(await versions(database)).toEqual([1]);
+    await begun(sink, planFor(sink.planTarget, { runId: "job-000000000001" }));
+    await database.query("UPDATE infer_batch.runs SET plan = left(plan, 100) WHERE run_id = $1", [runId]);
+    expect(await history()).toMatchObject([
+      { runId: "job-000000000001", status: "unfinished" },
+      { runId, status: "damaged", plan: undefined },
+    ]);
+  });
+
   test("several attempts that migrate at once make one layout, and all go on", async () => {
     await using database = await postgres.server().createDatabase();
     const { plan } = await halfRunAsBefore(database);

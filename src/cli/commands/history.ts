@@ -1,0 +1,87 @@
+import { openJob } from "../../app/job-context.js";
+import type { JobOptions } from "../../app/read-spec.js";
+import type { PlannedModel } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
+import type { RecordedRun } from "../../publish/recorded-run.js";
+import { resultLines } from "../../publish/verdict-text.js";
+import { count, failureFields, rounded, showCount, showDuration } from "../../report/report.js";
+import { table } from "../../report/table.js";
+import { runHistory } from "../../run/history.js";
+import type { SafeIo } from "../io.js";
+
+export interface HistoryOptions extends JobOptions {
+  readonly last: number;
+  readonly json?: boolean;
+}
+
+/** Lists the runs of a job at its target, the latest first. */
+export async function historyCommand(spec: string, options: HistoryOptions, io: SafeIo): Promise<void> {
+  await using job = await openJob(spec, options);
+  const { runs, more } = await runHistory(job, options.last);
+  if (options.json === true) {
+    io.stdout.write(`${JSON.stringify({ job: job.spec.name, more, runs: runs.map(runJson) })}\n`);
+    return;
+  }
+  const lines = runs.length === 0 ? [] : table([headings, ...runs.map(cellsOf)], { right: [3, 4, 5] });
+  const shown = `${count(runs.length, "run")} of ${job.spec.name}${more ? ", the latest; --last lists more" : ""}`;
+  io.stdout.write(`${[...lines, shown].join("\n")}\n`);
+}
+
+function runJson(run: RecordedRun): object {
+  const { runId, status, plan, rows, rejected, spansCommitted, at, seconds, verdict, decision, failure } = run;
+  return {
+    run_id: runId,
+    params: plan?.params ?? null,
+    status,
+    at,
+    rows_planned: plan?.input.rows ?? null,
+    rows,
+    rows_rejected: rejected,
+    spans_planned: plan === undefined ? null : spanCount(plan),
+    spans_committed: spansCommitted,
+    seconds: rounded(seconds),
+    model: plan === undefined ? null : modelJson(plan.model),
+    failed: verdict === undefined ? [] : resultLines(verdict, "hold"),
+    decision: decision ?? null,
+    last_error: failureFields(failure),
+  };
+}
+
+function modelJson({ uri, version, sha256 }: PlannedModel): object {
+  return { uri, version: version ?? null, sha256 };
+}
+
+const headings = ["run", "params", "status", "rows", "rejected", "duration", "model", "since", ""];
+
+function cellsOf(run: RecordedRun): string[] {
+  const { runId, status, plan, rows, rejected, seconds, at } = run;
+  const params = Object.entries(plan?.params ?? {}).map(([name, value]) => `${name}=${value}`);
+  return [
+    runId,
+    params.join(" "),
+    status,
+    rows === null ? "" : showCount(rows),
+    rejected === null ? "" : showCount(rejected),
+    seconds === null ? "" : showDuration(seconds),
+    plan === undefined ? "" : (plan.model.version ?? plan.model.sha256.slice(0, 12)),
+    at === null ? "" : `${at.slice(0, 16).replace("T", " ")}Z`,
+    why(run),
+  ];
+}
+
+/** Why the run has its status, in one line: the error that it ended with, the checks that hold it, or who decided. */
+function why({ status, plan, spansCommitted, verdict, decision, failure }: RecordedRun): string {
+  if (decision !== undefined && decision.by !== "checks") {
+    return `${decision.kind} by ${decision.by}${decision.reason === null ? "" : `: ${decision.reason}`}`;
+  }
+  if (status === "held" && verdict !== undefined) {
+    return resultLines(verdict, "hold")[0] ?? "";
+  }
+  const [error] = failure?.message.split("\n") ?? [];
+  const isOpen = status === "unfinished" || status === "failed";
+  const spans =
+    isOpen && plan !== undefined && spansCommitted !== null
+      ? [`${showCount(spansCommitted)} of ${count(spanCount(plan), "span")} committed`]
+      : [];
+  return [...spans, ...(error === undefined ? [] : [error])].join("; ");
+}

@@ -1,0 +1,72 @@
+import { splitRunId } from "../plan/identity.js";
+import type { Plan, RunId } from "../plan/plan.js";
+import type { AttemptFailure } from "./attempt-failure.js";
+import type { Decision } from "./decision.js";
+import { logicalDateOf } from "./published-run.js";
+import type { RunVerdict } from "./run-verdict.js";
+import type { RunState } from "./state.js";
+
+/** What became of a run, in one word. `abandoned`: a later run was opened before it was complete. */
+export type RunStatus = RunState["kind"] | "failed" | "abandoned" | "damaged";
+
+/** A run as its target knows it, for people. */
+export interface RecordedRun {
+  readonly runId: RunId;
+  readonly status: RunStatus;
+  /** undefined: it is gone or unreadable. */
+  readonly plan: Plan | undefined;
+  /** Predictions; null: they are not counted before the run is complete. */
+  readonly rows: number | null;
+  readonly rejected: number | null;
+  readonly spansCommitted: number | null;
+  /** When the run got its status, ISO 8601; null: it is not known. */
+  readonly at: string | null;
+  /** How long the run was scored; null: it is not known. */
+  readonly seconds: number | null;
+  readonly verdict: RunVerdict | undefined;
+  readonly decision: Decision | undefined;
+  /** The last failure of an attempt, of a run that is not published. */
+  readonly failure: AttemptFailure | undefined;
+}
+
+/** The runs of a job that are asked for. */
+export interface HistoryRequest {
+  readonly job: string;
+  /** How many, at most: the latest. */
+  readonly last: number;
+}
+
+/** The status of a run. `isOver`: a later run was opened. `hasStopped`: no attempt got further since the last failure. */
+export function statusOfRun(
+  state: RunState["kind"],
+  { isOver, hasStopped }: { readonly isOver: boolean; readonly hasStopped: boolean },
+): RunStatus {
+  if (state === "unfinished") {
+    return isOver ? "abandoned" : hasStopped ? "failed" : "unfinished";
+  }
+  return state;
+}
+
+/** Rows and rejected rows that the checks counted; null without a verdict. */
+export function countsOf(verdict: RunVerdict | undefined): Pick<RecordedRun, "rows" | "rejected"> {
+  const { rows, rejected } = verdict?.verdict.results.find(({ check }) => check === "rejects")?.numbers ?? {};
+  return { rows: typeof rows === "number" ? rows : null, rejected: typeof rejected === "number" ? rejected : null };
+}
+
+/** Sorts runs by logical date, the latest first; runs of the same params by number, the last first. */
+export function latestFirst(runs: readonly RecordedRun[]): RecordedRun[] {
+  const keyed = runs.map((run) => ({
+    run,
+    date: run.plan === undefined ? "" : (logicalDateOf(run.plan) ?? ""),
+    ...splitRunId(run.runId),
+  }));
+  return keyed
+    .toSorted(
+      (one, other) => compare(other.date, one.date) || compare(one.base, other.base) || other.number - one.number,
+    )
+    .map(({ run }) => run);
+}
+
+function compare(one: string, other: string): number {
+  return one < other ? -1 : one > other ? 1 : 0;
+}

@@ -1,0 +1,27 @@
+import { type AttemptFailure, failuresText, parseFailures } from "../../../publish/attempt-failure.js";
+import { ifThere, type TargetState } from "./file-system.js";
+import type { Layout } from "./layout.js";
+
+/** Reads the last failure of a run; undefined where none is recorded. */
+export async function lastFailureOf(fs: TargetState, { errors }: Layout): Promise<AttemptFailure | undefined> {
+  return parseFailures(await ifThere(fs.readText(errors))).at(-1);
+}
+
+/** What it takes to keep a small file that informs people. */
+export interface SmallFiles {
+  exists(path: string): Promise<boolean>;
+  /** undefined: there is no such file. */
+  read(path: string): Promise<string | undefined>;
+  /** Writes a file, over an earlier one. It need not be durable. */
+  replace(path: string, text: string): Promise<unknown>;
+}
+
+/**
+ * Adds a failure to those of a run, whose plan must still be there. Of workers that fail at the same moment, one may
+ * overwrite the other's.
+ */
+export async function addFailure(files: SmallFiles, { plan, errors }: Layout, failure: AttemptFailure): Promise<void> {
+  if (await files.exists(plan)) {
+    await files.replace(errors, failuresText(parseFailures(await files.read(errors)), failure));
+  }
+}

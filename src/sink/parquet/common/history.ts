@@ -1,0 +1,153 @@
+import { splitRunId } from "../../../plan/identity.js";
+import type { RunId } from "../../../plan/plan.js";
+import { parseRunProfile } from "../../../publish/profile-text.js";
+import { countsOf, type HistoryRequest, type RecordedRun, statusOfRun } from "../../../publish/recorded-run.js";
+import { stateOf } from "../../../publish/state.js";
+import { JobError } from "../../../util/errors.js";
+import type { StoredPlan } from "../../port.js";
+import { readDecision, readVerdict } from "./control-files.js";
+import { lastFailureOf } from "./failures.js";
+import { ifReadable, listFolder, type TargetState } from "./file-system.js";
+import { type Layout, layoutOf, plannedLayout } from "./layout.js";
+import { type Manifest, publishedManifest } from "./manifest.js";
+import { runIdIn } from "./named-run.js";
+import { expand, foldersAtOnce, type OtherFolders } from "./other-folders.js";
+import { readPlan } from "./stored-plan.js";
+
+/** Finds the latest runs of a job in its own folder and those of its other runs. */
+export async function findHistory(
+  fs: TargetState,
+  { folder, folders }: { readonly folder: string; readonly folders: OtherFolders },
+  { job, last }: HistoryRequest,
+): Promise<RecordedRun[]> {
+  const all = [...new Set([...(await expand(fs, folders.root, folders.pattern)), folder])];
+  const byDate = all.toSorted((one, other) => (datesIn(one) < datesIn(other) ? 1 : -1));
+  const found: RecordedRun[] = [];
+  for (let start = 0; start < byDate.length && found.length < last; start += foldersAtOnce) {
+    const group = byDate.slice(start, start + foldersAtOnce);
+    const runs = await Promise.all(group.map((one) => runsIn(fs, one, { job, last })));
+    found.push(...runs.flat());
+  }
+  return found;
+}
+
+/** The dates in a path, which sort as texts; a path without one sorts by its name. */
+function datesIn(path: string): string {
+  return path.match(/\d{4}-?\d{2}-?\d{2}/g)?.join() ?? path;
+}
+
+/** The latest runs of a job in one folder. */
+async function runsIn(fs: TargetState, folder: string, { job, last }: HistoryRequest): Promise<RecordedRun[]> {
+  const { claim, runs, success: successPath, manifest: manifestPath } = layoutOf(folder, "" as RunId);
+  const base = runIdIn(await ifReadable(fs.readText(claim)));
+  if (base === undefined || !base.startsWith(`${job}-`)) {
+    return [];
+  }
+  const names = ((await ifReadable(fs.readdir(runs))) ?? []) as RunId[];
+  const ids = names.filter((name) => splitRunId(name).base === base);
+  const latest = ids.toSorted((one, other) => splitRunId(other).number - splitRunId(one).number).slice(0, last);
+  const success = runIdIn(await ifReadable(fs.readText(successPath)));
+  const manifest = success === undefined ? undefined : publishedManifest(await ifReadable(fs.readText(manifestPath)));
+  const found: RecordedRun[] = [];
+  for (const [index, runId] of latest.entries()) {
+    const published = runId === success && manifest?.run_id === runId ? manifest : undefined;
+    const run = await recordedRun(fs, layoutOf(folder, runId), { published, isOver: index > 0 });
+    if (run !== undefined && (run.plan === undefined || run.plan.job === job)) {
+      found.push(run);
+    }
+  }
+  return found;
+}
+
+interface Place {
+  /** The manifest, if readers see this run. */
+  readonly published: Manifest | undefined;
+  /** Whether a later run was opened. */
+  readonly isOver: boolean;
+}
+
+/** Returns what is known of a run; undefined for one that was never planned. */
+async function recordedRun(fs: TargetState, layout: Layout, place: Place): Promise<RecordedRun | undefined> {
+  try {
+    const stored = await readPlan(fs, layout);
+    return stored === undefined ? undefined : await plannedRun(fs, stored, { ...place, layout });
+  } catch (error) {
+    // Damage of one run does not hide the others.
+    if (error instanceof JobError && (error.damage !== undefined || error.code === "OUTPUT_FOREIGN")) {
+      return { ...unknownRun, runId: layout.runId, status: "damaged" };
+    }
+    throw error;
+  }
+}
+
+const unknownRun = {
+  plan: undefined,
+  rows: null,
+  rejected: null,
+  spansCommitted: null,
+  at: null,
+  seconds: null,
+  verdict: undefined,
+  decision: undefined,
+  failure: undefined,
+};
+
+async function plannedRun(
+  fs: TargetState,
+  { plan }: StoredPlan,
+  { published, isOver, layout: unstaged }: Place & { readonly layout: Layout },
+): Promise<RecordedRun> {
+  const { runId, staged, checks } = plan;
+  const layout = plannedLayout(unstaged.folder, plan);
+  const verdict = checks === null ? undefined : await readVerdict(fs, layout);
+  const decision = staged ? await readDecision(fs, layout) : undefined;
+  const common = { runId, plan, verdict, decision, failure: undefined, at: decision?.at ?? null };
+  if (published !== undefined) {
+    const { rows, rows_rejected: rejected } = published;
+    const at = decision?.at ?? startedAt(published);
+    return { ...common, status: "published", rows, rejected, spansCommitted: null, at, seconds: secondsOf(published) };
+  }
+  const before = isOver && decision?.kind !== "discarded" ? await profileOf(fs, layout) : undefined;
+  if (before !== undefined) {
+    // Its profile was written when it was published: a later run has replaced it since.
+    const { rows, rejected } = before;
+    return { ...common, status: "published", rows, rejected, spansCommitted: null, seconds: null };
+  }
+  const { kind } = stateOf({ published: false, staged, verdict, decision });
+  const committed = isOver ? null : await countCommitted(fs, layout);
+  const failure = await lastFailureOf(fs, layout);
+  const hasStopped = failure !== undefined && committed !== null && failure.spansCommitted >= committed;
+  return {
+    ...common,
+    ...countsOf(verdict),
+    status: statusOfRun(kind, { isOver, hasStopped }),
+    spansCommitted: committed,
+    at: decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? null,
+    seconds: null,
+    failure,
+  };
+}
+
+async function profileOf(
+  fs: TargetState,
+  { profile }: Layout,
+): Promise<{ rows: number; rejected: number } | undefined> {
+  const text = await ifReadable(fs.readText(profile));
+  return text === undefined ? undefined : parseRunProfile(text);
+}
+
+async function countCommitted(fs: TargetState, layout: Layout): Promise<number> {
+  const names = await listFolder(fs, layout.parts);
+  return new Set(names.map((name) => layout.committedSpanOf(name)).filter((span) => span !== undefined)).size;
+}
+
+function startedAt({ attempt }: Manifest): string | null {
+  const at = attempt?.["started_at"];
+  return typeof at === "string" ? at : null;
+}
+
+/** How long the attempt that finished the run scored; null if it scored no row. */
+function secondsOf({ attempt }: Manifest): number | null {
+  const { seconds, rows_scored: rows } = attempt ?? {};
+  return typeof seconds === "number" && typeof rows === "number" && rows > 0 ? seconds : null;
+}

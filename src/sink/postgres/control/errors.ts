@@ -1,0 +1,38 @@
+import { type AttemptFailure, storedMessage } from "../../../publish/attempt-failure.js";
+import type { RunId } from "../../../plan/plan.js";
+import { briefly } from "../../../util/briefly.js";
+import type { JobError } from "../../../util/errors.js";
+import type { Session } from "../connections.js";
+import type { RunTools } from "../run-tools.js";
+import { transact } from "../transaction.js";
+import { type Control, utcText } from "./control.js";
+
+/**
+ * Records an error for people who look at the control tables. An attempt that cannot reach them reports it elsewhere.
+ */
+export async function recordFailure(tools: RunTools, runId: RunId, { code, message }: JobError): Promise<void> {
+  if (code === "DATABASE") {
+    return;
+  }
+  const { control, writer } = tools;
+  const text = `INSERT INTO ${control.table("errors")} (run_id, writer, code, message) VALUES ($1, $2, $3, $4)`;
+  await briefly(() =>
+    transact(tools, (session) => session.query({ text, values: [runId, writer, code, storedMessage(message)] })),
+  );
+}
+
+/** Reads the last error of a run, with the number of spans that were committed by then. */
+export async function lastFailure(
+  session: Session,
+  control: Control,
+  runId: RunId,
+): Promise<AttemptFailure | undefined> {
+  const { rows } = await session.query<AttemptFailure>({
+    text: `SELECT ${utcText("e.at")} AS at, e.writer, e.code, e.message,
+        (SELECT count(*)::integer FROM ${control.table("spans")} s WHERE s.run_id = e.run_id AND s.committed_at <= e.at)
+          AS "spansCommitted"
+      FROM ${control.table("errors")} e WHERE e.run_id = $1 ORDER BY e.at DESC LIMIT 1`,
+    values: [runId],
+  });
+  return rows[0];
+}

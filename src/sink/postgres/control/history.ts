@@ -1,0 +1,104 @@
+import type { RunId } from "../../../plan/plan.js";
+import type { Decision } from "../../../publish/decision.js";
+import { type HistoryRequest, type RecordedRun, statusOfRun } from "../../../publish/recorded-run.js";
+import type { RunVerdict } from "../../../publish/run-verdict.js";
+import { stateOf } from "../../../publish/state.js";
+import type { StoredPlan } from "../../port.js";
+import { JobError } from "../../../util/errors.js";
+import type { Session } from "../connections.js";
+import { type Control, type PlanRow, storedPlan, utcText } from "./control.js";
+import { readDecision, readVerdict } from "./decisions.js";
+import { lastFailure } from "./errors.js";
+
+/** int8 and numeric come as text. */
+interface HistoryRow extends PlanRow {
+  readonly run_id: RunId;
+  /** Whether a later run of the same params was opened. */
+  readonly later: boolean;
+  readonly finished_at: string | null;
+  readonly spans: number;
+  readonly rows: string | null;
+  readonly rejected: string | null;
+  readonly last_commit_at: string | null;
+  readonly seconds: number | null;
+}
+
+/** Reads the latest runs of a job for a target. `layout`: of the control tables. */
+export async function readHistory(
+  session: Session,
+  control: Control,
+  { job, last, target, layout }: HistoryRequest & { readonly target: string; readonly layout: number },
+): Promise<readonly RecordedRun[]> {
+  const { table } = control;
+  // Layout 1 has no logical dates.
+  const date = layout < 2 ? "r.planned_at" : "coalesce(r.logical_date, r.planned_at)";
+  const { rows } = await session.query<HistoryRow>({
+    text: `SELECT r.run_id, r.plan, r.plan_id,
+        EXISTS (SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number) AS later,
+        ${utcText("f.finished_at")} AS finished_at, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
+        extract(epoch FROM s.last_at - a.first_at)::float8 AS seconds
+      FROM ${table("runs")} r LEFT JOIN ${table("finishes")} f USING (run_id)
+      CROSS JOIN LATERAL (
+        SELECT count(*)::integer AS spans, sum(rows) AS rows, sum(rejected) AS rejected, max(committed_at) AS last_at
+        FROM ${table("spans")} s WHERE s.run_id = r.run_id) s
+      CROSS JOIN LATERAL (SELECT min(started_at) AS first_at FROM ${table("attempts")} a WHERE a.run_id = r.run_id) a
+      WHERE r.job = $1 AND r.target = $2 ORDER BY ${date} DESC, r.number DESC LIMIT $3`,
+    values: [job, target, last],
+  });
+  const runs: RecordedRun[] = [];
+  for (const row of rows) {
+    runs.push(await recordedRun(session, control, { row, layout }));
+  }
+  return runs;
+}
+
+async function recordedRun(
+  session: Session,
+  control: Control,
+  { row, layout }: { readonly row: HistoryRow; readonly layout: number },
+): Promise<RecordedRun> {
+  const { run_id: runId } = row;
+  const published = row.finished_at !== null;
+  const failure = published ? undefined : await lastFailure(session, control, runId);
+  const common = {
+    runId,
+    rows: Number(row.rows ?? 0),
+    rejected: Number(row.rejected ?? 0),
+    spansCommitted: row.spans,
+    seconds: row.seconds,
+    failure,
+  };
+  const stored = storedPlan(row);
+  const review = stored === undefined ? undefined : await reviewOf(session, control, { stored, layout });
+  if (stored === undefined || review === undefined) {
+    return { ...common, status: "damaged", plan: undefined, at: null, verdict: undefined, decision: undefined };
+  }
+  const { plan } = stored;
+  const { verdict, decision } = review;
+  const { kind } = stateOf({ published, staged: plan.staged, verdict, decision });
+  const hasStopped = failure !== undefined && failure.spansCommitted >= row.spans;
+  const at = row.finished_at ?? decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? row.last_commit_at;
+  return { ...common, status: statusOfRun(kind, { isOver: row.later, hasStopped }), plan, at, verdict, decision };
+}
+
+/** What checks and people say of a run; undefined if that is damaged, which is no error of another run. */
+async function reviewOf(
+  session: Session,
+  control: Control,
+  { stored: { plan }, layout }: { readonly stored: StoredPlan; readonly layout: number },
+): Promise<{ verdict: RunVerdict | undefined; decision: Decision | undefined } | undefined> {
+  if (layout < 2) {
+    return { verdict: undefined, decision: undefined };
+  }
+  try {
+    return {
+      verdict: plan.checks === null ? undefined : await readVerdict(session, control, plan.runId),
+      decision: plan.staged ? await readDecision(session, control, plan.runId) : undefined,
+    };
+  } catch (error) {
+    if (error instanceof JobError) {
+      return undefined;
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,19 @@
+/** How long something that only informs people may take. */
+const briefMs = 3000;
+
+/**
+ * Does something that only informs people: ends after some seconds, and never fails.
+ * @param work its signal is aborted when the time is over
+ */
+export async function briefly(work: (stop: AbortSignal) => Promise<unknown>): Promise<void> {
+  const controller = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  const tooLate = new Promise<void>((resolve) => {
+    timer = setTimeout(() => {
+      controller.abort(new Error(`it takes more than ${briefMs / 1000} s`));
+      resolve();
+    }, briefMs);
+  });
+  await Promise.race([work(controller.signal).catch(() => undefined), tooLate]);
+  clearTimeout(timer);
+}

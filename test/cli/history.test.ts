@@ -1,0 +1,86 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder, runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
+
+/** Ids, times and durations of a table, in the same words in each run of the test. */
+function steady(text: string): string {
+  return text
+    .replaceAll(projectFolder, "PROJECT")
+    .replaceAll(/\b\d+ s\b/g, "DURATION")
+    .replaceAll(/\b\d of 5 spans/g, "SOME of 5 spans")
+    .replaceAll(/-[\da-f]{12}\b/g, "-ID")
+    .replaceAll(/\b[\da-f]{12}\b/g, "MODEL")
+    .replaceAll(/20\d\d-\d\d-\d\d \d\d:\d\dZ/g, "TIME")
+    .replaceAll(/ {2,}/g, "  ");
+}
+
+test("history lists the runs of a job, with what became of each; status says why a run stopped", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path);
+  expect((await job.night("history", "2026-11-20")).stdout).toBe("0 runs of diabetes-mlp\n");
+  await job.night("run", "2026-11-20");
+  await job.rewrite(fewRows);
+  await job.night("run", "2026-11-21");
+  await job.night("approve", "2026-11-21", "--by", "ana", "--reason", "one shop only");
+  await job.night("run", "2026-11-22");
+  await job.night("discard", "2026-11-22", "--by", "ana");
+  await job.night("run", "2026-11-23");
+  // A run that stops: a row of its input cannot be scored.
+  await job.rewrite({ on_bad_row: "fail", input: { columns: { s1: "if(id = 300, NULL, s1)" } } });
+  const stopped = await job.night("run", "2026-11-24");
+  expect([stopped.code, stopped.stderr]).toEqual([65, expect.stringContaining("is NULL")]);
+
+  const status = await job.night("status", "2026-11-24");
+  expect(status.stdout).toMatch(/unfinished.*\n {2}last error, at 20\d\d-\S+Z: scoring .*row 50, .*is NULL\n/);
+  expect(lastJson(await job.night("status", "2026-11-24", "--json"))).toMatchObject({
+    last_error: { code: "BAD_ROW", message: expect.stringContaining("is NULL") },
+  });
+
+  const { stdout } = await job.night("history", "2026-11-24");
+  expect(steady(stdout)).toMatchSnapshot();
+  const few = lastJson(await job.night("history", "2026-11-24", "--last", "2", "--json"));
+  expect(few).toMatchObject({
+    more: true,
+    runs: [
+      {
+        status: "failed",
+        spans_committed: expect.any(Number),
+        last_error: { code: "BAD_ROW" },
+        params: { ds: "2026-11-24" },
+      },
+      { status: "held", rows: 50, rows_rejected: 0, failed: [expect.stringContaining("rows")], decision: null },
+    ],
+  });
+  await job.rewrite({});
+  await job.night("run", "2026-11-24", "--new-run");
+  const both = lastJson(await job.night("history", "2026-11-24", "--last", "2", "--json"));
+  expect(both).toMatchObject({ runs: [{ status: "published", rows: 442 }, { status: "abandoned" }] });
+});
+
+test("a run records why it cannot be resumed, and a published run does not", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, { checks: undefined });
+  await job.rewrite({ on_bad_row: "fail", input: { columns: { s1: "if(id = 300, NULL, s1)" } } });
+  await job.night("run", "2026-11-24");
+  await job.rewrite({});
+  expect((await job.night("run", "2026-11-24")).code).toBe(66);
+  expect(lastJson(await job.night("status", "2026-11-24", "--json"))).toMatchObject({
+    last_error: { code: "PLAN_CHANGED" },
+  });
+  await job.night("run", "2026-11-24", "--new-run");
+  const changed = { input: { where: "id < 400" } };
+  await job.rewrite(changed);
+  expect((await job.night("run", "2026-11-24")).code).toBe(66);
+  const control = join(job.folder("2026-11-24"), "_infer-batch");
+  const run = (lastJson(await job.night("status", "2026-11-24", "--json")) as { run_id: string }).run_id;
+  expect(run).toMatch(/-r2$/);
+  await expect(readFile(join(control, run, "errors.json"))).rejects.toThrow("ENOENT");
+});
+
+test("history refuses a number of runs that is none", async () => {
+  const { code, stderr } = await runHere(["history", "job.yaml", "--last", "0"]);
+  expect([code, stderr]).toEqual([64, expect.stringContaining("expected a number from 1 to 1000")]);
+});

@@ -1,0 +1,56 @@
+import { expect, test } from "vitest";
+import { JobError } from "#src/util/errors.js";
+import { s3Error } from "../../../support/http-proxy.js";
+import { useS3 } from "../../../support/s3.js";
+import { s3Plan, s3World, type S3World } from "../../../support/s3-sink-world.js";
+import { s3Target } from "../../../support/s3-target.js";
+import { begun } from "../../../support/sinks.js";
+
+const s3 = useS3();
+const badRow = new JobError("BAD_ROW", "row 3 is bad");
+
+/** Answers each request with SlowDown, and counts them. */
+function slowStore({ proxy }: S3World): { count: number } {
+  const seen = { count: 0 };
+  proxy.twist = () => {
+    seen.count += 1;
+    return s3Error(503, "SlowDown");
+  };
+  return seen;
+}
+
+s3.describe("errors of attempts at a target in S3", () => {
+  test("an attempt that ends because the store is away does not ask it once more to record that", async () => {
+    await using at = await s3World(s3.server());
+    await using sink = await at.open();
+    const { run } = await begun(sink, s3Plan());
+    const seen = slowStore(at);
+    await run.recordFailure?.(new JobError("OBJECT_STORE", "reading s3://lake/x: SlowDown"));
+    expect(seen.count).toBe(0);
+  });
+
+  test("requests that only inform people end when they are stopped, although the store may be retried for minutes", async () => {
+    await using at = await s3World(s3.server());
+    const seen = slowStore(at);
+    using store = s3Target({ port: at.proxy.port, retrySeconds: 300 });
+    const stop = new AbortController();
+    const reading = store.until(stop.signal).readText({ bucket: at.bucket.name, key: "lake/x" });
+    setTimeout(() => stop.abort(new Error("too late")), 50);
+    await expect(reading).rejects.toThrow("too late");
+    expect(seen.count).toBeGreaterThan(0);
+  });
+
+  test("an error is not recorded where the plan of the run is gone", async () => {
+    await using at = await s3World(s3.server());
+    await using sink = await at.open();
+    const { run } = await begun(sink, s3Plan());
+    await run.recordFailure?.(badRow);
+    const errors = (await at.names()).filter((name) => name.endsWith("errors.json"));
+    expect(errors).toHaveLength(1);
+    for (const key of await at.bucket.keys()) {
+      await at.bucket.remove(key);
+    }
+    await run.recordFailure?.(badRow);
+    expect(await at.names()).toEqual([]);
+  });
+});

@@ -1,0 +1,121 @@
+import { describe, expect, test } from "vitest";
+import { numberedRunId } from "#src/plan/identity.js";
+import type { Plan } from "#src/plan/plan.js";
+import { latestFirst, type RecordedRun } from "#src/publish/recorded-run.js";
+import type { Sink } from "#src/sink/port.js";
+import { JobError } from "#src/util/errors.js";
+import type { SinkWorld } from "./sink-contract.js";
+import { commitProfiled } from "./staging-contract.js";
+import { begun, commitSpans, planFor } from "./sinks.js";
+import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
+
+const everySpan = (): boolean => true;
+
+/** The runs of the job of these plans. */
+async function runsAt(sink: Sink, last = 9): Promise<readonly RecordedRun[]> {
+  return latestFirst((await sink.history?.({ job: "job", last })) ?? []);
+}
+
+async function onlyRun(sink: Sink): Promise<RecordedRun | undefined> {
+  const runs = await runsAt(sink);
+  expect(runs).toHaveLength(1);
+  return runs[0];
+}
+
+const ofJob = (plan: Plan): Plan => ({ ...plan, job: "job" });
+const badRow = (text: string): JobError => new JobError("BAD_ROW", text);
+
+/** The contract of every sink that keeps what became of its runs. */
+export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
+  describe(name, () => {
+    test("a target without a run has no history", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      expect(await runsAt(sink)).toEqual([]);
+    });
+
+    test("a run is unfinished, then failed with its last error, then unfinished while a later attempt gets further, then published", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, ofJob(planFor(sink.planTarget)));
+      await commitSpans(run, stored, (index) => index === 0);
+      expect(await onlyRun(sink)).toMatchObject({ status: "unfinished", spansCommitted: 1, failure: undefined });
+      await run.recordFailure?.(badRow("row 3 is bad"));
+      await run.recordFailure?.(badRow(`row 4 is \u0000${"x".repeat(5000)}`));
+      const failed = await onlyRun(sink);
+      expect(failed).toMatchObject({ status: "failed", failure: { code: "BAD_ROW", spansCommitted: 1 } });
+      expect(failed?.failure?.message).toMatch(/^row 4 is .x+…$/s);
+      expect(failed?.failure?.message).toHaveLength(1000);
+      expect(await (await sink.open(stored)).lastFailure?.()).toEqual(failed?.failure);
+      await commitSpans(run, stored, (index) => index === 1);
+      expect(await onlyRun(sink)).toMatchObject({ status: "unfinished", failure: { code: "BAD_ROW" } });
+      await commitSpans(run, stored, (index) => index === 2);
+      await run.finish();
+      expect(await onlyRun(sink)).toMatchObject({ status: "published", rows: 25, rejected: 0, failure: undefined });
+    });
+
+    test("a staged run is held, approved by a person, and published in its history", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, ofJob(stagedPlan(sink.planTarget, { params: { ds: "2026-11-23" } })));
+      await commitSpans(run, stored, everySpan);
+      await run.judge(verdictOf("hold"));
+      expect(await onlyRun(sink)).toMatchObject({ status: "held", at: "2026-11-23T04:05:06.789Z" });
+      await run.decide(decisionOf("approved"));
+      expect(await onlyRun(sink)).toMatchObject({ status: "approved", decision: { by: "ana" } });
+      await run.finish();
+      expect(await onlyRun(sink)).toMatchObject({ status: "published", rows: 25, decision: { by: "ana" } });
+    });
+
+    test("a discarded run and the run after it are both in the history, the later one first", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = ofJob(stagedPlan(sink.planTarget));
+      const { stored, run } = await begun(sink, plan);
+      await commitSpans(run, stored, everySpan);
+      await run.judge(verdictOf("hold"));
+      await run.decide(decisionOf("discarded"));
+      await begun(sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
+      expect((await runsAt(sink)).map(({ runId, status }) => [runId, status])).toEqual([
+        [numberedRunId(plan.runId, 2), "unfinished"],
+        [plan.runId, "discarded"],
+      ]);
+      expect((await runsAt(sink, 1)).map(({ runId }) => runId)).toEqual([numberedRunId(plan.runId, 2)]);
+    });
+
+    test("a run is abandoned when a later one was opened before it was complete", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = ofJob(planFor(sink.planTarget));
+      const { run } = await begun(sink, plan);
+      await run.recordFailure?.(badRow("row 3 is bad"));
+      const next = await begun(sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
+      await commitSpans(next.run, next.stored, everySpan);
+      await next.run.finish();
+      expect((await runsAt(sink)).map(({ status }) => status)).toEqual(["published", "abandoned"]);
+    });
+
+    test("a published run stays in the history as such when a later one has replaced it", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = ofJob(planFor(sink.planTarget));
+      const second = { ...plan, runId: numberedRunId(plan.runId, 2) };
+      for (const one of [plan, second]) {
+        const { stored, run } = await begun(sink, one);
+        await commitProfiled(run, stored);
+        await run.finish();
+      }
+      expect((await runsAt(sink)).map(({ status, rows }) => [status, rows])).toEqual([
+        ["published", 25],
+        ["published", 25],
+      ]);
+    });
+
+    test("runs of other jobs are not in the history of a job", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await begun(sink, { ...planFor(sink.planTarget), job: "job-of-others" });
+      expect(await runsAt(sink)).toEqual([]);
+    });
+  });
+}

@@ -1,0 +1,25 @@
+import { afterEach, expect, test, vi } from "vitest";
+import { briefly } from "#src/util/briefly.js";
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+test("work that only informs people is given up after some seconds, and its failure is none of the caller", async () => {
+  vi.useFakeTimers();
+  let stop: AbortSignal | undefined;
+  const waiting = briefly((signal) => {
+    stop = signal;
+    return new Promise(() => {});
+  });
+  await vi.advanceTimersByTimeAsync(2999);
+  let ended = false;
+  void waiting.then(() => (ended = true));
+  await Promise.resolve();
+  expect([ended, stop?.aborted]).toEqual([false, false]);
+  await vi.advanceTimersByTimeAsync(1);
+  await waiting;
+  expect(stop?.aborted).toBe(true);
+  await briefly(() => Promise.reject(new Error("away")));
+  expect(vi.getTimerCount()).toBe(0);
+});
