@@ -39,8 +39,11 @@ function localMs(ms: number, timeZone: string): number {
   return Date.UTC(part("year"), part("month") - 1, part("day"), part("hour"), part("minute"), part("second"));
 }
 
-/** The instant of a local date and time. Of a time that the clocks skip, one within the skipped hour's length of it. */
-function instantOf(local: number, timeZone: string): number {
+/**
+ * The instant of a local date and time, which is in milliseconds as if it were UTC. Of a time that the clocks skip, one
+ * within the skipped hour's length of it.
+ */
+export function instantOf(local: number, timeZone: string): number {
   const guess = local - (localMs(local, timeZone) - local);
   return guess - (localMs(guess, timeZone) - local);
 }

@@ -7,6 +7,7 @@ import type { JobContext } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import { JobError } from "../util/errors.js";
+import { checkFreshness } from "./freshness.js";
 import { laterInputHint } from "./input.js";
 import { verifyShards } from "./verify.js";
 
@@ -41,14 +42,15 @@ export interface SeenShards {
   readonly encrypted: ReadonlyMap<string, string>;
 }
 
-/** Whether planning may refuse the input for too few rows; then rows are counted before the model is loaded. */
-export function mayBeTooFew({ spec: { input } }: JobContext, listed: readonly ListedShard[]): boolean {
-  return listed.length === 0 || input.wait !== undefined || input.min_rows > 1;
+/** Whether planning may refuse the input, for too few or too old rows; then it is read before the model is loaded. */
+export function mayNotBeReady({ spec: { input } }: JobContext, listed: readonly ListedShard[]): boolean {
+  return listed.length === 0 || input.wait !== undefined || input.min_rows > 1 || input.freshness !== undefined;
 }
 
 /**
- * Reads the footers of all shards.
- * @throws JobError INPUT_NOT_READY where there are fewer rows than `input.min_rows`, or a shard changes meanwhile
+ * Reads the footers of all shards, and for `input.freshness` one column.
+ * @throws JobError INPUT_NOT_READY if there are fewer rows than `input.min_rows`, the rows are too old, or a shard
+ * changes meanwhile
  */
 export async function readShards(
   context: JobContext,
@@ -67,6 +69,9 @@ export async function readShards(
     const found = `${path} has ${seen.rows} rows in ${listed.length} files, input.min_rows is ${input.min_rows}`;
     throw new JobError("INPUT_NOT_READY", `planning ${name}: ${found}`, { hint: laterInputHint });
   }
+  await checkFreshness(context, decoder, seen).catch((error: unknown) => {
+    throw inputChangedWhilePlanning(error, context.spec);
+  });
   return seen;
 }
 

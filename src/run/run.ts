@@ -20,7 +20,7 @@ import type { JobContext } from "../scoring/context.js";
 import { loadEngine, type LoadingEngine } from "./loading.js";
 import { digestIfThere, openPinnedModel, plannedModel } from "./model.js";
 import { planRun, type PlanningInput } from "./planning.js";
-import { mayBeTooFew, readShards } from "./read-shards.js";
+import { mayNotBeReady, readShards } from "./read-shards.js";
 import { checkPins, checkSpec, isPublished } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
@@ -78,7 +78,7 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     warnOfUnmatched(context, listing);
     const resolved = await openPinnedModel(context);
     await using decoder = await context.openDecoder(listing.folders);
-    const shards = mayBeTooFew(context, listing.shards)
+    const shards = mayNotBeReady(context, listing.shards)
       ? await readShards(context, decoder, listing.shards)
       : undefined;
     await using loading = beginLoading(context, { listing, model: resolved.file });

@@ -12,6 +12,8 @@ export interface InputSpec extends S3Spec {
   readonly wait?: number | undefined;
   /** Fewer rows: exit 75. */
   readonly min_rows: number;
+  /** How old the input may be when a run is planned; undefined: of any age. */
+  readonly freshness?: FreshnessSpec | undefined;
   /** Types of values from hive folder names (`dt=2026-01-31/`); text where none is given. */
   readonly partitions: Readonly<Record<string, PartitionType>>;
   /** Computed columns: row-wise SQL over the shard's columns. */
@@ -24,7 +26,37 @@ export interface InputSpec extends S3Spec {
   readonly spool: { readonly path?: string | undefined; readonly max_mb: number };
 }
 
+export interface FreshnessSpec {
+  /** A date or timestamp column of the input. */
+  readonly column: string;
+  /** Seconds; the run warns if the newest value is older. */
+  readonly warn_after?: number | undefined;
+  /** Seconds; exit 75 if the newest value is older. */
+  readonly error_after?: number | undefined;
+}
+
 export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
+
+const freshness = z
+  .strictObject({
+    column: text.describe(
+      "Date or timestamp column of the input, or of its folder names. A run that is planned reads this column of all rows once.",
+    ),
+    warn_after: duration
+      .optional()
+      .describe(
+        "Warn if the newest value is older than this at the end of the logical date, or now if that is earlier.",
+      ),
+    error_after: duration
+      .optional()
+      .describe("The input is not ready if the newest value is older: exit code 75, or input.wait."),
+  })
+  .refine(({ warn_after: warn, error_after: error }) => warn !== undefined || error !== undefined, {
+    error: "expected warn_after, error_after or both",
+  })
+  .refine(({ warn_after: warn = 0, error_after: error = Number.POSITIVE_INFINITY }) => warn <= error, {
+    error: "warn_after is longer than error_after, so it never applies",
+  }) satisfies z.ZodType<FreshnessSpec>;
 
 /** `input` of a spec. */
 export const input = z.strictObject({
@@ -46,11 +78,12 @@ export const input = z.strictObject({
   wait: duration
     .optional()
     .describe(
-      "How long to wait for input.ready, for files that match input.path and for input.min_rows before exit code 75, such as 30s, 15m or 4h. Default: do not wait.",
+      "How long to wait for input.ready, for files that match input.path and for input.min_rows before exit code 75, such as 30s, 15m or 4h. Also for input.freshness. Default: do not wait.",
     ),
   min_rows: count(0, Number.MAX_SAFE_INTEGER)
     .default(1)
     .describe("Fewest rows that the input may have; fewer end the run with exit code 75."),
+  freshness: freshness.optional().describe("How old the newest value of a column may be when a run is planned."),
   partitions: z
     .record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"]))
     .default({})

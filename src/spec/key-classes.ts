@@ -16,6 +16,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "input.ready": "attempt",
   "input.wait": "attempt",
   "input.min_rows": "attempt",
+  "input.freshness": "attempt",
   "input.partitions": "plan",
   "input.columns": "plan",
   "input.where": "plan",

@@ -48,13 +48,13 @@ export const name = z
   .string()
   .regex(outputName, "expected letters, digits and _, at most 63, not starting with a digit");
 
-const durationError = "expected a duration such as 30s, 15m or 4h";
-const secondsOf: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600 };
+const durationError = "expected a duration such as 30s, 15m, 4h or 2d";
+const secondsOf: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 };
 
-/** "30s", "15m", "4h": seconds. */
+/** "30s", "15m", "4h", "2d": seconds. */
 export const duration: z.ZodType<number> = z
   .string({ error: durationError })
-  .regex(/^(\d{1,6}[smh]|\$\{.+\})$/, durationError)
+  .regex(/^(\d{1,6}[smhd]|\$\{.+\})$/, durationError)
   .transform((given) => Number(given.slice(0, -1)) * (secondsOf[given.slice(-1)] ?? Number.NaN))
   .pipe(z.number({ error: durationError }));
 

@@ -155,11 +155,11 @@ describe("input.wait", () => {
     expect([code, stderr]).toEqual([75, expect.stringContaining("_SUCCESS (input.ready) is not there yet\n")]);
   });
 
-  test.each(["4", "4 h", "1d", "-1s", "h", "1h30m"])("%j is no duration: 64", async (wait) => {
+  test.each(["4", "4 h", "1w", "-1s", "h", "1h30m"])("%j is no duration: 64", async (wait) => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine, { input: { wait } });
     const { code, stderr } = await runCli(["plan", spec]);
-    expect([code, stderr]).toEqual([64, expect.stringContaining("expected a duration such as 30s, 15m or 4h")]);
+    expect([code, stderr]).toEqual([64, expect.stringContaining("expected a duration such as 30s, 15m, 4h or 2d")]);
   });
 });
 
