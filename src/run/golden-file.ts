@@ -24,7 +24,7 @@ export async function openGolden(context: GoldenContext, path: string): Promise<
     const [listed] = shards;
     if (listed === undefined) {
       throw new JobError("FILE_MISSING", `opening the golden rows: there is no file ${path}`, {
-        hint: "relative paths start from the spec's folder; docs/checks.md says how to make the file",
+        hint: "relative paths start from the spec's folder; docs/absolute-checks.md says how to make the file",
       });
     }
     const file = await source.open(listed);

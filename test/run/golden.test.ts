@@ -187,6 +187,7 @@ describe("the file of golden rows", () => {
       64,
       expect.stringMatching(/job\.yaml:\d+:\d+: checks\.golden\.path: .*there is no file golden\.parquet/),
     ]);
+    expect(refused.stderr).toContain("docs/absolute-checks.md says how to make the file");
   });
 });
 
