@@ -74,12 +74,12 @@ function loadFile(name: string, from: CodeCache): unknown {
   if (before !== undefined) {
     return before.exports;
   }
-  const module: LoadedModule = { exports: {} };
-  loaded.set(name, module);
   const filename = join(folder, name);
   const text = readFileSync(filename, "latin1"); // scripts/bundle.mjs writes ASCII
   const wrapped = `(function(exports,require,module,__filename,__dirname){${text}\n})`;
   const run = from.compile(name, wrapped, filename).runInThisContext() as Wrapper;
+  const module: LoadedModule = { exports: {} };
+  loaded.set(name, module);
   try {
     run(module.exports, (id) => requireModule(id, from), module, filename, folder);
   } catch (error) {

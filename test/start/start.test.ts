@@ -91,6 +91,21 @@ test("a module that cannot be loaded throws the same error each time", async () 
   expect(stdout).toBe("not here\nnot here\n");
 });
 
+test("a module whose file could not be opened is loaded when it is required again", async () => {
+  const name = readdirSync(bundle).find((file) => file.startsWith("chunk-"));
+  const script = `
+    const fs = require("node:fs");
+    const { load } = require(${JSON.stringify(join(bundle, "load.js"))});
+    const { readFileSync } = fs;
+    const required = () => { try { return Object.keys(load(${JSON.stringify(name)})).length > 0; } catch (error) { return error.code; } };
+    fs.readFileSync = () => { throw Object.assign(new Error("too many open files"), { code: "EMFILE" }); };
+    const first = required();
+    fs.readFileSync = readFileSync;
+    console.log(first, required());`;
+  const { stdout } = await promisify(execFile)(process.execPath, ["-e", script]);
+  expect(stdout).toBe("EMFILE true\n");
+});
+
 test("NODE_DISABLE_COMPILE_CACHE turns the code cache off", async () => {
   await using scratch = await scratchFolder();
   const env = { XDG_CACHE_HOME: scratch.path, NODE_DISABLE_COMPILE_CACHE: "1" };
