@@ -52,7 +52,7 @@ test("each part is flushed before it has its name, and its name before its tempo
 });
 
 test("every row comes out once, whichever durable call the process dies at", { timeout: 600_000 }, async () => {
-  const kills = killsAt(tellingCalls(await traceOf(), (call) => call));
+  const kills = killsAt(tellingCalls(await traceOf(), (call) => call, { ends: true }));
   const failures: string[] = [];
   const committed = new Set<number>();
   await inParallel(kills, parallelKills, async (kill) => {

@@ -64,8 +64,9 @@ postgres.describe("an older run that was killed at any statement, after a newer 
         expect(code, stderr).toBe(0);
         return (await readFile(trace, "utf8")).trimEnd().split("\n");
       };
-      const kills = killsOf(await traced(), { ofEnd: true });
-      expect(kills.length).toBeGreaterThan(3);
+      // In short: in a COPY, while each COMMIT is on its way, and when all is done.
+      const kills = killsOf(await traced(), { ofEnd: true }).filter((kill) => torture || !kill.startsWith("before"));
+      expect(kills.length).toBeGreaterThan(2);
       const failures: string[] = [];
       const ends: (number | null)[] = [];
       await inParallel(kills, parallelKills, async (moment, index) => {

@@ -15,6 +15,7 @@ import {
 import { expectInOrder, readMeanwhile } from "../support/pg-reader.js";
 import { usePostgres } from "../support/postgres.js";
 import { scoreHere } from "../support/score.js";
+import { torture } from "../support/torture.js";
 
 const postgres = usePostgres();
 const parallelKills = 2;
@@ -73,7 +74,9 @@ postgres.describe("a run into Postgres that is killed at any statement", () => {
   test.each(["append", "upsert", "replace"] as const)(
     "a run into Postgres that is killed at any statement leaves each row once, and readers see old rows or new ones: %s",
     async (mode) => {
-      const kills = killsOf(await traceOf(mode), { ofEnd: mode !== "append" });
+      const all = killsOf(await traceOf(mode), { ofEnd: mode !== "append" });
+      // In short, only `append` is killed before a COMMIT: the server then rolls back in all modes.
+      const kills = all.filter((moment) => torture || mode === "append" || !moment.startsWith("before"));
       const failures: string[] = [];
       const resumed = new Set<number>();
       await inParallel(kills, parallelKills, async (moment) => {

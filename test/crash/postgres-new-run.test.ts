@@ -64,8 +64,11 @@ postgres.describe("a new run into Postgres that is killed at any statement", () 
         return (await readFile(trace, "utf8")).trimEnd().split("\n");
       };
       const all = killsOf(await traced(), { ofEnd: mode === "upsert" });
-      // In CI: in a COPY, while each COMMIT is on its way, and when all is done.
-      const kills = torture ? all : all.filter((moment) => !moment.startsWith("before"));
+      // In CI: in a COPY, while each COMMIT is on its way but for two of the three spans', and when all is done.
+      const short = all.filter((moment) => !moment.startsWith("before"));
+      const kills = torture
+        ? all
+        : short.filter((_, index) => short.length < 7 || index < 3 || index > short.length - 4);
       expect(kills.length).toBeGreaterThan(3);
       const failures: string[] = [];
       const runs = new Set<string>();

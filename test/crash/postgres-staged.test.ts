@@ -1,7 +1,7 @@
 import { appendFile, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { runHere } from "../support/cli.js";
 import { inParallel } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
@@ -23,7 +23,7 @@ const checksOf = (command: Command): object => (command === "run" ? {} : { outpu
 async function jobFor(folder: string, database: Database, mode: Mode, command: Command): Promise<PgJob> {
   const job = await pgJob(folder, database, mode, { checks: checksOf(command) });
   if (command !== "run") {
-    const held = await runCli(["run", job.spec, "--no-progress"]);
+    const held = await runHere(["run", job.spec, "--no-progress"]);
     expect(held.code, held.stderr).toBe(67);
   }
   return job;
@@ -64,7 +64,7 @@ async function killAndRepeat(mode: Mode, command: Command, moment: string): Prom
   const { seen } = await readMeanwhile(reader, rowsSql, async () => {
     const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { command });
     expect(killed.signal, killed.stderr).toBe("SIGKILL");
-    const again = await runCli([command, job.spec]);
+    const again = await runHere([command, job.spec]);
     expect(again.code, again.stderr).toBe(0);
   });
   expectInOrder(seen, due);

@@ -111,7 +111,7 @@ async function killedSomewhere(spec: string, random: () => number): Promise<void
   });
 }
 
-const moments = torture ? 100 : 6;
+const moments = torture ? 100 : 3;
 
 postgres.describe("a run into Postgres that is killed at random moments", () => {
   test(`a run into Postgres that is killed at random moments and resumed has each row once, ${moments} seeds`, {

@@ -45,10 +45,16 @@ async function partsIn(out: string): Promise<string[]> {
   return (await listing(out)).filter((line) => line.startsWith("part-"));
 }
 
-/** Others see the same before a flush and after it: the short form leaves that out. */
+/**
+ * Others see the same before a flush and after it: the short form leaves that out. Temporary texts are nobody else's: of
+ * the calls that write them, it tries every second one.
+ */
 async function momentsOf(): Promise<string[]> {
   const calls = tellingCalls(await traceOf(), (call) => call, { ends: true });
-  return calls.filter((call) => torture || !call.startsWith("sync "));
+  const seen = calls.filter((call) => torture || !call.startsWith("sync "));
+  return seen.filter(
+    (call, index) => torture || !/^(?:create|write|unlink) control\/tmp\//.test(call) || index % 2 === 0,
+  );
 }
 
 test("a process that another one overtakes at any durable call ends well and does no harm", {

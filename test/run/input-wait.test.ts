@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { JobContext } from "#src/scoring/context.js";
 import { withInput } from "#src/run/input-wait.js";
-import { type CliResult, projectFolder, runCli } from "../support/cli.js";
+import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
 import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 
 const wine = fixtures[2] as (typeof fixtures)[number];
@@ -45,7 +45,8 @@ async function put(folder: string, part: number): Promise<void> {
 }
 
 describe("input.wait", () => {
-  test("input.wait waits for the marker of input.ready, whatever files are there", async () => {
+  // Together: all that they do most of the time is to wait.
+  test.concurrent("input.wait waits for the marker of input.ready, whatever files are there", async () => {
     const { code, stderr, report } = await runWaiting({ input: { ready: "in/_SUCCESS" } }, async (folder) => {
       await put(folder, 0);
       await put(folder, 1);
@@ -60,13 +61,13 @@ describe("input.wait", () => {
     expect(stderr).toMatch(/found the input after \d+ s\n/);
   });
 
-  test("input.wait without input.ready waits for files that match", async () => {
+  test.concurrent("input.wait without input.ready waits for files that match", async () => {
     const { code, stderr, report } = await runWaiting({}, (folder) => put(folder, 0));
     expect([code, report.status]).toEqual([0, "complete"]);
     expect(stderr).toContain("waiting for input: no file matches in/*.parquet; checking again");
   });
 
-  test("input.wait waits for a file that is named without wildcards", async () => {
+  test.concurrent("input.wait waits for a file that is named without wildcards", async () => {
     const { code, stderr, report } = await runWaiting({ input: { path: "in/part-00000.parquet" } }, (folder) =>
       put(folder, 0),
     );
@@ -74,7 +75,7 @@ describe("input.wait", () => {
     expect(stderr).toContain("waiting for input: there is no in/part-00000.parquet; checking again");
   });
 
-  test("input.wait waits until input.min_rows are there", async () => {
+  test.concurrent("input.wait waits until input.min_rows are there", async () => {
     let told = 0;
     const { code, stderr, report } = await runWaiting({ input: { min_rows: 100 } }, async (folder) => {
       told += 1;
@@ -86,7 +87,7 @@ describe("input.wait", () => {
     expect(stderr).toMatch(/has 60 rows in 1 files, input\.min_rows is 100; checking again for up to 5\d s/);
   });
 
-  test("input.wait ends in 75 when the time is over, with the same message and how long it waited", async () => {
+  test.concurrent("input.wait ends in 75 when the time is over, with the same message and how long it waited", async () => {
     const { code, stdout, stderr } = await runWaiting({ input: { ready: "in/_SUCCESS", wait: "2s" } }, () =>
       Promise.resolve(),
     );
@@ -96,7 +97,7 @@ describe("input.wait", () => {
     );
   });
 
-  test("input.wait ends in 75 when too few rows are there to the end", async () => {
+  test.concurrent("input.wait ends in 75 when too few rows are there to the end", async () => {
     const { code, stderr } = await runWaiting({ input: { min_rows: 1000, wait: "4s" } }, (folder) => put(folder, 0));
     expect([code, stderr]).toEqual([
       75,
@@ -106,7 +107,7 @@ describe("input.wait", () => {
     ]);
   });
 
-  test("input.wait with --quiet says nothing while it waits, and one line at the end", async () => {
+  test.concurrent("input.wait with --quiet says nothing while it waits, and one line at the end", async () => {
     const { code, stdout, stderr } = await runWaiting(
       { input: { ready: "in/_SUCCESS", wait: "2s" }, args: ["--quiet"] },
       () => Promise.reject(new Error("it spoke")),
@@ -138,10 +139,10 @@ describe("input.wait", () => {
     const ready = join(scratch.path, "_SUCCESS");
     await writeFile(ready, "");
     const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
-    expect((await runCli(["run", spec])).code).toBe(0);
+    expect((await runHere(["run", spec])).code).toBe(0);
     const text = await readFile(spec, "utf8");
     await writeFile(spec, text.replace('"1h"', '"2h"').replace('"_SUCCESS"', '"_NOT_THERE"'));
-    const again = await runCli(["run", spec, "--json"]);
+    const again = await runHere(["run", spec, "--json"]);
     expect([again.code, JSON.parse(again.stdout)]).toMatchObject([
       0,
       { status: "already_complete", input_wait_seconds: 0 },
@@ -151,14 +152,14 @@ describe("input.wait", () => {
   test("input.wait is no matter of plan, which says at once that the input is not ready", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
-    const { code, stderr } = await runCli(["plan", spec]);
+    const { code, stderr } = await runHere(["plan", spec]);
     expect([code, stderr]).toEqual([75, expect.stringContaining("_SUCCESS (input.ready) is not there yet\n")]);
   });
 
   test.each(["4", "4 h", "1w", "-1s", "h", "1h30m"])("%j is no duration: 64", async (wait) => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine, { input: { wait } });
-    const { code, stderr } = await runCli(["plan", spec]);
+    const { code, stderr } = await runHere(["plan", spec]);
     expect([code, stderr]).toEqual([64, expect.stringContaining("expected a duration such as 30s, 15m, 4h or 2d")]);
   });
 });

@@ -87,8 +87,14 @@ postgres.describe("a connection that breaks while a staged run is approved and p
       };
       const calls = (await publish()).filter((call) => isCut(call));
       const failures: string[] = [];
+      // In short, each half of the modes has every second of them.
+      const half = modes.findIndex(([name]) => name === mode) % 2;
       const moments = calls.flatMap((call, index) =>
-        torture ? [`before ${call}`, `after ${call}`] : [index % 2 === 0 ? `before ${call}` : `after ${call}`],
+        torture
+          ? [`before ${call}`, `after ${call}`]
+          : index % 2 !== half
+            ? []
+            : [index % 4 < 2 ? `before ${call}` : `after ${call}`],
       );
       for (const moment of moments) {
         await publish(moment).catch((error: unknown) => {
@@ -126,7 +132,7 @@ postgres.describe("attempts that race with the publication of a staged run", () 
     "approve, discard, a new run and a late worker at once leave the table whole: %s",
     async (mode, spec) => {
       const ends = new Set<string>();
-      for (let round = 0; round < (torture ? 40 : 4); round += 1) {
+      for (let round = 0; round < (torture ? 40 : 3); round += 1) {
         await using database = await postgres.server().createDatabase();
         await database.query(oldRow);
         const open = (): ReturnType<typeof pgSink> => pgSink({ url: database.url, postgres: spec, retrySeconds: 60 });

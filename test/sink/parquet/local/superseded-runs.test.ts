@@ -77,13 +77,13 @@ async function momentsOf(number: number): Promise<{ at: number; call: string }[]
     await carryOutRun(root, number, fs);
   });
   const changing = moments.filter(({ call }) => !readingCall.test(call));
-  return torture ? changing : changing.filter(({ call }, index) => publishes.test(call) || index % 4 === 0);
+  return torture ? changing : changing.filter(({ call }, index) => publishes.test(call) || index % 6 === 0);
 }
 
 async function atEachMoment(number: number, work: (root: string, at: number) => Promise<void>): Promise<string[]> {
   const failures: string[] = [];
   const moments = await momentsOf(number);
-  expect(moments.length).toBeGreaterThan(20);
+  expect(moments.length).toBeGreaterThan(torture ? 20 : 15);
   await inParallel(moments, parallel, async ({ at, call }) => {
     try {
       await onRunDisk(number, (root) => work(root, at));
@@ -163,7 +163,7 @@ describe("several attempts that finish a new run", () => {
   test("an attempt whose span another one committed finds the part wherever the finish has moved it", async () => {
     const failures: string[] = [];
     let calls = 1;
-    for (let at = 0; at < calls; at += 1) {
+    for (let at = 0; at < calls; at += torture ? 1 : 2) {
       await onRunDisk(2, async (root) => {
         let count = -1;
         const fs = hookedDisk(root, {

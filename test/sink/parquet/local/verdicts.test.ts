@@ -139,7 +139,7 @@ describe("the rejects of a part are its own attempt's", () => {
       const calls = await callsOf(one.rejected);
       const all = [...calls.keys()].filter((at) => !readingCall.test(calls[at] ?? ""));
       const span = callOf(calls, /^rename lake\/out\/_rejects\/part-00001/);
-      const stops = torture ? all : all.filter((at) => Math.abs(at - span) < 12);
+      const stops = torture ? all : all.filter((at) => Math.abs(at - span) < 8);
       const failures: string[] = [];
       await inParallel(stops, 2, async (stop) => {
         await onRoot(async (root) => {
@@ -162,7 +162,7 @@ describe("the rejects of a part are its own attempt's", () => {
     const theirs = await callsOf(rejected);
     const committing = callOf(theirs, /^writeText .*rejects-1/);
     const changing = [...theirs.keys()].filter((at) => at > committing && !readingCall.test(theirs[at] ?? ""));
-    const pauses = tellingCalls(changing, (at) => theirs[at] ?? "");
+    const pauses = tellingCalls(changing, (at) => theirs[at] ?? "", { ends: true });
     const failures: string[] = [];
     await inParallel(
       stops.flatMap((stop) => pauses.map((pause) => ({ stop, pause }))),
