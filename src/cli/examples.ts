@@ -8,6 +8,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   backfill: ["infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31"],
   pipe: ["cat rows.arrows | infer-batch pipe job.yaml > predictions.arrows"],
   plan: ["infer-batch plan job.yaml --param ds=2026-01-31"],
+  preview: ["infer-batch preview job.yaml", 'infer-batch preview job.yaml --where "amount > 1000" --json'],
   status: ["infer-batch status job.yaml", "infer-batch status jobs/*.yaml --held"],
   history: ["infer-batch history job.yaml", "infer-batch history job.yaml --last 7 --json"],
   approve: ['infer-batch approve job.yaml --reason "prices rose on purpose"'],

@@ -53,6 +53,29 @@ export function addBackfill(program: Command, io: SafeIo): void {
     });
 }
 
+export function addPreview(program: Command, io: SafeIo): void {
+  program
+    .command("preview")
+    .description(
+      "Score the first rows of a job and print them with their predictions. Writes nothing to the target, and does not look at it",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
+    .addOption(param())
+    .addOption(new Option("--limit <n>", "Most rows").default(20).argParser(countOf(10_000)))
+    .option("--where <sql>", "Only rows for which this condition holds, beside input.where")
+    .addOption(
+      new Option("--features <n>", "Most features to print beside the columns of output.columns")
+        .default(4)
+        .argParser(countOf(10_000)),
+    )
+    .addOption(new Option("--json", "Print one line of JSON for each row").conflicts("csv"))
+    .option("--csv", "Print CSV with a header")
+    .action(async (spec: string, options) => {
+      const { previewCommand } = await import("./commands/preview.js");
+      await previewCommand(spec, options, io);
+    });
+}
+
 export function addStatus(program: Command, io: SafeIo): void {
   program
     .command("status")

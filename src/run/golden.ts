@@ -5,23 +5,16 @@ import type { Engine } from "../engine/port.js";
 import type { ShardFooter } from "../formats/port.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { createAttemptRecord } from "../report/attempt-record.js";
-import { silentProgress } from "../report/progress.js";
 import { count } from "../report/report.js";
-import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
-import { fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
-import { openRunReader } from "../scoring/run-reader.js";
-import { scoreSpans } from "../scoring/score.js";
 import type { GoldenSpec } from "../spec/checks-spec.js";
 import { JobError } from "../util/errors.js";
 import { expectedName, goldenContract } from "./golden-contract.js";
 import { type GoldenFile, openGolden, requirePinned } from "./golden-file.js";
+import { scoreAside } from "./score-aside.js";
 
 /** Rows that are scored and compared at once. */
 const rowsAtOnce = 65_536;
-/** Rows of a batch where the spec does not say. */
-const batchRows = 256;
 
 interface Scored {
   readonly plan: Plan;
@@ -109,29 +102,11 @@ interface Found {
 /** Scores golden rows on the path of all rows, and commits nothing. */
 async function scoreGolden(context: JobContext, { plan, engine, given, golden }: GoldenRun): Promise<Found> {
   const { decoder } = golden.reader;
-  const { contract, model } = plan;
   const found: Found = { rows: 0, first: "" };
-  const { batch_size: size } = context.spec.engine;
-  const fixed = fixedSize(contract.fixedBatchRows ?? Math.min(plan.commitRows, size === "auto" ? batchRows : size));
-  const batchLimit = await openBatchLimit(context, { engine, contract, modelSha256: model.sha256 });
-  const sizer = contract.fixedBatchRows === null ? sizeWithin(batchLimit, fixed) : fixed;
-  const { info } = context.record;
-  const quiet: JobContext = {
-    ...context,
-    spec: { ...context.spec, on_bad_row: "reject", max_rejects: "100%" },
-    progress: silentProgress,
-    record: createAttemptRecord({ info, nowMs: context.nowMs, dateMs: context.dateMs }), // not of the run
-  };
-  await using reader = openRunReader(quiet, { plan, decoder, engine, sizer });
-  const writer = {
-    commit: (span: Span, output: SpanOutput) => {
-      addDifferences(found, { contract, given, span, output });
-      return Promise.resolve("adopted" as const);
-    },
-  };
-  const run = { committed: new Uint8Array(spanCount(plan)), rejectedRows: 0 };
-  const tools = { plan, run, writer, decoder, reader, engine, sizer, batchLimit };
-  await scoreSpans(quiet, tools, { from: 0, to: spanCount(plan) });
+  const share = { from: 0, to: spanCount(plan) };
+  await scoreAside(context, { plan, engine, decoder, share }, (span, output) => {
+    addDifferences(found, { contract: plan.contract, given, span, output });
+  });
   return found;
 }
 

@@ -14,26 +14,32 @@ describe("max_rejects", () => {
 
   test.each([
     { limit: 3, says: /4 rows could not be scored, max_rejects is 3; the last: .*row \d+, column `\w+` is/ },
-    { limit: "0.9%", says: /4 rows could not be scored, max_rejects is 0\.9% of 442 rows, 3; the last: .*row \d+, column `\w+` is/ },
-  ])("max_rejects ($limit) exceeded ends the run with 65; raised, the same command does the rest", async ({ limit, says }) => {
-    await using scratch = await scratchFolder();
-    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
+    {
+      limit: "0.9%",
+      says: /4 rows could not be scored, max_rejects is 0\.9% of 442 rows, 3; the last: .*row \d+, column `\w+` is/,
+    },
+  ])(
+    "max_rejects ($limit) exceeded ends the run with 65; raised, the same command does the rest",
+    async ({ limit, says }) => {
+      await using scratch = await scratchFolder();
+      const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
 
-    const { code, stderr } = await runSpec(job.spec);
+      const { code, stderr } = await runSpec(job.spec);
 
-    expect(code, stderr).toBe(65);
-    expect(stderr).toMatch(says);
-    const kept = (await partNames(job.out)).length;
-    expect(kept).toBeGreaterThan(0);
-    expect(await readdir(job.out)).not.toContain("_SUCCESS");
-    // Rows that earlier attempts set aside count: one row less than there are is still too little.
-    await job.rewrite({ ...settings, max_rejects: 4 });
-    await expect(scoreHere(job.spec)).rejects.toThrow(/5 rows could not be scored, max_rejects is 4/);
-    await job.rewrite({ ...settings, max_rejects: 5 });
-    const report = await scoreHere(job.spec);
-    expect(report.spansResumed).toBeGreaterThanOrEqual(kept);
-    await expectAllThere(job, spoilt);
-  });
+      expect(code, stderr).toBe(65);
+      expect(stderr).toMatch(says);
+      const kept = (await partNames(job.out)).length;
+      expect(kept).toBeGreaterThan(0);
+      expect(await readdir(job.out)).not.toContain("_SUCCESS");
+      // Rows that earlier attempts set aside count: one row less than there are is still too little.
+      await job.rewrite({ ...settings, max_rejects: 4 });
+      await expect(scoreHere(job.spec)).rejects.toThrow(/5 rows could not be scored, max_rejects is 4/);
+      await job.rewrite({ ...settings, max_rejects: 5 });
+      const report = await scoreHere(job.spec);
+      expect(report.spansResumed).toBeGreaterThanOrEqual(kept);
+      await expectAllThere(job, spoilt);
+    },
+  );
 
   test.each([5, "1.14%", "100%"])("(%s) that is just met lets the run finish", async (limit) => {
     await using scratch = await scratchFolder();

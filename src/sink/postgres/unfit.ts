@@ -1,6 +1,7 @@
 import type { BytesColumn, Column, ColumnType, OutputRows } from "../../columnar/types.js";
 import type { UnfitValue } from "../port.js";
-import { floorThousands, hasDay, hasMoment } from "./copy/calendar.js";
+import { floorThousands } from "../../columnar/moments.js";
+import { hasDay, hasMoment } from "./copy/calendar.js";
 import { numbersOf } from "./copy/fields.js";
 import type { TargetColumn } from "./table.js";
 import type { PgType } from "./types.js";

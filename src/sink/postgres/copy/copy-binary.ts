@@ -1,8 +1,8 @@
+import { asFixed } from "../../../columnar/json-text.js";
 import { assertNever } from "../../../util/errors.js";
 import type { BytesColumn, Column, ColumnType, NamedColumn } from "../../../columnar/types.js";
 import { arrayField } from "./array-field.js";
 import {
-  asFixed,
   boolPut,
   datePut,
   fixedField,

@@ -1,6 +1,7 @@
-import type { Column, FixedColumn } from "../../../columnar/types.js";
+import { splitZoned } from "../../../columnar/json-text.js";
+import { floorThousands, infiniteDay, infiniteMicros, isInfinite } from "../../../columnar/moments.js";
 import type { Values } from "../../../columnar/values.js";
-import { daysTo2000, floorThousands, infiniteDay, infiniteMicros, isInfinite, microsTo2000 } from "./calendar.js";
+import { daysTo2000, microsTo2000 } from "./calendar.js";
 
 /**
  * Writes the values of one column in COPY's binary format: a 32-bit length, then the value; a NULL is a length of -1.
@@ -161,12 +162,6 @@ export function timePut(data: Values, nanos: boolean): Put {
   };
 }
 
-/** DuckDB packs 40 bits of microseconds over 24 bits that hold its largest offset less the offset, in seconds. */
-export function splitZoned(value: bigint): { micros: bigint; offsetSeconds: number } {
-  const bits = BigInt.asUintN(64, value);
-  return { micros: bits >> 24n, offsetSeconds: 57_599 - Number(bits & 0xff_ffffn) };
-}
-
 /** Postgres counts zones westwards. */
 export function timetzPut(data: Values): Put {
   const values = bigintsOf(data);
@@ -186,11 +181,4 @@ export function intervalPut(data: Values): Put {
     view.setUint32(at + 8, words[row * 4 + 1] as number);
     view.setUint32(at + 12, words[row * 4] as number);
   };
-}
-
-export function asFixed(column: Column): FixedColumn {
-  if (column.kind !== "fixed") {
-    throw new TypeError(`a ${column.kind} column came where fixed values are due`);
-  }
-  return column;
 }

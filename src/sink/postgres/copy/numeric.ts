@@ -1,3 +1,4 @@
+import { unscaled } from "../../../columnar/json-text.js";
 import type { BytesColumn, FixedColumn } from "../../../columnar/types.js";
 
 /**
@@ -19,17 +20,6 @@ export function numericBytes(column: FixedColumn, scale: number, signed: boolean
     offsets[row + 1] = at;
   }
   return { kind: "bytes", offsets, bytes: bytes.subarray(0, at), valid: column.valid };
-}
-
-/** The decimal digits of value `row`, with a sign. */
-export function unscaled({ data, elementsPerValue }: FixedColumn, row: number, signed: boolean): string {
-  if (elementsPerValue === 1) {
-    return String(data[row]);
-  }
-  const low = BigInt(data[row * 2] ?? 0);
-  const high = BigInt(data[row * 2 + 1] ?? 0);
-  const bits = (high << 64n) | low;
-  return String(signed ? BigInt.asIntN(128, bits) : bits);
 }
 
 const negativeSign = 0x4000;

@@ -1,0 +1,69 @@
+import { count } from "./report.js";
+import { table } from "./table.js";
+
+/** Rows with their predictions. A value is JSON text. */
+export interface ScoredRows {
+  readonly carried: readonly string[];
+  readonly features: readonly string[];
+  readonly predictions: readonly string[];
+  /** The features of the model, of which only some are shown. */
+  readonly featureCount: number;
+  /** Values of the columns in this order, a list for each row. */
+  readonly rows: readonly (readonly string[])[];
+}
+
+/** A longer value is cut in a table. */
+const widest = 32;
+
+/** The rows as a table: carried columns, features, predictions. */
+export function previewTable({ carried, features, predictions, featureCount, rows }: ScoredRows): string {
+  const names = [...carried, ...features, ...predictions];
+  const right = names.flatMap((_, index) => (rows.every((row) => isNumber(row[index] ?? "")) ? [index] : []));
+  const shown = rows.map((row) => row.map((value) => cut(plain(value) ?? "NULL")));
+  const more = featureCount - features.length;
+  return [
+    ...table([names, ...shown], { right }),
+    `${count(rows.length, "row")}: ${named(carried)}${count(features.length, "feature")}${more > 0 ? ` of ${featureCount}` : ""}, ${named(predictions, "")}`,
+  ].join("\n");
+}
+
+function named(names: readonly string[], end = ", "): string {
+  return names.length === 0 ? "" : `${names.slice(0, 4).join(", ")}${names.length > 4 ? ", …" : ""}${end}`;
+}
+
+/** One line of JSON for each row; features are an object of their own, since a prediction may have the name of one. */
+export function previewJson({ carried, features, predictions, rows }: ScoredRows): string[] {
+  return rows.map((row) => {
+    const field = (name: string, index: number): string => `${JSON.stringify(name)}:${row[index] ?? "null"}`;
+    const featuresFrom = carried.length;
+    const predictionsFrom = featuresFrom + features.length;
+    const object = features.map((name, index) => field(name, featuresFrom + index)).join(",");
+    const others = [
+      ...carried.map((name, index) => field(name, index)),
+      `"features":{${object}}`,
+      ...predictions.map((name, index) => field(name, predictionsFrom + index)),
+    ];
+    return `{${others.join(",")}}`;
+  });
+}
+
+/** The rows as CSV (RFC 4180) with a header; NULL is an empty field. */
+export function previewCsv({ carried, features, predictions, rows }: ScoredRows): string[] {
+  const header = [...carried, ...features, ...predictions];
+  return [header, ...rows.map((row) => row.map((value) => plain(value) ?? ""))].map((fields) =>
+    fields.map((field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field)).join(","),
+  );
+}
+
+/** A value without the quotes of a JSON text; undefined: NULL. */
+function plain(json: string): string | undefined {
+  return json === "null" ? undefined : json.startsWith('"') ? (JSON.parse(json) as string) : json;
+}
+
+function isNumber(json: string): boolean {
+  return json === "null" || /^-?[\d.]/.test(json) || json === '"NaN"';
+}
+
+function cut(text: string): string {
+  return text.length > widest ? `${text.slice(0, widest - 1)}…` : text;
+}

@@ -1,0 +1,57 @@
+import type { SpanOutput } from "../columnar/types.js";
+import type { Engine } from "../engine/port.js";
+import type { Decoder } from "../formats/port.js";
+import type { SpanRange } from "../plan/share.js";
+import type { Plan, Span } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import { createAttemptRecord } from "../report/attempt-record.js";
+import { silentProgress } from "../report/progress.js";
+import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
+import { fixedSize } from "../scoring/batch-size.js";
+import type { JobContext } from "../scoring/context.js";
+import { openRunReader } from "../scoring/run-reader.js";
+import { scoreSpans } from "../scoring/score.js";
+
+/** Rows of a batch where the spec does not say. */
+const batchRows = 256;
+
+interface AsideOptions {
+  /** A plan that is stored nowhere. */
+  readonly plan: Plan;
+  readonly engine: Engine;
+  readonly decoder: Decoder;
+  readonly share: SpanRange;
+}
+
+/**
+ * Scores spans on the path of all rows, and publishes nothing. Rows that cannot be scored are rejected, and nothing is
+ * added to the attempt's record.
+ * @param take called with each span, in any order
+ */
+export async function scoreAside(
+  context: JobContext,
+  { plan, engine, decoder, share }: AsideOptions,
+  take: (span: Span, output: SpanOutput) => void,
+): Promise<void> {
+  const { contract, model } = plan;
+  const { batch_size: size } = context.spec.engine;
+  const fixed = fixedSize(contract.fixedBatchRows ?? Math.min(plan.commitRows, size === "auto" ? batchRows : size));
+  const batchLimit = await openBatchLimit(context, { engine, contract, modelSha256: model.sha256 });
+  const sizer = contract.fixedBatchRows === null ? sizeWithin(batchLimit, fixed) : fixed;
+  const { info } = context.record;
+  const quiet: JobContext = {
+    ...context,
+    spec: { ...context.spec, on_bad_row: "reject", max_rejects: "100%" },
+    progress: silentProgress,
+    record: createAttemptRecord({ info, nowMs: context.nowMs, dateMs: context.dateMs }), // not of the run
+  };
+  await using reader = openRunReader(quiet, { plan, decoder, engine, sizer });
+  const writer = {
+    commit: (span: Span, output: SpanOutput) => {
+      take(span, output);
+      return Promise.resolve("adopted" as const);
+    },
+  };
+  const run = { committed: new Uint8Array(spanCount(plan)), rejectedRows: 0 };
+  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit }, share);
+}
