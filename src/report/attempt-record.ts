@@ -182,9 +182,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
       tally.add(span);
       scores.add(span.profile);
     },
-    finish() {
-      state.endedMs = nowMs();
-    },
+    finish: () => void (state.endedMs = nowMs()),
   };
 }
 

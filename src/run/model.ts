@@ -1,5 +1,5 @@
-import type { ResolvedModel } from "../models/port.js";
-import type { PlannedModel } from "../plan/plan.js";
+import type { ModelFile, ResolvedModel } from "../models/port.js";
+import type { Plan, PlannedModel } from "../plan/plan.js";
 import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
 import { isRegistryUri } from "../spec/model-uri.js";
 import { JobError } from "../util/errors.js";
@@ -44,6 +44,17 @@ export function plannedModel(
   { model }: { readonly model: PlannedModel },
 ): PlannedModel | undefined {
   return model.uri === spec.model.path ? model : undefined;
+}
+
+/**
+ * Returns the model of the stored plan. It is another one than this attempt has found if an alias moved while two
+ * attempts were planning.
+ */
+export async function modelOfPlan(context: JobContext, plan: Plan, found: ModelFile): Promise<ModelFile> {
+  const planned = plannedModel(context, plan);
+  return planned === undefined || planned.sha256 === found.sha256
+    ? found
+    : (await openPinnedModel(context, planned)).file;
 }
 
 /**

@@ -18,7 +18,7 @@ import { listInput, warnOfUnmatched } from "./input.js";
 import { withInput } from "./input-wait.js";
 import type { JobContext } from "../scoring/context.js";
 import { loadEngine, type LoadingEngine } from "./loading.js";
-import { digestIfThere, openPinnedModel, plannedModel } from "./model.js";
+import { digestIfThere, modelOfPlan, openPinnedModel, plannedModel } from "./model.js";
 import { planRun, type PlanningInput } from "./planning.js";
 import { mayNotBeReady, readShards } from "./read-shards.js";
 import { checkPins, checkSpec, isPublished } from "./resume.js";
@@ -107,17 +107,6 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
       });
     });
   });
-}
-
-/**
- * Returns the model of the stored plan. It is another one than this attempt has found if an alias moved while two
- * attempts were planning.
- */
-async function modelOfPlan(context: JobContext, plan: Plan, found: ModelFile): Promise<ModelFile> {
-  const planned = plannedModel(context, plan);
-  return planned === undefined || planned.sha256 === found.sha256
-    ? found
-    : (await openPinnedModel(context, planned)).file;
 }
 
 /** Loads the model of the stored plan in place of the one that this attempt has planned with, and checks it. */
