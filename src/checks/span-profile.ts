@@ -9,7 +9,9 @@ import {
   profileLimits,
 } from "./profiles/column-profile.js";
 import type { VectorLimits } from "./profiles/vector-profile.js";
-import { parseProfile, type ProfileJson, profileJson } from "./profiles/profile-json.js";
+import { type ColumnsJson, columnsJson, parseColumns, type ProfileJson } from "./profiles/profile-json.js";
+import { mergeSlices, type SliceProfiles } from "./slices/slice-profiles.js";
+import { parseSlices, slicesJson, type SlicesJson } from "./slices/slices-json.js";
 
 /** The profiles of the columns of some rows: of a piece of a span, a span, or a run. */
 export interface SpanProfile {
@@ -22,6 +24,8 @@ export interface SpanProfile {
    * counts of all rows. undefined: they were not made.
    */
   readonly features?: ReadonlyMap<string, ColumnProfile> | undefined;
+  /** Of the rows that share a value of a column of `checks.slices`; undefined: the run has none. */
+  readonly slices?: SliceProfiles | undefined;
   /** The expressions of `checks.sql`; undefined: the run has none. */
   readonly aggregates?: readonly AggregateProfile[] | undefined;
 }
@@ -57,6 +61,8 @@ export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanPro
       : mergeFeatures(one.features, other.features, one.columns.size);
   const limits = limitsOf(one.columns.size, features);
   const columns = mergeColumns(one.columns, other.columns, () => limits);
+  const slices =
+    one.slices === undefined || other.slices === undefined ? undefined : mergeSlices(one.slices, other.slices);
   const aggregates =
     one.aggregates === undefined || other.aggregates === undefined
       ? undefined
@@ -65,6 +71,7 @@ export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanPro
     rows: one.rows + other.rows,
     columns,
     ...(features === undefined ? {} : { features }),
+    ...(slices === undefined ? {} : { slices }),
     ...(aggregates === undefined ? {} : { aggregates }),
   };
 }
@@ -91,38 +98,31 @@ function limitsOf(outputs: number, features: SpanProfile["features"]): VectorLim
   return features === undefined ? profileLimits(columns) : outputLimits(columns);
 }
 
-/** A profile as JSON of at most 64 KiB and the names of its columns; equal profiles have equal texts. */
-export function spanProfileText({ rows, columns, features, aggregates }: SpanProfile): string {
+/** A profile as JSON of at most 64 KiB, the names of its columns, and as much for slices; equal profiles have equal texts. */
+export function spanProfileText({ rows, columns, features, slices, aggregates }: SpanProfile): string {
   return JSON.stringify({
     rows,
     columns: columnsJson(columns),
     features: features && columnsJson(features),
+    slices: slices && slicesJson(slices),
     aggregates: aggregates && aggregatesJson(aggregates),
   });
 }
 
-/** Profiles of columns as plain JSON. */
-export function columnsJson(columns: SpanProfile["columns"]): readonly (readonly [string, ProfileJson])[] {
-  return [...columns].map(([name, profile]) => [name, profileJson(profile)]);
-}
-
 /** Reads what `spanProfileText` wrote; trusts the text to be such. */
 export function parseSpanProfile(text: string): SpanProfile {
-  const { rows, columns, features, aggregates } = JSON.parse(text) as {
+  const { rows, columns, features, slices, aggregates } = JSON.parse(text) as {
     rows: number;
-    columns: ReturnType<typeof columnsJson>;
-    features?: ReturnType<typeof columnsJson>;
+    columns: ColumnsJson;
+    features?: ColumnsJson;
+    slices?: SlicesJson;
     aggregates?: readonly ProfileJson[];
   };
   return {
     rows,
     columns: parseColumns(columns),
     ...(features === undefined ? {} : { features: parseColumns(features) }),
+    ...(slices === undefined ? {} : { slices: parseSlices(slices) }),
     ...(aggregates === undefined ? {} : { aggregates: parseAggregates(aggregates) }),
   };
-}
-
-/** Reads what `columnsJson` made. */
-export function parseColumns(columns: ReturnType<typeof columnsJson>): SpanProfile["columns"] {
-  return new Map(columns.map(([name, profile]) => [name, parseProfile(profile)]));
 }

@@ -14,7 +14,7 @@ const longText = 64;
 const [hashBase, hashFactor] = [0x811c9dc5, 0x01000193];
 
 /** Finds the texts that differ, in the order in which they come first. */
-export function numberTexts({ offsets, bytes }: Texts): NumberedTexts {
+export function numberTexts({ offsets, bytes }: Pick<BytesColumn, "offsets" | "bytes">): NumberedTexts {
   const count = offsets.length - 1;
   const indices = new BigInt64Array(count);
   const low = new Int32Array(indices.buffer); // all machines that Node supports have the low word first

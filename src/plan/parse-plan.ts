@@ -125,6 +125,7 @@ const version2 = version1.extend({
       baseline: z.array(pinnedRun),
       first: pinnedRun.nullable(),
       golden: pinnedFile.optional(),
+      slices: z.array(z.string()).optional(),
       sql: z.record(z.string(), z.string()).optional(),
     })
     .nullable(),

@@ -75,6 +75,8 @@ export interface PlannedChecks {
   readonly baseline: readonly PinnedRun[];
   /** The first of the published runs found that was made with this run's model; null: there is none. */
   readonly first: PinnedRun | null;
+  /** Output columns whose values divide the rows into slices; undefined: the spec has none. */
+  readonly slices?: readonly string[] | undefined;
   /** Conditions of the output, by name; undefined: the spec has none. Spans store what they need. */
   readonly sql?: Readonly<Record<string, string>> | undefined;
   /** The file of rows with known predictions; undefined: the spec has none. */

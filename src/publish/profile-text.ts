@@ -1,5 +1,7 @@
 import type { RunProfile } from "../checks/verdicts/run-profile.js";
-import { columnsJson, parseColumns, type SpanProfile } from "../checks/span-profile.js";
+import { columnsJson, parseColumns } from "../checks/profiles/profile-json.js";
+import { publicSlices } from "../checks/slices/slices-json.js";
+import type { SpanProfile } from "../checks/span-profile.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Plan } from "../plan/plan.js";
 import { z } from "../util/zod.js";
@@ -21,15 +23,18 @@ export function runProfileOf(plan: Plan, { profile, rejected }: RunRows): RunPro
     rejected,
     outputs: profile.columns,
     features: profile.features ?? new Map(),
+    ...(profile.slices === undefined ? {} : { slices: publicSlices(profile.slices) }),
   };
 }
 
 /** The profile of a run as the text that stays after it is published; runs of equal predictions have equal texts. */
-export function runProfileText({ runId, date, modelSha256, rows, rejected, outputs, features }: RunProfile): string {
+export function runProfileText(run: RunProfile): string {
+  const { runId, date, modelSha256, rows, rejected, outputs, features, slices } = run;
   const facts = { format: "infer-batch-profile", version: 1, run_id: runId, date, model_sha256: modelSha256 };
   const columns = {
     outputs: columnsJson(outputs),
     ...(features.size === 0 ? {} : { features: columnsJson(features) }),
+    ...(slices === undefined ? {} : { slices: [...slices].map(([slice, of]) => [slice, columnsJson(of)] as const) }),
   };
   return `${JSON.stringify({ ...facts, rows, rejected, ...columns })}\n`;
 }
@@ -46,6 +51,8 @@ const schema = z.object({
   outputs: columns,
   /** Absent: the run was planned without checks, or a version of this program scored it that profiles no features. */
   features: columns.optional(),
+  /** Absent: the run was planned without `checks.slices`. */
+  slices: z.array(z.tuple([z.string(), columns])).optional(),
 });
 
 /** Reads the text of a run's profile; undefined for another text. */
@@ -61,5 +68,6 @@ export function parseRunProfile(text: string): RunProfile | undefined {
         rejected: data.rejected,
         outputs: parseColumns(data.outputs),
         features: parseColumns(data.features ?? []),
+        ...(data.slices && { slices: new Map(data.slices.map(([slice, of]) => [slice, parseColumns(of)])) }),
       };
 }

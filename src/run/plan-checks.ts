@@ -4,6 +4,7 @@ import { chooseBaseline, logicalDateOf } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { aggregatesOf } from "./aggregates.js";
 import { pinGolden } from "./golden-file.js";
+import { requireSlices } from "./slices.js";
 import { readAll, requireKey } from "./review.js";
 import { JobError } from "../util/errors.js";
 
@@ -26,11 +27,17 @@ export async function planChecks(
     });
   }
   requireKey(context, contract);
+  requireSlices(context, contract);
   const golden = await pinGolden(context);
-  const { sql } = spec.checks;
+  const { slices, sql } = spec.checks;
   await using _ = await aggregatesOf(context, { contract, checks: { sql } });
   const compared = await planComparisons(context, { modelSha256 });
-  return { ...compared, ...(golden === undefined ? {} : { golden }), ...(sql === undefined ? {} : { sql }) };
+  return {
+    ...compared,
+    ...(golden === undefined ? {} : { golden }),
+    ...(slices === undefined ? {} : { slices }),
+    ...(sql === undefined ? {} : { sql }),
+  };
 }
 
 /** Finds the published runs that a run is compared with. */

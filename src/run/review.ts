@@ -15,6 +15,7 @@ import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { aggregatesOf } from "./aggregates.js";
+import { warnOfSlices } from "./slices.js";
 import { didYouMean } from "../util/suggest.js";
 
 /** A run whose spans are all committed. */
@@ -42,6 +43,7 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
     });
   }
   const { baseline, first } = plan.checks;
+  warnOfSlices(context, profile);
   const judged = {
     run: runProfileOf(plan, { profile, rejected: run.rejectedRows }),
     baseline: await readAll(context, baseline),

@@ -1,3 +1,4 @@
+import { planSlices, type SlicePlan } from "../checks/slices/slice-plan.js";
 import { type Contract, decodedInputs, type NumericTensorType } from "../binding/contract.js";
 import { type FeaturePart, measureFeatures } from "../checks/features/feature-part.js";
 import { type FeatureColumn, type FeaturePlan, planFeatures } from "../checks/features/feature-plan.js";
@@ -26,6 +27,21 @@ export function featurePlanOf(
   const named = contract.passthrough.filter(({ column }) => keys.has(column)).map(({ source }) => source.name);
   const columns = featureColumnsOf(contract, new Set(named));
   return planFeatures(columns, { outputs: contract.outputs.length, rows: input.rows, spanRows: commitRows });
+}
+
+/** Which slices of a run are profiled; undefined for a run without `checks.slices`. */
+export function slicePlanOf(
+  { checks, contract }: Pick<Plan, "checks" | "contract">,
+  keys: ReadonlySet<string>,
+): SlicePlan | undefined {
+  const outputs = contract.outputs.map(({ column: name, type }) => ({ name, type }));
+  return (
+    checks?.slices &&
+    planSlices(
+      checks.slices,
+      outputs.filter(({ name }) => !keys.has(name)),
+    )
+  );
 }
 
 /** Output columns that name a row. Profiles have no values of them. */

@@ -1,6 +1,7 @@
 import { type Contract, outputTensors } from "../binding/contract.js";
 import type { Aggregates } from "../checks/aggregates.js";
 import type { FeaturePlan } from "../checks/features/feature-plan.js";
+import type { SlicePlan } from "../checks/slices/slice-plan.js";
 import { createDistinctPacker } from "../packing/distinct-packer.js";
 import type { DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
@@ -19,7 +20,7 @@ import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./f
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
-import { featurePlanOf, keyColumns, takeFeatures } from "./features.js";
+import { featurePlanOf, keyColumns, takeFeatures, slicePlanOf } from "./features.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
 import { badRowError, describeFaults, type RejectOptions, withRow } from "./rejects.js";
 import type { SpanRange } from "../plan/share.js";
@@ -68,6 +69,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
       pieceBytes: context.memory.pieceBytes,
       keys: keyColumns(spec),
       features: featurePlanOf(plan, keyColumns(spec)),
+      slices: slicePlanOf(plan, keyColumns(spec)),
       aggregate: aggregates?.profile,
     },
     feedRows(feed, pendingRanges(spans, run.committed, share)),
@@ -97,6 +99,8 @@ export interface PieceOptions {
   readonly keys?: ReadonlySet<string> | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
+  /** Which slices are profiled; default: none. */
+  readonly slices?: SlicePlan | undefined;
   /** Profiles the expressions of `checks.sql` over rows; undefined: there are none. */
   readonly aggregate?: Aggregates["profile"] | undefined;
 }

@@ -8,6 +8,8 @@ import {
   type SpanProfile,
   spanProfileText,
 } from "../checks/span-profile.js";
+import type { SlicePlan } from "../checks/slices/slice-plan.js";
+import { profileSlices } from "../checks/slices/slice-profiles.js";
 import type { Aggregates } from "../checks/aggregates.js";
 import type { Tensor } from "../columnar/tensor.js";
 import type { OutputRows, RejectedRow } from "../columnar/types.js";
@@ -55,6 +57,8 @@ export interface SpanPipelineOptions {
   readonly fixedBatchRows: number | null;
   /** The columns that the model predicts, which are profiled. */
   readonly predicted: readonly PredictedColumn[];
+  /** Which slices are profiled; undefined: none. */
+  readonly slices?: SlicePlan | undefined;
   /** Profiles the expressions of `checks.sql` over rows; undefined: there are none. */
   readonly aggregate?: Aggregates["profile"] | undefined;
   /** Tells rows that were set aside with their values. */
@@ -136,7 +140,7 @@ function providerOf({ provider }: Engine, { byTrees, byRuntime }: ScoredRows): s
 }
 
 async function spillPiece(
-  { target, complete, ...options }: Pick<SpanPipelineOptions, "target" | "complete" | "predicted" | "aggregate">,
+  { target, complete, ...options }: Pick<SpanPipelineOptions, "target" | "complete" | ProfileOption>,
   open: OpenSpan,
 ): Promise<SpanTotals> {
   await Promise.all(open.predictions);
@@ -145,14 +149,19 @@ async function spillPiece(
   return await totalsWith(options, open, output);
 }
 
+type ProfileOption = "predicted" | "slices" | "aggregate";
+
 /** Adds a piece to the pieces of the span before it. */
 async function totalsWith(
-  { predicted, aggregate }: Pick<SpanPipelineOptions, "predicted" | "aggregate">,
+  { predicted, slices, aggregate }: Pick<SpanPipelineOptions, ProfileOption>,
   { before, keptRows, rows, faults, scored, features }: OpenSpan,
   output: OutputRows,
 ): Promise<SpanTotals & { readonly profile: SpanProfile }> {
-  const columns = profileRows(output, predicted, features?.finish());
-  const profile = aggregate === undefined ? columns : { ...columns, aggregates: await aggregate(output) };
+  const profile: SpanProfile = {
+    ...profileRows(output, predicted, features?.finish()),
+    ...(slices === undefined ? {} : { slices: profileSlices(output, slices) }),
+    ...(aggregate === undefined ? {} : { aggregates: await aggregate(output) }),
+  };
   return {
     keptRows: before.keptRows + keptRows,
     rowCount: before.rowCount + output.rowCount,

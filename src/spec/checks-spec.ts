@@ -14,6 +14,8 @@ export interface ChecksSpec {
   readonly outputs: Readonly<Record<string, OutputCheckSpec>>;
   /** Conditions of aggregates over the rows of the output, by name. */
   readonly sql?: Readonly<Record<string, string>> | undefined;
+  /** Output columns by whose values predictions are compared with earlier runs; undefined: all rows together only. */
+  readonly slices?: readonly string[] | undefined;
   /** Output columns that together name a row; undefined: no key is checked. */
   readonly unique?: readonly string[] | undefined;
   /** Rows whose predictions are known; each attempt scores them before it scores rows of the input. */
@@ -123,6 +125,15 @@ export const checks = z.strictObject({
     .optional()
     .describe(
       "Conditions of count, sum, avg, min and max over DuckDB SQL of the output columns, by name: { churners: avg(case when score > 0.5 then 1 else 0 end) between 0.05 and 0.2 }.",
+    ),
+  slices: z
+    .array(name)
+    .min(1)
+    .max(4)
+    .refine((columns) => new Set(columns).size === columns.length, { error: "expected each column once" })
+    .optional()
+    .describe(
+      "Output columns with few values, such as [country]: for each value, the predictions of its rows are compared with earlier runs, too. A difference only warns.",
     ),
   unique: z
     .array(name)

@@ -61,6 +61,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "checks.outputs": "verdict",
   "checks.inputs": "verdict",
   "checks.expect": "verdict",
+  "checks.slices": "plan",
   "checks.sql": "plan",
   "checks.unique": "verdict",
   "checks.golden": "attempt",

@@ -132,13 +132,14 @@ describe("checks in the spec of a planned run", () => {
     },
   );
 
-  test("differ if golden rows or conditions of checks.sql differ", () => {
+  test("checks of a planned run differ if golden rows, slices or conditions of checks.sql differ", () => {
     const golden = { uri: "golden.parquet", sha256: "ab".repeat(32) };
-    const pinned = { ...checked, checks: { ...checked.checks, golden, sql: { most: "count(*) > 1" } } };
-    const same = "{ golden: { path: golden.parquet, atol: 1 }, sql: { most: count(*) > 1 } }";
+    const pinned = { ...checked, checks: { ...checked.checks, golden, slices: ["k"], sql: { most: "count(*) > 1" } } };
+    const same = "{ golden: { path: golden.parquet, atol: 1 }, slices: [k], sql: { most: count(*) > 1 } }";
     expect(compareSpec(pinned, load(`${minimalSpec}checks: ${same}\n`))).toEqual([]);
     expect(compareSpec(pinned, load(`${minimalSpec}checks: { sql: { most: count(*) > 2 } }\n`))).toEqual([
       'checks.golden.path is null, planned "golden.parquet"',
+      'checks.slices is null, planned ["k"]',
       'checks.sql is {"most":"count(*) > 2"}, planned {"most":"count(*) > 1"}',
     ]);
   });

@@ -196,3 +196,15 @@ function parseValues(json: unknown): ValueCounts {
   }
   return { kind: "few", counts: new Map(Object.entries(json as Readonly<Record<string, number>>)) };
 }
+
+/** Profiles of columns, by name, as plain JSON. */
+export type ColumnsJson = readonly (readonly [string, ProfileJson])[];
+
+export function columnsJson(columns: ReadonlyMap<string, ColumnProfile>): ColumnsJson {
+  return [...columns].map(([name, profile]) => [name, profileJson(profile)]);
+}
+
+/** Reads what `columnsJson` made. */
+export function parseColumns(columns: ColumnsJson): Map<string, ColumnProfile> {
+  return new Map(columns.map(([name, profile]) => [name, parseProfile(profile)]));
+}

@@ -1,0 +1,49 @@
+import { type ColumnType, showType } from "../../columnar/types.js";
+import { costOf } from "../features/feature-limits.js";
+import { spanBytes } from "../profiles/column-profile.js";
+import type { VectorLimits } from "../profiles/vector-profile.js";
+
+/** Which rows are profiled by themselves: those that share a value of a column. */
+export interface SlicePlan {
+  /** The columns of the output whose values divide the rows. */
+  readonly columns: readonly string[];
+  /** The predicted columns that are profiled. */
+  readonly outputs: readonly string[];
+  /** Values of a column, at most. */
+  readonly values: number;
+}
+
+const mostSlices = 50;
+/** If outputs are many, fewer are profiled, so that there is memory for so many slices. */
+const fewestSlices = 10;
+
+/** What a profile of a slice may keep. */
+export const sliceLimits: VectorLimits = { bins: 32, values: 8, nameBytes: 1024, dimensions: 1 };
+
+/** The columns of `checks.slices` and the first outputs, as many as have their place in 64 KiB of a span's profiles. */
+export function planSlices(
+  columns: readonly string[],
+  outputs: readonly { readonly name: string; readonly type: ColumnType }[],
+): SlicePlan {
+  const chosen: string[] = [];
+  let slices = mostSlices;
+  let cost = 0;
+  for (const { name, type } of outputs) {
+    if (typeof type === "object" && type.kind !== "decimal") {
+      continue; // profiles of vectors are too large
+    }
+    cost += costOf({ name, kind: type === "utf8" ? "text" : "number", type: showType(type) });
+    const fitting = Math.min(mostSlices, Math.floor(spanBytes / cost));
+    if (chosen.length > 0 && fitting < fewestSlices) {
+      break;
+    }
+    chosen.push(name);
+    slices = fitting;
+  }
+  return { columns, outputs: chosen, values: Math.floor(slices / columns.length) };
+}
+
+/** Whether the values of a column of this type can divide rows. */
+export function dividesRows(type: ColumnType): boolean {
+  return type === "utf8" || type === "bool" || (typeof type === "string" && /^u?int\d+$/.test(type));
+}

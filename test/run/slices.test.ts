@@ -1,0 +1,91 @@
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { type CliResult, runHere } from "../support/cli.js";
+import { identity, smallJob } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { writeRows } from "../support/parquet.js";
+
+/** 2,000 rows of each of two countries, and ten of a third; `de`: SQL of the score of DE, from `u` between 0 and 1. */
+const table = (de: string, fr: string): string =>
+  `SELECT i AS id, u::VARCHAR AS name, country, CASE country WHEN 'DE' THEN ${de} WHEN 'FR' THEN ${fr} ELSE 0.5 END::FLOAT AS x
+   FROM (SELECT i, ((i * 7919) % 4010) / 4010 AS u, CASE WHEN i >= 4000 THEN 'LI' WHEN i % 2 = 0 THEN 'DE' ELSE 'FR' END AS country
+         FROM range(4010) t(i))`;
+
+interface SlicesJob {
+  readonly slices: readonly string[];
+  readonly checks?: object;
+}
+
+async function slicedJob(folder: string, { slices, checks }: SlicesJob): ReturnType<typeof smallJob> {
+  return await smallJob(folder, {
+    model: identity,
+    select: table("u", "1 + u"),
+    params: { ds: "${today}" },
+    commit_rows: 700,
+    output: { columns: ["id", "country", "name"], parquet: { path: "out/dt=${ds}" } },
+    checks: { slices, ...checks },
+  });
+}
+
+const night = async (spec: string, date: string, ...args: string[]): Promise<CliResult> =>
+  await runHere(["run", spec, "--param", `ds=${date}`, ...args]);
+
+async function profileText(folder: string, date: string): Promise<string> {
+  const runs = join(folder, `out/dt=${date}/_infer-batch`);
+  const run = (await readdir(runs)).find((name) => name.startsWith("small-"));
+  return await readFile(join(runs, run ?? "", "profile.json"), "utf8");
+}
+
+test("a run warns if the predictions of one value of a column differ from earlier runs, though those of all rows do not", async () => {
+  await using scratch = await scratchFolder();
+  const { spec } = await slicedJob(scratch.path, { slices: ["country"] });
+  const first = await night(spec, "2026-11-20");
+  expect(first.code, first.stderr).toBe(0);
+  const profile = await profileText(scratch.path, "2026-11-20");
+  expect(profile).toContain('"slices":[["country=DE",[["score"');
+  expect(profile).toContain('["country=FR",');
+  expect(profile).not.toContain("country=LI"); // of ten rows
+
+  await writeRows(join(scratch.path, "in/a.parquet"), table("1 + u", "u"));
+  const next = await night(spec, "2026-11-21");
+  expect(next.code, next.stderr).toBe(0);
+  expect(next.stderr).toMatch(/checks: country=DE: score: PSI [\d.]+ against 2026-11-20 \(limit 0\.25\)/);
+  expect(next.stderr).toMatch(/checks: country=FR: score: PSI [\d.]+ against 2026-11-20/);
+  expect(next.stderr).not.toMatch(/checks: score: PSI/);
+});
+
+test("the slices of a run by two workers are those of a run by one", async () => {
+  await using scratch = await scratchFolder();
+  const { spec } = await slicedJob(scratch.path, { slices: ["country"] });
+  expect((await night(spec, "2026-11-20")).code).toBe(0);
+  expect((await night(spec, "2026-11-21", "--worker", "1/2")).code).toBe(0);
+  expect((await night(spec, "2026-11-21", "--worker", "0/2")).code).toBe(0);
+  const [one, two] = await Promise.all(
+    ["2026-11-20", "2026-11-21"].map(async (date) => (await profileText(scratch.path, date)).replace(/^.*?"rows"/, "")),
+  );
+  expect(two).toBe(one);
+});
+
+test("a column of checks.slices with too many values is not checked, and the run warns of it", async () => {
+  await using scratch = await scratchFolder();
+  const { spec } = await slicedJob(scratch.path, { slices: ["name"] });
+  const done = await night(spec, "2026-11-20");
+  expect([done.code, done.stderr]).toEqual([
+    0,
+    expect.stringContaining("checks.slices: `name` has more than 50 values, so its slices are not checked"),
+  ]);
+  expect(await profileText(scratch.path, "2026-11-20")).toContain('"slices":[]');
+});
+
+test.each([
+  [["contry"], "there is no column `contry` in output.columns; did you mean `country`?"],
+  [["score"], "there is no column `score` in output.columns"],
+  [["x"], "there is no column `x` in output.columns"],
+])("a column of checks.slices that cannot divide rows is an error of the spec: %s", async (slices, message) => {
+  await using scratch = await scratchFolder();
+  const { spec } = await slicedJob(scratch.path, { slices });
+  const refused = await night(spec, "2026-11-20");
+  expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining(message)]);
+  expect(refused.stderr).toMatch(/job\.yaml:\d+:\d+: checks\.slices/);
+});
