@@ -83,12 +83,12 @@ async function expectRefused(job: OwnJob, { change, says }: Change): Promise<voi
   await change(job);
   const before = await listingWithoutErrors(job.out);
 
-  const { code, stderr, stdout } = await runSpec(job.spec);
+  const { code, stderr, summary } = await runSpec(job.spec);
 
   expect(code, stderr).toBe(66);
   expect(stderr).toMatch(says);
   expect(stderr).toMatch(/hint: /);
-  expect(stdout).toBe("");
+  expect(summary).toMatchObject({ status: "failed", exit_code: 66 });
   expect(await listingWithoutErrors(job.out)).toEqual(before);
 }
 
