@@ -31,10 +31,11 @@ const parts = {
     instead: "opened ??= { vectors: undefined }",
   },
 };
-const usage = `Usage: node bench/compare.mjs (--against FOLDER | --without PART) [options]
+const usage = `Usage: node bench/compare.mjs (--against FOLDER | --without PART | --checks) [options]
 
   --against FOLDER  another checkout of the project that is built
   --without PART    this build without one of ${Object.keys(parts).join(", ")}
+  --checks          this build with \`checks: {}\` in the spec, and without
   --only JOB        of bench/jobs, any number of times (default linear, mlp, mixed, strings, embeddings, mlp-small)
   --runs N          in turns (default 10), after one to warm up
 `;
@@ -42,12 +43,14 @@ const { values: options } = parseArgs({
   options: {
     against: { type: "string" },
     without: { type: "string" },
+    checks: { type: "boolean", default: false },
     only: { type: "string", multiple: true, default: ["linear", "mlp", "mixed", "strings", "embeddings", "mlp-small"] },
     runs: { type: "string", default: "10" },
     help: { type: "boolean", default: false },
   },
 });
-if (options.help || (options.against === undefined) === (options.without === undefined)) {
+const ways = [options.against !== undefined, options.without !== undefined, options.checks];
+if (options.help || ways.filter(Boolean).length !== 1) {
   console.log(usage);
   process.exit(options.help ? 0 : 64);
 }
@@ -74,42 +77,58 @@ function buildWithout(name) {
   return copy;
 }
 
-function commandOf(folder, job) {
-  const [spec, ...params] = job === "mlp-small" ? ["mlp", "--param", "table=mlp-small"] : [job];
-  const path = join(project, "bench/jobs", `${spec}.yaml`);
-  return [process.execPath, join(folder, "bin/infer-batch.js"), "run", path, ...params, "--quiet"];
+/** The spec of a job with `checks: {}`, in a file beside it: paths in a spec are relative to it. */
+function specWithChecks(path) {
+  const copy = path.replace(/\.yaml$/, `-checks-${process.pid}.yaml`);
+  process.on("exit", () => rmSync(copy, { force: true }));
+  writeFileSync(copy, `${readFileSync(path, "utf8").trimEnd()}\nchecks: {}\n`);
+  return copy;
 }
 
-const other = options.against ?? buildWithout(options.without);
-const otherName = options.against === undefined ? `without ${options.without}` : options.against;
+/** The two that are compared: a build, and whether the spec has checks. */
+const here = { name: options.checks ? "with checks" : project, folder: project, checks: options.checks };
+const other = options.checks
+  ? { name: "without checks", folder: project, checks: false }
+  : options.against === undefined
+    ? { name: `without ${options.without}`, folder: buildWithout(options.without), checks: false }
+    : { name: options.against, folder: options.against, checks: false };
+
+function commandOf({ folder, checks }, job) {
+  const [name, ...params] = job === "mlp-small" ? ["mlp", "--param", "table=mlp-small"] : [job];
+  const path = join(project, "bench/jobs", `${name}.yaml`);
+  const spec = checks ? specWithChecks(path) : path;
+  return [process.execPath, join(folder, "bin/infer-batch.js"), "run", spec, ...params, "--quiet"];
+}
+
 await prepareData(new Set(options.only.map((job) => (job === "mlp-small" ? "mlp" : job))));
 const rows = [];
 for (const job of options.only) {
-  const taken = { [project]: [], [other]: [] };
+  const taken = new Map([here, other].map((one) => [one, []]));
+  const commands = new Map([here, other].map((one) => [one, commandOf(one, job)]));
   for (let round = 0; round <= Number(options.runs); round += 1) {
-    // Each build is the first one in every other round.
-    for (const folder of round % 2 === 0 ? [project, other] : [other, project]) {
+    // Each is the first one in every other round.
+    for (const which of round % 2 === 0 ? [here, other] : [other, here]) {
       rmSync(outFolder, { recursive: true, force: true });
-      const one = await measure(commandOf(folder, job));
+      const one = await measure(commands.get(which));
       if (round > 0) {
-        taken[folder].push(one);
+        taken.get(which).push(one);
       }
     }
   }
-  const medianOf = (folder, key) => median(taken[folder].map((one) => one[key]));
+  const medianOf = (which, key) => median(taken.get(which).map((one) => one[key]));
   const row = { job };
   for (const [key, name] of [
     ["cpuSeconds", "CPU"],
     ["seconds", "wall"],
   ]) {
-    const [here, there] = [medianOf(project, key), medianOf(other, key)];
-    row[`${name} here, s`] = here.toFixed(2);
+    const [seconds, there] = [medianOf(here, key), medianOf(other, key)];
+    row[`${name} here, s`] = seconds.toFixed(2);
     row[`${name} other, s`] = there.toFixed(2);
-    row[`${name} other/here`] = (there / here).toFixed(3);
+    row[`${name} other/here`] = (there / seconds).toFixed(3);
   }
   rows.push(row);
   console.error(Object.values(row).join("  "));
 }
 rmSync(outFolder, { recursive: true, force: true });
-console.log(`here: ${project}; other: ${otherName}; medians of ${options.runs} in turns; ${machine()}`);
+console.log(`here: ${here.name}; other: ${other.name}; medians of ${options.runs} in turns; ${machine()}`);
 console.table(rows);
