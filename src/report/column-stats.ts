@@ -68,7 +68,8 @@ export function columnStats(profile: ColumnProfile, leastRows: number): ColumnSt
   }
 }
 
-function numberStats(all: AllNumbers, { histogram }: Pick<NumberProfile, "histogram">): NumberStats {
+/** The deviation and the quantiles are those of the sample, if there is one. */
+function numberStats(all: AllNumbers, sample: NumberProfile): NumberStats {
   const { nan, positiveInfinite, negativeInfinite, finite, min, max } = all;
   const orNull = (value: number): number | null => (finite === 0 ? null : value);
   return {
@@ -78,8 +79,8 @@ function numberStats(all: AllNumbers, { histogram }: Pick<NumberProfile, "histog
     min: orNull(min),
     max: orNull(max),
     mean: orNull(mean(all)),
-    deviation: orNull(standardDeviation(all)),
-    quantiles: quantilesOf(histogram, all),
+    deviation: sample.finite === 0 ? null : standardDeviation(sample),
+    quantiles: quantilesOf(sample.histogram, all),
   };
 }
 

@@ -82,12 +82,11 @@ describe("profiles of the features of a run", () => {
   test("profiles of the features of a run count all rows exactly, rejected ones too", async () => {
     const found = new Map(await wholeRun());
     expect([...found.keys()]).toEqual(["a", "b", "c", "d"]);
-    // rows, NULLs, NaN, infinite, -infinite, finite, min, max, sum, squares
-    const sums = [expect.any(String), expect.any(String)];
-    expect(found.get("a")?.["all"]).toEqual([rows, 0, 0, 0, 0, rows, 0, 1008, ...sums]);
+    // rows, NULLs, NaN, infinite, -infinite, finite, min, max, sum
+    expect(found.get("a")?.["all"]).toEqual([rows, 0, 0, 0, 0, rows, 0, 1008, expect.any(String)]);
     const missing = Math.ceil(rows / 997);
-    expect(found.get("c")?.["all"]).toEqual([rows, 0, missing, 0, 0, rows - missing, 0, 2, ...sums]);
-    expect(found.get("a")?.["rows"]).toBe(rows / 2); // of each two rows one is sampled
+    expect(found.get("c")?.["all"]).toEqual([rows, 0, missing, 0, 0, rows - missing, 0, 2, expect.any(String)]);
+    expect(found.get("a")?.["rows"]).toBe(rows / 8); // of each eight rows one is sampled
   });
 
   test.each(Object.keys(ways))(

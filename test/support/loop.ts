@@ -173,14 +173,14 @@ export interface Scored {
 /** `dedupe`: as the spec says it; `beside`: each batch was scored before it comes, where it could be. */
 export type LoopMode = "plain" | "dedupe" | "beside";
 
-/** Which features of such rows are profiled. One of `every` numbers is sampled, and one of twice as many lists. */
+/** Which features of such rows are profiled. One of `every` is sampled. */
 export function loopFeatures({ spanRows }: LoopWay, every: number): FeaturePlan {
   const checks = { baseline: [], first: null };
   const plan = featurePlanOf({ checks, contract, input: { rows: 0 }, commitRows: spanRows }, new Set());
   if (plan === undefined) {
     throw new Error("no features");
   }
-  return { ...plan, every: { numbers: every, others: 2 * every } };
+  return { ...plan, every };
 }
 
 /** The loop over these rows, with a model of ours and nothing read or written. */

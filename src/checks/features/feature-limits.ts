@@ -36,7 +36,7 @@ export function measuredOf([name, { type }]: readonly [string, ColumnProfile]): 
 
 const encoder = new TextEncoder();
 
-/** What the JSON of a column takes at least, in bytes: counts, and of numbers two exact sums. */
+/** What the JSON of a column takes at least, in bytes: counts, and of numbers three exact sums. */
 function fixedOf({ name, kind, type }: Measured): number {
   const fixed = { number: type === "float64" ? 1900 : 750, vector: 2850, text: 250 };
   return fixed[kind] + 2 * encoder.encode(name).length;

@@ -7,10 +7,18 @@ import { featureLoopsCode } from "./feature-loops-code.js";
 
 /** See `feature-loops.wat`. */
 interface Loops {
-  readonly measure: (at: number, width: number, rows: number, b: number, to: number, sums: number) => void;
+  readonly measure: (
+    at: number,
+    stride: number,
+    columns: number,
+    rows: number,
+    b: number,
+    to: number,
+    sums: number,
+  ) => void;
 }
 
-/** Rows that are added up at once: of fewer, more have numbers whose exponents differ too much; of more, sums are fewer. */
+/** Rows that are added up at once, while they are in the cache of the processor. */
 export const blockRows = 1024;
 /** `blockRows` is 2 to this. */
 const blockBits = 10;
@@ -20,28 +28,33 @@ let opened: Loops | undefined;
 /** What is known of blocks of rows: by block, then by what it is, then by column. Holds until it is closed. */
 export interface MeasuredBlocks extends Disposable {
   readonly blocks: number;
-  /** [block][4][width]: the least and the greatest number; an infinite one may be among them. */
+  /** The columns of a plane. */
+  readonly columns: number;
+  /** [block][4][columns]: the least and the greatest number; an infinite one may be among them. */
   readonly extremes: Float32Array;
   /** The same memory. 2: minus the rows that are not NaN; 3: -1 if the sums are exact, 0 if they are not. */
   readonly counts: Int32Array;
-  /** [block][3][width]: the sum, and two sums whose sum is that of the squares. */
+  /** [block][2][columns]: two sums, whose sum is that of the numbers. */
   readonly sums: Float64Array;
 }
 
-/**
- * Measures rows [from, to) of row-major floats, at least one row, `width` numbers a row and at least four. undefined: this
- * thread has no loops for it.
- */
-export function measureFloats(
-  data: Float32Array,
-  width: number,
-  { from, to }: { readonly from: number; readonly to: number },
-): MeasuredBlocks | undefined {
-  if (from < 0 || to <= from || to * width > data.length || width < 4) {
-    throw new RangeError(`rows ${from} to ${to} of ${data.length} floats, ${width} a row`);
+interface Floats {
+  /** Numbers of a row, at least four. */
+  readonly width: number;
+  /** The first ones of a row are measured, so many and at least four. */
+  readonly columns: number;
+  /** Rows [from, to), at least one. */
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Measures columns of row-major floats. undefined: this thread has no loops for it. */
+export function measureFloats(data: Float32Array, { width, columns, from, to }: Floats): MeasuredBlocks | undefined {
+  if (from < 0 || to <= from || to * width > data.length || columns < 4 || columns > width) {
+    throw new RangeError(`rows ${from} to ${to} of ${data.length} floats, ${columns} of ${width} a row`);
   }
   const blocks = Math.ceil((to - from) / blockRows);
-  const places = takeMemory(blocks * width * (4 * floatBytes + 3 * doubleBytes));
+  const places = takeMemory(blocks * columns * (4 * floatBytes + 2 * doubleBytes));
   const copied = areHere([data]) ? undefined : takeMemory(blockRows * width * floatBytes);
   const memory = copied === undefined ? [places] : [places, copied];
   if (!areHere(memory)) {
@@ -49,32 +62,27 @@ export function measureFloats(
     return undefined;
   }
   const { measure } = (opened ??= loopsSharingMemory(featureLoopsCode).loops as Loops);
-  const sums = new Float64Array(places.buffer, places.byteOffset, blocks * 3 * width);
+  const sums = new Float64Array(places.buffer, places.byteOffset, blocks * 2 * columns);
   const ofFloats = places.byteOffset + sums.byteLength;
+  const stride = width * floatBytes;
   if (copied === undefined) {
-    const at = data.byteOffset + from * width * floatBytes;
-    measure(at, width, to - from, blockBits, ofFloats, sums.byteOffset);
+    measure(data.byteOffset + from * stride, stride, columns, to - from, blockBits, ofFloats, sums.byteOffset);
   } else {
     const copy = new Float32Array(copied.buffer, copied.byteOffset, blockRows * width);
     for (let block = 0, start = from; start < to; block += 1, start += blockRows) {
       const end = Math.min(start + blockRows, to);
       copy.set(data.subarray(start * width, end * width));
-      const toFloats = ofFloats + block * 4 * width * floatBytes;
-      measure(
-        copy.byteOffset,
-        width,
-        end - start,
-        blockBits,
-        toFloats,
-        sums.byteOffset + block * 3 * width * doubleBytes,
-      );
+      const toFloats = ofFloats + block * 4 * columns * floatBytes;
+      const toSums = sums.byteOffset + block * 2 * columns * doubleBytes;
+      measure(copy.byteOffset, stride, columns, end - start, blockBits, toFloats, toSums);
     }
   }
   return {
     blocks,
+    columns,
     sums,
-    extremes: new Float32Array(places.buffer, ofFloats, blocks * 4 * width),
-    counts: new Int32Array(places.buffer, ofFloats, blocks * 4 * width),
+    extremes: new Float32Array(places.buffer, ofFloats, blocks * 4 * columns),
+    counts: new Int32Array(places.buffer, ofFloats, blocks * 4 * columns),
     [Symbol.dispose]() {
       giveBackMemory(memory);
     },

@@ -40,8 +40,7 @@ export function measureFeatures(plan: FeaturePlan, inputs: readonly DecodedInput
   const numbers = new Map<number, SampledNumbers>();
   const nulls = new Map<number, number>();
   const others = new Map<number, Column>();
-  const sampled = sampleRows(rows, every.numbers);
-  const sampledOthers = columns.some(({ kind }) => kind !== "number") ? sampleRows(rows, every.others) : sampled;
+  const sampled = sampleRows(rows, every);
   for (const [input, decoded] of inputs.entries()) {
     const read = indexesOf(plan, input);
     if (decoded.kind === "matrix" && isOfNumbers(plan, read)) {
@@ -53,7 +52,7 @@ export function measureFeatures(plan: FeaturePlan, inputs: readonly DecodedInput
     for (const index of read) {
       const column = columnOf(decoded);
       nulls.set(index, nullsIn(column, rows));
-      others.set(index, gatherColumn((columns[index] as FeatureColumn).type, column, sampledOthers));
+      others.set(index, gatherColumn((columns[index] as FeatureColumn).type, column, sampled));
     }
   }
   const part = { from: rows.from, to: rows.to, counts, nulls, numbers, others };

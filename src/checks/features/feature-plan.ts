@@ -22,14 +22,14 @@ export interface FeaturePlan {
   readonly left: number;
   /** Rows of a span: profiles are made span by span. */
   readonly spanRows: number;
-  /** Of so many rows one is sampled: for numbers, and for texts and lists, which take more memory. */
-  readonly every: { readonly numbers: number; readonly others: number };
+  /** Of so many rows one is sampled. */
+  readonly every: number;
 }
 
 /** Columns of a table whose features are profiled. */
 const mostFeatures = 32;
 /** Rows that a sample has at least, if the run has as many; at most twice as many. */
-const sampledRows = { numbers: 32_768, others: 8192 };
+const sampledRows = 8192;
 
 /**
  * Chooses which columns are profiled: the first ones that the model reads, at most 32, as many as have their place in the
@@ -56,13 +56,7 @@ export function planFeatures(
       left += 1;
     }
   }
-  const every = (wanted: number): number => Math.max(1, Math.floor(rows / wanted));
-  return {
-    columns,
-    left,
-    spanRows,
-    every: { numbers: every(sampledRows.numbers), others: every(sampledRows.others) },
-  };
+  return { columns, left, spanRows, every: Math.max(1, Math.floor(rows / sampledRows)) };
 }
 
 /** The column as its profile names it. */

@@ -1,5 +1,5 @@
 import { nullColumn } from "../../columnar/column-rows.js";
-import type { AllNumbers, AllRows } from "../profiles/all-rows.js";
+import type { AllRows } from "../profiles/all-rows.js";
 import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/column-profile.js";
 import { createFewAdder, exactSumOf } from "../profiles/few-sums.js";
 import { blockValues, type NextNumbers } from "../profiles/number-profile.js";
@@ -73,8 +73,7 @@ function profileOfNumbers({ plan, parts, index }: OneColumn, limits: VectorLimit
   const profile = profileNumbers(chained(samples, place), limits);
   const rows = samples.reduce((sum, sample) => sum + sample.rows, 0);
   const nulls = samples.reduce((sum, sample) => sum + (sample.nulls[place] as number), 0);
-  // Sums are known of all rows.
-  const numbers = { ...profile, nan: profile.nan - nulls, sum: 0n, squares: 0n };
+  const numbers = { ...profile, nan: profile.nan - nulls };
   return { type: measuredColumn(column).type, rows, nulls, kind: "numbers", numbers };
 }
 
@@ -117,7 +116,7 @@ function allRowsOf({ plan, parts, index }: OneColumn): AllRows {
       finite: sum("finite"),
       min: Math.min(Number.POSITIVE_INFINITY, ...found("min")),
       max: Math.max(Number.NEGATIVE_INFINITY, ...found("max")),
-      ...addUp(matrices, column),
+      sum: addUp(matrices, column),
     },
   };
 }
@@ -128,21 +127,15 @@ function placeAmong({ columns }: FeaturePlan, index: number): number {
   return columns.slice(0, index).filter((column) => column.input === input).length;
 }
 
-/** The exact sums of a column, and of its squares. */
-function addUp(matrices: readonly MatrixCounts[], column: number): Pick<AllNumbers, "sum" | "squares"> {
-  let [sum, squares] = [0n, 0n];
-  const ofSums = createFewAdder();
-  const ofSquares = createFewAdder();
+/** The exact sum of a column. */
+function addUp(matrices: readonly MatrixCounts[], column: number): bigint {
+  let sum = 0n;
+  const adder = createFewAdder();
   for (const { sums, sumsEach, others } of matrices) {
-    const from = column * 3 * sumsEach;
-    ofSums.add(sums, from, from + sumsEach);
-    ofSquares.add(sums, from + sumsEach, from + 3 * sumsEach);
+    adder.add(sums, column * 2 * sumsEach, (column + 1) * 2 * sumsEach);
     for (const other of others) {
-      if (other.column === column) {
-        sum += other.sum + exactSumOf(other.values);
-        squares += other.squares + exactSumOf(other.values.map((value) => value * value));
-      }
+      sum += other.column === column ? other.sum + exactSumOf(other.values) : 0n;
     }
   }
-  return { sum: sum + ofSums.finish(), squares: squares + ofSquares.finish() };
+  return sum + adder.finish();
 }

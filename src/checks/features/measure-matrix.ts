@@ -8,7 +8,7 @@ import { blockRows, type MeasuredBlocks, measureFloats } from "./feature-loops.j
 export interface MatrixCounts {
   /** For each column: `countOf`. */
   readonly counts: Float64Array;
-  /** [columns][3][sumsEach]: numbers whose exact sum is the column's; then, twice as many, that of its squares. */
+  /** [columns][2][sumsEach]: numbers whose exact sum is the column's, with `others`. */
   readonly sums: Float64Array;
   readonly sumsEach: number;
   /** What is not in `sums`. */
@@ -32,7 +32,6 @@ export interface OtherNumbers {
   readonly column: number;
   readonly values: Float64Array;
   readonly sum: bigint;
-  readonly squares: bigint;
 }
 
 interface Rows {
@@ -78,7 +77,7 @@ function createCounts(columns: number, sumsEach = 0): Counts {
     counts[column * counted + countOf.min] = Number.POSITIVE_INFINITY;
     counts[column * counted + countOf.max] = Number.NEGATIVE_INFINITY;
   }
-  return { counts, sums: new Float64Array(columns * 3 * sumsEach), sumsEach, others: [] };
+  return { counts, sums: new Float64Array(columns * 2 * sumsEach), sumsEach, others: [] };
 }
 
 interface Floats extends Rows {
@@ -90,7 +89,8 @@ interface Floats extends Rows {
 /** undefined: there are no loops. */
 function measureBlocks(data: Float32Array, floats: Floats): Counts | undefined {
   const { width, places } = floats;
-  using measured = measureFloats(data, width, floats);
+  const last = Math.max(...places.flat());
+  using measured = measureFloats(data, { ...floats, columns: Math.max(last + 1, 4) });
   if (measured === undefined) {
     return undefined;
   }
@@ -116,38 +116,33 @@ interface OnePlace extends Floats {
 }
 
 /** Adds what is known of blocks of a column. Returns the rows of those whose sums are not exact, which are left out. */
-function addBlocks(
-  found: Counts,
-  measured: MeasuredBlocks,
-  { width, from, to, column, place, firstSum }: OnePlace,
-): Rows[] {
+function addBlocks(found: Counts, measured: MeasuredBlocks, { from, to, column, place, firstSum }: OnePlace): Rows[] {
   const { counts, sums, sumsEach } = found;
-  const { blocks, extremes, counts: numbers, sums: measuredSums } = measured;
+  const { blocks, columns, extremes, counts: numbers, sums: measuredSums } = measured;
   const left: Rows[] = [];
   const at = column * counted;
-  const toSum = column * 3 * sumsEach + firstSum;
+  const toSum = column * 2 * sumsEach + firstSum;
   let [finite, nan] = [0, 0];
   let min = counts[at + countOf.min] as number;
   let max = counts[at + countOf.max] as number;
   for (let block = 0; block < blocks; block += 1) {
-    const floats = block * 4 * width + place;
+    const floats = block * 4 * columns + place;
     const start = from + block * blockRows;
     const end = start + blockRows < to ? start + blockRows : to;
-    if (numbers[floats + 3 * width] === 0) {
+    if (numbers[floats + 3 * columns] === 0) {
       left.push({ from: start, to: end });
       continue;
     }
-    const count = -(numbers[floats + 2 * width] as number);
+    const count = -(numbers[floats + 2 * columns] as number);
     nan += end - start - count;
     if (count > 0) {
       finite += count;
-      const [least, greatest] = [extremes[floats] as number, extremes[floats + width] as number];
+      const [least, greatest] = [extremes[floats] as number, extremes[floats + columns] as number];
       min = least < min ? least : min;
       max = greatest > max ? greatest : max;
-      const fromSum = block * 3 * width + place;
+      const fromSum = block * 2 * columns + place;
       sums[toSum + block] = measuredSums[fromSum] as number;
-      sums[toSum + sumsEach + block] = measuredSums[fromSum + width] as number;
-      sums[toSum + 2 * sumsEach + block] = measuredSums[fromSum + 2 * width] as number;
+      sums[toSum + sumsEach + block] = measuredSums[fromSum + columns] as number;
     }
   }
   counts[at + countOf.finite] = (counts[at + countOf.finite] as number) + finite;
@@ -190,11 +185,11 @@ function addSlowly({ counts, others }: Counts, matrix: Matrix, { column, place, 
   if (rows <= keptRows) {
     const { values, found } = keepNumbers(next, rows);
     take(found);
-    others.push({ column, values, sum: 0n, squares: 0n });
+    others.push({ column, values, sum: 0n });
   } else {
     const found = profileNumbers(next, noHistogram);
     take(found);
-    others.push({ column, values: noValues, sum: found.sum, squares: found.squares });
+    others.push({ column, values: noValues, sum: found.sum });
   }
 }
 

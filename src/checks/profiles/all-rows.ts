@@ -7,8 +7,8 @@ export interface AllRows {
   readonly numbers?: AllNumbers | undefined;
 }
 
-/** What `NumberProfile` says but for histogram and values. */
-export type AllNumbers = Omit<NumberProfile, "histogram" | "values">;
+/** What `NumberProfile` says but for squares, histogram and values. */
+export type AllNumbers = Omit<NumberProfile, "squares" | "histogram" | "values">;
 
 /** The rows of both; the same whichever is first. */
 export function mergeAllRows(one: AllRows, other: AllRows): AllRows {
@@ -30,6 +30,5 @@ function mergeAll(one: AllNumbers, other: AllNumbers): AllNumbers {
     min: Math.min(one.min, other.min),
     max: Math.max(one.max, other.max),
     sum: one.sum + other.sum,
-    squares: one.squares + other.squares,
   };
 }

@@ -26,7 +26,7 @@ export function profileJson(profile: ColumnProfile): ProfileJson {
   }
 }
 
-/** As a list: rows, NULLs; then of numbers NaN, infinite, -infinite, finite, min, max, sum, squares. */
+/** As a list: rows, NULLs; then of numbers NaN, infinite, -infinite, finite, min, max, sum. */
 function allJson(all: AllRows | undefined): { readonly all?: readonly unknown[] } {
   if (all === undefined) {
     return {};
@@ -35,18 +35,17 @@ function allJson(all: AllRows | undefined): { readonly all?: readonly unknown[] 
   if (numbers === undefined) {
     return { all: [rows, nulls] };
   }
-  const { nan, positiveInfinite, negativeInfinite, finite, min, max, sum, squares } = numbers;
+  const { nan, positiveInfinite, negativeInfinite, finite, min, max, sum } = numbers;
   const extremes = finite === 0 ? [null, null] : [min, max];
-  const sums = [exactJson(sum), exactJson(squares)];
-  return { all: [rows, nulls, nan, positiveInfinite, negativeInfinite, finite, ...extremes, ...sums] };
+  return { all: [rows, nulls, nan, positiveInfinite, negativeInfinite, finite, ...extremes, exactJson(sum)] };
 }
 
 function parseAll(json: readonly unknown[]): AllRows {
   const [rows, nulls, nan, positiveInfinite, negativeInfinite, finite] = json as number[];
   const [min, max] = json.slice(6) as (number | null)[];
-  const [sum, squares] = json.slice(8) as string[];
+  const sum = json[8] as string | undefined;
   const counts = { rows: rows ?? 0, nulls: nulls ?? 0 };
-  return sum === undefined || squares === undefined
+  return sum === undefined
     ? counts
     : {
         ...counts,
@@ -58,7 +57,6 @@ function parseAll(json: readonly unknown[]): AllRows {
           min: min ?? Number.POSITIVE_INFINITY,
           max: max ?? Number.NEGATIVE_INFINITY,
           sum: parseExact(sum),
-          squares: parseExact(squares),
         },
       };
 }
