@@ -1,0 +1,55 @@
+import { expect, test } from "vitest";
+import type { Decoder, ShardFooter } from "#src/formats/port.js";
+import type { ListedShard } from "#src/plan/compare.js";
+import { readShards } from "#src/run/read-shards.js";
+import type { JobContext } from "#src/scoring/context.js";
+
+const listed = ["a", "b", "c"].map((name) => ({ uri: `/in/${name}`, sizeBytes: 1, fingerprint: name }) as ListedShard);
+
+const footer: ShardFooter = { rows: 10, schema: { columns: [] }, encrypted: [] } as unknown as ShardFooter;
+
+/** Counts how many opened shards are not closed. */
+function contextOf(): { readonly context: JobContext; readonly open: () => number } {
+  let open = 0;
+  const context = {
+    spec: { name: "daily", input: { path: ["in/*"], min_rows: 1, verify: "pinned", partitions: {} } },
+    source: {
+      open: ({ uri }: ListedShard) => {
+        open += 1;
+        return Promise.resolve({
+          name: uri,
+          check: () => Promise.resolve(),
+          [Symbol.asyncDispose]: () => {
+            open -= 1;
+            return Promise.resolve();
+          },
+        });
+      },
+    },
+    signal: new AbortController().signal,
+    filesAtOnce: (most: number) => Math.min(most, 2),
+  } as unknown as JobContext;
+  return { context, open: () => open };
+}
+
+/** A decoder that reads at most so many footers of the shards it is given. */
+const decoderOf = (most: number): Decoder =>
+  ({
+    async *footers(shards: readonly unknown[]) {
+      for (let index = 0; index < Math.min(most, shards.length); index += 1) {
+        yield await Promise.resolve(footer);
+      }
+    },
+  }) as unknown as Decoder;
+
+test("planning counts the rows of all shards", async () => {
+  const { context, open } = contextOf();
+  expect(await readShards(context, decoderOf(2), listed)).toMatchObject({ rows: 30, shards: [{}, {}, {}] });
+  expect(open()).toBe(0);
+});
+
+test("planning fails when a decoder ends before it has read the footers of all shards", async () => {
+  const { context, open } = contextOf();
+  await expect(readShards(context, decoderOf(1), listed)).rejects.toThrow("1 footers came of 2 shards");
+  expect(open()).toBe(0);
+});
