@@ -154,6 +154,31 @@ describe("a span that is not whole", () => {
       expect((await readdir(driveFolder(run.root))).filter((name) => name.startsWith("part-"))).toEqual([]);
     });
   });
+
+  test.each([
+    { what: "spilled piece", shortCopy: 1, said: /1 rows were written of 2/ },
+    { what: "last piece of a spilled span", shortCopy: 2, said: /3 rows were written/ },
+  ])("a $what of which DuckDB wrote fewer rows is not published", async ({ shortCopy, said }) => {
+    await onDisk(async (run) => {
+      let copies = 0;
+      const duckdb = duckDbWith((ask) => async (sql) => {
+        copies += sql.startsWith("COPY") ? 1 : 0;
+        const answer = await ask(sql);
+        return copies === shortCopy ? Object.defineProperty(answer as object, "rowsChanged", { value: 1 }) : answer;
+      });
+      await using sink = await openDriveSink(run.root, run.disk.fs, { duckdb });
+      const begunRun = await beginDrive(sink);
+      const span = spanAt(drivePlan, 0);
+      const inPieces = async (): Promise<unknown> => {
+        await begunRun.spill(span, driveRows(0, [2, 3]).rows);
+        return await commit(begunRun, 0, driveRows(0, [0, 1]).rows);
+      };
+
+      await expect(inPieces()).rejects.toThrow(said);
+
+      expect((await readdir(driveFolder(run.root))).filter((name) => name.startsWith("part-"))).toEqual([]);
+    });
+  });
 });
 
 describe("rejects of a dead attempt", () => {
