@@ -129,7 +129,9 @@ function addPipe(program: Command, io: SafeIo): void {
 function addPlan(program: Command, io: SafeIo): void {
   program
     .command("plan")
-    .description("Show the shards, rows, spans, bindings and target of a run, without writing anything")
+    .description(
+      "Show the shards, rows, spans, bindings and target of a run, and check the target, without changing anything",
+    )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .option("--json", "Print the plan as JSON")

@@ -9,8 +9,18 @@ import { count, showCount } from "./report.js";
 const shownShards = 10;
 const shownColumns = 8;
 
+/** The target of a plan, as a dry run found it. */
+export interface PlannedTarget {
+  /** Its name in messages. */
+  readonly target: string;
+  /** The state of the run there; undefined: unknown. */
+  readonly status?: string | undefined;
+  /** What was not tried there. */
+  readonly untried: readonly string[];
+}
+
 /** A plan as text. */
-export function planText(plan: Plan, target: string): string {
+export function planText(plan: Plan, { target, status, untried }: PlannedTarget): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
@@ -26,7 +36,8 @@ export function planText(plan: Plan, target: string): string {
     `spans    ${showCount(spanCount(plan))} of up to ${count(plan.commitRows, "row")}`,
     `model    ${printable(modelName(plan.model))}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
     contractText(plan.contract).trimEnd(),
-    `target   ${printable(target)}`,
+    `target   ${printable(target)}${status === undefined || status === "not_planned" ? "" : `, which has this run: ${status.replaceAll("_", " ")}`}`,
+    ...untried.map((line) => `untried  ${printable(line)}`),
     "",
   ].join("\n");
 }

@@ -55,6 +55,12 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError USAGE where the rows of earlier runs would stay beside its own
    */
   admitNewRun?(runId: RunId): Promise<void>;
+  /**
+   * Tries what a run needs of the target before it scores: permissions, columns, free space. Called for a run that is not
+   * planned. Returns what was not tried, a line each. Changes nothing. Default: nothing is tried.
+   * @throws JobError as `create` and `begin`
+   */
+  rehearse?(plan: Plan): Promise<readonly string[]>;
   /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
   create(plan: Plan): Promise<StoredPlan>;
   /**

@@ -1,16 +1,31 @@
 import { planText } from "../../report/plan-text.js";
 import { previewPlan } from "../../run/preview.js";
 import type { SafeIo } from "../io.js";
-import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import { openLoaded } from "../../app/job-context.js";
+import { type JobOptions, readSpec } from "../../app/read-spec.js";
+import { checkTarget } from "../../run/check-target.js";
 import { createWarningLog } from "../logger.js";
+
+/** A dry run is for people who wait for it. */
+const mostRetrySeconds = 10;
 
 export async function planCommand(
   spec: string,
   options: JobOptions & { readonly json?: boolean },
   io: SafeIo,
 ): Promise<void> {
-  await using job = await openJob(spec, options, { log: createWarningLog(io.stderr) });
+  const loaded = await readSpec(spec, options);
+  const retry = { ...loaded.spec.retry, max_seconds: Math.min(loaded.spec.retry.max_seconds, mostRetrySeconds) };
+  const log = createWarningLog(io.stderr);
+  await using job = await openLoaded({ ...loaded, spec: { ...loaded.spec, retry } }, spec, { log });
   const plan = await previewPlan(job);
-  io.stdout.write(options.json === true ? `${JSON.stringify(plan)}\n` : planText(plan, job.sink.target));
+  const { state, untried } = await checkTarget(job, plan);
+  io.stdout.write(
+    options.json === true
+      ? `${JSON.stringify(plan)}\n`
+      : planText(plan, { target: job.sink.target, status: state?.status, untried }),
+  );
+  if (options.json === true && state === undefined) {
+    log.warn(`not checked: ${untried.join("; ")}`);
+  }
 }

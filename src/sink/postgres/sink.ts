@@ -22,6 +22,7 @@ import { showTable } from "./names.js";
 import { newerRunCheck } from "./newer-runs.js";
 import { replaceMode, rollBack } from "./modes/replace.js";
 import type { RetryTools } from "../../util/retry.js";
+import { rehearse } from "./rehearse.js";
 import { retrying } from "./retry.js";
 import { finishSeconds } from "./finish-run.js";
 import { openRun, prepareRun } from "./run-sink.js";
@@ -90,6 +91,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         await tools.ensureControlTables(last);
         return await transact(tools, (session) => createRun(session, tools, plan), { last });
       }),
+    rehearse: (plan) => rehearseRun(tools, options.program, plan),
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, stored)),
     ...pastRuns(tools, inControlTables),
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
@@ -128,6 +130,13 @@ function pastRuns(
         readHistory(session, control, { ...request, target: showTable(tools.name), layout }),
       ),
   };
+}
+
+async function rehearseRun(tools: Tools, program: string, plan: Plan): Promise<readonly string[]> {
+  const create = (session: Session): Promise<StoredPlan> => createRun(session, tools, plan);
+  return await retrying(`checking ${tools.target}`, tools.retry, () =>
+    rehearse(tools, { plan, program, createRun: create }),
+  );
 }
 
 async function unfinishedRuns(

@@ -9,6 +9,7 @@ import { claimText, runIdIn } from "../common/named-run.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { Sink } from "../../port.js";
 import { findHistory } from "../common/history.js";
+import { rehearse } from "./rehearse.js";
 import { findPublished, readPinned } from "../common/published-runs.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
@@ -52,6 +53,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     },
     history: (request) =>
       guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
+    rehearse: (plan) => rehearse(folder, plan),
     expect() {
       loadEncoder(duckdb);
     },

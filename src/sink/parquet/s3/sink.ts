@@ -44,6 +44,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       guarded(`reading ${pinned.place}`, () => readPinned(fs, pinned, { path: pinned.place, code: "OBJECT_STORE" })),
     history: (request) =>
       guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
+    rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests (If-None-Match)"]),
     expect() {
       loadEncoder(duckdb);
     },

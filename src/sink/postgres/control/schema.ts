@@ -54,7 +54,7 @@ export async function ensureControlTables(
 }
 
 /** Creates or migrates the control tables. When several attempts start at once, one of them does it. */
-async function makeControlTables(session: Session, schema: string, program: string): Promise<void> {
+export async function makeControlTables(session: Session, schema: string, program: string): Promise<void> {
   // The lock is the transaction's, since a pooler may give each transaction another session.
   await lock(session, schema);
   const layout = await controlLayout(session, schema);

@@ -1,0 +1,55 @@
+import { access, constants, stat, statfs } from "node:fs/promises";
+import { dirname } from "node:path";
+import { outputColumns } from "../../../binding/contract.js";
+import { outputRowBytes } from "../../../binding/row-bytes.js";
+import type { Plan } from "../../../plan/plan.js";
+import { errnoOf, JobError } from "../../../util/errors.js";
+import { showBytes } from "../../../util/memory-budget.js";
+
+/**
+ * Checks that a folder, or the nearest one above it that exists, can be written to. Returns what was not tried.
+ * @throws JobError PERMISSION, OUTPUT_FOREIGN
+ */
+export async function rehearse(folder: string, { contract, input }: Plan): Promise<readonly string[]> {
+  const existing = await nearest(folder);
+  try {
+    await access(existing, constants.W_OK | constants.X_OK);
+  } catch (cause) {
+    throw new JobError("PERMISSION", `checking ${folder}: this user may not write to ${existing}`, {
+      hint: "grant write permission, or choose another output.parquet.path",
+      cause,
+    });
+  }
+  const { bavail, bsize } = await statfs(existing);
+  const due = input.rows * outputRowBytes(contract);
+  const columns = outputColumns(contract).length;
+  const tight =
+    due > bavail * bsize
+      ? [
+          `whether the predictions fit: ${existing} has ${showBytes(bavail * bsize)} free, and ${columns} columns may take ${showBytes(due)} before they are compressed`,
+        ]
+      : [];
+  return [...tight, "hard links and quotas of the disk"];
+}
+
+/** The folder itself, or the nearest above it that exists. @throws JobError OUTPUT_FOREIGN if that is no folder */
+async function nearest(folder: string): Promise<string> {
+  try {
+    if (!(await stat(folder)).isDirectory()) {
+      throw new JobError("OUTPUT_FOREIGN", `checking ${folder}: it is not a folder`, {
+        hint: "output.parquet.path must be a folder of its own",
+      });
+    }
+    return folder;
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT" && dirname(folder) !== folder) {
+      return await nearest(dirname(folder));
+    }
+    throw error instanceof JobError
+      ? error
+      : new JobError("PERMISSION", `checking ${folder}: ${errnoOf(error) ?? "it cannot be read"}`, {
+          hint: "this user must be able to read the folders above it",
+          cause: error,
+        });
+  }
+}

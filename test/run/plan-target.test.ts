@@ -1,0 +1,106 @@
+import { chmod, mkdir, readdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { runCli, runHere } from "../support/cli.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { fixtureNamed } from "../support/world.js";
+
+const postgres = usePostgres();
+const wine = fixtureNamed("wine-forest");
+
+describe("plan with an output in files", () => {
+  test("plan ends with 64 if the folder has files of something else", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, wine);
+    await mkdir(join(scratch.path, "out"));
+    await writeFile(join(scratch.path, "out/notes.txt"), "mine");
+    const { code, stderr } = await runHere(["plan", spec]);
+    expect([code, stderr]).toEqual([64, expect.stringContaining("notes.txt is there, which no run wrote")]);
+  });
+
+  test("plan says what it has not tried, and that a run is complete", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, wine);
+    expect((await runHere(["plan", spec])).stdout).toContain("untried  hard links and quotas of the disk\n");
+    expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
+    await runHere(["run", spec, "--quiet"]);
+    expect((await runHere(["plan", spec])).stdout).toMatch(/^target .*out, which has this run: complete$/m);
+  });
+
+  test.skipIf(process.getuid?.() !== 0)("plan ends with 64 if the folder cannot be written to", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, wine);
+    await chmod(scratch.path, 0o755);
+    const { code, stderr } = await runCli(["plan", spec], { uid: 65_534, env: { HOME: "/nonexistent" } });
+    expect([code, stderr]).toEqual([64, expect.stringContaining(`this user may not write to ${scratch.path}`)]);
+  });
+});
+
+postgres.describe("plan with an output in Postgres", () => {
+  test("plan leaves nothing in the database, and the run that follows is complete", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, wine, database);
+    const planned = await runHere(["plan", spec]);
+    expect([planned.code, planned.stdout], planned.stderr).toEqual([
+      0,
+      expect.stringContaining("untried  triggers, rules and constraints of the table"),
+    ]);
+    const left = await database.query(
+      "SELECT nspname FROM pg_namespace WHERE nspname IN ('infer_batch', 'scores') UNION ALL SELECT relname FROM pg_class WHERE relname = 'predictions'",
+    );
+    expect(left).toEqual([]);
+    expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+    expect((await runHere(["plan", spec])).stdout).toContain(", which has this run: complete");
+  });
+
+  test("plan ends with 64 for a table with other columns, and for a role without the right to insert", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await database.query("CREATE SCHEMA scores");
+    await database.query("CREATE TABLE scores.predictions (id text)");
+    const spec = await writePgSpec(scratch.path, wine, database);
+    const other = await runHere(["plan", spec]);
+    expect([other.code, other.stderr]).toEqual([64, expect.stringContaining("scores.predictions")]);
+
+    await database.query("DROP TABLE scores.predictions");
+    expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+    await database.query("CREATE ROLE reader LOGIN");
+    await database.query("GRANT USAGE ON SCHEMA scores, infer_batch TO reader");
+    await database.query("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA infer_batch TO reader");
+    await database.query("GRANT SELECT ON scores.predictions TO reader");
+    try {
+      const url = new URL(database.url);
+      url.username = "reader";
+      const limited = await writePgSpec(scratch.path, wine, { url: url.href }, { name: "other" });
+      const refused = await runHere(["plan", limited]);
+      expect([refused.code, refused.stderr]).toEqual([64, expect.stringMatching(/reader has no right to INSERT on/)]);
+    } finally {
+      await database.query("DROP OWNED BY reader");
+      await database.query("DROP ROLE reader");
+    }
+  });
+
+  test("plan ends with 66 for a date before a published one", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, wine, database, {
+      params: { ds: "${today}" },
+      output: { postgres: { mode: "upsert", key: ["id"] } },
+    });
+    expect((await runHere(["run", spec, "--param", "ds=2026-01-02", "--quiet"])).code).toBe(0);
+    const older = await runHere(["plan", spec, "--param", "ds=2026-01-01"]);
+    expect([older.code, older.stderr]).toEqual([66, expect.stringContaining("is for a later date than")]);
+    expect((await runHere(["plan", spec, "--param", "ds=2026-01-03"])).code).toBe(0);
+  });
+
+  test("plan shows the plan, and says that the target was not tried, if the server is away", async () => {
+    await using scratch = await scratchFolder();
+    const url = "postgres://nobody@127.0.0.1:1/none";
+    const spec = await writePgSpec(scratch.path, wine, { url }, { retry: { max_seconds: 1 } });
+    const { code, stdout } = await runHere(["plan", spec]);
+    expect([code, stdout]).toEqual([0, expect.stringMatching(/^untried {2}the target: .*127\.0\.0\.1:1/m)]);
+  });
+});
