@@ -4,7 +4,7 @@ import type { ListedShard } from "#src/plan/compare.js";
 import { readShards } from "#src/run/read-shards.js";
 import type { JobContext } from "#src/scoring/context.js";
 
-const listed = ["a", "b", "c"].map((name) => ({ uri: `/in/${name}`, sizeBytes: 1, fingerprint: name }) as ListedShard);
+const listed: ListedShard[] = ["a", "b", "c"].map((name) => ({ uri: `/in/${name}`, sizeBytes: 1, fingerprint: name }));
 
 const footer: ShardFooter = { rows: 10, schema: { columns: [] }, encrypted: [] } as unknown as ShardFooter;
 

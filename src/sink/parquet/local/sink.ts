@@ -7,7 +7,8 @@ import { loadEncoder } from "../common/commit.js";
 import { openParquetRun, type ParquetRunOptions } from "./run-sink.js";
 import { claimText, runIdIn } from "../common/named-run.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
-import type { Sink } from "../../port.js";
+import type { Plan } from "../../../plan/plan.js";
+import type { Sink, StoredPlan } from "../../port.js";
 import { findHistory } from "../common/history.js";
 import { rehearse } from "./rehearse.js";
 import { findPublished, readPinned } from "../common/published-runs.js";
@@ -57,33 +58,36 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     expect() {
       loadEncoder(duckdb);
     },
-    async create(plan) {
-      const layout = plannedLayout(folder, plan);
-      return await guarded(`writing the plan to ${layout.plan}`, async () => {
-        await makeFolder(fs, layout.control);
-        await withFolders({ fs, folders: [layout.temporary], check: nothingToCheck }, async () => {
-          await claimFolder(fs, layout, options.writer);
-          for (const lost of await lostPlans(fs, layout)) {
-            await makeFolder(fs, lost.control);
-            const temporary = join(layout.temporary, `lost-plan.${options.writer}`);
-            await createDurably(fs, { temporary, final: lost.plan, text: lostPlanText });
-          }
-          const temporary = join(layout.temporary, `plan.${options.writer}`);
-          await createDurably(fs, { temporary, final: layout.plan, text: sealedText(plan) });
-        }).catch(async (error: unknown) => {
-          throw await laterRunOr(fs, layout, error);
-        });
-        if (runIdIn(await ifThere(fs.readText(layout.success))) === plan.runId) {
-          await clearFolder(fs, layout.temporary); // another attempt has finished the run meanwhile
-        }
-        return await storedPlan(fs, layout);
-      });
-    },
+    create: (plan) => createPlan(options, plan),
     open: (stored) => guarded(`reading ${folder}`, () => openParquetRun(options, stored)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
     },
   };
+}
+
+/** Stores a plan, unless another attempt has stored one: that is the one that counts. */
+async function createPlan({ folder, fs, writer }: ParquetSinkOptions, plan: Plan): Promise<StoredPlan> {
+  const layout = plannedLayout(folder, plan);
+  return await guarded(`writing the plan to ${layout.plan}`, async () => {
+    await makeFolder(fs, layout.control);
+    await withFolders({ fs, folders: [layout.temporary], check: nothingToCheck }, async () => {
+      await claimFolder(fs, layout, writer);
+      for (const lost of await lostPlans(fs, layout)) {
+        await makeFolder(fs, lost.control);
+        const temporary = join(layout.temporary, `lost-plan.${writer}`);
+        await createDurably(fs, { temporary, final: lost.plan, text: lostPlanText });
+      }
+      const temporary = join(layout.temporary, `plan.${writer}`);
+      await createDurably(fs, { temporary, final: layout.plan, text: sealedText(plan) });
+    }).catch(async (error: unknown) => {
+      throw await laterRunOr(fs, layout, error);
+    });
+    if (runIdIn(await ifThere(fs.readText(layout.success))) === plan.runId) {
+      await clearFolder(fs, layout.temporary); // another attempt has finished the run meanwhile
+    }
+    return await storedPlan(fs, layout);
+  });
 }
 
 /**

@@ -164,7 +164,7 @@ describe("a span that is not whole", () => {
       const duckdb = duckDbWith((ask) => async (sql) => {
         copies += sql.startsWith("COPY") ? 1 : 0;
         const answer = await ask(sql);
-        return copies === shortCopy ? Object.defineProperty(answer as object, "rowsChanged", { value: 1 }) : answer;
+        return copies === shortCopy ? Object.defineProperty(answer, "rowsChanged", { value: 1 }) : answer;
       });
       await using sink = await openDriveSink(run.root, run.disk.fs, { duckdb });
       const begunRun = await beginDrive(sink);
