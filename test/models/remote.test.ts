@@ -114,27 +114,6 @@ describe("a model at a URL", () => {
     expect(world.server.requests).toEqual([]);
   });
 
-  test("a download that breaks off is continued where it ended", async () => {
-    await using world = await openWorld();
-    const half = Math.floor(world.bytes.model.length / 2);
-    let isCut = false;
-    world.server.fail = (request, response) => {
-      if (isCut || request.method !== "GET") {
-        return false;
-      }
-      isCut = true;
-      response.writeHead(200, { etag: etagOf(world.bytes.model), "content-length": world.bytes.model.length });
-      response.write(world.bytes.model.subarray(0, half), () => {
-        setTimeout(() => response.destroy(), 20);
-      });
-      return true;
-    };
-    const { file } = await world.resolve(`${world.server.url}/models/net.onnx`);
-    expect(await readFile(file.path)).toEqual(Buffer.from(world.bytes.model));
-    expect(world.server.requests).toContain(`GET /models/net.onnx bytes=${half}-`);
-    expect(world.warnings).toHaveLength(1);
-  });
-
   test("a file that changes while it is fetched is MODEL_CHANGED", async () => {
     await using world = await openWorld();
     world.server.fail = (request, response) => {
