@@ -23,7 +23,8 @@ async function runUnique(folder: string, { select, checks, output }: UniqueJob):
   return await runHere(["run", spec]);
 }
 
-const rows = (ids: string): string => `SELECT id, id % 2 AS k, 1::FLOAT AS x FROM (SELECT unnest([${ids}]) AS id)`;
+const rows = (ids: string): string =>
+  `SELECT id, coalesce(id % 2, 0) AS k, 1::FLOAT AS x FROM (SELECT unnest([${ids}]) AS id)`;
 
 test("a run with a key that repeats is held, and the message has keys to look for", async () => {
   await using scratch = await scratchFolder();
@@ -73,11 +74,11 @@ postgres.describe("checks.unique of rows for Postgres", () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const output = { parquet: undefined, postgres: { url: database.url, table: "scores", mode } };
-    const checks = { unique: ["id"] };
-    const held = await runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5, 2, 3, NULL"), checks, output });
+    const checks = { unique: ["id", "k"] };
+    const held = await runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5, 2, 3, NULL, NULL"), checks, output });
     expect([held.code, held.stderr]).toEqual([
       67,
-      expect.stringContaining("id: 2 rows repeat a key, such as 2; 3; 1 rows have a NULL in their key"),
+      expect.stringContaining("id, k: 2 rows repeat a key, such as 2, 0; 3, 1; 2 rows have a NULL in their key"),
     ]);
   });
 
