@@ -106,7 +106,7 @@ export default {
       to: { path: modelSources, pathNot: "^src/models/mlflow/" },
     },
     roomRule("models", "^src/(s3|net|onnx)/"),
-    roomRule("engine", "^src/onnx/"),
+    roomRule("engine", "^src/(onnx|net)/"),
     roomRule("onnx"),
     roomRule("sink/parquet", `^src/(duckdb|s3)/|${port("sink")}`),
     {

@@ -23,8 +23,7 @@ import { doWithoutVectors } from "../columnar/memory/vectors.js";
 import { commandFor } from "./command-line.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, usableCores } from "./process-limits.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
-import { openEngine } from "./open-engine.js";
-import { resolveModel } from "./open-model.js";
+import { modelTools } from "./models/model-tools.js";
 import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import type { SharedModels } from "./shared-models.js";
@@ -89,6 +88,7 @@ export async function openLoaded(
   const folder = dirname(resolve(specPath));
   const { cores, memory } = shareOf(spec, jobsAtOnce);
   const services = attemptServices(spec, log, signal);
+  const models = modelTools(spec, { ...services, folder, where, worker: attempt.worker, cores, log, ...starting });
   const { source, sink } = await openEnds(loaded, { folder, cores, memory, attempt, ...services });
   return {
     spec,
@@ -102,8 +102,8 @@ export async function openLoaded(
     source,
     memory,
     ...decoding(spec, cores, memory),
-    resolveModel: sharedModels(spec.model, (planned) => resolveModel(spec.model, { folder, ...services }, planned)),
-    openEngine: (model, need) => openEngine(model, need, { spec, worker: attempt.worker, cores, log, ...starting }),
+    ...models,
+    resolveModel: sharedModels(spec.model, models.resolveModel),
     batchLimits: openBatchLimitCache(log),
     sha256,
     ...clockOf(services),

@@ -35,9 +35,11 @@ const kinds: readonly SourceKind[] = [
 ];
 
 /** The keys of `model` that say where it is. */
-export type ModelPlace = Pick<ModelSpec, "path" | "sha256" | "registry" | keyof S3Spec>;
+export interface ModelPlace extends Pick<ModelSpec, "sha256" | "registry" | keyof S3Spec> {
+  readonly path: string;
+}
 
-/** Resolves the model of a spec. @param planned the model that the plan of an unfinished run pins */
+/** Resolves a model URI. @param planned the model that the plan of an unfinished run pins */
 export async function resolveModel(
   model: ModelPlace,
   options: ModelOptions,

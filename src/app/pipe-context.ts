@@ -10,8 +10,7 @@ import { usableCores } from "./process-limits.js";
 import { attemptServices } from "./attempt-services.js";
 import { budgetOf, recordOf, sha256 } from "./job-context.js";
 import { type JobOptions, readSpec } from "./read-spec.js";
-import { openEngine } from "./open-engine.js";
-import { resolveModel } from "./open-model.js";
+import { modelTools } from "./models/model-tools.js";
 import { programVersion } from "./version.js";
 
 /** stdin and stdout of a pipe. */
@@ -49,8 +48,7 @@ export async function openPipe(
     input,
     output: openArrowStream(stdio.write),
     openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, memory, open: input.open })),
-    resolveModel: () => resolveModel(spec.model, { folder, ...services }),
-    openEngine: (model, need) => openEngine(model, need, { spec, worker, cores, log }),
+    ...modelTools(spec, { ...services, folder, where, worker, cores, log }),
     memory,
     batchLimits: openBatchLimitCache(log),
     sha256,

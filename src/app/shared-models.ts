@@ -1,11 +1,11 @@
-import type { ResolvedModel } from "../models/port.js";
+import type { FoundModel } from "../models/port.js";
 import type { JobContext } from "../scoring/context.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 
 type Resolve = JobContext["resolveModel"];
 
 /** Makes the `resolveModel` of one of several jobs from its own. */
-export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256">, resolve: Resolve) => Resolve;
+export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256" | "server">, resolve: Resolve) => Resolve;
 
 /**
  * Has several jobs score with the same version of a model: each `model.path` is resolved once, by the first job that
@@ -13,11 +13,11 @@ export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256">, resolve: 
  * @param onResolved called with each model that is found for runs to be planned
  */
 export function resolveOnce(
-  onResolved: (model: Pick<ModelSpec, "path">, resolved: ResolvedModel) => void,
+  onResolved: (model: Pick<ModelSpec, "path" | "server">, resolved: FoundModel) => void,
 ): SharedModels {
-  const found = new Map<string, Promise<ResolvedModel>>();
+  const found = new Map<string, Promise<FoundModel>>();
   return (model, resolve) => async (planned) => {
-    const key = JSON.stringify([model.path, model.sha256, planned]);
+    const key = JSON.stringify([model.path, model.sha256, model.server, planned]);
     const known = found.get(key);
     if (known !== undefined) {
       return await known;

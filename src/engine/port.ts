@@ -6,6 +6,8 @@ export interface EngineRequest {
   readonly inputs: readonly NamedTensor[];
   /** Names of the tensors wanted. */
   readonly outputs: readonly string[];
+  /** The rows are made up, and a model may refuse them. */
+  readonly isBlank?: true | undefined;
 }
 
 /** What became of a batch; `inputs` are the tensors of the request, back from the engine. */
@@ -56,6 +58,8 @@ export interface Engine extends AsyncDisposable {
   readonly provider: string;
   /** Batches worth having under way at once: more than that only wait. */
   readonly concurrency: number;
+  /** Rows of a call, at most; undefined: any number that there is memory for. */
+  readonly mostRows?: number | undefined;
   /**
    * Calls may overlap and are served in no particular order. A response is about the rows of the batch alone; whatever is
    * no row's fault is thrown and ends the attempt, and no row is rejected.
@@ -65,6 +69,19 @@ export interface Engine extends AsyncDisposable {
   run(request: EngineRequest): Promise<EngineResponse>;
   /** undefined: the model computes elsewhere. */
   readonly local?: LocalEngine | undefined;
+  /** What was sent to the server that has the model; undefined: no server has it. */
+  readonly traffic?: ServerTraffic | undefined;
+}
+
+/** The requests that an engine sent to a server. */
+export interface ServerTraffic {
+  /** All of them, those that were sent again too. */
+  readonly requests: number;
+  readonly retries: number;
+  /** The most requests that were in flight at once. */
+  readonly inFlight: number;
+  /** The time that a share of the answers did not exceed, in milliseconds; null without answers. */
+  latencyMs(share: number): number | null;
 }
 
 /** What an engine has besides where it computes on this machine. */

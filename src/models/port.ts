@@ -1,5 +1,6 @@
 import type { ModelTraits } from "../binding/model-traits.js";
 import type { DeclaredSignature } from "../binding/declared-signature.js";
+import type { ServedModel } from "../binding/served-model.js";
 import type { TextTensors } from "../columnar/tensor.js";
 import type { ModelOrigin } from "../plan/plan.js";
 
@@ -19,7 +20,15 @@ export interface ModelFile {
   check(): Promise<void>;
 }
 
-/** The model that a URI leads to. */
+/** What an engine is opened for: a file on this machine, or a model that a server has. */
+export type Model = ModelFile | ServedModel;
+
+/** The model that a spec names. */
+export interface FoundModel extends Omit<ResolvedModel, "file"> {
+  readonly model: Model;
+}
+
+/** The model file that a URI leads to. */
 export interface ResolvedModel {
   readonly file: ModelFile;
   /** What the URI stands for: a commit, a version of a registry or of an object, an ETag; absent: it is not known. */

@@ -1,5 +1,5 @@
-import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
-import { request as httpsRequest } from "node:https";
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
+import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
 import { isIP, type Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { connect as tlsConnect } from "node:tls";
@@ -14,12 +14,36 @@ export interface TlsSettings {
 }
 
 export interface HttpRequest {
-  readonly method: "GET" | "HEAD";
+  readonly method: "GET" | "HEAD" | "POST";
+  /** Its pieces. Give `content-length` with it. */
+  readonly body?: readonly Uint8Array[] | undefined;
+  /** Default: the connections that Node shares. */
+  readonly connections?: Connections | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly signal: AbortSignal;
   /** undefined: the request goes straight to the server. */
   readonly proxy: URL | undefined;
   readonly tls: TlsSettings;
+}
+
+/** Connections that are kept for the next requests. */
+export interface Connections extends Disposable {
+  readonly http: HttpAgent;
+  readonly https: HttpsAgent;
+}
+
+/** @param most connections to a server at once */
+export function keepConnections(most: number): Connections {
+  const options = { keepAlive: true, maxSockets: most, maxFreeSockets: most };
+  const [http, https] = [new HttpAgent(options), new HttpsAgent(options)];
+  return {
+    http,
+    https,
+    [Symbol.dispose]() {
+      http.destroy();
+      https.destroy();
+    },
+  };
 }
 
 /** An answer whose body is not read yet. */
@@ -50,15 +74,16 @@ export class RefusingProxyError extends Error {
  * @throws the signal's reason, RefusingProxyError, or a system error
  */
 export async function sendRequest(url: URL, request: HttpRequest): Promise<HttpResponse> {
-  const { proxy, signal, tls } = request;
+  const { proxy, signal, tls, body, connections } = request;
   try {
     const options = { method: request.method, headers: { ...request.headers }, signal };
+    const agent = url.protocol === "https:" ? connections?.https : connections?.http;
     const response =
       proxy === undefined
-        ? await answerTo(url, { ...options, ...tls })
+        ? await answerTo(url, { ...options, ...tls, ...(agent === undefined ? {} : { agent }) }, body)
         : url.protocol === "https:"
-          ? await answerTo(url, { ...options, ...(await throughTunnel(url, { proxy, signal, tls })) })
-          : await answerTo(proxy, viaProxy(url, proxy, options));
+          ? await answerTo(url, { ...options, ...(await throughTunnel(url, { proxy, signal, tls })) }, body)
+          : await answerTo(proxy, viaProxy(url, proxy, options), body);
     const headers = new Headers();
     for (let index = 0; index + 1 < response.rawHeaders.length; index += 2) {
       headers.append(response.rawHeaders[index] ?? "", response.rawHeaders[index + 1] ?? "");
@@ -80,11 +105,19 @@ export async function* readBody({ body }: HttpResponse, signal: AbortSignal): As
   }
 }
 
-function answerTo(url: URL, options: RequestOptions & TlsSettings): Promise<IncomingMessage> {
+function answerTo(
+  url: URL,
+  options: RequestOptions & TlsSettings,
+  body: readonly Uint8Array[] = [],
+): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const send = url.protocol === "https:" ? httpsRequest : httpRequest;
     // A request that is stopped after its answer has begun emits another error, which the body reports.
-    send(url, options).once("response", resolve).on("error", reject).end();
+    const request = send(url, options).once("response", resolve).on("error", reject);
+    for (const piece of body) {
+      request.write(piece);
+    }
+    request.end();
   });
 }
 

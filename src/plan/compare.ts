@@ -1,6 +1,7 @@
 import type { ChecksSpec } from "../spec/checks-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { isModelUri } from "../spec/model-uri.js";
+import { modelUri } from "../spec/model-spec.js";
+import { isModelUri, isServedUri } from "../spec/model-uri.js";
 import { bindingRequest } from "./make-plan.js";
 import type { Plan, PlannedChecks, PlannedShard } from "./plan.js";
 
@@ -90,8 +91,13 @@ function compareChecks({ golden, slices, sql = {} }: PlannedChecks, checks: Chec
 
 /** A model file may move: its digest tells whether it is the planned one. A URI names the model, and is compared. */
 function modelDifference({ model }: Plan, spec: JobSpec): string[] {
-  const { path } = spec.model;
-  return isModelUri(model.uri) || isModelUri(path) ? difference("model.path", model.uri, path) : [];
+  const uri = modelUri(spec.model);
+  const key = isServedUri(model.uri) || isServedUri(uri) ? "model.server" : "model.path";
+  const version = spec.model.server?.version;
+  return [
+    ...(isModelUri(model.uri) || isModelUri(uri) ? difference(key, model.uri, uri) : []),
+    ...(version === undefined ? [] : difference("model.server.version", model.version ?? null, version)),
+  ];
 }
 
 /** Compares one key of the spec with the plan; returns one line when it differs, else none. */

@@ -1,6 +1,7 @@
 import type { Contract } from "../binding/contract.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import { modelUri } from "../spec/model-spec.js";
 import type { BindingRequest, Plan, PlannedChecks, PlannedModel, PlannedShard, PlanTarget, RunId } from "./plan.js";
 
 /** The most rows of a span with `commit_rows: auto`: a fraction of a second to half a minute of scoring. */
@@ -52,7 +53,7 @@ export function makePlan(facts: PlanInputs): Plan {
       ...(facts.uniform ? { uniform: true } : {}),
       shards,
     },
-    model: { uri: spec.model.path, ...model },
+    model: { uri: modelUri(spec.model), ...model },
     request: bindingRequest(spec),
     contract,
     target,

@@ -54,7 +54,7 @@ export interface Plan {
 
 /** The model of a run, pinned when it is planned. */
 export interface PlannedModel {
-  /** `model.path` as the spec has it. */
+  /** `model.path` as the spec has it; of a model that a server has, protocol and name ("v2:churn"). */
   readonly uri: string;
   readonly sha256: string;
   /** What the URI stood for: a commit, a version of a registry or of an object, an ETag; absent: it has no versions. */

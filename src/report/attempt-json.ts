@@ -1,5 +1,6 @@
 import type { AttemptRecord } from "./attempt-record.js";
 import { rounded } from "./report.js";
+import { serverFields } from "./server-report.js";
 import { secondsByStage } from "./stage-times.js";
 
 /** What an attempt did, as plain JSON, for the manifest of the run and for pings. */
@@ -25,6 +26,7 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     engine_busy: rounded(record.engineBusy),
     stage_seconds: secondsByStage(record.stages),
     units_read_again: Object.fromEntries(record.unitsReadAgain),
+    ...(engine?.server === undefined ? {} : { server: serverFields(engine.server()) }),
     scores: record.scores(),
     versions: info.versions,
   };

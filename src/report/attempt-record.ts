@@ -3,6 +3,7 @@ import type { ModelOrigin } from "../plan/plan.js";
 import type { RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Progress } from "./progress.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
+import type { ServerReport } from "./server-report.js";
 import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";
 import type { RunReview } from "./run-review.js";
 import { createTimeline, type Timeline } from "./timeline.js";
@@ -54,6 +55,8 @@ export interface EngineInfo {
   readonly sessions: number;
   /** The size of the next batch. */
   readonly batchRows: () => number;
+  /** The requests so far to the server that has the model; undefined: no server has it. */
+  readonly server?: (() => ServerReport) | undefined;
 }
 
 /** A span that this attempt committed. */

@@ -73,7 +73,14 @@ function workGauges(state: MetricsState): Gauge[] {
     help: "1 for each execution provider that the spec prefers and the machine cannot run: another provider did the work",
     samples: (engine?.missing ?? []).map((provider) => ({ labels: { provider }, value: 1 })),
   };
-  return [infoGauge, missing, ...checkGauges(state.record.review), ...countGauges(state), ...timeGauges(state)];
+  return [
+    infoGauge,
+    missing,
+    ...checkGauges(state.record.review),
+    ...countGauges(state),
+    ...serverGauges(state),
+    ...timeGauges(state),
+  ];
 }
 
 function countGauges({ record: { run, engine, counts, rejectReasons: found }, outcome }: MetricsState): Gauge[] {
@@ -102,6 +109,23 @@ function countGauges({ record: { run, engine, counts, rejectReasons: found }, ou
     one("infer_batch_spans_planned", "Spans of the run", run?.spans),
     one("infer_batch_spans_committed", "Spans that the attempt committed", counts.spansCommitted),
     one("infer_batch_run_spans_committed", "Spans of the run that all attempts committed", committed),
+  ];
+}
+
+function serverGauges({ record: { engine } }: MetricsState): Gauge[] {
+  const server = engine?.server?.();
+  const latencies = Object.entries(server?.latencyMs ?? {}).flatMap(([name, ms]) =>
+    ms === null ? [] : [{ labels: { quantile: `0.${name.slice(1)}` }, value: ms / 1000 }],
+  );
+  return [
+    one("infer_batch_server_requests", "Requests to the server that has the model", server?.requests),
+    one("infer_batch_server_retries", "Those that were sent again", server?.retries),
+    one("infer_batch_server_most_in_flight", "The most requests in flight at once", server?.mostInFlight),
+    {
+      name: "infer_batch_server_latency_seconds",
+      help: "Time that a share of the answers did not exceed",
+      samples: latencies,
+    },
   ];
 }
 

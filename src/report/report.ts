@@ -1,5 +1,6 @@
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { JobError } from "../util/errors.js";
+import { serverFields, type ServerReport } from "./server-report.js";
 import type { Stage } from "./stage-times.js";
 
 /** What an attempt did; as JSON it is the last line of `run --json`. */
@@ -47,6 +48,8 @@ export interface RunReport {
   readonly stageSeconds: Readonly<Record<Stage, number>> | null;
   /** Units that workers could not read to the end, by reason; the main thread read the rest, more slowly. */
   readonly unitsReadAgain: Readonly<Record<string, number>>;
+  /** undefined: no server has the model, or nothing was left to score. */
+  readonly server?: ServerReport | undefined;
   readonly output: string;
 }
 
@@ -108,6 +111,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     engine_busy: rounded(report.engineBusy),
     stage_seconds: report.stageSeconds,
     units_read_again: report.unitsReadAgain,
+    ...(report.server === undefined ? {} : { server: serverFields(report.server) }),
     verdict: verdictFields(report.verdict),
     output: report.output,
   };

@@ -1,10 +1,11 @@
 import type { Decoder } from "../formats/port.js";
-import type { Engine } from "../engine/port.js";
+import type { Engine, ServerTraffic } from "../engine/port.js";
 import { treesText } from "../scoring/trees-text.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { EngineInfo } from "../report/attempt-record.js";
 import { count, type RunReport } from "../report/report.js";
+import type { ServerReport } from "../report/server-report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
 import { type BatchLimit, openBatchLimit } from "../scoring/batch-limit.js";
@@ -59,10 +60,17 @@ async function measureEngine(
   return { batchLimit, sizer: await warmUp(context, { plan, engine, batchLimit, rows }) };
 }
 
-function engineFacts({ provider, concurrency, local }: Engine, sizer: BatchSizer): EngineInfo {
+function engineFacts({ provider, concurrency, local, traffic }: Engine, sizer: BatchSizer): EngineInfo {
   const { missing = [], sessions = concurrency } = local ?? {};
   const trees = (): string | null => treesText(local?.trees() ?? { kind: "none" });
-  return { provider, missing, sessions, trees, batchRows: () => sizer.rows };
+  const server = traffic === undefined ? undefined : (): ServerReport => serverReport(traffic);
+  return { provider, missing, sessions, trees, batchRows: () => sizer.rows, server };
+}
+
+function serverReport(traffic: ServerTraffic): ServerReport {
+  const { requests, retries, inFlight: mostInFlight } = traffic;
+  const latencyMs = { p50: traffic.latencyMs(0.5), p95: traffic.latencyMs(0.95), p99: traffic.latencyMs(0.99) };
+  return { requests, retries, mostInFlight, latencyMs };
 }
 
 /** A run without spans for this attempt to score. */

@@ -52,6 +52,7 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
     providersMissing: record.engine?.missing ?? [],
     trees: record.engine?.trees() ?? null,
     engineBusy: record.engineBusy,
+    server: record.engine?.server?.(),
     stageSeconds: secondsByStage(record.stages),
     unitsReadAgain: Object.fromEntries(record.unitsReadAgain),
     output: context.sink.target,

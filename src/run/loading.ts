@@ -1,5 +1,5 @@
 import type { Engine } from "../engine/port.js";
-import type { ModelFile } from "../models/port.js";
+import type { Model } from "../models/port.js";
 import type { EngineNeed, ScoringContext } from "../scoring/context.js";
 import { awaitedLater, ifOpened } from "../util/promises.js";
 
@@ -10,7 +10,7 @@ export interface LoadingEngine extends AsyncDisposable {
 }
 
 /** Begins to open an engine. Disposing waits until it is open, and closes it; a second time does nothing. */
-export function loadEngine(context: ScoringContext, model: ModelFile, need: EngineNeed): LoadingEngine {
+export function loadEngine(context: ScoringContext, model: Model, need: EngineNeed): LoadingEngine {
   const engine = awaitedLater(context.openEngine(model, need));
   let closed: Promise<void> | undefined;
   const close = async (): Promise<void> => {

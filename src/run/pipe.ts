@@ -3,7 +3,7 @@ import { type Contract, outputColumns } from "../binding/contract.js";
 import type { RecordBatch, RejectedRow } from "../columnar/types.js";
 import type { Decoder, RowStream } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
-import type { ResolvedModel } from "../models/port.js";
+import type { FoundModel } from "../models/port.js";
 import { runIdOf } from "../plan/identity.js";
 import type { PipeReport } from "../report/pipe-report.js";
 import type { RowWriter } from "../sink/port.js";
@@ -40,7 +40,7 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
   const startedMs = nowMs();
   try {
     const model = await openPinnedModel(context);
-    await using engine = await context.openEngine(model.file, { inputBytes: Number.POSITIVE_INFINITY });
+    await using engine = await context.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
     await using decoder = await context.openDecoder();
     const rows = await scoreStream(context, { model, engine, decoder });
     const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated } = context.record.counts;
@@ -57,7 +57,7 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
 const unfinished = "What was written so far has no end-of-stream marker";
 
 interface StreamParts {
-  readonly model: ResolvedModel;
+  readonly model: FoundModel;
   readonly engine: Engine;
   readonly decoder: Decoder;
 }
@@ -66,7 +66,7 @@ interface StreamParts {
 async function scoreStream(context: PipeContext, parts: StreamParts): Promise<number> {
   const { spec, input, output, dateMs, sha256, onRejected } = context;
   const {
-    model: { file: model },
+    model: { model },
     engine,
     decoder,
   } = parts;
@@ -127,7 +127,7 @@ async function bindStream(context: PipeContext, { decoder, engine, model }: Stre
   const source: ShardFiles = { open: () => Promise.resolve(withoutClosing(head)) };
   for await (const footer of decoder.footers([head])) {
     const seen = seenSchema(context.spec, { shard, name: head.name }, footer);
-    const contract = await bindFirstShard({ ...context, source }, seen, { decoder, model: model.file, engine });
+    const contract = await bindFirstShard({ ...context, source }, seen, { decoder, model: model.model, engine });
     warnOfModel(context, model, engine.signature);
     return contract;
   }

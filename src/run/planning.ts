@@ -6,7 +6,7 @@ import { bytesPerRow } from "../binding/row-bytes.js";
 import type { ModelSignature } from "../columnar/tensor.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
-import type { ModelFile, ResolvedModel } from "../models/port.js";
+import type { FoundModel, Model } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import { makePlan } from "../plan/make-plan.js";
 import type { ListedShard } from "../plan/compare.js";
@@ -29,7 +29,7 @@ export interface PlanningInput {
   readonly runId: RunId;
   readonly listed: readonly ListedShard[];
   readonly decoder: Decoder;
-  readonly resolved: ResolvedModel;
+  readonly resolved: FoundModel;
   /** The engine, which is being opened while footers are read. */
   readonly engine: Promise<Engine>;
   /** Footers that are already read. Default: they are read while the engine is opened. */
@@ -42,7 +42,7 @@ export async function planRun(
   { runId, listed, decoder, resolved, engine: loading, ...read }: PlanningInput,
 ): Promise<Plan> {
   const { spec } = context;
-  const { file: model, version, origin } = resolved;
+  const { model, version, origin } = resolved;
   const [engine, { shards, rows, schemas, encrypted }] = await both(
     loading,
     read.shards === undefined ? readBeside(context, loading, { decoder, listed }) : Promise.resolve(read.shards),
@@ -75,15 +75,15 @@ export async function planRun(
 /** Warns when a run is planned, and not in each attempt. */
 export function warnOfModel(
   { spec, log }: Pick<ScoringContext, "spec" | "log">,
-  { file, signature }: ResolvedModel,
+  { model, signature }: FoundModel,
   actual: ModelSignature,
 ): void {
-  for (const text of lostOutputs(file.traits, spec.model.outputs)) {
+  for (const text of lostOutputs(model.traits, spec.model.outputs)) {
     log.warn(text);
   }
   const differences = signature === undefined ? [] : signatureDifferences(signature, actual);
   if (differences.length > 0) {
-    log.warn(`${file.name} has another signature than its registry declares: ${differences.join("; ")}`);
+    log.warn(`${model.name} has another signature than its registry declares: ${differences.join("; ")}`);
   }
 }
 
@@ -102,7 +102,7 @@ function refuseDoubleNames(contract: Contract): void {
 
 interface BindingInput {
   readonly decoder: Decoder;
-  readonly model: ModelFile;
+  readonly model: Model;
   readonly engine: Engine;
 }
 

@@ -47,7 +47,7 @@ export async function previewRows(given: JobContext, options: PreviewOptions): P
   const listing = await wholeInput(context);
   warnOfUnmatched(context, listing);
   const resolved = await openPinnedModel(context);
-  await using loading = loadEngine(context, resolved.file, { inputBytes: 0 });
+  await using loading = loadEngine(context, resolved.model, { inputBytes: 0 });
   await using decoder = await context.openDecoder(listing.folders);
   const runId = runIdOf(spec.name, spec.params, sha256);
   const { engine } = loading;

@@ -4,7 +4,7 @@ import type { ModelSignature } from "../columnar/tensor.js";
 import type { SourceColumn } from "../columnar/types.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
-import type { ResolvedModel } from "../models/port.js";
+import type { FoundModel } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
@@ -22,7 +22,7 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   const listing = await wholeInput(context);
   warnOfUnmatched(context, listing);
   const resolved = await openPinnedModel(context);
-  await using loading = loadEngine(context, resolved.file, { inputBytes: 0, preview: true });
+  await using loading = loadEngine(context, resolved.model, { inputBytes: 0, preview: true });
   await using decoder = await context.openDecoder(listing.folders);
   return await planRun(context, { runId, listed: listing.shards, decoder, resolved, engine: loading.engine });
 }
@@ -40,7 +40,7 @@ export interface SchemaPreview {
 
 /** Reads what a binding is made from. @throws JobError FILE_MISSING if there is no shard */
 export async function previewSchema(context: JobContext): Promise<SchemaPreview> {
-  const found = await lookAtFirst(context, ({ resolved: { file: model }, engine, seen }) =>
+  const found = await lookAtFirst(context, ({ resolved: { model }, engine, seen }) =>
     Promise.resolve({
       model: model.name,
       shard: seen.name,
@@ -61,7 +61,7 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
 /** Binds the model to the first shard, as `run` would; undefined if there is no shard. Writes nothing. */
 export async function previewContract(context: JobContext): Promise<Contract | undefined> {
   return await lookAtFirst(context, async ({ seen, decoder, engine, resolved }) => {
-    const { file: model } = resolved;
+    const { model } = resolved;
     const contract = await bindFirstShard(context, seen, { decoder, model, engine });
     warnOfModel(context, resolved, engine.signature);
     const dependence = batchDependence(model.traits);
@@ -74,7 +74,7 @@ export async function previewContract(context: JobContext): Promise<Contract | u
 
 interface FirstShard {
   readonly decoder: Decoder;
-  readonly resolved: ResolvedModel;
+  readonly resolved: FoundModel;
   readonly engine: Engine;
   readonly seen: SeenSchema;
 }
@@ -87,7 +87,7 @@ async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => 
   // A folder that does not exist yet is no fault of the spec.
   await (shard === undefined ? requireListed(context, listing) : requireWhole(context, listing));
   warnOfUnmatched(context, listing);
-  await using engine = await context.openEngine(resolved.file, { inputBytes: 0, preview: true });
+  await using engine = await context.openEngine(resolved.model, { inputBytes: 0, preview: true });
   if (shard === undefined) {
     return undefined;
   }

@@ -16,9 +16,9 @@ export async function probeRows(engine: Engine, contract: Contract): Promise<voi
   if (engine.provider === "tensorrt") {
     return;
   }
-  const rows = contract.fixedBatchRows ?? probedRows;
+  const rows = contract.fixedBatchRows ?? Math.min(probedRows, engine.mostRows ?? probedRows);
   const outputs = outputTensors(contract);
-  const response = await engine.run({ inputs: blankInputs(contract, rows), outputs });
+  const response = await engine.run({ inputs: blankInputs(contract, rows), outputs, isBlank: true });
   if (response.kind !== "done") {
     return;
   }

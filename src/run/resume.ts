@@ -3,6 +3,7 @@ import { compareListing, compareSpec, type ListedShard, type ListingChange } fro
 import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint } from "../plan/pins.js";
 import type { RunSink } from "../sink/port.js";
+import { modelUri } from "../spec/model-spec.js";
 import type { JobContext } from "../scoring/context.js";
 
 const shownLimit = 5;
@@ -43,11 +44,13 @@ export function checkPins(
   const { spec, log } = context;
   const where = nameOf(run);
   if (found.modelSha256 !== undefined && found.modelSha256 !== plan.model.sha256) {
-    throw new JobError(
-      "MODEL_CHANGED",
-      `comparing ${spec.model.path} with the plan of ${where}: its sha256 is ${found.modelSha256}, planned ${plan.model.sha256}`,
-      { hint: hintOf(context, isPublished(run), restoreAll) },
-    );
+    const difference =
+      spec.model.server === undefined
+        ? `its sha256 is ${found.modelSha256}, planned ${plan.model.sha256}`
+        : "the server names other inputs or outputs of it than planned";
+    throw new JobError("MODEL_CHANGED", `comparing ${modelUri(spec.model)} with the plan of ${where}: ${difference}`, {
+      hint: hintOf(context, isPublished(run), restoreAll),
+    });
   }
   const change = compareListing(plan, found.listed);
   const broken = isPublished(run)

@@ -1,4 +1,4 @@
-import type { ModelFile } from "../models/port.js";
+import type { Model } from "../models/port.js";
 import { assertNever, type Damage, JobError, messageOf } from "../util/errors.js";
 import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import { reuseShards } from "../plan/compare.js";
@@ -81,16 +81,16 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     const shards = mayNotBeReady(context, listing.shards)
       ? await readShards(context, decoder, listing.shards)
       : undefined;
-    await using loading = beginLoading(context, { listing, model: resolved.file });
+    await using loading = beginLoading(context, { listing, model: resolved.model });
     const tools = { listing, resolved, decoder, engine: loading.engine };
     const created = await createRun(context, { runId, shards, ...tools });
     return await recordingFailure(created.run, async () => {
       // Another attempt may have stored its plan first; that plan counts.
       const { plan } = created.stored;
       checkSpec(context, plan, created.run);
-      const model = await modelOfPlan(context, plan, resolved.file);
+      const model = await modelOfPlan(context, plan, resolved.model);
       await using reloading =
-        model === resolved.file ? undefined : await reload(context, { plan, listing, model, before: loading });
+        model === resolved.model ? undefined : await reload(context, { plan, listing, model, before: loading });
       const pins = { listed: listing.shards, modelSha256: model.sha256 };
       const shardsUnplanned = checkPins(context, plan, created.run, pins);
       const ended = isPublished(created.run)
@@ -115,7 +115,7 @@ async function reload(
   tools: {
     readonly plan: Plan;
     readonly listing: Listing;
-    readonly model: ModelFile;
+    readonly model: Model;
     readonly before: LoadingEngine;
   },
 ): Promise<LoadingEngine> {
@@ -160,14 +160,14 @@ async function resume(
     return await alreadyComplete(context, { stored, run });
   }
   const idle = isIdle(context, { stored, run });
-  let model: ModelFile | undefined;
+  let model: Model | undefined;
   let shardsUnplanned: number;
   try {
     // Before the model is loaded, so that a change is reported at once.
     checkSpec(context, plan, run);
     const planned = plannedModel(context, plan);
     // A run with nothing left to score does not need its model.
-    model = idle ? undefined : (await openPinnedModel(context, planned)).file;
+    model = idle ? undefined : (await openPinnedModel(context, planned)).model;
     const modelSha256 = model === undefined ? await digestIfThere(context, planned) : model.sha256;
     shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
     requirePinned(plan, idle ? undefined : await pinGolden(context));
@@ -247,7 +247,7 @@ async function replaceHeld(
 /** Begins to load the model in other threads, and lets the sink load what it needs. */
 function beginLoading(
   context: JobContext,
-  { listing, model }: { readonly listing: Listing; readonly model: ModelFile },
+  { listing, model }: { readonly listing: Listing; readonly model: Model },
 ): LoadingEngine {
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   const loading = loadEngine(context, model, { inputBytes });

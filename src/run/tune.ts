@@ -2,7 +2,7 @@ import { type Contract, outputTensors } from "../binding/contract.js";
 import { createPacker, type FeatureBatch, sliceBatch } from "../packing/packer.js";
 import type { NamedTensor } from "../columnar/tensor.js";
 import type { Engine } from "../engine/port.js";
-import type { ResolvedModel } from "../models/port.js";
+import type { FoundModel } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import { spansOf } from "../plan/spans.js";
@@ -33,14 +33,14 @@ const gpuBatchSizes = [...batchSizes, 32_768, 65_536, 131_072];
 /** Scores the job's first rows repeatedly, with each batch size in each layout. Writes nothing. */
 export async function* tune(
   context: JobContext,
-  resolved: ResolvedModel,
+  resolved: FoundModel,
   { layouts, ms, onFewRows }: TuneOptions,
 ): AsyncGenerator<Tuning> {
   const { spec, signal } = context;
   const listing = await wholeInput(context);
   let rows: { readonly contract: Contract; readonly batch: FeatureBatch } | undefined;
   for (const layout of layouts) {
-    await using engine = await context.openEngine(resolved.file, layout);
+    await using engine = await context.openEngine(resolved.model, layout);
     await engine.local?.opened();
     if (rows === undefined) {
       await using decoder = await context.openDecoder(listing.folders);

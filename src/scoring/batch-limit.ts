@@ -40,10 +40,11 @@ export async function openBatchLimit(
   const of = { modelSha256, device, rowBytes: bytesPerRow(contract) };
   const known = await batchLimits.find(of);
   if (known !== undefined) {
-    log.info(`batches of ${count(known, "row")} at most: an earlier run found no memory for more on ${device}`);
+    log.info(`batches of ${count(known, "row")} at most: in an earlier run no more fitted on ${device}`);
   }
   const reloads = engine.local === undefined ? "" : "the model is loaded anew, ";
-  let rows = known ?? Number.POSITIVE_INFINITY;
+  const most = engine.mostRows ?? Number.POSITIVE_INFINITY;
+  let rows = Math.min(known ?? most, most);
   let renewals = 0;
   /** Rows of the largest batch since the engine was renewed: whichever batch fails, this one took most of the memory. */
   let largest = 0;
@@ -62,15 +63,17 @@ export async function openBatchLimit(
         return;
       }
       if (fixed || largest === 1) {
-        throw noMemoryFor(device, largest, message);
+        throw engine.traffic === undefined ? noMemoryFor(device, largest, message) : tooLargeFor(largest, message);
       }
       const tried = largest;
       rows = Math.floor(tried / 2);
       renewals += 1;
       largest = 0;
-      log.warn(
-        `no memory for a batch of ${count(tried, "row")} on ${device}: ${reloads}batches have ${count(rows, "row")} at most from here on`,
-      );
+      const why =
+        engine.traffic === undefined
+          ? `no memory for a batch of ${count(tried, "row")} on ${device}`
+          : `no request of ${count(tried, "row")} fits (${message})`;
+      log.warn(`${why}: ${reloads}batches have ${count(rows, "row")} at most from here on`);
       renewing = engine.local?.renew() ?? Promise.resolve();
       await renewing;
       await batchLimits.keep(of, rows);
@@ -82,6 +85,12 @@ function noMemoryFor(device: string, rows: number, message: string): JobError {
   const what = rows === 1 ? "one row" : `${rows} rows, which is the model's own`;
   return new JobError("MEMORY", `scoring on ${device}: there is no memory for a batch of ${what}: ${message}`, {
     hint: "something else may hold it (nvidia-smi lists who): run the same command again; or take a device with more memory",
+  });
+}
+
+function tooLargeFor(rows: number, message: string): JobError {
+  return new JobError("MODEL_INVALID", `scoring: the server takes no request of ${count(rows, "row")}: ${message}`, {
+    hint: "raise the limit of the server, or of the proxy in front of it",
   });
 }
 

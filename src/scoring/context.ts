@@ -2,7 +2,7 @@ import type { Aggregates } from "../checks/aggregates.js";
 import type { ColumnType } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
-import type { ModelFile, ModelPin, ResolvedModel } from "../models/port.js";
+import type { FoundModel, Model, ModelPin } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
 import type { ListedShard } from "../plan/compare.js";
@@ -22,8 +22,8 @@ export interface ScoringContext {
   /** Where a key of the spec stands: "job.yaml:4:9: input.path". */
   readonly where: (path: readonly string[]) => string;
   /** Finds the spec's model. @param planned the model that the plan of an unfinished run pins */
-  readonly resolveModel: (planned?: ModelPin) => Promise<ResolvedModel>;
-  readonly openEngine: (model: ModelFile, need: EngineNeed) => Promise<Engine>;
+  readonly resolveModel: (planned?: ModelPin) => Promise<FoundModel>;
+  readonly openEngine: (model: Model, need: EngineNeed) => Promise<Engine>;
   readonly sha256: Sha256;
   readonly nowMs: () => number;
   /** Milliseconds from 1970: what `nowMs` is not. */

@@ -1,10 +1,13 @@
 import { z } from "../util/zod.js";
 import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./model-uri.js";
+import { server, type ServerSpec } from "./server-spec.js";
 import { s3Keys, type S3Spec } from "./s3-spec.js";
 import { anyNumber, count, name, text } from "./values.js";
 
 export interface ModelSpec extends S3Spec {
-  readonly path: string;
+  /** Either this or `server` is there. */
+  readonly path?: string | undefined;
+  readonly server?: ServerSpec | undefined;
   /** Where MLflow's registry is. Default: MLFLOW_TRACKING_URI. */
   readonly registry?: { readonly url: string } | undefined;
   /** Hex digest the file must have. */
@@ -97,9 +100,12 @@ const modelPath = text.superRefine((path, context) => {
 
 export const model = z
   .strictObject({
-    path: modelPath.describe(
-      "ONNX file, relative to the spec; in S3 (s3://bucket/key); in MLflow's registry (models:/name@alias, models:/name/version); of an MLflow run (runs:/id/path); on the Hugging Face Hub (hf://org/repo[@revision]/path/model.onnx); or at a URL (https://…, with sha256).",
-    ),
+    path: modelPath
+      .optional()
+      .describe(
+        "ONNX file, relative to the spec; in S3 (s3://bucket/key); in MLflow's registry (models:/name@alias, models:/name/version); of an MLflow run (runs:/id/path); on the Hugging Face Hub (hf://org/repo[@revision]/path/model.onnx); or at a URL (https://…, with sha256).",
+      ),
+    server: server.optional(),
     registry: z
       .strictObject({
         url: text
@@ -143,7 +149,8 @@ export const model = z
       .describe("bad_row makes a row with a NULL or NaN feature bad; nan passes NULL to the model as NaN."),
     ...s3Keys,
   })
-  .superRefine(({ path, sha256, registry }, context) => {
+  .superRefine(checkPlace)
+  .superRefine(({ path = "", sha256, registry }, context) => {
     if (registry !== undefined && !isMlflowUri(path)) {
       const message = "only a path that starts with models:/ or runs:/ takes this key";
       context.addIssue({ code: "custom", path: ["registry"], message });
@@ -154,3 +161,21 @@ export const model = z
       context.addIssue({ code: "custom", path: ["sha256"], message });
     }
   }) satisfies z.ZodType<ModelSpec>;
+
+/** Expects either `path` or `server`, and no digest of a file with a server. */
+function checkPlace({ path, server: served, sha256 }: ModelPlaces, context: z.RefinementCtx): void {
+  if (path === undefined && served === undefined) {
+    context.addIssue({ code: "custom", path: ["path"], message: "expected a text, or server in its place" });
+  } else if (path !== undefined && served !== undefined) {
+    context.addIssue({ code: "custom", path: ["server"], message: "expected either path or server" });
+  } else if (served !== undefined && sha256 !== undefined) {
+    context.addIssue({ code: "custom", path: ["sha256"], message: "only a model with a path takes this key" });
+  }
+}
+
+type ModelPlaces = Pick<ModelSpec, "path" | "server" | "sha256">;
+
+/** The model as plans name it: its path, or protocol and name of a model that a server has ("v2:churn"). */
+export function modelUri({ path, server: served }: Pick<ModelSpec, "path" | "server">): string {
+  return served === undefined ? (path ?? "") : `${served.protocol}:${served.name}`;
+}

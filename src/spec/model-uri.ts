@@ -20,9 +20,14 @@ export function isRegistryUri(path: string): boolean {
   return isHttpUri(path) || isHubUri(path) || isMlflowUri(path);
 }
 
-/** Whether `model.path` is a URI of any kind, not a file of this machine. */
-export function isModelUri(path: string): boolean {
-  return isS3Uri(path) || isRegistryUri(path);
+/** Whether a plan's model is one that a server has. */
+export function isServedUri(uri: string): boolean {
+  return uri.startsWith("v2:");
+}
+
+/** Whether a model's URI is of any kind, and no file of this machine. */
+export function isModelUri(uri: string): boolean {
+  return isS3Uri(uri) || isRegistryUri(uri) || isServedUri(uri);
 }
 
 /** Whether a text is a URL of HTTP without user and password. */

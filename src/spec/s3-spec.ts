@@ -85,7 +85,7 @@ export function inputProblems(
 }
 
 /** What is wrong with where the model is. */
-export function modelProblems(model: S3Spec & { readonly path: unknown }): Problem[] {
+export function modelProblems(model: S3Spec & { readonly path?: unknown }): Problem[] {
   // MLflow's files may be in S3.
   return typeof model.path === "string" && isMlflowUri(model.path)
     ? []

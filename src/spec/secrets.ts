@@ -1,5 +1,6 @@
 /** Keys whose values are never shown, whatever is wrong with them. They alone may be read from a file. */
 export const secretKeys: ReadonlySet<string> = new Set([
+  "model.server.token",
   "output.postgres.url",
   "output.postgres.password",
   "report.on_success",

@@ -37,21 +37,26 @@ const rest = {
   name: "example",
   params: { ds: "2026-01-31" },
   input: { path: "features/*.parquet" },
-  model: { path: "model.onnx" },
 };
+const modelFile = { path: "model.onnx" };
 const target = { parquet: { path: "out/dt=${ds}" } };
 
 /** Loads a spec, or part of one that is completed. Returns the spec's text. @throws JobError */
 function load(block: string): string {
   const given = parse(block) as Mapping;
   const output = isMapping(given["output"]) ? given["output"] : {};
+  const isServed = isMapping(given["model"]) && "server" in given["model"];
   const isWhole = "parquet" in output || "postgres" in output;
-  const text = "version" in given ? block : stringify(merged({ ...rest, output: isWhole ? {} : target }, given));
+  const text =
+    "version" in given
+      ? block
+      : stringify(merged({ ...rest, model: isServed ? {} : modelFile, output: isWhole ? {} : target }, given));
   const env = {
     DATABASE_URL: "postgres://user@host/database",
     HC_UUID: "0",
     OPENLINEAGE_URL: "http://marquez:5000",
     PING_URL: "https://hc-ping.com/0",
+    SERVING_TOKEN: "token",
   };
   loadSpec(text, { file: "job.yaml", params: {}, env, nowMs: 0 });
   return text;

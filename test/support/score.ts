@@ -2,7 +2,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type AttemptOptions, openJob } from "#src/app/job-context.js";
 import type { Engine } from "#src/engine/port.js";
-import type { ModelFile } from "#src/models/port.js";
+import type { Model } from "#src/models/port.js";
 import type { RunReport } from "#src/report/report.js";
 import type { EngineNeed, JobContext } from "#src/scoring/context.js";
 import { runJob } from "#src/run/run.js";
@@ -28,7 +28,7 @@ const mostKept = 8;
  * Starting a thread and loading a model into it takes half of what a run of a few hundred rows does: an engine of one
  * thread stays open for the next run over the same model, in another test, too.
  */
-async function lendEngine({ spec, openEngine }: JobContext, model: ModelFile, need: EngineNeed): Promise<Engine> {
+async function lendEngine({ spec, openEngine }: JobContext, model: Model, need: EngineNeed): Promise<Engine> {
   const { threads, providers, trees } = spec.engine;
   if (threads !== 1 || "sessions" in need) {
     return await openEngine(model, need);
@@ -42,7 +42,7 @@ async function lendEngine({ spec, openEngine }: JobContext, model: ModelFile, ne
     throw error;
   };
   const engine = await one.engine.catch(giveUp);
-  await model.check();
+  await ("check" in model ? model.check() : undefined);
   one.users += 1;
   return {
     ...engine,

@@ -10,6 +10,7 @@ import {
   totalsText,
   valuesText,
 } from "../../report/backfill-text.js";
+import { modelUri } from "../../spec/model-spec.js";
 import { modelName } from "../../report/plan-text.js";
 import { type Progress, silentProgress } from "../../report/progress.js";
 import type { Log } from "../../scoring/context.js";
@@ -35,9 +36,9 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   const { param, first, last } = jobs.range;
   const order = orderFor(jobs, options, log);
   let model: Backfill["model"];
-  const sharedModels = resolveOnce(({ path: uri }, { file, version }) => {
-    model = { uri, version, sha256: file.sha256 };
-    log.info(`all runs that are planned now: model ${modelName(model)}, sha256 ${file.sha256}`);
+  const sharedModels = resolveOnce((named, { model: { sha256 }, version }) => {
+    model = { uri: modelUri(named), version, sha256 };
+    log.info(`all runs that are planned now: model ${modelName(model)}, sha256 ${sha256}`);
   });
   const siblings = new Set<string>(jobs.jobs.map(({ runId }) => runId));
   const progress = (tell: (line: string) => void): Progress =>

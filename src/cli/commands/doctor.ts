@@ -12,6 +12,7 @@ import { attemptServices } from "../../app/attempt-services.js";
 import { type JobOptions, readSpec } from "../../app/read-spec.js";
 import { createWarningLog } from "../logger.js";
 import { deviceIdOf } from "../../app/open-engine.js";
+import { requireModelPath } from "../../app/models/model-path.js";
 import { resolveModel } from "../../app/open-model.js";
 import { type MissingProvider, providerMissing } from "../../app/providers/provider-missing.js";
 import { openTinyModel, type Trial, tryProvider } from "../../app/providers/provider-trial.js";
@@ -169,6 +170,10 @@ async function modelOf(
   }
   const { spec } = loaded;
   const services = attemptServices(spec, createWarningLog(io.stderr), new AbortController().signal);
-  const { file: model } = await resolveModel(spec.model, { folder: dirname(resolve(specPath)), ...services });
+  const path = requireModelPath(spec, "doctor tries the model on this machine");
+  const { file: model } = await resolveModel(
+    { ...spec.model, path },
+    { folder: dirname(resolve(specPath)), ...services },
+  );
   return { ...model, [Symbol.asyncDispose]: () => Promise.resolve() };
 }

@@ -7,6 +7,7 @@ import { type Tuning, tune } from "../../run/tune.js";
 import { usableCores } from "../../app/process-limits.js";
 import type { SafeIo } from "../io.js";
 import { openJob } from "../../app/job-context.js";
+import { requireModelPath } from "../../app/models/model-path.js";
 import type { JobOptions } from "../../app/read-spec.js";
 import { type CachedTuning, openTuneCache } from "../../app/tune-cache.js";
 
@@ -21,11 +22,12 @@ export interface TuneCommandOptions extends JobOptions {
 
 export async function tuneCommand(spec: string, options: TuneCommandOptions, io: SafeIo): Promise<void> {
   await using job = await openJob(spec, options);
+  requireModelPath(job.spec, "tune measures the model on this machine");
   const resolved = await openPinnedModel(job);
   const [preferred = "cpu"] = job.spec.engine.providers;
   const onGpu = preferred !== "cpu";
   // Results are not kept for GPUs: the kind of GPU is no part of the key.
-  const cache = onGpu ? undefined : openTuneCache(job.spec, resolved.file.sha256);
+  const cache = onGpu ? undefined : openTuneCache(job.spec, resolved.model.sha256);
   const known = options.cache ? await cache?.read() : undefined;
   if (known !== undefined) {
     io.stdout.write(options.json === true ? jsonText(known) : tuningText(known, { cached: true }));

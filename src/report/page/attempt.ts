@@ -2,6 +2,7 @@ import type { AttemptRecord, RunInfo } from "../attempt-record.js";
 import type { Outcome } from "../outcome.js";
 import { showBytes } from "../plan-text.js";
 import { count, showCount, showDuration, showRate } from "../report.js";
+import { serverText } from "../server-report.js";
 import { secondsByStage, stages } from "../stage-times.js";
 import { bars, throughputChart } from "./charts.js";
 import { html, type Html, nothing } from "./html.js";
@@ -78,6 +79,7 @@ function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: 
           ...(trees === null ? [] : [["decision trees", trees] satisfies [string, string]]),
           ["sessions", String(engine.sessions)],
           ["batch_size", showCount(engine.batchRows())],
+          ...(engine.server === undefined ? [] : [["server", serverText(engine.server())] satisfies [string, string]]),
         ];
   const waited: [string, string][] =
     inputWaitSeconds === 0 ? [] : [["waited for the input", showDuration(inputWaitSeconds)]];

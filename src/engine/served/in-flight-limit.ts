@@ -1,0 +1,175 @@
+/** What became of a request, for the number of requests in flight. */
+export type RequestEnd =
+  | { readonly kind: "answered"; readonly rows: number }
+  /** The server asks for fewer requests, or did not answer. */
+  | { readonly kind: "overloaded" }
+  /** The end says nothing about the server's load. */
+  | { readonly kind: "other" };
+
+/** The permission for one request. */
+export interface Turn {
+  end(end: RequestEnd): void;
+}
+
+/** Bounds the requests in flight by what the server is seen to take. */
+export interface InFlightLimit {
+  /** Requests that may be in flight now. */
+  readonly limit: number;
+  /** The most requests that have been in flight. */
+  readonly highest: number;
+  /** Waits for a turn. */
+  begin(): Promise<Turn>;
+}
+
+export interface InFlightOptions {
+  /** The highest limit. */
+  readonly most: number;
+  readonly nowMs: () => number;
+}
+
+/** How the limit grows and shrinks. */
+interface Growth {
+  readonly limit: number;
+  /** Counts an answer. @param isLimiting whether other requests wait for a turn */
+  answered(rows: number, isLimiting: boolean): void;
+  halve(): void;
+}
+
+/**
+ * Additive increase, multiplicative decrease: the limit doubles while that raises the throughput by much, then grows
+ * slowly while it raises it at all. It is halved when the server is overloaded: once for all requests that were in
+ * flight then.
+ */
+export function createInFlightLimit({ most, nowMs }: InFlightOptions): InFlightLimit {
+  const waiting: ((turn: Turn) => void)[] = [];
+  const growth = createGrowth({ most, nowMs });
+  let inFlight = 0;
+  let highest = 0;
+  let halvings = 0;
+  const admit = (): void => {
+    while (inFlight < growth.limit) {
+      const next = waiting.shift();
+      if (next === undefined) {
+        return;
+      }
+      inFlight += 1;
+      highest = Math.max(highest, inFlight);
+      next({ end: ending(halvings) });
+    }
+  };
+  const ending = (halvingsBefore: number): Turn["end"] => {
+    return (end) => {
+      if (end.kind === "overloaded" && halvings === halvingsBefore) {
+        halvings += 1;
+        growth.halve();
+      } else if (end.kind === "answered") {
+        growth.answered(end.rows, waiting.length > 0);
+      }
+      inFlight -= 1;
+      admit();
+    };
+  };
+  return {
+    get limit() {
+      return growth.limit;
+    },
+    get highest() {
+      return highest;
+    },
+    begin() {
+      return new Promise((resolve) => {
+        waiting.push(resolve);
+        admit();
+      });
+    },
+  };
+}
+
+const firstLimit = 2;
+/** Answers in a measurement, for each request that may be in flight. */
+const answersEach = 3;
+const fewestAnswers = 12;
+/** A higher limit is kept if it raises the throughput by this share. */
+const gain = 0.03;
+/** A doubled limit is kept if it raises the throughput by this share. */
+const gainOfDoubling = 0.15;
+/** Measurements after a limit was lowered, before it is raised again. */
+const restRounds = 8;
+
+function createGrowth({ most, nowMs }: InFlightOptions): Growth {
+  let limit = Math.min(firstLimit, most);
+  let isDoubling = true;
+  /** What a raised limit is compared with. */
+  let before: { readonly limit: number; readonly rate: number } | undefined;
+  let rest = 0;
+  const meter = createMeter(nowMs);
+  meter.start(limit);
+  const lower = (to: number): void => {
+    limit = to;
+    isDoubling = false;
+    before = undefined;
+    rest = limit === 1 ? 0 : restRounds;
+  };
+  const judge = (rate: number): void => {
+    if (rest > 0) {
+      rest -= 1;
+      return;
+    }
+    if (before !== undefined && rate < before.rate * (1 + (isDoubling ? gainOfDoubling : gain))) {
+      lower(before.limit);
+      return;
+    }
+    const raised = Math.min(most, isDoubling ? limit * 2 : limit + Math.max(1, Math.floor(limit / 8)));
+    before = raised === limit ? undefined : { limit, rate };
+    limit = raised;
+  };
+  return {
+    get limit() {
+      return limit;
+    },
+    answered(rows, isLimiting) {
+      const measured = meter.answered(rows, isLimiting);
+      if (measured !== undefined) {
+        if (measured.isLimiting) {
+          judge(measured.rate);
+        }
+        meter.start(limit);
+      }
+    },
+    halve() {
+      lower(Math.max(1, Math.floor(limit / 2)));
+      meter.start(limit);
+    },
+  };
+}
+
+/** Measures the throughput in rounds of a few answers. */
+interface Meter {
+  start(limit: number): void;
+  /** @returns rows a millisecond at the end of a round. `isLimiting`: requests waited all the time */
+  answered(rows: number, isLimiting: boolean): { readonly rate: number; readonly isLimiting: boolean } | undefined;
+}
+
+function createMeter(nowMs: () => number): Meter {
+  let [toSkip, toCount, counted, startedMs] = [0, 0, 0, 0];
+  let limiting = true;
+  return {
+    start(limit) {
+      // Answers to requests of the round before show its limit.
+      toSkip = limit;
+      toCount = Math.max(fewestAnswers, limit * answersEach);
+      [counted, startedMs, limiting] = [0, nowMs(), true];
+    },
+    answered(rows, isLimiting) {
+      if (toSkip > 0) {
+        toSkip -= 1;
+        startedMs = nowMs();
+        return undefined;
+      }
+      counted += rows;
+      limiting &&= isLimiting;
+      toCount -= 1;
+      return toCount > 0 ? undefined : { rate: counted / Math.max(1, nowMs() - startedMs), isLimiting: limiting };
+    },
+  };
+}

@@ -1,0 +1,55 @@
+import { saidIn } from "./server.js";
+
+/** An answer to a request for predictions that has none. */
+export interface Refusal {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly said: string;
+}
+
+/** What a refusal is about. */
+export type RefusalKind =
+  /** The values of the request. */
+  | { readonly kind: "values"; readonly message: string }
+  | { readonly kind: "too large"; readonly message: string }
+  /** The server failed, and does not say whether the values are why (500). */
+  | { readonly kind: "fault"; readonly message: string }
+  /** The server takes no more requests now. */
+  | { readonly kind: "overloaded"; readonly message: string; readonly retryAfterMs: number }
+  /** The server does not know the model or its version. */
+  | { readonly kind: "gone"; readonly message: string }
+  | { readonly kind: "other" };
+
+const overloaded: ReadonlySet<number> = new Set([408, 425, 429, 502, 503, 504]);
+
+/** Triton answers 400 to what other servers answer 404 or 413 to. */
+const unknownModel = /^request for unknown model|has no available versions/i;
+const batchTooLarge = /batch-size must be <= \d+/i;
+
+export function refusalKind({ status, headers, said }: Refusal): RefusalKind {
+  const text = saidIn(said);
+  const message = `the server answered ${status}${text === "" ? "" : `: ${text}`}`;
+  if (overloaded.has(status)) {
+    return { kind: "overloaded", message, retryAfterMs: retryAfterMs(headers) };
+  }
+  if (status === 404 || (status === 400 && unknownModel.test(text))) {
+    return { kind: "gone", message };
+  }
+  if (status === 413 || (status === 400 && batchTooLarge.test(text))) {
+    return { kind: "too large", message };
+  }
+  if (status === 400 || status === 422) {
+    return { kind: "values", message };
+  }
+  return status === 500 ? { kind: "fault", message } : { kind: "other" };
+}
+
+/** The pause that the server asks for, in seconds or until a date; 0 if it asks for none. */
+function retryAfterMs(headers: Headers): number {
+  const given = headers.get("retry-after") ?? "";
+  if (/^\d+$/.test(given)) {
+    return Number(given) * 1000;
+  }
+  const until = Date.parse(given);
+  return Number.isNaN(until) ? 0 : Math.max(0, until - Date.now());
+}

@@ -1,0 +1,83 @@
+import type { HttpAnswer, HttpPlace } from "../../net/http-place.js";
+import type { FindProxy } from "../../net/proxy.js";
+import type { Connections } from "../../net/request.js";
+import { JobError } from "../../util/errors.js";
+import type { RetryTools } from "../../util/retry.js";
+
+/** A server of the Open Inference Protocol, and the model there. */
+export interface ModelServer {
+  /** Without a slash at its end. */
+  readonly url: string;
+  /** The model's name at the server. */
+  readonly model: string;
+  /** Sent with each request: credentials. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** How long a request may take. */
+  readonly timeoutMs: number;
+  /** Requests in flight, at most. */
+  readonly most: number;
+  readonly retry: RetryTools;
+  readonly signal: AbortSignal;
+  readonly findProxy: FindProxy;
+  readonly connections: Connections;
+}
+
+/** The model as messages name it. */
+export function serverText({ url, model }: Pick<ModelServer, "url" | "model">): string {
+  return `${model} on ${url}`;
+}
+
+/** The URL of a model, or of one of its versions. */
+export function modelUrl({ url, model }: Pick<ModelServer, "url" | "model">, version: string | undefined): string {
+  const base = `${url}/v2/models/${encodeURIComponent(model)}`;
+  return version === undefined ? base : `${base}/versions/${encodeURIComponent(version)}`;
+}
+
+const serverAway =
+  "run the same command again when the server answers: what is committed is kept; retry.max_seconds is how long a run waits for it";
+
+/** The server as a place that answers requests. @param doing the act that messages begin with */
+export function placeOf(server: ModelServer, doing: string): HttpPlace {
+  const { headers, timeoutMs: silenceMs, retry, signal, findProxy } = server;
+  const refused = (answer: HttpAnswer): JobError => refusalOf(doing, answer);
+  return { doing, headers, silenceMs, retry, signal, findProxy, refused, hint: serverAway };
+}
+
+/** What a server says in a refusal: `error` of its JSON, else the beginning of the text. */
+export function saidIn(text: string): string {
+  let said = text;
+  try {
+    const { error, detail } = Object(JSON.parse(text)) as Readonly<Record<string, unknown>>;
+    said = typeof error === "string" ? error : detail === undefined ? text : JSON.stringify(detail);
+  } catch {
+    // It is no JSON.
+  }
+  // Without the id of the request, which differs between equal refusals.
+  return said
+    .replace(/^\[request id: [^\]]*\] /, "")
+    .replaceAll(/\s+/g, " ")
+    .trim()
+    .slice(0, 300);
+}
+
+/** The error for an answer that no retry changes. */
+export function refusalOf(doing: string, { status, said }: Pick<HttpAnswer, "status" | "said">): JobError {
+  const text = saidIn(said);
+  const message = `${doing}: the server answered ${status}${text === "" ? "" : `: ${text}`}`;
+  if (status === 401 || status === 403) {
+    const hint = "model.server.token is sent as Authorization: Bearer; check that it may use this model";
+    return new JobError("PERMISSION", message, { hint });
+  }
+  if (status === 404) {
+    const hint = "check model.server.url, name and version: GET /v2/models/NAME must answer";
+    return new JobError("FILE_MISSING", message, { hint });
+  }
+  if (status === 501) {
+    const hint = "the server does not have this part of the protocol; without versions, leave out model.server.version";
+    return new JobError("MODEL_INVALID", message, { hint });
+  }
+  if (status >= 300 && status < 400) {
+    return new JobError("MODEL_INVALID", message, { hint: "redirects are not followed; write the final URL" });
+  }
+  return new JobError("MODEL_INVALID", message, { hint: "check that model.server.url is a server of the v2 protocol" });
+}

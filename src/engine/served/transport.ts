@@ -1,0 +1,73 @@
+import { readBody, sendRequest } from "../../net/request.js";
+import { startWatch } from "../../net/watch.js";
+import type { EncodedRequest } from "./inference.js";
+import { type ModelServer, modelUrl } from "./server.js";
+
+/** The version of the model that requests are for. */
+export interface RequestedVersion {
+  readonly version: string | undefined;
+  readonly isVersionInPath: boolean;
+}
+
+/** A response that was read to its end. */
+export interface Received {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly body: Uint8Array<ArrayBuffer>;
+}
+
+/** Asks for predictions. @throws BrokenTransfer after `timeoutMs`, or what `sendRequest` throws */
+export async function post(server: ModelServer, version: RequestedVersion, encoded: EncodedRequest): Promise<Received> {
+  const { headers, findProxy, connections, signal, timeoutMs } = server;
+  const url = new URL(`${modelUrl(server, version.isVersionInPath ? version.version : undefined)}/infer`);
+  // It is not reset: it bounds the whole request.
+  using watch = startWatch({ signal, silenceMs: timeoutMs });
+  const response = await sendRequest(url, {
+    method: "POST",
+    headers: { ...headers, ...encoded.headers },
+    body: encoded.body,
+    signal: watch.signal,
+    proxy: findProxy(url),
+    tls: {},
+    connections,
+  });
+  const pieces: Uint8Array[] = [];
+  for await (const piece of readBody(response, watch.signal)) {
+    pieces.push(piece);
+  }
+  const { status } = response;
+  return { status, headers: response.headers, body: joined(pieces) };
+}
+
+/** The pieces as one array. It is no Buffer, whose `slice` does not copy. */
+function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    bytes.set(piece, at);
+    at += piece.length;
+  }
+  return bytes;
+}
+
+/** Whether the server says that it is ready. */
+export async function isReady({
+  url: base,
+  headers,
+  findProxy,
+  signal,
+  timeoutMs,
+  connections,
+}: ModelServer): Promise<boolean> {
+  const url = new URL(`${base}/v2/health/ready`);
+  using watch = startWatch({ signal, silenceMs: timeoutMs });
+  const send = { headers, signal: watch.signal, proxy: findProxy(url), tls: {}, connections };
+  try {
+    const response = await sendRequest(url, { method: "GET", ...send });
+    response.body.resume();
+    return response.status === 200;
+  } catch {
+    signal.throwIfAborted();
+    return false;
+  }
+}

@@ -1,0 +1,243 @@
+import { describe, expect, test } from "vitest";
+import { expectFinished } from "../support/crash.js";
+import { differences, goldenRows } from "../support/golden.js";
+import { outputRows, partNames } from "../support/output.js";
+import { reject, rejectLines } from "../support/rejects.js";
+import { servedJob } from "../support/served-job.js";
+import type { Misbehaviour, V2Request, V2Server } from "../support/v2-server.js";
+
+type Decide = NonNullable<V2Server["misbehave"]>;
+
+const isBlank = ({ inputs }: V2Request): boolean =>
+  [...(inputs[0]?.values ?? [])].every((value) => Number(value) === 0);
+
+/** Lets blank rows through, so that faults meet rows of the input. */
+const onRows =
+  (decide: Decide): Decide =>
+  (request) =>
+    isBlank(request) ? undefined : decide(request);
+
+/** Answers every request for a row with the fault: the first one of the table. */
+function poisoned(fault: Misbehaviour): Decide {
+  let poison: string | undefined;
+  return onRows(({ inputs: [input], rows }) => {
+    const values = (input?.values ?? []) as Float32Array;
+    const width = values.length / rows;
+    const keys = Array.from({ length: rows }, (_, row) => values.slice(row * width, (row + 1) * width).join());
+    poison ??= keys[0];
+    return keys.includes(poison ?? "") ? fault : undefined;
+  });
+}
+
+const sevenTimes = (fault: Misbehaviour): Decide => {
+  let faults = 0;
+  return onRows(() => {
+    faults += 1;
+    return faults <= 7 ? fault : undefined;
+  });
+};
+
+/** More batches than requests in flight. */
+const small = { engine: { batch_size: 10 } };
+
+describe("a fault of the server that has the model", () => {
+  test.each<[string, Misbehaviour]>([
+    ["refuses requests for a while (503)", { status: 503 }],
+    ["limits requests (429)", { status: 429, headers: { "retry-after": "0" } }],
+    ["times out at a gateway (504)", { status: 504 }],
+    ["fails for a while (500)", { status: 500, said: "out of memory" }],
+    ["resets connections before the answer", { reset: "before" }],
+    ["resets connections in the body of the answer", { reset: "in the body" }],
+    ["answers something that is not JSON", { text: "<html>" }],
+  ])("a server that %s is asked again: every row once", async (_what, fault) => {
+    await using job = await servedJob({ overrides: { ...small, ...reject } });
+    job.server.misbehave = sevenTimes(fault);
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: 0 } });
+    expect((ended.report["server"] as { retries: number }).retries).toBeGreaterThanOrEqual(1);
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+
+  test("a silent server is asked again after model.server.timeout", async () => {
+    await using job = await servedJob({ keys: { timeout: 1 }, overrides: small });
+    let silences = 0;
+    job.server.misbehave = onRows(() => {
+      silences += 1;
+      return silences <= 2 ? { silent: true } : undefined;
+    });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect(ended.stderr).toContain("the server was silent for 1 s; trying again");
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+
+  test("a server that asks for a pause gets no request in it", async () => {
+    await using job = await servedJob({ overrides: small });
+    const times: number[] = [];
+    job.server.misbehave = onRows(() => {
+      times.push(performance.now());
+      return times.length === 1 ? { status: 429, headers: { "retry-after": "1" } } : undefined;
+    });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    const [first = 0, ...later] = times;
+    // Requests that were sent before the answer came are not in the pause.
+    expect(later.filter((ms) => ms - first > 100 && ms - first < 990)).toEqual([]);
+  });
+
+  test("a server that asks for a longer pause than retry.max_seconds ends the attempt at once with 75", async () => {
+    await using job = await servedJob({ overrides: small });
+    job.server.misbehave = onRows(() => ({ status: 503, headers: { "retry-after": "3600" } }));
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 75 });
+    expect(ended.stderr).toContain("asks for a pause of 3600 s");
+  });
+
+  test("a server that stays away ends the attempt with 75 and rejects no row; the same command continues", async () => {
+    await using job = await servedJob({ overrides: { ...small, ...reject, retry: { max_seconds: 1 } } });
+    let answers = 0;
+    job.server.misbehave = onRows(() => {
+      answers += 1;
+      return answers > 25 ? { reset: "before" } : undefined;
+    });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 75 });
+    expect(ended.stderr).toMatch(/scoring with m on http:\S+: ECONNRESET \(tried \d+ times in \d+ s\)/);
+    job.server.misbehave = undefined;
+    const again = await job.run();
+    expect(again, again.stderr).toMatchObject({ code: 0, report: { rows_rejected: 0 } });
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+
+  test.each<[string, Misbehaviour]>([
+    ["refuses (400)", { status: 400, said: "[request id: 7] unknown category" }],
+    ["fails on (500)", { status: 500, said: "unknown category" }],
+  ])("a row that the model %s is found and rejected, all others are scored", async (_what, fault) => {
+    await using job = await servedJob({ overrides: { ...reject, engine: { batch_size: 64 } } });
+    job.server.misbehave = poisoned(fault);
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: 1, rows_scored: 441 } });
+    const [, ...others] = await goldenRows(job.fixture);
+    expect(differences(await outputRows(job.out), others)).toEqual([]);
+    expect(await rejectLines(job.out)).toMatchObject([{ row: 0, reason: "model_failed" }]);
+    expect(JSON.stringify(await rejectLines(job.out))).toContain("unknown category");
+  });
+
+  test("a row that the model refuses ends the run with 65 where bad rows are not rejected", async () => {
+    await using job = await servedJob();
+    job.server.misbehave = poisoned({ status: 400, said: "unknown category" });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 65 });
+    expect(ended.stderr).toContain("unknown category");
+  });
+
+  test("a server that fails on everything (500) is away: no row is rejected", async () => {
+    const byRow = { engine: { batch_size: 1 }, commit_rows: 1 }; // a rejected row is committed at once
+    await using job = await servedJob({ overrides: { ...reject, ...byRow, retry: { max_seconds: 3 } } });
+    let isBroken = false;
+    job.server.misbehave = (request) => {
+      isBroken ||= !isBlank(request);
+      return isBroken ? { status: 500, said: "CUDA error" } : undefined;
+    };
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 75 });
+    expect(await partNames(job.out)).toEqual([]);
+  });
+
+  test.each<[string, number, RegExp, Misbehaviour]>([
+    [
+      "does not know the model any more",
+      66,
+      /404.*this run is scored with version 1/s,
+      { status: 404, said: "unknown" },
+    ],
+    ["does not have predictions", 64, /the server answered 501: no batches/, { status: 501, said: "no batches" }],
+    ["refuses the token", 64, /the server answered 401: who\?/, { status: 401, said: "who?" }],
+    ["redirects", 64, /redirects are not followed/, { status: 307, headers: { location: "/" } }],
+    [
+      "answers with another type",
+      64,
+      /output `score` is float64, and the model's signature says float32/,
+      {
+        outputs: (all) =>
+          all.map((one) => ({ ...one, datatype: "FP64", values: Float64Array.from(one.values as never) })),
+      },
+    ],
+    [
+      "answers with fewer rows",
+      64,
+      /output `score` came as float32 \[1,1\] for a batch of/,
+      {
+        outputs: (all) =>
+          all.map((one) => ({ ...one, shape: [1, 1], values: (one.values as Float32Array).slice(0, 1) })),
+      },
+    ],
+    ["leaves out an output", 64, /output `score` is missing/, { outputs: () => [] }],
+  ])("a server that %s ends the run with %i", async (_what, code, said, fault) => {
+    await using job = await servedJob({ overrides: reject });
+    job.server.misbehave = onRows(() => fault);
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code });
+    expect(ended.stderr).toMatch(said);
+  });
+
+  test("a model that changes its version during the run ends it with 66; with the planned version it is continued", async () => {
+    await using job = await servedJob({ hidesVersions: true, overrides: { ...small, commit_rows: 20 } });
+    job.server.misbehave = ({ number }) => {
+      job.server.versions = number < 20 ? ["1"] : ["1", "2"];
+      return undefined;
+    };
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 66 });
+    expect(ended.stderr).toContain("version 2 answered, and this run is scored with version 1");
+    job.server.misbehave = undefined;
+    job.server.versions = ["2"];
+    const other = await job.run();
+    expect(other, other.stderr).toMatchObject({ code: 66 });
+    expect(other.stderr).toContain("this run was planned with version 1");
+    job.server.versions = ["1"];
+    const again = await job.run();
+    expect(again, again.stderr).toMatchObject({ code: 0 });
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+
+  test("NaN in place of a NULL makes a row bad where the server takes no binary tensors", async () => {
+    const others = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5"];
+    await using job = await servedJob({
+      isBinary: false,
+      overrides: {
+        ...reject,
+        input: { columns: { changed: "case when id % 100 = 7 then null else s6 end" } },
+        model: { inputs: { features: [...others, "changed"] }, missing: "nan" },
+      },
+    });
+    const golden = await goldenRows(job.fixture);
+    const good = golden.filter(({ id }) => Number(id) % 100 !== 7);
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: golden.length - good.length } });
+    expect(differences(await outputRows(job.out), good)).toEqual([]);
+    expect(JSON.stringify(await rejectLines(job.out))).toContain("which JSON lacks");
+  });
+});

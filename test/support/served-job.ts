@@ -1,0 +1,63 @@
+import { join } from "node:path";
+import { type CliResult, runHere } from "./cli.js";
+import { type Fixture, scratchFolder, type SpecOverrides, writeSpec } from "./job.js";
+import { onnxModel, serveV2, type V2Options, type V2Server } from "./v2-server.js";
+import { fixtureNamed } from "./world.js";
+
+/** A job whose model a server of the tests has. */
+export interface ServedJob extends AsyncDisposable {
+  readonly fixture: Fixture;
+  readonly server: V2Server;
+  readonly spec: string;
+  readonly out: string;
+  rewrite(overrides: SpecOverrides): Promise<void>;
+  /** Runs the job; the summary of `--json` is in `report`. */
+  run(...args: readonly string[]): Promise<CliResult & { readonly report: Readonly<Record<string, unknown>> }>;
+}
+
+export interface ServedJobOptions extends V2Options {
+  readonly fixture?: string;
+  /** More keys of `model.server`. */
+  readonly keys?: object;
+  readonly overrides?: SpecOverrides;
+}
+
+export async function servedJob({
+  fixture: name = "diabetes-mlp",
+  keys = {},
+  overrides = {},
+  ...options
+}: ServedJobOptions = {}): Promise<ServedJob> {
+  const fixture = fixtureNamed(name);
+  const scratch = await scratchFolder();
+  const model = await onnxModel(fixture.model);
+  const server = await serveV2(model, options);
+  const write = ({ model: more, ...rest }: SpecOverrides): Promise<string> =>
+    writeSpec(scratch.path, fixture, {
+      commit_rows: 100,
+      retry: { max_seconds: 10 },
+      ...rest,
+      model: { path: undefined, server: { protocol: "v2", url: server.url, name: "m", ...keys }, ...more },
+    });
+  const spec = await write(overrides);
+  return {
+    fixture,
+    server,
+    spec,
+    out: join(scratch.path, "out"),
+    async rewrite(changed) {
+      await write({ ...overrides, ...changed });
+    },
+    async run(...args) {
+      const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+      const result = await runHere(["run", spec, "--no-progress", "--json", ...args], { env });
+      const report = result.stdout === "" ? {} : (JSON.parse(result.stdout) as Record<string, unknown>);
+      return { ...result, report };
+    },
+    async [Symbol.asyncDispose]() {
+      await server[Symbol.asyncDispose]();
+      await model[Symbol.asyncDispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+}
