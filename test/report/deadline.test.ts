@@ -18,6 +18,11 @@ describe("the deadline of an attempt", () => {
     expect(near(start, zone)).toBe(deadline);
   });
 
+  test("the deadline of an attempt that starts after midnight is in the evening before, if that is closest", () => {
+    expect(near("2026-11-23T01:00:00Z", "UTC", "23:00")).toBe("2026-11-22T23:00:00.000Z");
+    expect(near("2026-11-23T12:00:00Z", "UTC", "23:00")).toBe("2026-11-23T23:00:00.000Z");
+  });
+
   test("the deadline follows the clocks of its time zone in the nights when they change", () => {
     expect(near("2026-03-28T23:00:00Z", "Europe/Berlin")).toBe("2026-03-29T04:00:00.000Z");
     expect(near("2026-10-24T23:00:00Z", "Europe/Berlin")).toBe("2026-10-25T05:00:00.000Z");

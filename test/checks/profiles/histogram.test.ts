@@ -81,3 +81,15 @@ test("a quantile is near the value that has it", () => {
   }
   expect(quantile(histogramOf([]), 0.5)).toBeNaN();
 });
+
+test("values are taken to be spread evenly inside a bin", () => {
+  const histogram = histogramOf(
+    Array.from({ length: 1000 }, (_, index) => 1 + index / 1000),
+    1,
+  );
+  const [low, high] = binEdges(histogram.keys[0] as number, histogram.shift);
+  expect([histogram.counts.length, high > low]).toEqual([1, true]);
+  for (const share of [0, 0.25, 0.5, 1]) {
+    expect(quantile(histogram, share)).toBeCloseTo(low + share * (high - low), 12);
+  }
+});
