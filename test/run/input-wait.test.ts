@@ -91,7 +91,10 @@ describe("input.wait", () => {
     const { code, stdout, stderr } = await runWaiting({ input: { ready: "in/_SUCCESS", wait: "2s" } }, () =>
       Promise.resolve(),
     );
-    expect([code, stdout]).toEqual([75, ""]);
+    expect([code, JSON.parse(stdout)]).toMatchObject([
+      75,
+      { status: "failed", exit_code: 75, code: "INPUT_NOT_READY" },
+    ]);
     expect(stderr).toContain(
       "error: waiting for input: in/_SUCCESS (input.ready) is not there yet (waited 2 s)\n  hint: ",
     );
@@ -112,7 +115,10 @@ describe("input.wait", () => {
       { input: { ready: "in/_SUCCESS", wait: "2s" }, args: ["--quiet"] },
       () => Promise.reject(new Error("it spoke")),
     );
-    expect([code, stdout]).toEqual([75, ""]);
+    expect([code, JSON.parse(stdout)]).toMatchObject([
+      75,
+      { status: "failed", exit_code: 75, code: "INPUT_NOT_READY" },
+    ]);
     expect(stderr).toBe("error: waiting for input: in/_SUCCESS (input.ready) is not there yet (waited 2 s)\n");
   });
 
