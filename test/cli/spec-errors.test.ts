@@ -73,7 +73,7 @@ describe("a spec that cannot be read", () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, wine, { engine: { device_id: 128 } });
     const { code, stdout, stderr } = await runHere(["run", spec, "--log-format", "json", "--json"]);
-    expect([code, stdout]).toEqual([64, ""]);
+    expect([code, JSON.parse(stdout)]).toMatchObject([64, { status: "failed", code: "SPEC_INVALID" }]);
     const lines = stderr.trimEnd().split("\n");
     expect(lines).toHaveLength(1);
     expect(JSON.parse(lines[0] ?? "")).toEqual({
