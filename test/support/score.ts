@@ -106,12 +106,13 @@ interface RunSpecOptions extends HereOrApart {
   readonly args?: readonly string[];
 }
 
-/** Carries out `run` with `--json`; `summary` is there when it printed one. */
+/** Carries out `run` with `--json`; `summary` is there when it did not fail. */
 export async function runSpec(
   spec: string,
   { args = [], ...options }: RunSpecOptions = {},
 ): Promise<CliResult & { readonly summary: Summary | undefined }> {
   const result = await runCommand(["run", spec, "--json", "--no-progress", ...args], options);
   const last = result.stdout.trimEnd().split("\n").at(-1) ?? "";
-  return { ...result, summary: last === "" ? undefined : (JSON.parse(last) as Summary) };
+  const summary = last === "" ? undefined : (JSON.parse(last) as Summary | { readonly status: "failed" });
+  return { ...result, summary: summary?.status === "failed" ? undefined : summary };
 }
