@@ -113,6 +113,6 @@ export async function runSpec(
 ): Promise<CliResult & { readonly summary: Summary | undefined }> {
   const result = await runCommand(["run", spec, "--json", "--no-progress", ...args], options);
   const last = result.stdout.trimEnd().split("\n").at(-1) ?? "";
-  const summary = last === "" ? undefined : (JSON.parse(last) as Summary | { readonly status: "failed" });
-  return { ...result, summary: summary?.status === "failed" ? undefined : summary };
+  const summary = last === "" ? undefined : (JSON.parse(last) as Summary);
+  return { ...result, summary: result.code === 0 ? summary : undefined };
 }
