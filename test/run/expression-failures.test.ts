@@ -55,6 +55,8 @@ describe("an expression that fails on a row ends the run with 65, telling why an
 
     expect(showResult(await runSpec(spec), scratch.path)).toMatchInlineSnapshot(`
       "exit 65
+      --- stdout
+      {"run_id":"small-<12 digits>","status":"failed","exit_code":65,"code":"BAD_ROW","message":"scoring <folder>/in/a.parquet: row 130: input.columns.x fails: Conversion Error: Could not convert string 'it's' to DOUBLE when casting from source column t (t = it's)","hint":"correct the expression, or wrap it in try(…), which gives NULL; on_bad_row: reject sets such rows aside. Committed spans are kept"}
       --- stderr
       [<time>] INFO: planned run small-<12 digits>: 3,000 rows of 1 shard, in 1 span of up to 262,144 rows
       error: scoring <folder>/in/a.parquet: row 130: input.columns.x fails: Conversion Error: Could not convert string 'it's' to DOUBLE when casting from source column t (t = it's)

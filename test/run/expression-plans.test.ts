@@ -155,6 +155,7 @@ describe("on the command line", () => {
       output   id int64 <- column id
       output   score float32 <- tensor score
       target   <folder>/out
+      untried  hard links and quotas of the disk
       "
     `);
     expect(await shownCli(["validate", spec], scratch.path)).toMatchInlineSnapshot(`

@@ -128,7 +128,7 @@ describe("a model", () => {
 
     expect(code, stderr).toBe(64);
     expect(stderr).toMatch(says);
-    expect(stdout).toBe("");
+    expect(JSON.parse(stdout)).toMatchObject({ status: "failed", exit_code: 64 });
     expect(stderr.length, "what is said stays readable").toBeLessThan(20_000);
     expect(performance.now() - start).toBeLessThan(100_000);
     expect((await readdir(scratch.path, { recursive: true })).toSorted()).toEqual(before);

@@ -87,7 +87,7 @@ describe("a run that is told to stop", () => {
       expect(code, stderr).toBe(exit);
       expect(stopMs).toBeLessThan(5000);
       expect(stderr).toMatch(new RegExp(`stopping on ${signal}: committed spans are kept`));
-      expect(stdout).toBe("");
+      expect(JSON.parse(stdout)).toMatchObject({ status: "failed", code: signal, exit_code: code });
       const committed = (await partNames(out)).map(spanOfName);
       expect(committed.length).toBeGreaterThanOrEqual(4);
       expect(committed.length).toBeLessThan(rowCount / commitRows - 4);

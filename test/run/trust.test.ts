@@ -48,7 +48,7 @@ describe("a committed part that somebody spoils while the run goes on", () => {
 
     expect(code, stderr).toBe(66);
     expect(stderr).toMatch(how.says);
-    expect(stdout).toBe("");
+    expect(JSON.parse(stdout)).toMatchObject({ status: "failed", exit_code: 66 });
     expect(await readdir(out)).not.toContain("_SUCCESS");
     await rm(part, { force: true });
     expect(await scoreHere(spec)).toMatchObject({ status: "complete", spansResumed: 5, rowsScored: 80 });
