@@ -17,7 +17,7 @@ import { both } from "./loading.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
-import { verifyingSource } from "./verify.js";
+import { verifyingSource } from "./planning/verify.js";
 import { warmUp } from "../scoring/warm-up.js";
 
 /** A run, with the decoder and the engine that carry it out. */

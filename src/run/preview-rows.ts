@@ -5,10 +5,10 @@ import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
-import { wholeInput, warnOfUnmatched } from "./input.js";
+import { wholeInput, warnOfUnmatched } from "./planning/input.js";
 import { loadEngine } from "./loading.js";
 import { openPinnedModel } from "./model.js";
-import { planRun } from "./planning.js";
+import { planRun } from "./planning/planning.js";
 import { scoreAside } from "./score-aside.js";
 
 export interface PreviewOptions {

@@ -9,8 +9,8 @@ import { spansOf } from "../plan/spans.js";
 import { feedRows } from "../scoring/feed.js";
 import { openSliceReader } from "../scoring/workers/slice-reader.js";
 import type { EngineLayout, JobContext } from "../scoring/context.js";
-import { wholeInput } from "./input.js";
-import { planRun } from "./planning.js";
+import { wholeInput } from "./planning/input.js";
+import { planRun } from "./planning/planning.js";
 
 /** The speed of the model alone, while nothing is read or written. */
 export interface Tuning extends EngineLayout {

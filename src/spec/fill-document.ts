@@ -9,7 +9,7 @@ import {
   paramProblems,
   takeDefaults,
   textOf,
-} from "./param-types.js";
+} from "./params/param-types.js";
 import type { Problem } from "./problems.js";
 import { hideCredentials, isSecretKey, secretFile, secretKeys } from "./secrets.js";
 import { anyValue, clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";

@@ -4,7 +4,7 @@ import { checks, type ChecksSpec, expectProblems, targetProblems } from "./check
 import { engine, type EngineSpec } from "./engine-spec.js";
 import { input, type InputSpec } from "./input-spec.js";
 import { model, type ModelSpec } from "./model-spec.js";
-import { paramJsonSchema } from "./param-json-schema.js";
+import { paramJsonSchema } from "./params/param-json-schema.js";
 import { parquetOutput, type ParquetOutputSpec, parquetProblems } from "./parquet-spec.js";
 import { type PostgresOutputSpec, postgresOutput, postgresProblems } from "./postgres-spec.js";
 import { report, type ReportSpec } from "./report-spec.js";

@@ -1,5 +1,5 @@
 import { isCalendarDate } from "../plan/series.js";
-import { computeDate, type DateExpression, parseDateExpression } from "./date-arithmetic.js";
+import { computeDate, type DateExpression, parseDateExpression } from "./params/date-arithmetic.js";
 import { type SqlPlace, sqlPlaceAfter } from "./sql-text.js";
 
 /** One `${name}`, `${name:-default}` or `${name - 7d}`; `$${` stands for a literal `${`. */

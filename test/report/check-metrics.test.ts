@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
-import { checkGauges, decidedMetrics } from "#src/report/check-metrics.js";
-import { metricsText } from "#src/report/metrics-text.js";
+import { checkGauges, decidedMetrics } from "#src/report/metrics/check-metrics.js";
+import { metricsText } from "#src/report/metrics/metrics-text.js";
 import { reviewedRun } from "../support/reviews.js";
 
 const { record, outcome, review } = reviewedRun(3);

@@ -1,4 +1,4 @@
-import { decidedMetrics } from "../../report/check-metrics.js";
+import { decidedMetrics } from "../../report/metrics/check-metrics.js";
 import { decidedPage } from "../../report/page/page.js";
 import type { DecisionReport } from "../../run/decide.js";
 import { messageOf } from "../../util/errors.js";

@@ -6,8 +6,8 @@ import {
   parsePreviousMetrics,
   type MetricsState,
   metricsText,
-} from "../../report/metrics-text.js";
-import type { MetricsServer } from "../../report/metrics-server.js";
+} from "../../report/metrics/metrics-text.js";
+import type { MetricsServer } from "../../report/metrics/metrics-server.js";
 import type { Outcome } from "../../report/outcome.js";
 import type { RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
@@ -92,7 +92,7 @@ async function listen(
     return undefined;
   }
   try {
-    const { serveMetrics } = await import("../../report/metrics-server.js"); // and Node's HTTP with it
+    const { serveMetrics } = await import("../../report/metrics/metrics-server.js"); // and Node's HTTP with it
     return await serveMetrics(port, text);
   } catch (error) {
     log.warn(

@@ -1,12 +1,12 @@
-import type { Contract } from "../binding/contract.js";
-import type { PlannedChecks } from "../plan/plan.js";
-import { chooseBaseline, logicalDateOf } from "../publish/published-run.js";
-import type { JobContext } from "../scoring/context.js";
-import { aggregatesOf } from "./aggregates.js";
-import { pinGolden } from "./golden-file.js";
-import { requireSlices } from "./slices.js";
-import { readAll, requireKey } from "./review.js";
-import { JobError } from "../util/errors.js";
+import type { Contract } from "../../binding/contract.js";
+import type { PlannedChecks } from "../../plan/plan.js";
+import { chooseBaseline, logicalDateOf } from "../../publish/published-run.js";
+import type { JobContext } from "../../scoring/context.js";
+import { aggregatesOf } from "../aggregates.js";
+import { pinGolden } from "../golden/golden-file.js";
+import { requireSlices } from "../slices.js";
+import { readAll, requireKey } from "../review.js";
+import { JobError } from "../../util/errors.js";
 
 /**
  * Finds the published runs that a run is compared with, and pins the file of `checks.golden`. Returns undefined without

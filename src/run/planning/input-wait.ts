@@ -1,8 +1,8 @@
-import { isSameShard } from "../plan/compare.js";
-import { JobError } from "../util/errors.js";
-import { showDuration } from "../report/report.js";
-import type { Listing } from "../storage/port.js";
-import type { JobContext } from "../scoring/context.js";
+import { isSameShard } from "../../plan/compare.js";
+import { JobError } from "../../util/errors.js";
+import { showDuration } from "../../report/report.js";
+import type { Listing } from "../../storage/port.js";
+import type { JobContext } from "../../scoring/context.js";
 import { awaitInput, laterInputHint, listInput, requireWhole, wholeInput } from "./input.js";
 
 const firstPauseMs = 1000;

@@ -1,10 +1,10 @@
-import { type Expression, type Expressions, folderColumns } from "../binding/contract.js";
-import type { SourceColumn } from "../columnar/types.js";
-import type { BoundExpression, Decoder } from "../formats/port.js";
-import { JobError } from "../util/errors.js";
-import type { ListedShard } from "../plan/compare.js";
-import { partitionsOf } from "../plan/partitions.js";
-import { atKey, type ScoringContext, type ShardFiles } from "../scoring/context.js";
+import { type Expression, type Expressions, folderColumns } from "../../binding/contract.js";
+import type { SourceColumn } from "../../columnar/types.js";
+import type { BoundExpression, Decoder } from "../../formats/port.js";
+import { JobError } from "../../util/errors.js";
+import type { ListedShard } from "../../plan/compare.js";
+import { partitionsOf } from "../../plan/partitions.js";
+import { atKey, type ScoringContext, type ShardFiles } from "../../scoring/context.js";
 
 export interface ShardColumns {
   readonly shard: ListedShard;

@@ -1,15 +1,15 @@
-import type { ColumnRef, Contract } from "../binding/contract.js";
-import type { Column, ColumnType, SourceColumn } from "../columnar/types.js";
-import type { Decoder } from "../formats/port.js";
-import { partitionsOf } from "../plan/partitions.js";
-import type { PlannedShard } from "../plan/plan.js";
-import { logicalDateOf } from "../publish/published-run.js";
-import { instantOf } from "../report/deadline.js";
-import { showDuration } from "../report/report.js";
-import { atKey, type JobContext } from "../scoring/context.js";
-import { type SliceOfRun, windowsAhead } from "../scoring/windows.js";
-import { JobError } from "../util/errors.js";
-import { didYouMean } from "../util/suggest.js";
+import type { ColumnRef, Contract } from "../../binding/contract.js";
+import type { Column, ColumnType, SourceColumn } from "../../columnar/types.js";
+import type { Decoder } from "../../formats/port.js";
+import { partitionsOf } from "../../plan/partitions.js";
+import type { PlannedShard } from "../../plan/plan.js";
+import { logicalDateOf } from "../../publish/published-run.js";
+import { instantOf } from "../../report/deadline.js";
+import { showDuration } from "../../report/report.js";
+import { atKey, type JobContext } from "../../scoring/context.js";
+import { type SliceOfRun, windowsAhead } from "../../scoring/windows.js";
+import { JobError } from "../../util/errors.js";
+import { didYouMean } from "../../util/suggest.js";
 import { type NamedSchema, refuseDrift, withTypesOf } from "./drift.js";
 
 const dayMs = 86_400_000;

@@ -1,9 +1,9 @@
-import type { GoldenReader, JobContext } from "../scoring/context.js";
-import { atKey } from "../scoring/context.js";
-import type { PinnedFile, Plan } from "../plan/plan.js";
-import type { ListedShard } from "../plan/compare.js";
-import type { OpenShard } from "../storage/port.js";
-import { JobError } from "../util/errors.js";
+import type { GoldenReader, JobContext } from "../../scoring/context.js";
+import { atKey } from "../../scoring/context.js";
+import type { PinnedFile, Plan } from "../../plan/plan.js";
+import type { ListedShard } from "../../plan/compare.js";
+import type { OpenShard } from "../../storage/port.js";
+import { JobError } from "../../util/errors.js";
 
 /** The file of `checks.golden`. */
 export interface GoldenFile extends AsyncDisposable {

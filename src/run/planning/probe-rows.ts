@@ -1,7 +1,7 @@
-import { mixedRows } from "../binding/batch-rows.js";
-import { type Contract, outputTensors } from "../binding/contract.js";
-import { blankInputs } from "../packing/packer.js";
-import type { Engine } from "../engine/port.js";
+import { mixedRows } from "../../binding/batch-rows.js";
+import { type Contract, outputTensors } from "../../binding/contract.js";
+import { blankInputs } from "../../packing/packer.js";
+import type { Engine } from "../../engine/port.js";
 
 /** A small number that is rarely the size of a dimension. */
 const probedRows = 7;

@@ -1,8 +1,14 @@
-import { type ColumnRef, type Contract, featureColumns, type InputBinding, usedColumns } from "../binding/contract.js";
-import { isComparable } from "../checks/golden-rows.js";
-import { type ColumnType, showColumnType, showType, type SourceColumn } from "../columnar/types.js";
-import { assertNever, JobError } from "../util/errors.js";
-import { didYouMean } from "../util/suggest.js";
+import {
+  type ColumnRef,
+  type Contract,
+  featureColumns,
+  type InputBinding,
+  usedColumns,
+} from "../../binding/contract.js";
+import { isComparable } from "../../checks/golden-rows.js";
+import { type ColumnType, showColumnType, showType, type SourceColumn } from "../../columnar/types.js";
+import { assertNever, JobError } from "../../util/errors.js";
+import { didYouMean } from "../../util/suggest.js";
 
 /** The columns of the file of golden rows. */
 export interface GoldenSchema {

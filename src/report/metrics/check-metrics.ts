@@ -1,6 +1,6 @@
-import type { CheckResult, Level } from "../checks/verdicts/verdict.js";
-import type { Outcome } from "./outcome.js";
-import type { RunReview } from "./run-review.js";
+import type { CheckResult, Level } from "../../checks/verdicts/verdict.js";
+import type { Outcome } from "../outcome.js";
+import type { RunReview } from "../run-review.js";
 
 /** A gauge in Prometheus' text format; samples without a value are left out. */
 export interface Gauge {

@@ -1,8 +1,8 @@
-import { rejectReasons } from "../columnar/types.js";
-import type { AttemptInfo, AttemptRecord } from "./attempt-record.js";
+import { rejectReasons } from "../../columnar/types.js";
+import type { AttemptInfo, AttemptRecord } from "../attempt-record.js";
 import { checkGauges, type Gauge, type Labels, stateGauge } from "./check-metrics.js";
-import { exitCodeOfOutcome, type Outcome, statusOf } from "./outcome.js";
-import { secondsByStage, stages } from "./stage-times.js";
+import { exitCodeOfOutcome, type Outcome, statusOf } from "../outcome.js";
+import { secondsByStage, stages } from "../stage-times.js";
 
 /** What the metrics of an attempt are made from. */
 export interface MetricsState {

@@ -1,10 +1,10 @@
-import type { BytesColumn, Column, ColumnType, OutputRows } from "../../columnar/types.js";
-import type { UnfitValue } from "../port.js";
-import { floorThousands } from "../../columnar/moments.js";
-import { hasDay, hasMoment } from "./copy/calendar.js";
-import { numbersOf } from "./copy/fields.js";
-import type { TargetColumn } from "./table.js";
-import type { PgType } from "./types.js";
+import type { BytesColumn, Column, ColumnType, OutputRows } from "../../../columnar/types.js";
+import type { UnfitValue } from "../../port.js";
+import { floorThousands } from "../../../columnar/moments.js";
+import { hasDay, hasMoment } from "./calendar.js";
+import { numbersOf } from "./fields.js";
+import type { TargetColumn } from "../table.js";
+import type { PgType } from "../types.js";
 
 /** Finds values that do not fit their columns of the table: at most one a row, in row order. */
 export function unfitRows(rows: OutputRows, columns: readonly Pick<TargetColumn, "type">[]): UnfitValue[] {

@@ -1,7 +1,7 @@
-import { JobError } from "../util/errors.js";
-import { lakeTableError, lakeTables } from "../plan/lake-tables.js";
-import type { Listing } from "../storage/port.js";
-import { atKey, type JobContext } from "../scoring/context.js";
+import { JobError } from "../../util/errors.js";
+import { lakeTableError, lakeTables } from "../../plan/lake-tables.js";
+import type { Listing } from "../../storage/port.js";
+import { atKey, type JobContext } from "../../scoring/context.js";
 
 const inputPath = ["input", "path"];
 

@@ -1,9 +1,9 @@
-import type { Decoder } from "../formats/port.js";
-import { JobError } from "../util/errors.js";
-import type { Plan } from "../plan/plan.js";
-import { count } from "../report/report.js";
-import type { OpenShard, Source } from "../storage/port.js";
-import type { JobContext } from "../scoring/context.js";
+import type { Decoder } from "../../formats/port.js";
+import { JobError } from "../../util/errors.js";
+import type { Plan } from "../../plan/plan.js";
+import { count } from "../../report/report.js";
+import type { OpenShard, Source } from "../../storage/port.js";
+import type { JobContext } from "../../scoring/context.js";
 
 /** Checks the pages of each shard and computes its digest while a run is planned (`input.verify: full`). */
 export interface ShardVerification {

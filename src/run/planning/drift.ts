@@ -1,6 +1,6 @@
-import { boundColumns, type Contract, usedColumns } from "../binding/contract.js";
-import { showColumnType, type SourceColumn } from "../columnar/types.js";
-import { JobError } from "../util/errors.js";
+import { boundColumns, type Contract, usedColumns } from "../../binding/contract.js";
+import { showColumnType, type SourceColumn } from "../../columnar/types.js";
+import { JobError } from "../../util/errors.js";
 
 /** The columns of a shard, with the name of the shard for messages. */
 export interface NamedSchema {

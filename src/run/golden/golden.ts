@@ -1,17 +1,17 @@
-import type { Contract } from "../binding/contract.js";
-import { findDifferences, isExpectedNotFinite, type Difference } from "../checks/golden-rows.js";
-import type { NamedColumn, OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
-import type { Engine } from "../engine/port.js";
-import type { ShardFooter } from "../formats/port.js";
-import type { Plan, Span } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
-import { count } from "../report/report.js";
-import type { JobContext } from "../scoring/context.js";
-import type { GoldenSpec } from "../spec/checks-spec.js";
-import { JobError } from "../util/errors.js";
+import type { Contract } from "../../binding/contract.js";
+import { findDifferences, isExpectedNotFinite, type Difference } from "../../checks/golden-rows.js";
+import type { NamedColumn, OutputRows, RejectedRow, SpanOutput } from "../../columnar/types.js";
+import type { Engine } from "../../engine/port.js";
+import type { ShardFooter } from "../../formats/port.js";
+import type { Plan, Span } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
+import { count } from "../../report/report.js";
+import type { JobContext } from "../../scoring/context.js";
+import type { GoldenSpec } from "../../spec/checks-spec.js";
+import { JobError } from "../../util/errors.js";
 import { expectedName, goldenContract } from "./golden-contract.js";
 import { type GoldenFile, openGolden, requirePinned } from "./golden-file.js";
-import { scoreAside } from "./score-aside.js";
+import { scoreAside } from "../score-aside.js";
 
 /** Rows that are scored and compared at once. */
 const rowsAtOnce = 65_536;

@@ -1,9 +1,9 @@
 import { isMap, isScalar, isSeq, Scalar, type YAMLMap } from "yaml";
-import { isCalendarDate } from "../plan/series.js";
-import { didYouMean } from "../util/suggest.js";
+import { isCalendarDate } from "../../plan/series.js";
+import { didYouMean } from "../../util/suggest.js";
 import { parseDateExpression } from "./date-arithmetic.js";
-import type { Problem } from "./problems.js";
-import type { YamlDocument } from "./yaml-text.js";
+import type { Problem } from "../problems.js";
+import type { YamlDocument } from "../yaml-text.js";
 
 /** What the value of a param must be. */
 export type ParamType =
