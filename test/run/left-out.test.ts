@@ -46,13 +46,15 @@ describe("a folder of the input that cannot be listed ends the run before it is 
       await chmod(join(scratch.path, "in/dt=2"), 0o700);
 
       expect(await refused(scratch.path, spec, { uid: nobody })).toMatchInlineSnapshot(`
-      "
-      exit 64
-      --- stderr
-      error: reading <folder>/job.yaml:5:13: input.path: listing <folder>/in/dt=2: permission denied
-        hint: let this user read and enter the folder, or write a pattern that leaves it out
-      "
-    `);
+        "
+        exit 64
+        --- stdout
+        {"run_id":null,"status":"failed","exit_code":64,"code":"PERMISSION","message":"reading <folder>/job.yaml:5:13: input.path: listing <folder>/in/dt=2: permission denied","hint":"let this user read and enter the folder, or write a pattern that leaves it out"}
+        --- stderr
+        error: reading <folder>/job.yaml:5:13: input.path: listing <folder>/in/dt=2: permission denied
+          hint: let this user read and enter the folder, or write a pattern that leaves it out
+        "
+      `);
 
       await chmod(join(scratch.path, "in/dt=2"), 0o755);
       expect((await runSpec(spec, { uid: nobody })).summary).toMatchObject({ status: "complete", rows_scored: 178 });
@@ -97,6 +99,8 @@ describe("what a pattern matches and is no file is told with 64 when a run is pl
     expect(await refused(scratch.path, spec)).toMatchInlineSnapshot(`
       "
       exit 64
+      --- stdout
+      {"run_id":null,"status":"failed","exit_code":64,"code":"SPEC_INVALID","message":"reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet finds <folder>/in/dt=3, which is a link that leads to nothing","hint":"put back what it leads to (is a disk not mounted?), or remove the link"}
       --- stderr
       error: reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet finds <folder>/in/dt=3, which is a link that leads to nothing
         hint: put back what it leads to (is a disk not mounted?), or remove the link
@@ -113,6 +117,8 @@ describe("what a pattern matches and is no file is told with 64 when a run is pl
     expect(await refused(scratch.path, job.spec)).toMatchInlineSnapshot(`
       "
       exit 64
+      --- stdout
+      {"run_id":null,"status":"failed","exit_code":64,"code":"SPEC_INVALID","message":"reading <folder>/job.yaml:5:13: input.path: in/*.parquet finds <folder>/in/x.parquet, which is a folder","hint":"for its files add <folder>/in/x.parquet/*.parquet to input.path; else write a pattern that does not match it"}
       --- stderr
       error: reading <folder>/job.yaml:5:13: input.path: in/*.parquet finds <folder>/in/x.parquet, which is a folder
         hint: for its files add <folder>/in/x.parquet/*.parquet to input.path; else write a pattern that does not match it
@@ -233,6 +239,8 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
     expect(await refused(scratch.path, job.spec)).toMatchInlineSnapshot(`
       "
       exit 64
+      --- stdout
+      {"run_id":null,"status":"failed","exit_code":64,"code":"SPEC_INVALID","message":"reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet matches data files of the Delta Lake table <folder>/in, those of deleted and rewritten rows among them","hint":"export the table's current rows and read those (COPY (FROM delta_scan('<folder>/in')) TO 'snapshot.parquet' in DuckDB), or list the current files by their full paths, without wildcards"}
       --- stderr
       error: reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet matches data files of the Delta Lake table <folder>/in, those of deleted and rewritten rows among them
         hint: export the table's current rows and read those (COPY (FROM delta_scan('<folder>/in')) TO 'snapshot.parquet' in DuckDB), or list the current files by their full paths, without wildcards
