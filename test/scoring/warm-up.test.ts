@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Engine } from "#src/engine/port.js";
+import type { Engine, LocalEngine } from "#src/engine/port.js";
 import { timeRow } from "#src/scoring/warm-up.js";
 import { emptyContract } from "../support/batches.js";
 
@@ -10,6 +10,7 @@ function engineTaking(ms: readonly (number | undefined)[]): Engine & { readonly 
     signature: { inputs: [], outputs: [] },
     provider: "cpu",
     concurrency: 2,
+    local: {} as LocalEngine,
     get calls() {
       return calls;
     },
