@@ -17,14 +17,14 @@ import { parseSlices, slicesJson, type SlicesJson } from "./slices/slices-json.j
 export interface SpanProfile {
   /** Rows of the output. */
   readonly rows: number;
-  /** Of the predicted columns, by name, in the order of the output. At most 32 columns are profiled. */
+  /** Profiles of the predicted columns, by name, in the order of the output. At most 32 columns are profiled. */
   readonly columns: ReadonlyMap<string, ColumnProfile>;
   /**
    * Of the columns that the model read, by name, in its order; rejected rows count, too. Profiles of a sample, with
    * counts of all rows. undefined: they were not made.
    */
   readonly features?: ReadonlyMap<string, ColumnProfile> | undefined;
-  /** Of the rows that share a value of a column of `checks.slices`; undefined: the run has none. */
+  /** Profiles of the rows that share a value of a column of `checks.slices`; undefined: the run has none. */
   readonly slices?: SliceProfiles | undefined;
   /** The expressions of `checks.sql`; undefined: the run has none. */
   readonly aggregates?: readonly AggregateProfile[] | undefined;

@@ -91,7 +91,7 @@ export async function carryOutValues<V, E extends ValueEnd>(
   return ends;
 }
 
-/** From the worst: a bug, what only a person can correct, what a person decides, what the same command may settle. */
+/** Exit codes, the worst first: a bug; errors that a person corrects; decisions of a person; transient errors. */
 const worstFirst: readonly ExitCode[] = [1, 64, 66, 65, 67, 75];
 
 /** Returns the end with the worst exit code; undefined: all are 0. */

@@ -19,6 +19,6 @@ export interface Predictions {
 export interface ScoredBatch extends RecordBatch {
   /** Predictions for all rows of the batch, in order. */
   readonly predictions?: readonly Predictions[] | undefined;
-  /** Beside predictions, if features are profiled: what is kept of them, a part for each span. */
+  /** The measured features of rows that a worker scored, a part for each span; undefined: features are not profiled. */
   readonly features?: readonly FeaturePart[] | undefined;
 }

@@ -85,7 +85,7 @@ export interface PlannedChecks {
 
 /** A file that is pinned by its digest. */
 export interface PinnedFile {
-  /** As the spec names it. */
+  /** The URI in the spec. */
   readonly uri: string;
   /** Hex. */
   readonly sha256: string;

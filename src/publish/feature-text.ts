@@ -6,7 +6,7 @@ const unitRatio = 1.9;
 /** Medians of earlier runs that differ by more are not told as one. */
 const alikeMedians = 1.5;
 
-/** What people recognise the move of a feature by: "median 4210, 1,000 times that in the last 7 runs: unit changed?". */
+/** Describes how a feature moved: "median 4210, 1,000 times that in the last 7 runs: unit changed?". */
 export function moveText({ numbers }: CheckResult): string {
   const runs = runsText(Number(numbers["runs_before"] ?? 0));
   const shares = (["nulls", "nan"] as const).flatMap((name) => {

@@ -6,7 +6,7 @@ import { logicalDateOf } from "./published-run.js";
 import type { RunVerdict } from "./run-verdict.js";
 import type { RunState } from "./state.js";
 
-/** What became of a run, in one word. `abandoned`: a later run was opened before it was complete. */
+/** The state of a run in one word. `abandoned`: a later run was opened before it was complete. */
 export type RunStatus = RunState["kind"] | "failed" | "abandoned" | "damaged";
 
 /** A run as its target knows it, for people. */

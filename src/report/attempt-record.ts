@@ -108,7 +108,7 @@ export interface AttemptRecord {
   profile(): SpanProfile | undefined;
   /** Summaries of the predictions so far, one for each column. */
   scores(): readonly ScoreSummary[];
-  /** What is known of the run, once all its spans are committed. */
+  /** The profile of the run and its baseline, once all its spans are committed. */
   readonly review: RunReview | undefined;
   /** Sets the run, once its plan exists. */
   setRun(run: RunInfo): void;

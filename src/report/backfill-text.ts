@@ -42,7 +42,7 @@ const words: Readonly<Record<ValueStatus, string>> = {
   not_started: "not started",
 };
 
-/** Of longer ranges, the table shows only what is not complete. */
+/** The table of a range with more values shows only the runs that are not complete. */
 const mostShown = 400;
 
 /** Names the values of a status, the first ones of many. */

@@ -6,7 +6,7 @@ import type { ValueCounts } from "../checks/profiles/value-counts.js";
 import { repeatedShare, type VectorProfile } from "../checks/profiles/vector-profile.js";
 import { assertNever } from "../util/errors.js";
 
-/** What the profile of a column says, for people and their programs. Plain JSON. */
+/** The statistics of a column for the table and the JSON of `stats`. Plain JSON. */
 export interface ColumnStats {
   readonly type: string;
   readonly rows: number;

@@ -15,7 +15,7 @@ export interface PlannedTarget {
   readonly target: string;
   /** The state of the run there; undefined: unknown. */
   readonly status?: string | undefined;
-  /** What was not tried there. */
+  /** Checks of the target that were not carried out, a line each. */
   readonly untried: readonly string[];
 }
 

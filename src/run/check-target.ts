@@ -3,11 +3,11 @@ import type { JobContext } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";
 import { type RunState, runState } from "./state.js";
 
-/** What a dry run finds at the target. */
+/** The findings of a dry run at the target. */
 export interface TargetCheck {
   /** The state of the run; undefined: the target could not be reached. */
   readonly state: RunState | undefined;
-  /** What was not tried, a line each. */
+  /** Checks that were not carried out, a line each. */
   readonly untried: readonly string[];
 }
 

@@ -20,7 +20,7 @@ export interface ChecksSpec {
   readonly unique?: readonly string[] | undefined;
   /** Rows whose predictions are known; each attempt scores them before it scores rows of the input. */
   readonly golden?: GoldenSpec | undefined;
-  /** Of features: a PSI above `psi` holds the run. */
+  /** Limits of features: a PSI above `psi` holds the run. */
   readonly inputs: { readonly psi: number };
   /** Runs of which comparisons only warn. */
   readonly expect: readonly ExpectedRun[];

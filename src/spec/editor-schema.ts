@@ -1,6 +1,6 @@
 import { specJsonSchema } from "./job-spec.js";
 
-/** What `${…}` looks like in a text, wherever it stands. */
+/** The pattern of a text that contains `${…}`. */
 const template = String.raw`\$\{.+\}`;
 
 /** Keywords of JSON Schema whose value is a schema, a list of schemas or a mapping to schemas that values must match. */

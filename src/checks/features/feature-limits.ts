@@ -1,20 +1,20 @@
 import { type ColumnProfile, profileLimits, spanBytes } from "../profiles/column-profile.js";
 import type { VectorLimits } from "../profiles/vector-profile.js";
 
-/** Of the JSON of a span's profiles, for what is around them. */
+/** Bytes of a span's profiles that are left for the JSON around the columns. */
 const restBytes = 1024;
 
-/** Of the JSON of a span's profiles, for outputs beside features. */
+/** Bytes of a span's profiles that outputs may take if features are profiled. */
 function outputBytes(outputs: number): number {
   return Math.min(spanBytes, Math.max(20 * 1024, outputs * 2048));
 }
 
-/** Of the JSON of a span's profiles, for features. */
+/** Returns the bytes of a span's profiles that features may take. */
 export function featureBytes(outputs: number): number {
   return Math.max(0, spanBytes - restBytes - outputBytes(outputs));
 }
 
-/** What each output may keep if features are profiled, too. */
+/** Returns the limits of the profile of an output in a run that profiles features, too. */
 export function outputLimits(outputs: number): VectorLimits {
   return profileLimits(outputs, outputBytes(outputs));
 }
@@ -36,18 +36,18 @@ export function measuredOf([name, { type }]: readonly [string, ColumnProfile]): 
 
 const encoder = new TextEncoder();
 
-/** What the JSON of a column takes at least, in bytes: counts, and of numbers three exact sums. */
+/** Returns the smallest size of a column's JSON in bytes: its counts, and for numbers three exact sums. */
 function fixedOf({ name, kind, type }: Measured): number {
   const fixed = { number: type === "float64" ? 1900 : 750, vector: 2850, text: 250 };
   return fixed[kind] + 2 * encoder.encode(name).length;
 }
 
-/** What it takes with a histogram, or counts of values, that tells something. */
+/** Returns the size of a column's JSON with the coarsest useful histogram, or counts of values. */
 export function costOf(column: Measured): number {
   return fixedOf(column) + { number: 512, vector: 2048, text: 1800 }[column.kind];
 }
 
-/** What each of these features may keep, in order: the bytes that are left are shared among them. */
+/** Returns the limits of each feature's profile, in order. The features share the bytes that are left. */
 export function featureLimits(columns: readonly Measured[], outputs: number): VectorLimits[] {
   const costs = columns.reduce((sum, column) => sum + costOf(column), 0);
   const scale = Math.max(1, featureBytes(outputs) / Math.max(costs, 1));

@@ -25,7 +25,7 @@ const blockBits = 10;
 
 let opened: Loops | undefined;
 
-/** What is known of blocks of rows: by block, then by what it is, then by column. Holds until it is closed. */
+/** Counts and sums of blocks of rows: by block, then by measure, then by column. Valid until it is closed. */
 export interface MeasuredBlocks extends Disposable {
   readonly blocks: number;
   /** The columns of a plane. */

@@ -14,7 +14,7 @@ export interface FeaturePart {
   /** Rows of the batch that it was made from: [from, to). */
   readonly from: number;
   readonly to: number;
-  /** Of all rows of each input with numbers, by input: the columns of the plan, in its order. */
+  /** Counts and sums of all rows, by input with numbers, then by column in the order of the plan. */
   readonly counts: ReadonlyMap<number, MatrixCounts>;
   /** NULLs among all rows of texts and lists, by column of the plan. */
   readonly nulls: ReadonlyMap<number, number>;

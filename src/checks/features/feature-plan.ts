@@ -3,7 +3,7 @@ import { costOf, type FeatureKind, featureBytes, type Measured } from "./feature
 
 /** A column that the model reads, and where a record batch has its values: as the model is given them. */
 export interface FeatureColumn {
-  /** As the spec names the column: `age`, or `user.age`. */
+  /** The column's name in the spec: `age`, or `user.age`. */
   readonly name: string;
   readonly kind: FeatureKind;
   readonly type: ColumnType;
@@ -22,7 +22,7 @@ export interface FeaturePlan {
   readonly left: number;
   /** Rows of a span: profiles are made span by span. */
   readonly spanRows: number;
-  /** Of so many rows one is sampled. */
+  /** One row of this many is sampled. */
   readonly every: number;
 }
 

@@ -10,10 +10,10 @@ import { featureLimits } from "./feature-limits.js";
 import { type FeatureColumn, type FeaturePlan, measuredColumn } from "./feature-plan.js";
 import { counted, countOf, type MatrixCounts } from "./measure-matrix.js";
 
-/** What is kept of the features of a span, or of a piece of one, while its rows come. */
+/** Collects the features of a span, or of a piece of one, while its rows come. */
 export interface FeatureRows {
   add(part: FeaturePart): void;
-  /** Of the values that are kept. */
+  /** The bytes of the sampled values. */
   readonly bytes: number;
   /** The profiles of the sampled rows, each with counts of all rows; in the order of the plan. */
   finish(): ReadonlyMap<string, ColumnProfile>;

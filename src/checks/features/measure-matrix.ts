@@ -1,17 +1,17 @@
 import type { Matrix } from "../../columnar/types.js";
 import type { Values } from "../../columnar/values.js";
-import { blockValues, type NextNumbers } from "../profiles/number-profile.js";
+import { blockValues, type NextNumbers, noCounts, type NumberCounts } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
 import { blockRows, type MeasuredBlocks, measureFloats } from "./feature-loops.js";
 
 /** Numbers of columns of a matrix, counted and added up without rounding. Few objects: threads send it to each other. */
 export interface MatrixCounts {
-  /** For each column: `countOf`. */
+  /** The counts that `countOf` names, for each column. */
   readonly counts: Float64Array;
   /** [columns][2][sumsEach]: numbers whose exact sum is the column's, with `others`. */
   readonly sums: Float64Array;
   readonly sumsEach: number;
-  /** What is not in `sums`. */
+  /** Numbers that are not in `sums`. */
   readonly others: readonly OtherNumbers[];
 }
 
@@ -111,7 +111,7 @@ function measureBlocks(data: Float32Array, floats: Floats): Counts | undefined {
 interface OnePlace extends Floats {
   readonly column: number;
   readonly place: number;
-  /** Where its sums begin among those of the column. */
+  /** The index of the first of these sums among those of the column. */
   readonly firstSum: number;
 }
 
@@ -159,7 +159,7 @@ interface Part {
   readonly ranges: readonly Rows[];
 }
 
-/** Of fewer rows the numbers are kept as they are: that takes less time than adding them up. */
+/** The numbers of at most this many rows are kept as they are, which takes less time than adding them up. */
 const keptRows = 2 * blockRows;
 const noHistogram = { bins: 2, values: 0, nameBytes: 0 };
 const noValues = new Float64Array(0);
@@ -172,7 +172,7 @@ function addSlowly({ counts, others }: Counts, matrix: Matrix, { column, place, 
   const add = (index: number, count: number): void => {
     counts[at + index] = (counts[at + index] as number) + count;
   };
-  const take = (found: Found): void => {
+  const take = (found: NumberCounts): void => {
     add(countOf.nulls, rows - found.nan - found.positiveInfinite - found.negativeInfinite - found.finite);
     add(countOf.nan, found.nan);
     add(countOf.positiveInfinite, found.positiveInfinite);
@@ -193,17 +193,8 @@ function addSlowly({ counts, others }: Counts, matrix: Matrix, { column, place, 
   }
 }
 
-type Found = Record<Exclude<keyof typeof countOf, "nulls">, number>;
-
-function keepNumbers(next: NextNumbers, rows: number): { readonly values: Float64Array; readonly found: Found } {
-  const found = {
-    nan: 0,
-    positiveInfinite: 0,
-    negativeInfinite: 0,
-    finite: 0,
-    min: Number.POSITIVE_INFINITY,
-    max: Number.NEGATIVE_INFINITY,
-  };
+function keepNumbers(next: NextNumbers, rows: number): { readonly values: Float64Array; readonly found: NumberCounts } {
+  const found = { ...noCounts };
   const values = new Float64Array(rows);
   for (let count = next(scratch); count > 0; count = next(scratch)) {
     for (let at = 0; at < count; at += 1) {

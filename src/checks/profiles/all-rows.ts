@@ -1,4 +1,4 @@
-import type { NumberProfile } from "./number-profile.js";
+import { mergeCounts, type NumberCounts } from "./number-profile.js";
 
 /** Exact counts of all rows of a column whose values were sampled. `numbers`: of numbers only. */
 export interface AllRows {
@@ -7,8 +7,11 @@ export interface AllRows {
   readonly numbers?: AllNumbers | undefined;
 }
 
-/** What `NumberProfile` says but for squares, histogram and values. */
-export type AllNumbers = Omit<NumberProfile, "squares" | "histogram" | "values">;
+/** The counts, extremes and exact sum of all numbers. */
+export interface AllNumbers extends NumberCounts {
+  /** Of the finite numbers, in units of 2^-1074. */
+  readonly sum: bigint;
+}
 
 /** The rows of both; the same whichever is first. */
 export function mergeAllRows(one: AllRows, other: AllRows): AllRows {
@@ -22,13 +25,5 @@ export function mergeAllRows(one: AllRows, other: AllRows): AllRows {
 }
 
 function mergeAll(one: AllNumbers, other: AllNumbers): AllNumbers {
-  return {
-    nan: one.nan + other.nan,
-    positiveInfinite: one.positiveInfinite + other.positiveInfinite,
-    negativeInfinite: one.negativeInfinite + other.negativeInfinite,
-    finite: one.finite + other.finite,
-    min: Math.min(one.min, other.min),
-    max: Math.max(one.max, other.max),
-    sum: one.sum + other.sum,
-  };
+  return { ...mergeCounts(one, other), sum: one.sum + other.sum };
 }

@@ -28,7 +28,7 @@ interface RowCounts {
   readonly type: string;
   readonly rows: number;
   readonly nulls: number;
-  /** Of a sample: what is known of all rows that it was drawn from. */
+  /** The exact counts of all rows, if the profile is of a sample of them. */
   readonly all?: AllRows | undefined;
 }
 
@@ -43,7 +43,7 @@ export const spanBytes = 64 * 1024;
 /** Columns of a table that are profiled: of more, an exact sum alone may be too long. */
 export const profiledColumns = 32;
 
-/** What each of so many columns may keep, so that the JSON of all of them stays within `jsonBytes`. */
+/** Returns the limits of each of `columns` profiles whose JSON together stays within `jsonBytes`. */
 export function profileLimits(columns: number, jsonBytes = spanBytes): VectorLimits {
   const bytes = jsonBytes / Math.max(columns, 1);
   const within = (least: number, bytesEach: number, most: number): number =>

@@ -24,13 +24,20 @@ export interface ProfileLimits extends ValueLimits {
   readonly bins: number;
 }
 
-export const noNumbers: NumberProfile = {
+/** The counts and extremes of a profile. */
+export type NumberCounts = Omit<NumberProfile, "sum" | "squares" | "histogram" | "values">;
+
+export const noCounts: NumberCounts = {
   nan: 0,
   positiveInfinite: 0,
   negativeInfinite: 0,
   finite: 0,
   min: Number.POSITIVE_INFINITY,
   max: Number.NEGATIVE_INFINITY,
+};
+
+export const noNumbers: NumberProfile = {
+  ...noCounts,
   sum: 0n,
   squares: 0n,
   histogram: emptyHistogram,
@@ -43,8 +50,8 @@ export const blockValues = 4096;
 /** Fills the start of `target` with the next values, at most `blockValues`, and returns how many; 0 at the end. */
 export type NextNumbers = (target: Float64Array) => number;
 
-/** The numbers of both; the same whichever is first. */
-export function mergeNumbers(one: NumberProfile, other: NumberProfile, limits: ProfileLimits): NumberProfile {
+/** Merges the counts and extremes of two profiles, in any order. */
+export function mergeCounts(one: NumberCounts, other: NumberCounts): NumberCounts {
   return {
     nan: one.nan + other.nan,
     positiveInfinite: one.positiveInfinite + other.positiveInfinite,
@@ -52,6 +59,13 @@ export function mergeNumbers(one: NumberProfile, other: NumberProfile, limits: P
     finite: one.finite + other.finite,
     min: Math.min(one.min, other.min),
     max: Math.max(one.max, other.max),
+  };
+}
+
+/** Merges two profiles, in any order. */
+export function mergeNumbers(one: NumberProfile, other: NumberProfile, limits: ProfileLimits): NumberProfile {
+  return {
+    ...mergeCounts(one, other),
     sum: one.sum + other.sum,
     squares: one.squares + other.squares,
     histogram: mergeHistograms(one.histogram, other.histogram, limits.bins),

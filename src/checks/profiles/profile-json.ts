@@ -26,7 +26,7 @@ export function profileJson(profile: ColumnProfile): ProfileJson {
   }
 }
 
-/** As a list: rows, NULLs; then of numbers NaN, infinite, -infinite, finite, min, max, sum. */
+/** A list of rows and NULLs; for numbers followed by NaN, infinite, -infinite, finite, min, max and sum. */
 function allJson(all: AllRows | undefined): { readonly all?: readonly unknown[] } {
   if (all === undefined) {
     return {};

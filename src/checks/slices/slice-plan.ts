@@ -3,7 +3,7 @@ import { costOf } from "../features/feature-limits.js";
 import { spanBytes } from "../profiles/column-profile.js";
 import type { VectorLimits } from "../profiles/vector-profile.js";
 
-/** Which rows are profiled by themselves: those that share a value of a column. */
+/** The slices of a run: rows that share a value of a column are profiled by themselves. */
 export interface SlicePlan {
   /** The columns of the output whose values divide the rows. */
   readonly columns: readonly string[];
@@ -17,7 +17,7 @@ const mostSlices = 50;
 /** If outputs are many, fewer are profiled, so that there is memory for so many slices. */
 const fewestSlices = 10;
 
-/** What a profile of a slice may keep. */
+/** The limits of the profile of a slice. */
 export const sliceLimits: VectorLimits = { bins: 32, values: 8, nameBytes: 1024, dimensions: 1 };
 
 /** The columns of `checks.slices` and the first outputs, as many as have their place in 64 KiB of a span's profiles. */

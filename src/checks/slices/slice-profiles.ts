@@ -11,7 +11,7 @@ type SliceColumns = ReadonlyMap<string, ColumnProfile>;
 export interface SliceProfiles {
   /** Values of a column, at most. */
   readonly values: number;
-  /** By column, then by value; the key null is NULL. undefined: the column has more values than are profiled. */
+  /** Profiles by column, then by value; the key null is NULL. undefined: the column has more values than are profiled. */
   readonly columns: ReadonlyMap<string, ReadonlyMap<string | null, SliceColumns> | undefined>;
 }
 

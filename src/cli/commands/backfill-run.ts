@@ -29,7 +29,7 @@ export interface BackfillOptions extends JobOptions {
   readonly logFormat: "pretty" | "json";
 }
 
-/** What the runs of a backfill share. */
+/** The context that all runs of a backfill share. */
 interface Shared {
   readonly specPath: string;
   readonly options: BackfillOptions;

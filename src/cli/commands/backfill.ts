@@ -96,7 +96,7 @@ function failureOf(
   });
 }
 
-/** What to type to go on. */
+/** Returns the commands that continue the backfill. */
 function continuing(
   runs: readonly EndedRun[],
   {

@@ -67,7 +67,7 @@ interface ShownModel {
   readonly model: OnnxFile;
   readonly name: string;
   readonly json: boolean;
-  /** What a registry says of it. */
+  /** The registry's facts about the model. */
   readonly resolved?: ResolvedModel;
 }
 

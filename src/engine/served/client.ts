@@ -11,7 +11,7 @@ import { type ModelServer, placeOf, refusalOf, serverText } from "./server.js";
 import { isReady, post, type Received, type RequestedVersion } from "./transport.js";
 import { countTraffic, type TrafficCounter } from "./traffic.js";
 
-/** What became of a request, after retries. */
+/** The outcome of a request, after retries. */
 export type Outcome =
   | { readonly kind: "answered"; readonly answer: Answer; readonly ms: number }
   /** The model refuses the values. */

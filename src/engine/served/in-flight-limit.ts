@@ -1,4 +1,4 @@
-/** What became of a request, for the number of requests in flight. */
+/** The outcome of a request that changes the number of requests in flight. */
 export type RequestEnd =
   | { readonly kind: "answered"; readonly rows: number }
   /** The server asks for fewer requests, or did not answer. */
@@ -99,7 +99,7 @@ const restRounds = 8;
 function createGrowth({ most, nowMs }: InFlightOptions): Growth {
   let limit = Math.min(firstLimit, most);
   let isDoubling = true;
-  /** What a raised limit is compared with. */
+  /** The throughput that a raised limit is compared with. */
   let before: { readonly limit: number; readonly rate: number } | undefined;
   let rest = 0;
   const meter = createMeter(nowMs);

@@ -7,7 +7,7 @@ export interface Refusal {
   readonly said: string;
 }
 
-/** What a refusal is about. */
+/** The request that was refused. */
 export type RefusalKind =
   /** The values of the request. */
   | { readonly kind: "values"; readonly message: string }

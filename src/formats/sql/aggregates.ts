@@ -65,7 +65,7 @@ export async function openAggregates(
   }
 }
 
-/** What is kept of an error, which may have a value of any length in it. */
+/** The most characters of an error message, which may contain a value of any length. */
 const errorCharacters = 200;
 
 interface InputRows {

@@ -17,7 +17,7 @@ export interface OutputColumn {
 export interface BoundCondition extends Condition {
   readonly name: string;
   readonly text: string;
-  /** Of each aggregate: which expression is its argument. */
+  /** The index of each aggregate's argument among the expressions. */
   readonly inputs: readonly number[];
 }
 

@@ -6,7 +6,7 @@ import type { ExitCode } from "../../util/errors.js";
 import type { DatasetName } from "./datasets.js";
 import type { ParentRun } from "./parent.js";
 
-/** What all events of an attempt have in common. */
+/** The fields that all events of an attempt share. */
 export interface LineageRun {
   /** A UUID; each attempt is a run of its own for OpenLineage. */
   readonly id: string;
@@ -75,7 +75,7 @@ interface Moment {
   readonly end?: End;
 }
 
-/** What the last event says more than the first. */
+/** The fields that only the last event of an attempt has. */
 interface End {
   readonly facts: Json;
   readonly message: string | undefined;

@@ -7,7 +7,7 @@ import { secondsByStage, stages } from "../stage-times.js";
 import { bars, throughputChart } from "./charts.js";
 import { html, type Html, nothing } from "./html.js";
 
-/** What the attempt did and with what, folded: few readers need it. */
+/** The work of the attempt, its engine and its inputs, folded because few readers need it. */
 export function attemptDetails(record: AttemptRecord, outcome: Outcome, endedMs: number): Html {
   const { info, timeline, rejectReasons } = record;
   const worker = info.worker.count === 1 ? nothing : html`, worker ${info.worker.index} of ${info.worker.count}`;

@@ -10,7 +10,7 @@ export interface PageColumn {
   readonly name: string;
   readonly role: "output" | "feature";
   readonly now: ColumnProfile;
-  /** By earlier run, the latest last; undefined: that run has no such column, or one of another type. */
+  /** The column in each earlier run, the latest last; undefined: that run has no such column, or one of another type. */
   readonly earlier: readonly (ColumnProfile | undefined)[];
   /** The worst of its checks. */
   readonly level: Level;

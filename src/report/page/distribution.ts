@@ -164,7 +164,7 @@ function manyValues(now: ColumnProfile, before: ColumnProfile | undefined): Valu
 /** A range further than this from the middle 98 %, in widths of that, is cut: an outlier would leave one bar. */
 const farOff = 0.5;
 
-/** From the smallest to the largest value, unless a few lie far from all others. */
+/** The axis: it spans the smallest to the largest value, unless a few lie far from all others. */
 function rangeOf(profiles: readonly NumberProfile[]): readonly [number, number] {
   const at = (share: number): number[] => profiles.map(({ histogram }) => quantile(histogram, share));
   const [low, high] = [Math.min(...at(0.01)), Math.max(...at(0.99))];

@@ -23,7 +23,7 @@ const unitsMs = new Map<ColumnType, number>([
   ["timestamp[us, UTC]", 1e-3],
 ]);
 
-/** What the footers of all shards say. */
+/** The schemas in the footers of all shards. */
 interface SeenShards {
   readonly shards: readonly PlannedShard[];
   /** The schemas that differ. */

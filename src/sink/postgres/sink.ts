@@ -109,7 +109,7 @@ type InControlTables = <T>(
   work: (session: Session, layout: number) => Promise<T>,
 ) => Promise<T>;
 
-/** What the control tables know of earlier runs. */
+/** Reads earlier runs from the control tables. */
 function pastRuns(
   tools: Tools,
   inControlTables: InControlTables,

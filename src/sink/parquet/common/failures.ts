@@ -7,7 +7,7 @@ export async function lastFailureOf(fs: TargetState, { errors }: Layout): Promis
   return parseFailures(await ifThere(fs.readText(errors))).at(-1);
 }
 
-/** What it takes to keep a small file that informs people. */
+/** The file operations that `addFailure` needs. */
 export interface SmallFiles {
   exists(path: string): Promise<boolean>;
   /** undefined: there is no such file. */
