@@ -1,6 +1,6 @@
-import type { BytesColumn, Column, ColumnType, NamedColumn } from "../columnar/types.js";
+import type { ColumnType, NamedColumn } from "../columnar/types.js";
 import { isElementType } from "../columnar/values.js";
-import { assertNever } from "../util/errors.js";
+import { areEqual, type Scalar, shown, valueAt } from "./row-values.js";
 
 /** How far a number may be from the expected one: `atol + rtol * |expected|`. */
 export interface Tolerance {
@@ -19,8 +19,6 @@ export interface Difference {
 }
 
 type Kind = "number" | "text" | "bool" | { readonly listOf: "number" | "text" | "bool" };
-type Scalar = number | bigint | string | boolean | null;
-type Value = Scalar | readonly Scalar[];
 
 /** Whether expected values of one type can be compared with predictions of another. */
 export function isComparable(expected: ColumnType, predicted: ColumnType): boolean {
@@ -100,8 +98,7 @@ function areSame(expected: Scalar, found: Scalar, tolerance: Tolerance | undefin
     const limit = tolerance.atol + tolerance.rtol * Math.abs(wanted);
     return Object.is(wanted, is) || (Number.isFinite(wanted) && Math.abs(is - wanted) <= limit);
   }
-  const [wanted, is] = [integerOf(expected), integerOf(found)];
-  return wanted === undefined || is === undefined ? expected === found : BigInt(wanted) === BigInt(is);
+  return areEqual(expected, found);
 }
 
 /** NULL stands for NaN: writers such as pandas make it of NaN. */
@@ -109,49 +106,6 @@ function numberOf(value: Scalar): number {
   return value === null ? Number.NaN : Number(value);
 }
 
-function integerOf(value: Scalar): number | bigint | undefined {
-  return typeof value === "bigint" || (typeof value === "number" && Number.isInteger(value)) ? value : undefined;
-}
-
 function isFloating(type: ColumnType): boolean {
   return type === "float32" || type === "float64";
-}
-
-function valueAt(type: ColumnType, column: Column, row: number): Value {
-  if (column.valid !== undefined && column.valid[row] === 0) {
-    return null;
-  }
-  switch (column.kind) {
-    case "fixed":
-      return type === "bool" ? column.data[row] === 1 : (column.data[row] ?? null);
-    case "bytes":
-      return textAt(column, row);
-    case "list": {
-      const element = typeof type === "object" && type.kind === "list" ? type.element : type;
-      const values: Scalar[] = [];
-      for (let at = column.offsets[row] ?? 0; at < (column.offsets[row + 1] ?? 0); at += 1) {
-        values.push(valueAt(element, column.child, at) as Scalar);
-      }
-      return values;
-    }
-    case "struct":
-      return null; // never comparable
-    default:
-      return assertNever(column);
-  }
-}
-
-function textAt({ bytes, offsets }: BytesColumn, row: number): string {
-  return new TextDecoder().decode(bytes.subarray(offsets[row], offsets[row + 1]));
-}
-
-/** A number with the nine digits that a float32 has; texts in quotes. */
-function shown(value: Value): string {
-  return typeof value === "number"
-    ? String(Number(value.toPrecision(9)))
-    : typeof value === "string"
-      ? JSON.stringify(value.length > 60 ? `${value.slice(0, 57)}…` : value)
-      : value === null
-        ? "NULL"
-        : String(value);
 }

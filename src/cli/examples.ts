@@ -9,6 +9,10 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   pipe: ["cat rows.arrows | infer-batch pipe job.yaml > predictions.arrows"],
   plan: ["infer-batch plan job.yaml --param ds=2026-01-31"],
   preview: ["infer-batch preview job.yaml", 'infer-batch preview job.yaml --where "amount > 1000" --json'],
+  compare: [
+    "infer-batch compare job.yaml --model churn-int8.onnx",
+    "infer-batch compare job.yaml --model models:/churn@champion --model models:/churn@challenger",
+  ],
   status: ["infer-batch status job.yaml", "infer-batch status jobs/*.yaml --held"],
   history: ["infer-batch history job.yaml", "infer-batch history job.yaml --last 7 --json"],
   approve: ['infer-batch approve job.yaml --reason "prices rose on purpose"'],

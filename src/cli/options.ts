@@ -38,3 +38,12 @@ export function portOf(value: string): number {
   }
   return port;
 }
+
+/** Parses a number from 0, which is finite. @throws InvalidArgumentError */
+export function toleranceOf(value: string): number {
+  const number = Number(value);
+  if (value.trim() === "" || !Number.isFinite(number) || number < 0) {
+    throw new InvalidArgumentError("expected a number from 0, such as 0.01");
+  }
+  return number;
+}

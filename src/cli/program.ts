@@ -2,7 +2,7 @@ import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
-import { collect, logFormat, logLevel, param, portOf } from "./options.js";
+import { collect, countOf, logFormat, logLevel, param, portOf, toleranceOf } from "./options.js";
 import {
   addApprove,
   addBackfill,
@@ -41,6 +41,7 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
     addPreview,
     addValidate,
     addTune,
+    addCompare,
     addStatus,
     addStats,
     addHistory,
@@ -166,6 +167,36 @@ function addTune(program: Command, io: SafeIo): void {
     .action(async (spec: string, options) => {
       const { tuneCommand } = await import("./commands/tune.js");
       await tuneCommand(spec, options, io);
+    });
+}
+
+function addCompare(program: Command, io: SafeIo): void {
+  program
+    .command("compare")
+    .description(
+      "Score the first rows of a job with two models, and print how fast each is and how far their predictions agree. Nothing is written",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
+    .requiredOption(
+      "--model <uri>",
+      "Model to compare: a file, or a URI as model.path. Given once, it is compared with the model of the spec; given twice, A with B",
+      collect,
+    )
+    .addOption(
+      new Option("--limit <rows>", "Rows to score: so many of the first ones")
+        .default(100_000)
+        .argParser(countOf(999_999_999)),
+    )
+    .addOption(
+      new Option("--tolerance <number>", "Count the rows whose numbers differ by more")
+        .default(0.01)
+        .argParser(toleranceOf),
+    )
+    .addOption(param())
+    .option("--json", "Print one line of JSON")
+    .action(async (spec: string, options) => {
+      const { compareCommand } = await import("./commands/compare.js");
+      await compareCommand(spec, options, io);
     });
 }
 

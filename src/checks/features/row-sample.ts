@@ -41,8 +41,8 @@ function rowFrom(wanted: number, { from, to, firstRow, indices }: BatchRows): nu
   return row;
 }
 
-/** 32 bits. */
-function hashOf(number: number): number {
+/** Returns a hash of 32 bits of the number of a row, or of a group of rows. */
+export function hashOf(number: number): number {
   const upper = Math.floor(number / 0x1_0000_0000);
   return mixHash((number >>> 0) ^ (upper === 0 ? 0x9e3779b9 : mixHash(upper)));
 }

@@ -1,0 +1,61 @@
+import { openPinnedModel } from "../run/model.js";
+import type { ComparedModel } from "../run/compare.js";
+import type { JobContext } from "../scoring/context.js";
+import { modelUriProblem } from "../spec/model-uri.js";
+import { isS3Uri, s3UriProblem } from "../spec/s3-uri.js";
+import { JobError } from "../util/errors.js";
+import { attemptServices } from "./attempt-services.js";
+import { requireModelPath } from "./models/model-path.js";
+import { resolveModel } from "./open-model.js";
+
+/**
+ * Resolves two models for a comparison: both given ones, or the spec's and the given one. Paths start from this process's
+ * folder.
+ * @throws JobError USAGE, and those of `ModelSource.resolve`
+ */
+export async function resolveCompared(
+  job: JobContext,
+  given: readonly string[],
+): Promise<readonly [ComparedModel, ComparedModel]> {
+  requireModelPath(job.spec, "compare measures models on this machine");
+  const [first = "", second, ...more] = given;
+  if (more.length > 0) {
+    throw new JobError("USAGE", `comparing models: ${given.length} are given, and two can be compared`, {
+      hint: "--model A --model B; with one --model, it is compared with the model of the spec",
+    });
+  }
+  for (const uri of given) {
+    requireModelUri(uri);
+  }
+  return second === undefined
+    ? [await ownModel(job), await resolveGiven(job, first)]
+    : [await resolveGiven(job, first), await resolveGiven(job, second)];
+}
+
+function requireModelUri(uri: string): void {
+  const problem = modelUriProblem(uri) ?? (isS3Uri(uri) ? s3UriProblem(uri) : undefined);
+  if (uri === "" || problem !== undefined) {
+    throw new JobError("USAGE", `reading --model ${uri}: ${problem ?? "it names no model"}`, {
+      hint: "a file, or a URI as model.path takes it",
+    });
+  }
+}
+
+async function ownModel(job: JobContext): Promise<ComparedModel> {
+  const { model, ...found } = await openPinnedModel(job);
+  if (!("path" in model)) {
+    throw new TypeError(`${model.name} is on a server`);
+  }
+  return { ...found, model };
+}
+
+async function resolveGiven({ spec, log, signal }: JobContext, path: string): Promise<ComparedModel> {
+  const services = attemptServices(spec, log, signal);
+  const folder = process.cwd();
+  // The pin of the spec is of its own model.
+  const { file: model, ...found } = await resolveModel(
+    { ...spec.model, path, sha256: undefined },
+    { folder, ...services },
+  );
+  return { ...found, model };
+}

@@ -1,0 +1,167 @@
+import { type ColumnType, type NamedColumn, showType } from "../../columnar/types.js";
+import { assertNever } from "../../util/errors.js";
+import { mean } from "../profiles/number-profile.js";
+import { alignProfiles } from "../verdicts/aligned.js";
+import { psi, psiBins } from "../verdicts/psi.js";
+import type { ColumnProfile } from "../profiles/column-profile.js";
+import { type ColumnAgreement, comparableKind, compareColumns, mergeColumnAgreements } from "./column-agreement.js";
+import type { DifferentRow } from "./different-rows.js";
+import { rankCorrelation } from "./rank-sample.js";
+
+/** How the predictions of two models agree, by column. */
+export type Agreement = ReadonlyMap<string, ColumnAgreement>;
+
+interface TypedColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+/** Which columns of two models are compared. */
+export interface MatchedColumns {
+  readonly compared: readonly string[];
+  /** Columns that cannot be compared, with the reason. */
+  readonly apart: readonly { readonly name: string; readonly reason: string }[];
+}
+
+/** Matches the predicted columns of two models by name. Only columns of comparable types are compared. */
+export function matchColumns(one: readonly TypedColumn[], other: readonly TypedColumn[]): MatchedColumns {
+  const others = new Map(other.map((column) => [column.name, column]));
+  const compared: string[] = [];
+  const apart: { name: string; reason: string }[] = [];
+  for (const { name, type } of one) {
+    const match = others.get(name);
+    others.delete(name);
+    if (match === undefined) {
+      apart.push({ name, reason: `only A has it (${showType(type)})` });
+    } else if (comparableKind(type, match.type) === undefined) {
+      apart.push({ name, reason: `${showType(type)} in A, ${showType(match.type)} in B` });
+    } else {
+      compared.push(name);
+    }
+  }
+  const rest = [...others.values()].map(({ name, type }) => ({ name, reason: `only B has it (${showType(type)})` }));
+  return { compared, apart: [...apart, ...rest] };
+}
+
+/** Predictions of two models for the same rows. */
+export interface ComparedRows {
+  /** The numbers of the rows. Each row comes once. */
+  readonly rowNumbers: Float64Array;
+  readonly one: readonly NamedColumn[];
+  readonly other: readonly NamedColumn[];
+}
+
+/** Compares the columns that match, of some rows. */
+export function compareRows(
+  { rowNumbers, one, other }: ComparedRows,
+  { compared, tolerance }: Pick<MatchedColumns, "compared"> & { readonly tolerance: number },
+): Agreement {
+  return new Map(
+    compared.map((name) => {
+      const pair = { one: columnOf(one, name), other: columnOf(other, name) };
+      return [name, compareColumns({ rowNumbers, ...pair, tolerance })] as const;
+    }),
+  );
+}
+
+function columnOf(columns: readonly NamedColumn[], name: string): NamedColumn {
+  const found = columns.find((column) => column.name === name);
+  if (found === undefined) {
+    throw new RangeError(`rows came without column ${name}`);
+  }
+  return found;
+}
+
+/** Merges the agreement of different rows, in any order. */
+export function mergeAgreements(first: Agreement, second: Agreement): Agreement {
+  return new Map(
+    [...first].map(([name, column]) => {
+      const more = second.get(name);
+      return [name, more === undefined ? column : mergeColumnAgreements(column, more)] as const;
+    }),
+  );
+}
+
+/** Figures about the agreement of a column. NaN: there are no rows to compute a figure from. */
+export type Measures = { readonly rows: number; readonly most: readonly DifferentRow[] } & (
+  | {
+      readonly kind: "numbers";
+      readonly meanDifference: number;
+      readonly largestDifference: number;
+      readonly rankCorrelation: number;
+      /** Rows that the rank correlation is computed from. */
+      readonly rankedRows: number;
+      /** Whether these are a sample of the rows. */
+      readonly isSampled: boolean;
+      readonly psi: number;
+      /** Rows that differ by more than the tolerance. */
+      readonly beyond: number;
+    }
+  | {
+      readonly kind: "labels";
+      readonly equal: number;
+      readonly psi: number;
+      /** The most frequent pair first; undefined: too many pairs differ. */
+      readonly flips: readonly Flip[] | undefined;
+    }
+  | {
+      readonly kind: "vectors";
+      readonly meanCosine: number;
+      readonly lowestCosine: number;
+      /** Rows whose vectors differ and have no cosine. */
+      readonly without: number;
+    }
+);
+
+export interface Flip {
+  readonly one: string;
+  readonly other: string;
+  readonly rows: number;
+}
+
+/** Computes the figures of a column. */
+export function measure(column: ColumnAgreement): Measures {
+  const { rows, most } = column;
+  switch (column.kind) {
+    case "numbers": {
+      const { differences, sample, beyond } = column;
+      return {
+        kind: "numbers",
+        rows,
+        most,
+        meanDifference: mean(differences),
+        largestDifference: differences.finite === 0 ? Number.NaN : differences.max,
+        rankCorrelation: rankCorrelation(sample),
+        rankedRows: sample.rows.length,
+        isSampled: sample.level > 0,
+        psi: psiOf(column),
+        beyond,
+      };
+    }
+    case "labels":
+      return { kind: "labels", rows, most, equal: column.equal, psi: psiOf(column), flips: flipsOf(column.flips) };
+    case "vectors": {
+      const { cosines, without } = column;
+      const lowestCosine = cosines.finite === 0 ? Number.NaN : cosines.min;
+      return { kind: "vectors", rows, most, meanCosine: mean(cosines), lowestCosine, without };
+    }
+    default:
+      return assertNever(column);
+  }
+}
+
+function psiOf({ one, other }: { readonly one: ColumnProfile; readonly other: ColumnProfile }): number {
+  const aligned = alignProfiles(one, other);
+  return aligned === undefined || one.rows === 0 ? Number.NaN : psi(psiBins(aligned));
+}
+
+function flipsOf(flips: Extract<ColumnAgreement, { kind: "labels" }>["flips"]): readonly Flip[] | undefined {
+  if (flips.kind === "many") {
+    return undefined;
+  }
+  const named = [...flips.counts].toSorted(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
+  return named.map(([name, rows]) => {
+    const [one, other] = JSON.parse(name) as [string, string];
+    return { one, other, rows };
+  });
+}

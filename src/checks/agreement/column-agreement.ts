@@ -1,0 +1,197 @@
+import type { ColumnType, FixedColumn, NamedColumn } from "../../columnar/types.js";
+import { isElementType } from "../../columnar/values.js";
+import { assertNever } from "../../util/errors.js";
+import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/column-profile.js";
+import { numbersOfType } from "../profiles/column-numbers.js";
+import { mergeNumbers, type NumberProfile } from "../profiles/number-profile.js";
+import { limitValues, mergeValues, type ValueCounts } from "../profiles/value-counts.js";
+import { areEqual, type Scalar, shown, type Value, valueAt } from "../row-values.js";
+import { createDifferentRows, type DifferentRow, mostDifferent } from "./different-rows.js";
+import { agreementLimits, type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
+import { limitSample, mergeSamples, type RankSample } from "./rank-sample.js";
+import { compareVectors, type VectorAgreement } from "./vector-agreement.js";
+
+/**
+ * How two models' predictions of one column agree, without the predictions themselves. It is the same however the rows
+ * were divided, and in whatever order it was merged.
+ */
+export type ColumnAgreement = { readonly rows: number; readonly most: readonly DifferentRow[] } & (
+  | NumberAgreement
+  | LabelAgreement
+  | VectorAgreement
+);
+
+export interface NumberAgreement {
+  readonly kind: "numbers";
+  /** Absolute differences of the rows for which both predictions are finite. */
+  readonly differences: NumberProfile;
+  /** Rows that differ by more than the tolerance, or of which one prediction is not finite and the other another. */
+  readonly beyond: number;
+  /** The distributions of both. */
+  readonly one: ColumnProfile;
+  readonly other: ColumnProfile;
+  readonly sample: RankSample;
+}
+
+export interface LabelAgreement {
+  readonly kind: "labels";
+  readonly equal: number;
+  /** How often each pair of different labels occurs; a name is the JSON of both. */
+  readonly flips: ValueCounts;
+  readonly one: ColumnProfile;
+  readonly other: ColumnProfile;
+}
+
+/** Returns what two columns are compared as; undefined: their types cannot be compared. */
+export function comparableKind(one: ColumnType, other: ColumnType): ColumnAgreement["kind"] | undefined {
+  const family = familyOf(one);
+  if (family === undefined || family !== familyOf(other)) {
+    return undefined;
+  }
+  return family === "floats" ? "numbers" : family === "list of floats" ? "vectors" : "labels";
+}
+
+function familyOf(type: ColumnType): string | undefined {
+  if (typeof type === "object") {
+    const element = type.kind === "list" && typeof type.element === "string" ? familyOf(type.element) : undefined;
+    return element === undefined ? undefined : `list of ${element}`;
+  }
+  if (type === "float32" || type === "float64") {
+    return "floats";
+  }
+  return isElementType(type) ? "integers" : type === "utf8" || type === "bool" ? type : undefined;
+}
+
+/** Compares two columns whose types are comparable. */
+export function compareColumns(pair: PredictionPair): ColumnAgreement {
+  const kind = comparableKind(pair.one.type, pair.other.type);
+  switch (kind) {
+    case "numbers":
+      return compareNumbers(pair);
+    case "labels":
+      return compareLabels(pair);
+    case "vectors":
+      return { rows: pair.rowNumbers.length, ...compareVectors(pair) };
+    case undefined:
+      throw new RangeError(`column ${pair.one.name} has types that cannot be compared`);
+    default:
+      return assertNever(kind);
+  }
+}
+
+function compareNumbers({ rowNumbers, one, other, tolerance }: PredictionPair): ColumnAgreement {
+  const rows = rowNumbers.length;
+  const [a, b] = [floatsOf(one, rows), floatsOf(other, rows)];
+  const finite = new Uint32Array(rows);
+  const differences = new Float64Array(rows);
+  const most = createDifferentRows();
+  let [count, beyond] = [0, 0];
+  for (let row = 0; row < rows; row += 1) {
+    const [x, y] = [a[row] as number, b[row] as number];
+    const isFinite = Number.isFinite(x) && Number.isFinite(y);
+    const distance = isFinite ? Math.abs(x - y) : Object.is(x, y) ? 0 : Number.POSITIVE_INFINITY;
+    if (isFinite) {
+      finite[count] = row;
+      differences[count] = distance;
+      count += 1;
+    }
+    beyond += distance > tolerance ? 1 : 0;
+    most.add(rowNumbers[row] as number, distance, () => textsAt({ one, other }, row));
+  }
+  const kept = finite.subarray(0, count);
+  const take = (values: Float64Array): Float64Array => Float64Array.from(kept, (row) => values[row] as number);
+  return {
+    rows,
+    kind: "numbers",
+    differences: profileOf(differences.subarray(0, count)),
+    beyond,
+    ...distributions({ one, other }),
+    sample: limitSample({ level: 0, rows: take(rowNumbers), one: take(a), other: take(b) }),
+    most: most.rows,
+  };
+}
+
+/** Returns the numbers of a column; NaN for NULL. */
+function floatsOf({ type, column }: NamedColumn, rows: number): Float64Array {
+  const values = new Float64Array(rows);
+  numbersOfType(type)?.(column as FixedColumn, 0, rows, values);
+  for (let row = 0; row < (column.valid?.length ?? 0); row += 1) {
+    values[row] = column.valid?.[row] === 0 ? Number.NaN : (values[row] as number);
+  }
+  return values;
+}
+
+function compareLabels({ rowNumbers, one, other }: PredictionPair): ColumnAgreement {
+  const rows = rowNumbers.length;
+  const flips = new Map<string, number>();
+  const most = createDifferentRows();
+  let equal = 0;
+  for (let row = 0; row < rows; row += 1) {
+    const [a, b] = [valueAt(one.type, one.column, row), valueAt(other.type, other.column, row)];
+    if (areSame(a, b)) {
+      equal += 1;
+    } else {
+      const name = JSON.stringify([shown(a), shown(b)]);
+      flips.set(name, (flips.get(name) ?? 0) + 1);
+      most.add(rowNumbers[row] as number, 1, () => textsAt({ one, other }, row));
+    }
+  }
+  const limited = limitValues(flips, agreementLimits, undefined);
+  return { rows, kind: "labels", equal, flips: limited, ...distributions({ one, other }), most: most.rows };
+}
+
+function areSame(one: Value, other: Value): boolean {
+  if (!Array.isArray(one) || !Array.isArray(other)) {
+    return areEqual(one as Scalar, other as Scalar);
+  }
+  return one.length === other.length && one.every((value: Scalar, index) => areEqual(value, other[index] as Scalar));
+}
+
+function distributions({ one, other }: Pick<PredictionPair, "one" | "other">): {
+  readonly one: ColumnProfile;
+  readonly other: ColumnProfile;
+} {
+  return {
+    one: profileColumn({ type: one.type }, one.column, agreementLimits),
+    other: profileColumn({ type: other.type }, other.column, agreementLimits),
+  };
+}
+
+/** Merges the agreement of different rows of one column. */
+export function mergeColumnAgreements(first: ColumnAgreement, second: ColumnAgreement): ColumnAgreement {
+  const rows = first.rows + second.rows;
+  const most = mostDifferent([...first.most, ...second.most]);
+  if (first.kind === "numbers" && second.kind === "numbers") {
+    return {
+      rows,
+      kind: "numbers",
+      differences: mergeNumbers(first.differences, second.differences, agreementLimits),
+      beyond: first.beyond + second.beyond,
+      one: mergeProfiles(first.one, second.one, agreementLimits),
+      other: mergeProfiles(first.other, second.other, agreementLimits),
+      sample: mergeSamples(first.sample, second.sample),
+      most,
+    };
+  }
+  if (first.kind === "labels" && second.kind === "labels") {
+    return {
+      rows,
+      kind: "labels",
+      equal: first.equal + second.equal,
+      flips: mergeValues(first.flips, second.flips, agreementLimits, undefined),
+      one: mergeProfiles(first.one, second.one, agreementLimits),
+      other: mergeProfiles(first.other, second.other, agreementLimits),
+      most,
+    };
+  }
+  if (first.kind === "vectors" && second.kind === "vectors") {
+    return {
+      rows,
+      kind: "vectors",
+      cosines: mergeNumbers(first.cosines, second.cosines, agreementLimits),
+      without: first.without + second.without,
+      most,
+    };
+  }
+  throw new RangeError("two columns of different kinds cannot be merged");
+}

@@ -1,0 +1,92 @@
+import { hashOf } from "../features/row-sample.js";
+
+/** Numbers that two models predict for the same rows, of a sample of the rows. */
+export interface RankSample {
+  /** A row is in the sample if its hash ends in so many zero bits; 0: all rows are. */
+  readonly level: number;
+  readonly rows: Float64Array;
+  readonly one: Float64Array;
+  readonly other: Float64Array;
+}
+
+/** Rows of a sample, at most. */
+const sampledRows = 100_000;
+
+/**
+ * Takes at most `limit` rows, chosen by a hash of their numbers: each level halves the sample. The sample depends on the
+ * rows alone, and not on how they were divided, nor on the order of merging.
+ */
+export function limitSample(sample: RankSample, limit = sampledRows): RankSample {
+  let limited = sample;
+  while (limited.rows.length > limit && limited.level < 32) {
+    limited = raise(limited, limited.level + 1);
+  }
+  return limited;
+}
+
+/** Merges the samples of different rows. */
+export function mergeSamples(first: RankSample, second: RankSample, limit = sampledRows): RankSample {
+  const level = Math.max(first.level, second.level);
+  const [a, b] = [raise(first, level), raise(second, level)];
+  return limitSample(
+    { level, rows: joined(a.rows, b.rows), one: joined(a.one, b.one), other: joined(a.other, b.other) },
+    limit,
+  );
+}
+
+function raise(sample: RankSample, level: number): RankSample {
+  if (sample.level === level) {
+    return sample;
+  }
+  const isKept = (_value: number, index: number): boolean => hashOf(sample.rows[index] as number) % 2 ** level === 0;
+  return {
+    level,
+    rows: sample.rows.filter(isKept),
+    one: sample.one.filter(isKept),
+    other: sample.other.filter(isKept),
+  };
+}
+
+function joined(one: Float64Array, other: Float64Array): Float64Array {
+  const all = new Float64Array(one.length + other.length);
+  all.set(one);
+  all.set(other, one.length);
+  return all;
+}
+
+/**
+ * Computes Spearman's rank correlation of the two predictions: Pearson's correlation of their ranks, where equal numbers
+ * share the mean of their ranks. NaN if one model predicts the same number for all rows. The sums are exact for 100,000
+ * rows, so that their order does not matter.
+ */
+export function rankCorrelation({ one, other }: RankSample): number {
+  const [a, b] = [ranksOf(one), ranksOf(other)];
+  const mean = (a.length + 1) / 2;
+  let [product, ones, others] = [0, 0, 0];
+  for (let index = 0; index < a.length; index += 1) {
+    const [x, y] = [(a[index] as number) - mean, (b[index] as number) - mean];
+    product += x * y;
+    ones += x * x;
+    others += y * y;
+  }
+  return product / Math.sqrt(ones * others);
+}
+
+function ranksOf(values: Float64Array): Float64Array {
+  const order = Uint32Array.from(values, (_value, index) => index).toSorted(
+    (first, second) => (values[first] as number) - (values[second] as number),
+  );
+  const ranks = new Float64Array(values.length);
+  for (let from = 0; from < order.length; ) {
+    const value = values[order[from] as number];
+    let to = from + 1;
+    while (to < order.length && values[order[to] as number] === value) {
+      to += 1;
+    }
+    for (let at = from; at < to; at += 1) {
+      ranks[order[at] as number] = (from + 1 + to) / 2;
+    }
+    from = to;
+  }
+  return ranks;
+}
