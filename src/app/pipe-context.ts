@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { openArrowDecoder } from "../formats/arrow/decoder.js";
 import { openArrowPipe } from "../formats/arrow/pipe/pipe.js";
-import { silentProgress } from "../report/progress.js";
+import { silentProgress } from "../report/progress/progress.js";
 import type { PipeContext } from "../run/pipe.js";
 import { openArrowStream } from "../sink/arrow/stream.js";
 import { pipeName } from "../spec/pipe-spec.js";

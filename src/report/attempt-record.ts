@@ -1,7 +1,7 @@
 import { mergeSpanProfiles, type SpanProfile } from "../checks/span-profile.js";
 import type { ModelOrigin } from "../plan/plan.js";
 import type { RejectedRow, RejectReason } from "../columnar/types.js";
-import type { Progress } from "./progress.js";
+import type { Progress } from "./progress/progress.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
 import type { ServerReport } from "./server-report.js";
 import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";

@@ -5,7 +5,7 @@ import type { SpanRange } from "../plan/share.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { createAttemptRecord } from "../report/attempt-record.js";
-import { silentProgress } from "../report/progress.js";
+import { silentProgress } from "../report/progress/progress.js";
 import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
 import { fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";

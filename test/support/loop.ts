@@ -13,7 +13,7 @@ import type { Engine } from "#src/engine/port.js";
 import { assertNever } from "#src/util/errors.js";
 import { runIdOf } from "#src/plan/identity.js";
 import { type AttemptRecord, createAttemptRecord, withRecord } from "#src/report/attempt-record.js";
-import { silentProgress } from "#src/report/progress.js";
+import { silentProgress } from "#src/report/progress/progress.js";
 import { fixedSize } from "#src/scoring/batch-size.js";
 import { batchFeatures, featurePlanOf } from "#src/scoring/features.js";
 import { rowsRead } from "#src/scoring/feed.js";

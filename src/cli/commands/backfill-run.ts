@@ -8,7 +8,7 @@ import type { SharedModels } from "../../app/shared-models.js";
 import type { RunOrder, ValueStatus } from "../../jobs/carry-out.js";
 import type { RangeStep } from "../../jobs/date-range.js";
 import type { BackfillRun } from "../../report/backfill-text.js";
-import type { Progress } from "../../report/progress.js";
+import type { Progress } from "../../report/progress/progress.js";
 import { reportText, type RunReport } from "../../report/report.js";
 import { runJob } from "../../run/run.js";
 import type { Log } from "../../scoring/context.js";

@@ -12,7 +12,7 @@ import {
 } from "../../report/backfill-text.js";
 import { modelUri } from "../../spec/model-spec.js";
 import { modelName } from "../../report/plan-text.js";
-import { type Progress, silentProgress } from "../../report/progress.js";
+import { type Progress, silentProgress } from "../../report/progress/progress.js";
 import type { Log } from "../../scoring/context.js";
 import { exitCodeOf, JobError } from "../../util/errors.js";
 import { chooseProgress } from "../choose-progress.js";

@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
-import { lineProgress, type Progress } from "#src/report/progress.js";
+import { lineProgress, type Progress } from "#src/report/progress/progress.js";
+import { barText } from "#src/report/progress/bar-text.js";
+import { createScoringRate } from "#src/report/progress/scoring-rate.js";
 
 function watched(): {
   readonly lines: string[];
@@ -62,4 +64,33 @@ test("the last rows give no progress line", () => {
   at(60_000, (progress) => progress.scored(100));
   at(60_001, (progress) => progress.stop());
   expect(lines).toEqual([]);
+});
+
+test("a progress bar fits the terminal, and leaves out the bar first, then the rate and the rows", () => {
+  let nowMs = 1000;
+  const rate = createScoringRate(() => nowMs);
+  nowMs += 20_000;
+  rate.add(1_234_567);
+  const total = 4_000_000;
+  expect([120, 80, 60, 40, 20, 5].map((columns) => barText(rate, total, columns))).toEqual([
+    "█████████░░░░░░░░░░░░░░░░░░░░░ 30% | 1,234,567/4,000,000 rows | 62 k rows/s | 45 s left",
+    "███████░░░░░░░░░░░░░░░ 30% | 1,234,567/4,000,000 rows | 62 k rows/s | 45 s left",
+    "30% | 1,234,567/4,000,000 rows | 62 k rows/s | 45 s left",
+    "███████░░░░░░░░░░░░░░░░ 30% | 45 s left",
+    "30% | 45 s left",
+    "30%",
+  ]);
+});
+
+test("the time left follows the rate of the last 30 seconds, and not a slow start", () => {
+  let nowMs = 0;
+  const rate = createScoringRate(() => nowMs);
+  nowMs = 60_000;
+  rate.add(1000); // a minute to load the model
+  for (let second = 0; second < 40; second += 1) {
+    nowMs += 1000;
+    rate.add(10_000);
+  }
+  expect(rate.rowsPerSecond).toBeCloseTo(10_000);
+  expect(rate.secondsLeft(501_000)).toBeCloseTo(10);
 });
