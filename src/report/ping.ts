@@ -8,6 +8,8 @@ export interface Ping {
   readonly url: string;
   /** JSON that is sent by POST; undefined for a GET. */
   readonly body: string | undefined;
+  /** Sent as `Authorization: Bearer`. */
+  readonly token?: string | undefined;
   /** The limit of all tries together. */
   readonly timeoutMs: number;
   readonly tries: number;
@@ -42,14 +44,18 @@ interface Failure {
 }
 
 async function call(
-  { url, body, timeoutMs }: Pick<Ping, "url" | "body" | "timeoutMs">,
+  { url, body, token, timeoutMs }: Pick<Ping, "url" | "body" | "token" | "timeoutMs">,
   signal: AbortSignal,
 ): Promise<Failure | undefined> {
   try {
     const response = await fetch(url, {
       signal,
       redirect: "manual",
-      ...(body === undefined ? {} : { method: "POST", body, headers: { "content-type": "application/json" } }),
+      headers: {
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+        ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+      },
+      ...(body === undefined ? {} : { method: "POST", body }),
     });
     await response.body?.cancel();
     const { ok, status } = response;

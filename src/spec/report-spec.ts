@@ -17,10 +17,17 @@ export interface ReportSpec {
   /** A time of day in the job's time zone, "06:00". */
   readonly deadline?: string | undefined;
   /** Where the attempt's lineage events go; without a URL, nowhere. */
-  readonly openlineage?: { readonly url: string; readonly namespace: string } | undefined;
+  readonly openlineage?: OpenLineageSpec | undefined;
   readonly method: "get" | "post";
   /** Seconds. */
   readonly timeout: number;
+}
+
+export interface OpenLineageSpec {
+  readonly url: string;
+  readonly namespace: string;
+  /** A secret. */
+  readonly token?: string | undefined;
 }
 
 const localFile = text.refine((path) => !isS3Uri(path), {
@@ -79,6 +86,11 @@ export const report = z
           "URL of a server that takes OpenLineage events, such as ${OPENLINEAGE_URL}; they go to api/v1/lineage below it. Empty: no events. It is never logged.",
         ),
         namespace: text.default("default").describe("OpenLineage namespace of the job, such as prod."),
+        token: text
+          .optional()
+          .describe(
+            "Token that events carry as Authorization: Bearer, best from the environment or ${file:PATH}. It is never logged.",
+          ),
       })
       .optional()
       .describe("Sends OpenLineage events about the start and the end of each attempt."),

@@ -7,6 +7,7 @@ export const secretKeys: ReadonlySet<string> = new Set([
   "report.on_failure",
   "report.on_held",
   "report.on_late",
+  "report.openlineage.token",
   "report.openlineage.url",
 ]);
 

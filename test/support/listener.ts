@@ -5,6 +5,7 @@ export interface Call {
   readonly method: string;
   /** Path and query. */
   readonly path: string;
+  readonly authorization?: string | undefined;
   readonly body: string;
 }
 
@@ -22,7 +23,8 @@ export async function listen(statusOf: (call: Call) => number | undefined = () =
       body += text;
     });
     request.on("end", () => {
-      const call = { method: request.method ?? "", path: request.url ?? "", body };
+      const { authorization } = request.headers;
+      const call = { method: request.method ?? "", path: request.url ?? "", authorization, body };
       calls.push(call);
       const status = statusOf(call);
       if (status !== undefined) {

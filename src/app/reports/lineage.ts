@@ -5,6 +5,7 @@ import { ping } from "../../report/ping.js";
 import { type DatasetName, filesDataset, inputDatasets, tableDataset } from "../../report/lineage/datasets.js";
 import { type CarriedOut, decidedEvent, endEvent, type LineageRun, startEvent } from "../../report/lineage/events.js";
 import { parentRun } from "../../report/lineage/parent.js";
+import type { OpenLineageSpec } from "../../spec/report-spec.js";
 import { messageOf } from "../../util/errors.js";
 import { readSecret } from "../secrets.js";
 import { type CallContext, plainUrlAt } from "./calls.js";
@@ -60,6 +61,7 @@ function senderOf(context: CallContext, env: Environment): Send | undefined {
     return undefined;
   }
   const url = plainUrlAt(context, ["openlineage", "url"], openlineage.url);
+  const token = tokenOf(context, openlineage);
   const described = describe(context, openlineage.namespace, env);
   let told = false;
   const tell = (found: string | undefined): void => {
@@ -74,11 +76,28 @@ function senderOf(context: CallContext, env: Environment): Send | undefined {
       const body = JSON.stringify(eventOf(await described));
       const timeoutMs = signal.aborted ? stoppedEventMs : eventMs;
       const key = "report.openlineage.url";
-      tell(server === undefined ? undefined : await ping({ key, url: eventsUrl(server), body, timeoutMs, tries: 1 }));
+      const secret = await token;
+      if (server !== undefined && secret !== undefined) {
+        const request = { key, url: eventsUrl(server), body, timeoutMs, tries: 1 };
+        tell(await ping(secret === "" ? request : { ...request, token: secret }));
+      }
     } catch (error) {
       tell(`sending a lineage event: ${messageOf(error)}`);
     }
   };
+}
+
+/** Reads the token of the server; "": there is none; undefined: it cannot be read, which is logged. */
+async function tokenOf(
+  { loaded: { where }, folder, log }: CallContext,
+  { token = "" }: OpenLineageSpec,
+): Promise<string | undefined> {
+  try {
+    return await readSecret(token, { folder, key: where(["report", "openlineage", "token"]) });
+  } catch (error) {
+    log.warn(`sending lineage events: ${messageOf(error)}`);
+    return undefined;
+  }
 }
 
 /** Where OpenLineage's clients send events: `api/v1/lineage` below the server's URL. */

@@ -29,6 +29,18 @@ test("a run sends START and COMPLETE with one id, its columns, rows and model", 
   });
 });
 
+test("lineage events carry a token, which is in no message", async () => {
+  const token = "4b6f-secret";
+  await using server = await listen(() => 401);
+  const report = { openlineage: { url: server.url, token } };
+  await inScratch({ report }, async (spec) => {
+    const { said } = await tell(spec);
+    expect(server.calls.map(({ authorization }) => authorization)).toEqual([`Bearer ${token}`, `Bearer ${token}`]);
+    expect(said).toContain("calling report.openlineage.url: HTTP 401");
+    expect(said).not.toContain(token);
+  });
+});
+
 test("an attempt that fails sends FAIL, with its error", async () => {
   await using server = await listen();
   await inScratch(to(server, "/lineage/"), async (spec) => {
