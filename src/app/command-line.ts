@@ -1,12 +1,20 @@
 import type { JobContext } from "../scoring/context.js";
+import { type LimitedRun, limitParam } from "../spec/limited-spec.js";
 
 /** Returns the command line that carries out the run of these params, or decides on it. */
 export function commandFor(
   specPath: string,
   params: Readonly<Record<string, string>>,
-  deciding: Parameters<JobContext["command"]>[1],
+  {
+    deciding,
+    limited,
+  }: { readonly deciding?: Parameters<JobContext["command"]>[1]; readonly limited?: LimitedRun | undefined },
 ): string {
-  const options = Object.entries(params).map(([name, value]) => `--param ${shellWord(`${name}=${value}`)}`);
+  const options = Object.entries(params).map(([name, value]) =>
+    name === limitParam
+      ? `--limit ${value} --output ${shellWord(limited?.folder ?? "")}`
+      : `--param ${shellWord(`${name}=${value}`)}`,
+  );
   const run = deciding === undefined ? [] : [`--run ${deciding.runId}`];
   return [`infer-batch ${deciding?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
 }

@@ -10,7 +10,7 @@ import {
   type RecordOptions,
   withRecord,
 } from "../report/attempt-record.js";
-import { type Progress, silentProgress } from "../report/progress.js";
+import { type Progress, silentProgress } from "../report/progress/progress.js";
 import { type MemoryBudget, memoryBudget } from "../util/memory-budget.js";
 import type { JobContext, Log } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
@@ -50,7 +50,7 @@ export interface ContextParts {
 }
 
 /** How this process takes part in a run. Default: as the only worker. */
-export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "siblings"> & Permissions;
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "siblings" | "limited"> & Permissions;
 
 /** An attempt without other workers, with no permission that is refused by default. */
 export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
@@ -97,7 +97,7 @@ export async function openLoaded(
     filesAtOnce,
     writer: services.writer,
     decidedBy: () => decidedBy(process.env),
-    command: (params, deciding) => commandFor(specPath, params, deciding),
+    command: (params, deciding) => commandFor(specPath, params, { deciding, limited: attempt.limited }),
     sink,
     source,
     memory,

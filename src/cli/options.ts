@@ -14,6 +14,10 @@ export const logLevel = (): Option =>
 export const logFormat = (): Option =>
   new Option("--log-format <format>", "Format of log lines on stderr").choices(["pretty", "json"]).default("pretty");
 
+/** The option of commands that can do with a part of the rows: `--limit`. */
+export const limit = (description: string): Option =>
+  new Option("--limit <n>", description).argParser(countOf(999_999_999));
+
 /** Appends the value of an option that may be repeated. */
 export function collect(value: string, all: readonly string[] = []): string[] {
   return [...all, value];

@@ -2,7 +2,7 @@ import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
-import { collect, countOf, logFormat, logLevel, param, portOf, toleranceOf } from "./options.js";
+import { collect, countOf, limit, logFormat, logLevel, param, portOf, toleranceOf } from "./options.js";
 import {
   addApprove,
   addBackfill,
@@ -85,12 +85,9 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       "--allow-older",
       "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
     )
-    .addOption(
-      new Option(
-        "--skip-exit-code <code>",
-        "Exit code when the run is already complete, such as 99, which marks an Airflow task as skipped",
-      ).argParser(skipExitCode),
-    )
+    .addOption(skipExitCodeOption())
+    .addOption(limit("Try the job: score only the first n rows, into --output, without checks, reports and pings"))
+    .option("--output <folder>", "Folder for the Parquet parts of --limit, relative to the current folder or in S3")
     .option("--json", "Print the result as one line of JSON on stdout")
     .option("--quiet", "Print errors only")
     .option("--no-progress", "Print no progress")
@@ -108,6 +105,12 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       await runCommand(spec, options, io, early);
     });
 }
+
+const skipExitCodeOption = (): Option =>
+  new Option(
+    "--skip-exit-code <code>",
+    "Exit code when the run is already complete, such as 99, which marks an Airflow task as skipped",
+  ).argParser(skipExitCode);
 
 function addPipe(program: Command, io: SafeIo): void {
   program

@@ -28,6 +28,8 @@ export interface ShardFooter {
   readonly schema: ShardSchema;
   /** Names of columns, or of those that hold them, that cannot be read without a key. */
   readonly encrypted: readonly string[];
+  /** Counts of NULLs above zero that the file's statistics state, by column; not of lists, structs and maps. */
+  readonly nulls: ReadonlyMap<string, number>;
 }
 
 export interface PageCounts {
@@ -37,7 +39,7 @@ export interface PageCounts {
 }
 
 /** The facts of a shard's footer that are shown to people. Runs do not need them. */
-export interface ShardDetails extends Omit<ShardFooter, "schema" | "encrypted"> {
+export interface ShardDetails extends Omit<ShardFooter, "schema" | "encrypted" | "nulls"> {
   readonly footerBytes: number;
   /** The program that wrote it, where it says so. */
   readonly createdBy: string | null;

@@ -33,6 +33,8 @@ export interface PlanInputs {
   readonly dateParam: string | undefined;
   /** What the run is compared with; undefined: the spec has no `checks`. */
   readonly checks: PlannedChecks | undefined;
+  /** The first rows that are planned; undefined: all. */
+  readonly mostRows?: number | undefined;
   /** Name and version of the program. */
   readonly createdBy: string;
 }
@@ -40,6 +42,7 @@ export interface PlanInputs {
 /** Makes the plan of a run. Pure: equal inputs make equal plans. */
 export function makePlan(facts: PlanInputs): Plan {
   const { runId, spec, shards, model, contract, msPerRow, target, dateParam = null, checks = null } = facts;
+  const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
   return {
     format: "infer-batch-plan",
     version: 2,
@@ -49,7 +52,7 @@ export function makePlan(facts: PlanInputs): Plan {
     timezone: spec.timezone,
     input: {
       format: "parquet",
-      rows: shards.reduce((sum, shard) => sum + shard.rows, 0),
+      rows: Math.min(rows, facts.mostRows ?? rows),
       ...(facts.uniform ? { uniform: true } : {}),
       shards,
     },

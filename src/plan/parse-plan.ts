@@ -2,6 +2,7 @@ import { z } from "../util/zod.js";
 import type { Contract } from "../binding/contract.js";
 import { numericTensorTypes } from "../columnar/tensor.js";
 import { type ColumnType, scalarTypes } from "../columnar/types.js";
+import { limitParam } from "../spec/limited-spec.js";
 import type { Plan, RunId } from "./plan.js";
 
 const rows = z.int().min(0);
@@ -146,8 +147,9 @@ export function parsePlan(text: string): Plan | undefined {
   if (!result.success) {
     return undefined;
   }
-  const { shards, rows: total } = result.data.input;
-  return shards.reduce((sum, shard) => sum + shard.rows, 0) === total ? result.data : undefined;
+  const { params, input } = result.data;
+  const inShards = input.shards.reduce((sum, shard) => sum + shard.rows, 0);
+  return input.rows === Math.min(inShards, Number(params[limitParam] ?? inShards)) ? result.data : undefined;
 }
 
 /** Parses JSON; undefined when the text is not JSON. */

@@ -8,10 +8,11 @@ import type { MemoryBudget } from "../util/memory-budget.js";
 import type { ListedShard } from "../plan/compare.js";
 import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
-import type { Progress } from "../report/progress.js";
+import type { Progress } from "../report/progress/progress.js";
 import type { Sink } from "../sink/port.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import type { LimitedRun } from "../spec/limited-spec.js";
 import type { BatchLimitCache } from "./batch-limit-cache.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
 import type { Worker } from "../plan/share.js";
@@ -88,6 +89,8 @@ export interface JobContext extends ScoringContext {
   readonly newRun: boolean;
   /** Other runs of the job that the same command carries out: no warning is needed that they are unfinished. */
   readonly siblings?: ReadonlySet<string> | undefined;
+  /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
+  readonly limited?: LimitedRun | undefined;
 }
 
 /** Reads a file of rows with known predictions. */

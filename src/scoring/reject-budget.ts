@@ -27,9 +27,14 @@ export interface RejectLimit {
   readonly shownBy: string;
 }
 
+/** The rows that may be rejected. A percentage is rounded down. */
+export function allowedRejects({ limit, rows }: Pick<RejectLimit, "limit" | "rows">): number {
+  return typeof limit === "number" ? limit : Math.floor((Number.parseFloat(limit) / 100) * rows);
+}
+
 /** @throws JobError TOO_MANY_REJECTS when there are too many already */
 export function createRejectBudget({ limit, rows, already, shownBy }: RejectLimit): RejectBudget {
-  const allowed = typeof limit === "number" ? limit : Math.floor((Number.parseFloat(limit) / 100) * rows);
+  const allowed = allowedRejects({ limit, rows });
   let count = already;
   const check = (): void => {
     if (count > allowed) {

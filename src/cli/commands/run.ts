@@ -3,6 +3,9 @@ import type { EarlyThreads } from "../../engine/onnx/early-threads.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import { failureFields } from "../../report/outcome.js";
 import { reportJson, type RunReport, reportText } from "../../report/report.js";
+import { type LimitedRun, limitedSpec } from "../../spec/limited-spec.js";
+import { isS3Uri } from "../../spec/s3-uri.js";
+import { JobError } from "../../util/errors.js";
 import { runJob } from "../../run/run.js";
 import { chooseProgress } from "../choose-progress.js";
 import type { SafeIo } from "../io.js";
@@ -21,6 +24,8 @@ interface RunOptions extends JobOptions {
   readonly newRun?: boolean;
   readonly allowDuplicates?: boolean;
   readonly allowOlder?: boolean;
+  readonly limit?: number;
+  readonly output?: string;
   readonly skipExitCode?: number;
   readonly json?: boolean;
   readonly quiet?: boolean;
@@ -79,9 +84,11 @@ async function carryOut(
     newRun: options.newRun === true,
     allowDuplicates: options.allowDuplicates === true,
     allowOlder: options.allowOlder === true,
+    limited: limitedRun(options),
   };
   const progress = chooseProgress(options, (line) => log.info(line), io.stderr.raw);
-  const loaded = await readSpec(spec, options);
+  const whole = await readSpec(spec, options);
+  const loaded = attempt.limited === undefined ? whole : limitedSpec(whole, attempt.limited);
   const folder = dirname(resolve(spec));
   let profile: Profile | undefined;
   const record = recordOf(loaded.spec, {
@@ -101,4 +108,17 @@ async function carryOut(
       await profile?.end(record.stages);
     }
   });
+}
+
+/** @throws JobError USAGE if one of the two options is given without the other */
+function limitedRun({ limit, output }: Pick<RunOptions, "limit" | "output">): LimitedRun | undefined {
+  if (limit === undefined && output === undefined) {
+    return undefined;
+  }
+  if (limit === undefined || output === undefined) {
+    throw new JobError("USAGE", "reading the options: --limit and --output are given together or not at all", {
+      hint: "such as --limit 1000 --output /tmp/try; where a whole run writes is output of the spec",
+    });
+  }
+  return { rows: limit, folder: isS3Uri(output) ? output : resolve(output) };
 }

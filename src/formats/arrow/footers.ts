@@ -27,7 +27,7 @@ export async function* arrowFooters(
       const schema = schemas.get(key) ?? { columns };
       schemas.set(key, schema);
       const { rows, batches, sizeBytes } = index;
-      yield { path, rows, rowGroups: batches.length, sizeBytes, schema, encrypted: [] };
+      yield { path, rows, rowGroups: batches.length, sizeBytes, schema, encrypted: [], nulls: new Map() };
     }
   }
 }

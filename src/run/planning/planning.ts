@@ -17,6 +17,7 @@ import { refuseDrift, withTypesOf } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import type { JobContext, ScoringContext, ShardFiles } from "../../scoring/context.js";
 import { both } from "../loading.js";
+import { warnOfNulls } from "./null-features.js";
 import { planChecks } from "./plan-checks.js";
 import { probeRows } from "./probe-rows.js";
 import { readShards, type SeenSchema, type SeenShards } from "./read-shards.js";
@@ -43,10 +44,11 @@ export async function planRun(
 ): Promise<Plan> {
   const { spec } = context;
   const { model, version, origin } = resolved;
-  const [engine, { shards, rows, schemas, encrypted }] = await both(
+  const [engine, seen] = await both(
     loading,
     read.shards === undefined ? readBeside(context, loading, { decoder, listed }) : Promise.resolve(read.shards),
   );
+  const { shards, rows, schemas, encrypted } = seen;
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
   const contract = await bindShards(context, typed, { decoder, model, engine });
@@ -56,12 +58,23 @@ export async function planRun(
     refuseDrift(contract, typed[0], other);
   }
   refuseEncrypted(used, encrypted);
+  warnOfNulls(context, contract, seen);
   const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
   const pinned = { shards, uniform: schemas.length === 1, model: { sha256: model.sha256, version, origin } };
   const { dateParam, program: createdBy } = context;
   const checks = await planChecks(context, { modelSha256: model.sha256, contract });
-  const made = { runId, spec, ...pinned, contract, msPerRow, target, dateParam, checks };
+  const made = {
+    runId,
+    spec,
+    ...pinned,
+    contract,
+    msPerRow,
+    target,
+    dateParam,
+    checks,
+    mostRows: context.limited?.rows,
+  };
   const plan = makePlan({ ...made, createdBy });
   if (spanCount(plan) > spansLimit) {
     const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;

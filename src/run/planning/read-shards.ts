@@ -40,6 +40,8 @@ export interface SeenShards {
   readonly schemas: readonly SeenSchema[];
   /** Encrypted columns, each with the first shard that has it encrypted. */
   readonly encrypted: ReadonlyMap<string, string>;
+  /** NULLs that the shards' statistics state, by column; columns without any are left out. */
+  readonly nulls: ReadonlyMap<string, number>;
 }
 
 /** Whether planning may refuse the input, for too few or too old rows; then it is read before the model is loaded. */
@@ -103,6 +105,7 @@ async function openAll(source: Pick<Source, "open">, shards: readonly ListedShar
 async function readFooters(context: JobContext, decoder: Decoder, listed: readonly ListedShard[]): Promise<SeenShards> {
   const shards: PlannedShard[] = [];
   const encrypted = new Map<string, string>();
+  const nulls = new Map<string, number>();
   const verifying = context.spec.input.verify === "full" ? verifyShards(context, decoder) : undefined;
   /** Schemas by the columns of the file, then by the names of the folder columns: many shards share few. */
   const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
@@ -127,6 +130,9 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
           for (const column of footer.encrypted) {
             encrypted.set(column, encrypted.get(column) ?? file.name);
           }
+          for (const [column, stated] of footer.nulls) {
+            nulls.set(column, (nulls.get(column) ?? 0) + stated);
+          }
           const seen = seenSchema(spec, { shard, name: file.name }, footer);
           const same = schemas.get(footer.schema) ?? new Map<string, SeenSchema>();
           const folders = seen.columns.slice(footer.schema.columns.length).map(({ name }) => name);
@@ -143,5 +149,5 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
   verifying?.told();
   const seen = [...schemas.values()].flatMap((same) => Array.from(same.values()));
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
-  return { shards, rows, schemas: seen, encrypted };
+  return { shards, rows, schemas: seen, encrypted, nulls };
 }

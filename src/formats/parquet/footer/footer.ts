@@ -28,6 +28,8 @@ export interface ColumnChunk {
   readonly values: number;
   /** The size of all texts or bytes, each counted as often as it occurs; undefined: the writer does not record it. */
   readonly unencodedBytes: number | undefined;
+  /** The NULLs that the chunk's statistics state, where it has some. */
+  readonly nulls: number | undefined;
   /** Numbers of the physical type and of the codec, 0 being none. */
   readonly type: number;
   readonly codec: number;

@@ -76,7 +76,20 @@ function summary(path: string, footer: Footer, schemas: Map<string, ShardSchema>
   const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
   const columns = footer.encrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
   const schema = columns && plainSchema(path, columns, schemas);
-  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, schema };
+  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, schema, nulls: statedNulls(footer) };
+}
+
+function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {
+  const nulls = new Map<string, number>();
+  for (const { rows, chunks } of rowGroups) {
+    for (const { path, nulls: stated = 0 } of chunks) {
+      const [column = "", ...inner] = path;
+      if (stated > 0 && stated <= rows && inner.length === 0) {
+        nulls.set(column, (nulls.get(column) ?? 0) + stated);
+      }
+    }
+  }
+  return nulls;
 }
 
 function plainSchema(path: string, columns: readonly SourceColumn[], schemas: Map<string, ShardSchema>): ShardSchema {

@@ -127,12 +127,11 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
   const path: string[] = [];
   const numbers = { type: -1, codec: -1, values: -1, uncompressed: -1, compressed: -1, data: -1, dictionary: 0 };
   let sizes: ReturnType<typeof readSizes> = { repetition: 0, definition: 0, unencoded: undefined };
-  let encrypted = false;
-  let isElsewhere = false;
-  let hasPrefixes = false;
+  let nulls: number | undefined;
+  const flags = { encrypted: false, isElsewhere: false, hasPrefixes: false };
   readInner(cursor, type, (id, inner) => {
-    encrypted ||= id === 8; // crypto_metadata
-    isElsewhere ||= id === 1; // file_path
+    flags.encrypted ||= id === 8; // crypto_metadata
+    flags.isElsewhere ||= id === 1; // file_path
     if (id !== 3) {
       return false;
     }
@@ -143,9 +142,11 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
       } else if (large !== undefined) {
         numbers[large] = readI64(cursor, value);
       } else if (key === 2) {
-        hasPrefixes = readEncodings(cursor, value).includes(deltaByteArray);
+        flags.hasPrefixes = readEncodings(cursor, value).includes(deltaByteArray);
       } else if (key === 3) {
         readList(cursor, value, (element) => path.push(Buffer.from(readBinary(cursor, element)).toString()));
+      } else if (key === 12) {
+        nulls = readNullCount(cursor, value);
       } else if (key === 16) {
         sizes = readSizes(cursor, value);
       } else {
@@ -167,11 +168,21 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
     uncompressedBytes: uncompressed,
     values,
     unencodedBytes: sizes.unencoded,
+    nulls,
     levels: { repetition: sizes.repetition, definition: sizes.definition },
-    encrypted,
-    hasPrefixes,
-    isElsewhere: isElsewhere || dictionary > data,
+    ...flags,
+    isElsewhere: flags.isElsewhere || dictionary > data,
   };
+}
+
+/** The `null_count` of a chunk's `Statistics`. */
+function readNullCount(cursor: Cursor, type: number): number | undefined {
+  let nulls: number | undefined;
+  readInner(cursor, type, (id, inner) => {
+    nulls = id === 3 ? readI64(cursor, inner) : nulls;
+    return id === 3;
+  });
+  return nulls;
 }
 
 /** SizeStatistics: how many levels its histograms count, 0 where they are not there, and the bytes of all texts. */
