@@ -123,6 +123,20 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await world.ids()).toEqual([]);
     });
 
+    test("a discarded run leaves the rows of the published run before it, also when it is tidied up", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const published = await committedRun(sink);
+      await published.run.decide(decisionOf("approved", "checks"));
+      await published.run.finish();
+      const runId = numberedRunId(published.stored.plan.runId, 2);
+      const { run } = await committedRun(sink, { runId, rows: 13 });
+      await run.judge(verdictOf("hold", "w1"));
+      await run.decide(decisionOf("discarded", "ann"));
+      await run.tidy?.();
+      expect(await world.ids()).toEqual(upTo(25));
+    });
+
     test("a sink keeps the first verdict, and gives it to all that judge at once", async () => {
       await using world = await worldOf();
       await using sink = await world.open();

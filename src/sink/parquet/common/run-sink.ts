@@ -64,8 +64,11 @@ export interface Publisher {
   readonly flushFinish?: () => Promise<void>;
   /** Removes the working files of a finished run. */
   readonly clear: () => Promise<void>;
-  /** Removes what attempts of earlier runs have left, or published too late. */
-  readonly clearEarlier: () => Promise<void>;
+  /**
+   * Removes what attempts of earlier runs have left, or published too late.
+   * @param isPublished whether this run is published; until then, readers read the parts of an earlier run
+   */
+  readonly clearEarlier: (isPublished: boolean) => Promise<void>;
 }
 
 export interface SpanCommit {
@@ -117,7 +120,7 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
         await publisher.prepare(attempt.workers);
         return runWriter(target, publisher, { known, maker: { writer, ...attempt } });
       }),
-    tidy: () => tidyUp(publisher),
+    tidy: () => tidyUp(publisher, finished),
     lastFailure: () => guarded(`reading ${layout.errors}`, () => lastFailureOf(fs, layout)),
     async recordFailure({ code, message }) {
       if (code !== publisher.away) {
@@ -253,12 +256,13 @@ async function profileOf(
 }
 
 /**
- * Clears up after a finished run. What may not be removed, as in an archive, stays: the run is complete all the same.
+ * Clears up after a run that is published or discarded. What may not be removed, as in an archive, stays: the run is over
+ * all the same.
  */
-async function tidyUp(publisher: Publisher): Promise<void> {
+async function tidyUp(publisher: Publisher, isPublished: boolean): Promise<void> {
   try {
     await publisher.clear();
-    await publisher.clearEarlier();
+    await publisher.clearEarlier(isPublished);
   } catch {
     // Readers do not see what stays.
   }

@@ -28,8 +28,11 @@ export async function clearWorking({ store, folder }: S3Tools, layout: Layout): 
   await mapBounded(names, (name) => store.remove(objectAt(`${layout.staging}/${name}`)));
 }
 
-/** Removes the working objects of all earlier runs, and what their attempts have published too late. */
-export async function clearEarlierRuns(tools: S3Tools, { fs, layout }: Target): Promise<void> {
+/**
+ * Removes the working objects of all earlier runs and, once this run is published, what their attempts have published
+ * too late. Before that, the parts of an earlier run are those that readers read.
+ */
+export async function clearEarlierRuns(tools: S3Tools, { fs, layout }: Target, isPublished: boolean): Promise<void> {
   if (splitRunId(layout.runId).number === 1) {
     return;
   }
@@ -38,7 +41,7 @@ export async function clearEarlierRuns(tools: S3Tools, { fs, layout }: Target): 
       await clearWorking(tools, layoutOf(layout.folder, name));
     }
   }
-  for (const folder of [layout.folder, layout.rejects]) {
+  for (const folder of isPublished ? [layout.folder, layout.rejects] : []) {
     const names = (await listFolder(fs, folder)).filter((name) => isEarlier(runOfPart(name), layout));
     await mapBounded(names, (name) => tools.store.remove(objectAt(`${folder}/${name}`)));
   }

@@ -44,7 +44,7 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finished
   });
   await clearProbes(tools, layout, () => true);
   await (layout.staged ? clearWorking(tools, layout) : undefined);
-  await clearEarlierRuns(tools, target);
+  await clearEarlierRuns(tools, target, true);
 }
 
 /** More than the attempts that can write one object at once. */

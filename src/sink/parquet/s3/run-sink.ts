@@ -52,7 +52,7 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
     away: "OBJECT_STORE",
     publish: (run) => finishInS3(tools, target, run),
     clear: () => (target.layout.staged ? clearWorking(tools, target.layout) : Promise.resolve()),
-    clearEarlier: () => clearEarlierRuns(tools, target),
+    clearEarlier: (isPublished) => clearEarlierRuns(tools, target, isPublished),
   };
 }
 
