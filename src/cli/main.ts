@@ -22,7 +22,7 @@ process.stdout.on("error", (error) => {
 let isRunning = true;
 process.on("exit", (code) => {
   if (isRunning && code === 0) {
-    process.exitCode = failWith(new Error("the event loop is empty, but the command has not ended"), {}, process);
+    process.exitCode = failWith(new Error(textOfEmptyLoop(process.argv.slice(2))), {}, process);
   }
 });
 
@@ -39,4 +39,12 @@ async function main(args: readonly string[]): Promise<void> {
     await runProgram(args, process, early);
   }
   isRunning = false; // not when it throws: Node may be told to ignore unhandled rejections
+}
+
+/** What is known of a command that waits for something that will not happen. */
+function textOfEmptyLoop([command = "", spec = ""]: readonly string[]): string {
+  const doing = spec.startsWith("-") ? command : `${command} ${spec}`.trimEnd(); // options may hold secrets
+  const open = process.getActiveResourcesInfo().join(", ");
+  const seconds = process.uptime().toFixed(1);
+  return `the event loop is empty, but the command has not ended: \`${doing}\` after ${seconds} s; still open: ${open === "" ? "nothing" : open}`;
 }

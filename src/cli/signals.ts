@@ -1,6 +1,7 @@
 import { constants } from "node:os";
 import { JobError } from "../util/errors.js";
-import type { SafeOutput } from "./io.js";
+import { failWith, type OutputOptions } from "./failure.js";
+import type { SafeIo } from "./io.js";
 
 /** After a signal, spans in flight must be committed or dropped within this time. */
 const graceMs = 5000;
@@ -35,20 +36,21 @@ const runText: StopText = { kept: "committed spans are kept", hint: "the same co
 
 /**
  * Makes an AbortSignal that SIGINT and SIGTERM abort, to stop a job between batches. A second signal, or the end of the
- * grace time, kills the process by the signal itself: `process.exit` would tear threads down inside the model, which
- * aborts with 134.
+ * grace time, kills the process by the signal itself, after a message: `process.exit` would tear threads down inside
+ * the model, which aborts with 134.
  */
 export function abortOnSignals(
-  stderr: SafeOutput,
+  { stderr }: Pick<SafeIo, "stderr">,
+  options: OutputOptions,
   { kept, hint }: StopText = runText,
 ): { signal: AbortSignal; [Symbol.dispose](): void } {
   const controller = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   const onSignal = (name: StopSignal): void => {
     if (controller.signal.aborted) {
-      dieBy(name);
+      dieBy(name, `stopping at once on a second ${name}`);
     }
-    timer = setTimeout(dieBy, graceMs, name).unref();
+    timer = setTimeout(dieBy, graceMs, name, `stopping on ${name}: it took more than ${graceMs / 1000} s`).unref();
     controller.abort(new JobError(name, `stopping on ${name}: ${kept}`, { hint }));
   };
   // An uncaught exception would tear the process down in the same way: stop the job instead, and exit with 1.
@@ -62,8 +64,9 @@ export function abortOnSignals(
     process.off("SIGINT", onSignal);
     process.off("SIGTERM", onSignal);
   };
-  const dieBy = (name: StopSignal): void => {
+  const dieBy = (name: StopSignal, found: string): void => {
     remove();
+    failWith(new JobError(name, `${found}; ${kept}`, { hint }), options, { stderr: stderr.raw });
     killSelf(name);
   };
   process.on("SIGINT", onSignal);

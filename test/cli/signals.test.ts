@@ -10,7 +10,7 @@ test.skipIf(!mayUnshare)("the first process of a container ends on a second sign
   const signals = join(projectFolder, "dist/cli/signals.js");
   const script = `
     import { abortOnSignals } from ${JSON.stringify(signals)};
-    abortOnSignals();
+    abortOnSignals({ stderr: { raw: process.stderr } }, {});
     setInterval(() => {}, 1000);
     process.kill(process.pid, "SIGTERM");
     setTimeout(() => process.kill(process.pid, "SIGTERM"), 50);

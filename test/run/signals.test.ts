@@ -131,7 +131,7 @@ describe("a run that is told to stop", () => {
       child.kill("SIGTERM");
     };
 
-    const { code, signal } = await runSpec(spec, {
+    const { code, signal, stderr } = await runSpec(spec, {
       args: ["--metrics-port", "0"],
       onStderr: (seen, child) => {
         if (url === undefined) {
@@ -142,6 +142,7 @@ describe("a run that is told to stop", () => {
     });
 
     expect({ code, signal }).toEqual({ code: null, signal: "SIGTERM" });
+    expect(stderr).toMatch(/^error: stopping at once on a second SIGTERM; committed spans are kept\n {2}hint: /m);
     expect(performance.now() - toldAgainMs, "five seconds after the first it ends anyhow").toBeLessThan(3000);
   });
 });

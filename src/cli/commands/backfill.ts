@@ -23,7 +23,7 @@ import { type BackfillOptions, carryOutValue, type EndedRun } from "./backfill-r
 
 /** Carries out one run for each value of a range of dates. */
 export async function backfillCommand(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
-  using stop = abortOnSignals(io.stderr, {
+  using stop = abortOnSignals(io, options, {
     kept: "complete runs and committed spans are kept",
     hint: "the same command goes on with the rest",
   });

@@ -19,8 +19,9 @@ interface PipeOptions extends JobOptions {
 }
 
 /** Scores a stream from stdin to stdout. Everything else goes to stderr. */
-export async function pipeCommand(spec: string, options: PipeOptions, { stderr }: SafeIo): Promise<void> {
-  using stop = abortOnSignals(stderr, {
+export async function pipeCommand(spec: string, options: PipeOptions, io: SafeIo): Promise<void> {
+  const { stderr } = io;
+  using stop = abortOnSignals(io, options, {
     kept: "what was written so far has no end-of-stream marker",
     hint: "the same command over the same input does it again",
   });

@@ -18,7 +18,7 @@ interface PreviewOptions extends JobOptions {
 
 /** Scores the first rows of a job and prints them. Rows that cannot be scored are reported on stderr. */
 export async function previewCommand(spec: string, options: PreviewOptions, io: SafeIo): Promise<void> {
-  using stop = abortOnSignals(io.stderr, { kept: "nothing was written", hint: "run the same command again" });
+  using stop = abortOnSignals(io, {}, { kept: "nothing was written", hint: "run the same command again" });
   const log = createWarningLog(io.stderr);
   await using job = await openJob(spec, options, { log, signal: stop.signal });
   const found = await previewRows(job, options);

@@ -72,7 +72,7 @@ async function carryOut(
   { spec, options, io, early }: RunRequest,
   onBegun: (record: AttemptRecord) => void,
 ): Promise<RunReport> {
-  using stop = abortOnSignals(io.stderr);
+  using stop = abortOnSignals(io, options);
   const log = createLog(io.stderr, {
     level: options.quiet === true ? "error" : options.logLevel,
     format: options.logFormat,
