@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
+  CopyObjectCommand,
   CreateBucketCommand,
   DeleteObjectCommand,
   GetObjectCommand,
@@ -35,6 +36,8 @@ export interface Bucket {
   putFile(key: string, path: string): Promise<void>;
   get(key: string): Promise<Uint8Array>;
   remove(key: string): Promise<void>;
+  /** Copies an object, with its metadata. */
+  copy(from: string, to: string): Promise<void>;
   keys(): Promise<string[]>;
   /** Keeps the versions of objects that are put from now on. */
   keepVersions(): Promise<void>;
@@ -112,6 +115,10 @@ function bucketOf(client: S3Client, name: string): Bucket {
     },
     async remove(key) {
       await client.send(new DeleteObjectCommand({ Bucket: name, Key: key }));
+    },
+    async copy(from, to) {
+      const CopySource = encodeURI(`${name}/${from}`);
+      await client.send(new CopyObjectCommand({ Bucket: name, Key: to, CopySource }));
     },
     async keepVersions() {
       const VersioningConfiguration = { Status: "Enabled" as const };

@@ -2,25 +2,11 @@ import { expect, test } from "vitest";
 import { messageOf } from "#src/util/errors.js";
 import type { Twist } from "../../../support/http-proxy.js";
 import { useS3 } from "../../../support/s3.js";
+import { type Moment, nthMoment, numbered } from "../../../support/s3-moments.js";
 import { carryOutS3, s3World, type S3World } from "../../../support/s3-sink-world.js";
 import { torture } from "../../../support/torture.js";
 
 const s3 = useS3();
-
-/** The n-th request of a kind. */
-interface Moment {
-  readonly kind: string;
-  readonly nth: number;
-  readonly after: boolean;
-}
-
-/** Without what differs from one bucket, run and attempt to the next. */
-const kindOf = (request: string): string =>
-  request
-    .replace(/bucket-\d+/, "")
-    .replaceAll(/-r\d+/g, "")
-    .replaceAll(/probe\.[^? ]+|continuation-token=[^& ]+/g, "…")
-    .replaceAll(/\d+/g, "#");
 
 /**
  * Moments of an undisturbed run: after each kind of write, and before `_SUCCESS` is written; before and after all
@@ -31,32 +17,26 @@ async function momentsOf(at: S3World, number: number): Promise<Moment[]> {
   const from = at.proxy.requests.length;
   await carryOutS3(sink, number);
   expect(await at.faults(number)).toEqual([]);
-  const counts = new Map<string, number>();
-  const all = at.proxy.requests.slice(from).map((request) => {
-    const kind = kindOf(request);
-    counts.set(kind, (counts.get(kind) ?? 0) + 1);
-    return { kind, nth: counts.get(kind) ?? 0 };
-  });
-  const last = all.filter(({ kind, nth }) => /^(PUT|DELETE) /.test(kind) && nth === counts.get(kind));
+  const all = numbered(at.proxy.requests.slice(from));
+  const last = all.filter(({ kind, isLast }) => /^(PUT|DELETE) /.test(kind) && isLast);
   const writes = torture ? all : last;
   const seen = torture ? all : last.filter(({ kind }) => /^PUT .*_SUCCESS/.test(kind));
   return [
-    ...writes.map(({ kind, nth }) => ({ kind, nth, after: true })),
-    ...seen.map(({ kind, nth }) => ({ kind, nth, after: false })),
+    ...writes.map(({ kind, nth }) => nthMoment(kind, nth, true)),
+    ...seen.map(({ kind, nth }) => nthMoment(kind, nth, false)),
   ];
 }
 
 /** Kills a process: from this moment on, none of its requests arrive. */
-async function dieAt(at: S3World, number: number, { kind, nth, after }: Moment): Promise<boolean> {
+async function dieAt(at: S3World, number: number, { isIt, after }: Moment): Promise<boolean> {
   const dead = new AbortController();
   await using sink = await at.open({ retrySeconds: 0, target: { signal: dead.signal } });
-  let seen = 0;
   let struck = false;
   const hung = new Promise<void>((done) => {
     at.proxy.twist = (request): Twist | undefined => {
-      seen += kindOf(request) === kind ? 1 : 0;
-      const goesOn = after && !struck && seen === nth;
-      struck ||= seen === nth;
+      const isMoment = !struck && isIt(request);
+      const goesOn = after && isMoment;
+      struck ||= isMoment;
       return struck ? { kind: "hang", after: goesOn, hung: done } : undefined;
     };
   });
@@ -78,7 +58,7 @@ async function faultsOf(at: S3World, number: number, moment: Moment): Promise<st
     (error: unknown) => [messageOf(error)],
   );
   const all = [...(struck ? [] : ["it was not killed"]), ...midway, ...faults];
-  return all.map((fault) => `${moment.after ? "after" : "before"} ${moment.kind} #${moment.nth}: ${fault}`);
+  return all.map((fault) => `${moment.text}: ${fault}`);
 }
 
 s3.describe("a process that dies at any request to a target in S3", () => {
