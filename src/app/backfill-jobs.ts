@@ -8,16 +8,16 @@ import { type JobOptions, type LoadWith, readSpecOnce } from "./read-spec.js";
 
 /** The job with one value of the range. */
 export interface BackfillJob {
-  /** The value as reports name it. */
+  /** The text of the value in reports. */
   readonly value: string;
   readonly runId: RunId;
-  /** The spec with this value, which was checked before. */
+  /** Loads the spec with this value, which is already checked. */
   readonly load: () => LoadedSpec;
 }
 
 export interface BackfillJobs {
   readonly range: DateRange;
-  /** In the order of their values. */
+  /** The jobs, in the order of their values. */
   readonly jobs: readonly BackfillJob[];
   /** The spec with the first value. */
   readonly first: LoadedSpec;
@@ -52,15 +52,18 @@ export async function readBackfill(
   return { range, jobs, first };
 }
 
-/** The param that takes the hour beside the date of the range. */
+/**
+ * Finds the param that has the hour; undefined: the param with the range has date and hour, or the spec has no hour.
+ */
 function hourParamOf(load: LoadWith, { param, first }: DateRange): string | undefined {
   const { hourParam } = load({ [param]: first.slice(0, "2026-01-01".length) });
   return hourParam === param ? undefined : hourParam;
 }
 
 /**
- * Returns the spec as a backfill carries it out. Input of the past is there or not: nothing is gained by waiting for it.
- * Metrics, calls and a deadline say how tonight's run of the job is doing, which a backfill must not change.
+ * Returns the spec as a backfill carries it out. A backfill does not wait for input, because input of past dates does
+ * not arrive later. It writes no metrics, calls no URLs and has no deadline, because these report on the scheduled run
+ * of the job.
  */
 function forBackfill(loaded: LoadedSpec): LoadedSpec {
   const { spec } = loaded;
@@ -69,7 +72,7 @@ function forBackfill(loaded: LoadedSpec): LoadedSpec {
   return { ...loaded, spec: { ...spec, input: { ...spec.input, wait: 0 }, report: { ...silent, html } } };
 }
 
-/** Refuses params from the clock: the same command would be other runs tomorrow. */
+/** Refuses params from the clock: the same command would plan different runs tomorrow. */
 function refuseClock({ param }: DateRange, { clock: [key] }: LoadedSpec): void {
   if (key === undefined) {
     return;
@@ -77,23 +80,23 @@ function refuseClock({ param }: DateRange, { clock: [key] }: LoadedSpec): void {
   const name = key.startsWith("params.") ? key.slice("params.".length) : undefined;
   throw new JobError(
     "USAGE",
-    `reading the spec: ${key} comes from the clock, so the same backfill would be other runs tomorrow`,
+    `reading the spec: ${key} comes from the clock, so the same backfill would plan different runs tomorrow`,
     {
       hint:
         name === undefined
-          ? `name the value under params, computed from \${${param}}`
-          : `give it: --param ${name}=…, or compute it from \${${param}}`,
+          ? `declare the value under params, computed from \${${param}}`
+          : `set it: --param ${name}=…, or compute it from \${${param}}`,
     },
   );
 }
 
-/** Refuses a range of a param on which nothing depends. */
+/** Rejects a range of a param that the rest of the spec does not use. */
 function refuseSameRows(specPath: string, { param }: DateRange, loaded: readonly LoadedSpec[]): void {
   const [one, other] = loaded.map(({ spec }) => JSON.stringify({ ...spec, params: {} }));
   if (one === other) {
     throw new JobError(
       "USAGE",
-      `reading ${specPath}: nothing in it depends on ${param}, so all runs would be the same`,
+      `reading ${specPath}: no key uses \${${param}}, so all runs would score the same rows`,
       {
         hint: `write \${${param}} into input.path or input.where, and into output.parquet.path`,
       },
@@ -101,7 +104,7 @@ function refuseSameRows(specPath: string, { param }: DateRange, loaded: readonly
   }
 }
 
-/** Leaves out a page that each run would overwrite. */
+/** Removes the HTML page, which each run would overwrite. */
 function withoutPage(loaded: LoadedSpec): LoadedSpec {
   const { html: _, ...report } = loaded.spec.report;
   return { ...loaded, spec: { ...loaded.spec, report } };

@@ -36,7 +36,7 @@ function requireModelUri(uri: string): void {
   const problem = modelUriProblem(uri) ?? (isS3Uri(uri) ? s3UriProblem(uri) : undefined);
   if (uri === "" || problem !== undefined) {
     throw new JobError("USAGE", `reading --model ${uri}: ${problem ?? "it names no model"}`, {
-      hint: "a file, or a URI as model.path takes it",
+      hint: "name a file, or a URI that model.path accepts",
     });
   }
 }
@@ -52,7 +52,7 @@ async function ownModel(job: JobContext): Promise<ComparedModel> {
 async function resolveGiven({ spec, log, signal }: JobContext, path: string): Promise<ComparedModel> {
   const services = attemptServices(spec, log, signal);
   const folder = process.cwd();
-  // The pin of the spec is of its own model.
+  // `model.sha256` pins the spec's own model only.
   const { file: model, ...found } = await resolveModel(
     { ...spec.model, path, sha256: undefined },
     { folder, ...services },

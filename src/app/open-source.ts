@@ -11,7 +11,7 @@ export interface SourceOptions {
   /** The folder of the spec. */
   readonly folder: string;
   readonly output: OutputFolder | undefined;
-  /** A file that is read beside the shards. */
+  /** A file that is read in addition to the shards. */
   readonly golden: string | undefined;
   readonly retry: RetryTools;
   /** Identifies this process among all processes on all machines. */

@@ -71,7 +71,7 @@ export function usableCores(available = availableParallelism(), read: ReadText =
 
 /** The budget leaves the rest to Node, ONNX Runtime, DuckDB and the model, which take 250 MiB before the first row. */
 const budgetShare = 1 / 4;
-/** The least budget of a job. */
+/** The smallest memory budget of a job. */
 export const minBudgetBytes = mebibytes(64);
 /** More memory than this does not make a job faster: all of its threads have what they can use. */
 const maxBudgetBytes = mebibytes(384);

@@ -4,12 +4,12 @@ import type { ModelSpec } from "../spec/model-spec.js";
 
 type Resolve = JobContext["resolveModel"];
 
-/** Makes the `resolveModel` of one of several jobs from its own. */
+/** Wraps the `resolveModel` of one of several jobs, so that all of them share the resolved models. */
 export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256" | "server">, resolve: Resolve) => Resolve;
 
 /**
  * Has several jobs score with the same version of a model: each `model.path` is resolved once, by the first job that
- * plans a run, even if its alias or file changes meanwhile. The plan of an unfinished run pins a version of its own.
+ * plans a run, even if its alias or file changes after that. The plan of an unfinished run pins a version of its own.
  * @param onResolved called with each model that is found for runs to be planned
  */
 export function resolveOnce(

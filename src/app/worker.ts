@@ -17,7 +17,7 @@ export function findWorker(option: string | undefined, env: Environment): Worker
   if (kubernetes !== undefined) {
     const count = env["INFER_BATCH_WORKERS"];
     if (count === undefined) {
-      throw new JobError("USAGE", "reading JOB_COMPLETION_INDEX: INFER_BATCH_WORKERS is not set beside it", {
+      throw new JobError("USAGE", "reading JOB_COMPLETION_INDEX: INFER_BATCH_WORKERS is not set", {
         hint: "set INFER_BATCH_WORKERS to the Job's completions, or pass --worker i/n (--worker 0/1 for one worker)",
       });
     }

@@ -77,7 +77,7 @@ function bindOutput(column: string, reference: string, request: ContractRequest,
   if (width === null && shrinks) {
     throw refuse(
       request,
-      `output \`${output.name}\` is ${showTensor(output)}, which may be as wide as the batch: with pad.shrink, what comes of a row would depend on the rows beside it`,
+      `output \`${output.name}\` is ${showTensor(output)}, which may be as wide as the batch: with pad.shrink, the prediction of a row would depend on the other rows of its batch`,
       "leave pad.shrink out, or export the model with an output of a fixed width",
     );
   }

@@ -24,7 +24,7 @@ export function signatureDifferences(declared: DeclaredSignature, model: ModelSi
   return [
     ...columnDifferences(declared.inputs, model.inputs),
     ...tensorDifferences("input", tensorsIn(declared.inputs), model.inputs),
-    // Outputs that are not declared are common: a classifier's label beside its probabilities.
+    // Outputs that are not declared are common: a classifier has a label in addition to its probabilities.
     ...tensorDifferences("output", tensorsIn(declared.outputs), model.outputs),
   ];
 }

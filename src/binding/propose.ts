@@ -11,7 +11,7 @@ import { isElementType } from "../columnar/values.js";
 
 /** A model and the columns of a shard that it is to score. */
 export type ProposalRequest = Pick<ContractRequest, "model" | "signature" | "shard" | "columns"> & {
-  /** Columns that are no features, where somebody said which. */
+  /** Columns that are not features, if the caller names any. */
   readonly carry: readonly string[] | undefined;
   readonly traits: ModelTraits;
 };

@@ -1,7 +1,7 @@
 import type { ModelSignature } from "../columnar/tensor.js";
 import type { ModelTraits } from "./model-traits.js";
 
-/** A model that a server has: what the server says of it. */
+/** A model on a server, as the server describes it. */
 export interface ServedModel {
   /** The model as messages name it: "churn on http://triton:8000". */
   readonly name: string;

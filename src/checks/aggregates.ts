@@ -15,7 +15,9 @@ export type AggregateProfile = ColumnProfile | { readonly error: string };
 
 /** The expressions of `checks.sql`, in the order of the conditions. */
 export interface Aggregates extends AsyncDisposable {
-  /** Profiles the expressions over rows of the output. An expression that fails for a row is told in its profile. */
+  /**
+   * Profiles the expressions over rows of the output. The profile of an expression that fails for a row is the error.
+   */
   readonly profile: (rows: OutputRows) => Promise<readonly AggregateProfile[]>;
   /** Decides the conditions by the merged profile of a run. `rows`: of its output. */
   results(profile: {
@@ -24,10 +26,10 @@ export interface Aggregates extends AsyncDisposable {
   }): Promise<CheckResult[]>;
 }
 
-/** Only counts, extremes and sums are needed of these profiles. */
+/** The limits of these profiles: only their counts, extremes and sums are needed. */
 export const aggregateLimits = { bins: 2, values: 1, nameBytes: 1, dimensions: 1 };
 
-/** Merges the profiles of equal expressions over different rows; the same whichever is first. */
+/** Merges the profiles of equal expressions over different rows. The order of the arguments does not matter. */
 export function mergeAggregates(
   one: readonly AggregateProfile[],
   other: readonly AggregateProfile[],
@@ -41,7 +43,7 @@ export function mergeAggregates(
   });
 }
 
-/** Profiles as plain JSON. */
+/** The profiles of expressions as plain JSON. */
 export function aggregatesJson(aggregates: readonly AggregateProfile[]): readonly ProfileJson[] {
   return aggregates.map((profile) => ("error" in profile ? { error: profile.error } : profileJson(profile)));
 }
@@ -78,7 +80,7 @@ export function aggregateValue(name: AggregateName, profile: ColumnProfile): num
   }
 }
 
-/** The sum of numbers of which some are infinite; undefined: all are finite. */
+/** Returns the sum of numbers if at least one of them is infinite; undefined: all are finite. */
 function infiniteSum({ positiveInfinite, negativeInfinite }: NumberProfile): number | undefined {
   if (positiveInfinite === 0 && negativeInfinite === 0) {
     return undefined;

@@ -101,7 +101,7 @@ function areSame(expected: Scalar, found: Scalar, tolerance: Tolerance | undefin
   return areEqual(expected, found);
 }
 
-/** NULL stands for NaN: writers such as pandas make it of NaN. */
+/** Converts a value to a number. NULL becomes NaN, because writers such as pandas store NaN as NULL. */
 function numberOf(value: Scalar): number {
   return value === null ? Number.NaN : Number(value);
 }

@@ -20,22 +20,25 @@ export interface SpanProfile {
   /** Profiles of the predicted columns, by name, in the order of the output. At most 32 columns are profiled. */
   readonly columns: ReadonlyMap<string, ColumnProfile>;
   /**
-   * Of the columns that the model read, by name, in its order; rejected rows count, too. Profiles of a sample, with
-   * counts of all rows. undefined: they were not made.
+   * Profiles of the columns that the model read, by name, in the model's order; undefined: features are not profiled.
+   * They describe a sample of the rows, with counts of all rows, and include rejected rows.
    */
   readonly features?: ReadonlyMap<string, ColumnProfile> | undefined;
   /** Profiles of the rows that share a value of a column of `checks.slices`; undefined: the run has none. */
   readonly slices?: SliceProfiles | undefined;
-  /** The expressions of `checks.sql`; undefined: the run has none. */
+  /** Profiles of the expressions of `checks.sql`; undefined: the run has none. */
   readonly aggregates?: readonly AggregateProfile[] | undefined;
 }
 
-/** A column that the model predicts. `isKey`: its values name rows, so its profile has none of them. */
+/** A column that the model predicts. `isKey`: its values identify rows, so its profile contains no values. */
 export interface PredictedColumn extends Pick<NamedColumn, "name"> {
   readonly isKey?: boolean;
 }
 
-/** Profiles the predicted columns of rows. `predicted`: all predicted columns, by name. `features`: those of the rows. */
+/**
+ * Profiles the predicted columns of rows. `predicted`: all predicted columns, by name. `features`: the features of the
+ * rows.
+ */
 export function profileRows(
   { rowCount, columns }: OutputRows,
   predicted: readonly PredictedColumn[],
@@ -92,7 +95,7 @@ function mergeFeatures(one: Columns, other: Columns, outputs: number): Columns {
   return mergeColumns(one, other, (index) => limits[index] as VectorLimits);
 }
 
-/** Columns share 64 KiB of JSON. */
+/** Returns the limits of each column's profile. All columns together share 64 KiB of JSON. */
 function limitsOf(outputs: number, features: SpanProfile["features"]): VectorLimits {
   const columns = Math.min(outputs, profiledColumns);
   return features === undefined ? profileLimits(columns) : outputLimits(columns);

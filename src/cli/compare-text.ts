@@ -79,7 +79,7 @@ function numberLines(columns: readonly Named<"numbers">[], tolerance: number): s
   ];
 }
 
-/** Pairs of labels that are shown. */
+/** The number of pairs of labels that are shown. */
 const shownFlips = 10;
 
 function labelLines(columns: readonly Named<"labels">[]): string[] {
@@ -138,7 +138,7 @@ function figure(value: number): string {
   return Number.isNaN(value) ? "" : String(Number(value.toPrecision(6)));
 }
 
-/** A share is rounded away from 0% and 100%, which mean none and all. */
+/** Shows a share as a percentage. Only a share of none is 0%, and only a share of all is 100%. */
 function share(rows: number, of: number): string {
   const percent = (100 * rows) / of;
   const digits = percent.toFixed(2);

@@ -12,9 +12,9 @@ import { table } from "../report/table.js";
 export interface InspectedModel extends OnnxFile {
   /** Inputs and outputs, as ONNX Runtime reports them. */
   readonly signature: ModelSignature;
-  /** What the model's URI stands for. */
+  /** The version that the model's URI resolves to. */
   readonly version?: string | undefined;
-  /** How it differs from the signature that its registry declares. */
+  /** The differences from the signature that the registry declares, a text each. */
   readonly differences: readonly string[];
 }
 

@@ -62,9 +62,9 @@ export function addPreview(program: Command, io: SafeIo): void {
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .addOption(new Option("--limit <n>", "Most rows").default(20).argParser(countOf(10_000)))
-    .option("--where <sql>", "Only rows for which this condition holds, beside input.where")
+    .option("--where <sql>", "Only rows for which this condition holds, in addition to input.where")
     .addOption(
-      new Option("--features <n>", "Most features to print beside the columns of output.columns")
+      new Option("--features <n>", "Most features to print, in addition to the columns of output.columns")
         .default(4)
         .argParser(countOf(10_000)),
     )

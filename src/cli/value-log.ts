@@ -1,13 +1,16 @@
 import type { Log } from "../scoring/context.js";
 
-/** The log of one of several runs. What each run tells of itself is for debugging; warnings are not repeated. */
+/**
+ * The log of one of several runs. Its informational lines are logged at level debug, and a warning that another run has
+ * logged is not repeated.
+ */
 export interface ValueLog extends Log {
-  /** Logs a line on the run for everybody. */
+  /** Logs a line about the run at level info. */
   tell(message: string): void;
 }
 
-/** @param told warnings that other runs have logged */
-export function logOf(log: Log, { label, told }: { readonly label: string; readonly told: Set<string> }): ValueLog {
+/** @param warned the warnings that other runs have logged */
+export function logOf(log: Log, { label, warned }: { readonly label: string; readonly warned: Set<string> }): ValueLog {
   return {
     tell(message) {
       log.info(`${label}: ${message}`);
@@ -19,8 +22,8 @@ export function logOf(log: Log, { label, told }: { readonly label: string; reado
       log.debug(`${label}: ${message}`);
     },
     warn(message) {
-      if (!told.has(message)) {
-        told.add(message);
+      if (!warned.has(message)) {
+        warned.add(message);
         log.warn(`${label}: ${message}`);
       }
     },

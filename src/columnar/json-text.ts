@@ -2,7 +2,10 @@ import { assertNever } from "../util/errors.js";
 import { dateText, floorThousands, infiniteDay, momentText, timeText } from "./moments.js";
 import type { BytesColumn, Column, ColumnType, FixedColumn, ScalarType } from "./types.js";
 
-/** A value as JSON: lists and structs in the shape that Postgres's `to_json` gives. Dates, moments and bytes are texts. */
+/**
+ * Returns a value as JSON. Lists and structs have the form that Postgres's `to_json` gives; dates, timestamps and bytes
+ * are texts.
+ */
 export function jsonOf(type: ColumnType, column: Column, row: number): string {
   if (column.valid?.[row] === 0) {
     return "null";
@@ -15,7 +18,7 @@ export function jsonOf(type: ColumnType, column: Column, row: number): string {
       return withPoint(unscaled(asFixed(column), row, true), type.scale);
     case "list": {
       if (column.kind !== "list") {
-        throw new TypeError(`a ${column.kind} column came where a list is due`);
+        throw new TypeError(`expected a list column, found a ${column.kind} column`);
       }
       const items: string[] = [];
       for (let index = column.offsets[row] ?? 0; index < (column.offsets[row + 1] ?? 0); index += 1) {
@@ -28,7 +31,7 @@ export function jsonOf(type: ColumnType, column: Column, row: number): string {
       const fields = type.fields.map((field, index) => {
         const child = children[index];
         if (child === undefined) {
-          throw new TypeError(`a struct without its field ${field.name}`);
+          throw new TypeError(`the struct column lacks its field ${field.name}`);
         }
         return `${JSON.stringify(field.name)}:${jsonOf(field.type, child, row)}`;
       });
@@ -102,12 +105,12 @@ function hexOf(bytes: Uint8Array): string {
 
 function asBytes(column: Column): BytesColumn {
   if (column.kind !== "bytes") {
-    throw new TypeError(`a ${column.kind} column came where bytes are due`);
+    throw new TypeError(`expected a column of bytes, found a ${column.kind} column`);
   }
   return column;
 }
 
-/** The shortest text that reads back as the same float32: 0.1, not 0.10000000149011612. */
+/** Returns the number with the shortest text that reads back as the same float32: 0.1, not 0.10000000149011612. */
 function shortest(value: number): number {
   for (let digits = 1; digits <= 9; digits += 1) {
     const short = Number(value.toPrecision(digits));
@@ -168,7 +171,7 @@ export function unscaled({ data, elementsPerValue }: FixedColumn, row: number, s
 
 export function asFixed(column: Column): FixedColumn {
   if (column.kind !== "fixed") {
-    throw new TypeError(`a ${column.kind} column came where fixed values are due`);
+    throw new TypeError(`expected a fixed column, found a ${column.kind} column`);
   }
   return column;
 }

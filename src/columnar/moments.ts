@@ -1,4 +1,4 @@
-/** How DuckDB keeps infinity: the largest value, and its negation. */
+/** DuckDB's infinite date. DuckDB stores infinity as the largest value, and minus infinity as its negation. */
 export const infiniteDay = 0x7fff_ffff;
 export const infiniteMicros = 0x7fff_ffff_ffff_ffffn;
 
@@ -6,13 +6,16 @@ export function isInfinite(micros: bigint): boolean {
   return micros === infiniteMicros || micros === -infiniteMicros;
 }
 
-/** Nanoseconds as microseconds, rounded towards the past, as a clock does. */
+/** Converts nanoseconds to microseconds, rounded down, as a clock does. */
 export function floorThousands(nanos: bigint): bigint {
   const micros = nanos / 1000n;
   return nanos % 1000n < 0n ? micros - 1n : micros;
 }
 
-/** "2026-01-31", with as many digits of the year as it takes; years before 1 as ISO 8601 writes them. */
+/**
+ * Returns a date as text: "2026-01-31", with more digits for years after 9999. Years before 1 are written as in ISO
+ * 8601.
+ */
 export function dateText(day: number): string {
   // http://howardhinnant.github.io/date_algorithms.html#civil_from_days
   const shifted = day + 719_468;

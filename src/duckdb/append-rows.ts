@@ -5,10 +5,10 @@ import { quoteName, sqlTypeOf } from "./sql.js";
 import { duckDbTypeOf } from "./types.js";
 import { writeColumn } from "./write-vector.js";
 
-/** Rows of one DuckDB vector. */
+/** The number of rows of one DuckDB vector. */
 const chunkRows = 2048;
 
-/** Makes a temporary table of a connection that holds these rows. @param table a name that needs no quotes */
+/** Creates a temporary table with these rows in a connection. @param table a name that needs no quotes */
 export async function createTable(connection: DuckDBConnection, table: string, rows: OutputRows): Promise<void> {
   const definitions = rows.columns.map(({ name, type }) => `${quoteName(name)} ${sqlTypeOf(type)}`);
   await connection.run(`CREATE TEMP TABLE ${table} (${definitions.join(", ")})`);

@@ -9,7 +9,7 @@ export interface DuckDbOptions {
   readonly threads: number;
   /** DuckDB's memory limit in bytes; default: DuckDB's own. */
   readonly memoryBytes?: number | undefined;
-  /** A folder for what does not fit in memory; default: a query that needs more fails. */
+  /** A folder for data that does not fit in memory; default: none, so a query that needs more memory fails. */
   readonly spillFolder?: string | undefined;
   /** The only files that SQL may access, as absolute paths; a folder includes all files below it. */
   readonly allowed: { readonly files?: readonly string[]; readonly folders?: readonly string[] };

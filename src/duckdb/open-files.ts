@@ -13,8 +13,9 @@ export interface OpenFiles {
 }
 
 /**
- * Counts the open files of this process, sockets and pipes included. The limit is infinite where the system does not
- * tell it. @throws Error EMFILE if there is no file left to count with
+ * Counts the open files of this process, sockets and pipes included. The limit is infinite if the system does not
+ * report it.
+ * @throws Error EMFILE if there is no file left to count with
  */
 function openFiles(): OpenFiles {
   try {
@@ -29,13 +30,16 @@ function openFiles(): OpenFiles {
   }
 }
 
-/** What threads may open at the same moment: each worker thread has 4 files of its own, and reads others. */
+/**
+ * The number of files that other threads may open at the same moment: some for all of them, and some for each thread.
+ */
 const sparedFiles = 16;
 const filesPerThread = 4;
 
 /**
- * Must be called before native code that aborts the process when it cannot open a file.
- * @throws JobError DISK if other threads could take the last files meanwhile
+ * Checks that enough files may be opened. Call it before native code that aborts the process when it cannot open a
+ * file.
+ * @throws JobError DISK if other threads could use up the limit of open files during that call
  */
 export function refuseFewFiles(act: string, { limit, open } = openFiles(), cores = availableParallelism()): void {
   const needed = sparedFiles + filesPerThread * cores;
@@ -46,7 +50,7 @@ export function refuseFewFiles(act: string, { limit, open } = openFiles(), cores
   }
 }
 
-/** Returns how many files to open at once, of at most `most`, so that most of those that are free stay free. */
+/** Returns how many files to open at once, of at most `most`, so that most of the limit stays free. */
 export function filesAtOnce(most: number, { limit, open } = openFiles()): number {
   return Math.max(1, Math.min(most, Math.floor((limit - open) / 4)));
 }

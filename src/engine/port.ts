@@ -56,26 +56,26 @@ export interface Engine extends AsyncDisposable {
   readonly signature: ModelSignature;
   /** What computes, as reports and parts name it; of a local engine, the first execution provider in use. */
   readonly provider: string;
-  /** Batches worth having under way at once: more than that only wait. */
+  /** The number of batches to send at once. More than this only wait. */
   readonly concurrency: number;
-  /** Rows of a call, at most; undefined: any number that there is memory for. */
+  /** The limit of rows in a call; undefined: only memory limits it. */
   readonly mostRows?: number | undefined;
   /**
-   * Calls may overlap and are served in no particular order. A response is about the rows of the batch alone; whatever is
-   * no row's fault is thrown and ends the attempt, and no row is rejected.
+   * Calls may overlap and are served in no particular order. A response is about the rows of the batch only. A failure
+   * that no row causes is thrown and ends the attempt, and no row is rejected.
    * @throws JobError that ends with 75 where another attempt may succeed, after the engine's own retries (a device that
    * fails); any other JobError where none will
    */
   run(request: EngineRequest): Promise<EngineResponse>;
-  /** undefined: the model computes elsewhere. */
+  /** The parts of an engine on this machine; undefined: the model is on a server. */
   readonly local?: LocalEngine | undefined;
-  /** What was sent to the server that has the model; undefined: no server has it. */
+  /** The requests to the server that has the model; undefined: the model is on this machine. */
   readonly traffic?: ServerTraffic | undefined;
 }
 
 /** The requests that an engine sent to a server. */
 export interface ServerTraffic {
-  /** All of them, those that were sent again too. */
+  /** The number of all requests, retries included. */
   readonly requests: number;
   readonly retries: number;
   /** The most requests that were in flight at once. */
@@ -84,7 +84,7 @@ export interface ServerTraffic {
   latencyMs(share: number): number | null;
 }
 
-/** What an engine has besides where it computes on this machine. */
+/** The parts that only an engine on this machine has. */
 export interface LocalEngine {
   /** Where the first execution provider in use computes, as messages name it: "cpu", "cuda:0". */
   readonly device: string;

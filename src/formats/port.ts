@@ -103,7 +103,7 @@ export interface SliceRequest {
   readonly rowEnd: number;
   readonly projection: Projection;
   readonly partitions: Partitions;
-  /** The run's number of the shard's first row; undefined: nobody counts them. */
+  /** The number of the shard's first row in the run; undefined: the rows are not numbered. */
   readonly firstRow?: number | undefined;
 }
 
@@ -140,7 +140,7 @@ export interface StreamedBatch {
 
 /**
  * Neighbouring rows of one shard that a worker reads on its own. It is sent to the worker as it is, with all that the
- * reader of its format needs besides.
+ * reader of its format needs in addition.
  */
 export interface Unit {
   readonly format: "parquet" | "arrow";

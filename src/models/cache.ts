@@ -43,7 +43,7 @@ export interface ModelCache {
   add(fetch: ModelFetch): Promise<ModelFile>;
 }
 
-/** The model's name in its folder. External data is beside it, under the names that the model uses. */
+/** The model's name in its folder. External data is in the same folder, under the names that the model uses. */
 const modelName = "infer-batch.model.onnx";
 
 /** Models that were not used for so long are removed when another one is added. */
@@ -128,7 +128,7 @@ async function externalData(path: string, model: string): Promise<readonly strin
         "MODEL_INVALID",
         `loading model ${model}: its external data cannot be called \`${location}\``,
         {
-          hint: "external data is a file beside the model; give it another name",
+          hint: "external data is a file in the folder of the model; give it another name",
         },
       );
     }

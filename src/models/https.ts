@@ -14,7 +14,7 @@ export interface HttpModelOptions {
   readonly findProxy: FindProxy;
 }
 
-/** Opens the source of models at `https:` and `http:` URLs. External data lies beside the model. */
+/** Opens the source of models at `https:` and `http:` URLs. External data is at the same place as the model. */
 export function httpModels({ cache, retry, signal, findProxy }: HttpModelOptions): ModelSource {
   return {
     async resolve(uri, pinned) {
@@ -45,7 +45,7 @@ export function httpModels({ cache, retry, signal, findProxy }: HttpModelOptions
 function refused(doing: string, { status, place }: HttpAnswer): JobError {
   if (status === 404 || status === 410) {
     return new JobError("FILE_MISSING", `${doing}: the server has no ${place} (HTTP ${status})`, {
-      hint: "model.path names one ONNX file; external data lies beside it, by the names that the model gives",
+      hint: "set model.path to one ONNX file; external data is at the same place, under the names that the model uses",
     });
   }
   if (status === 401 || status === 403) {

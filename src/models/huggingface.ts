@@ -136,7 +136,7 @@ function refused(
   }
   if (code === "EntryNotFound") {
     return new JobError("FILE_MISSING", `${doing}: ${repo} has no file ${path} at revision ${revision}`, {
-      hint: "hf://org/repo/path/model.onnx names a file; external data lies beside it",
+      hint: "write hf://org/repo/path/model.onnx, which names a file; external data is in the same folder",
     });
   }
   if (/invalid credentials/i.test(said)) {

@@ -158,7 +158,7 @@ export function refuseOutside(model: string, location: string): void {
 
 function refused(model: string, location: string, found: string): JobError {
   return new JobError("MODEL_INVALID", `loading model ${model}: its external data \`${location}\` ${found}`, {
-    hint: "external data must be a plain file beside the model, named by a relative path",
+    hint: "external data must be a plain file in the folder of the model, named by a relative path",
   });
 }
 

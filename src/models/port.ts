@@ -20,7 +20,7 @@ export interface ModelFile {
   check(): Promise<void>;
 }
 
-/** What an engine is opened for: a file on this machine, or a model that a server has. */
+/** A model that an engine can be opened for: a file on this machine, or a model on a server. */
 export type Model = ModelFile | ServedModel;
 
 /** The model that a spec names. */
@@ -28,10 +28,13 @@ export interface FoundModel extends Omit<ResolvedModel, "file"> {
   readonly model: Model;
 }
 
-/** The model file that a URI leads to. */
+/** The model file that a URI resolves to. */
 export interface ResolvedModel {
   readonly file: ModelFile;
-  /** What the URI stands for: a commit, a version of a registry or of an object, an ETag; absent: it is not known. */
+  /**
+   * The version that the URI resolves to: a commit, a version in a registry or of an object, or an ETag; absent:
+   * unknown.
+   */
   readonly version?: string | undefined;
   /** The inputs and outputs that a registry declares. */
   readonly signature?: DeclaredSignature | undefined;
@@ -41,7 +44,7 @@ export interface ResolvedModel {
 /** A model that a plan, or `model.sha256`, fixes. */
 export interface ModelPin {
   readonly sha256: string;
-  /** The version to fetch; absent: that which the URI stands for now. */
+  /** The version to fetch; absent: the one that the URI resolves to now. */
   readonly version?: string | undefined;
 }
 
@@ -49,8 +52,8 @@ export interface ModelPin {
 export interface ModelSource extends Disposable {
   /**
    * Finds the model that `uri` names, and brings it to this machine.
-   * @param pinned if this machine has a copy with its digest, that is used and nothing is requested. Otherwise its
-   * version is fetched. The returned model may have another digest
+   * @param pinned if the cache of this machine has a model with this digest, it is returned without a request.
+   * Otherwise the pinned version is fetched. The returned model may have another digest
    * @throws JobError FILE_MISSING if there is no such model or version, PERMISSION, MODEL_INVALID, MODEL_CHANGED,
    * NETWORK, OBJECT_STORE, DISK
    */

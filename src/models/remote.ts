@@ -18,7 +18,7 @@ export interface RemoteModel {
 
 /** A folder of files that belong to a model. Paths are relative, with slashes. */
 export interface Artifacts extends Disposable {
-  /** Identifies the folder among all places. */
+  /** An identifier of the folder that no other folder has. */
   readonly place: string;
   /** A value that changes when the file is replaced; undefined: there is no such file. */
   stateOf(path: string): Promise<string | undefined>;
@@ -28,7 +28,7 @@ export interface Artifacts extends Disposable {
   fetch(path: string, to: string): Promise<string>;
 }
 
-/** Finds the model that a pin fixes in the cache. It needs no request. */
+/** Finds a pinned model in the cache, without a request. */
 export async function findPinned(
   cache: ModelCache,
   name: string,

@@ -87,7 +87,10 @@ async function findObject(
   return { file, version: model.versionId };
 }
 
-/** Reading a version by its id takes a permission of its own: it is named only when the object has moved on. */
+/**
+ * Finds the planned version of a model. Reading a version by its id needs a permission of its own, so the id is used
+ * only if the object has a newer version.
+ */
 async function findVersion(
   store: S3Store,
   uri: string,
@@ -106,7 +109,7 @@ async function lookAt(store: S3Store, object: ObjectVersion, model: string): Pro
   const facts = await store.stat(object);
   if (facts === undefined) {
     throw new JobError("FILE_MISSING", `loading model ${model}: there is no object ${s3UriText(object)}`, {
-      hint: "model.path names one object; external data lies beside it, by the names that the model gives",
+      hint: "set model.path to one object; external data is at the same place, under the names that the model uses",
     });
   }
   return facts;

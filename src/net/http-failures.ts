@@ -4,7 +4,7 @@ import type { HttpAnswer, HttpPlace } from "./http-place.js";
 import { RefusingProxyError } from "./request.js";
 import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
-/** An answer that is neither a success nor a redirect. */
+/** A response that is neither a success nor a redirect. */
 export class RefusedAnswer extends Error {
   readonly answer: HttpAnswer;
 
@@ -14,12 +14,12 @@ export class RefusedAnswer extends Error {
   }
 }
 
-/** A transfer that broke off, or that the server was silent in. Always transient. */
+/** A transfer that ended early or timed out. It is always transient. */
 export class BrokenTransfer extends Error {}
 
 const transientStatus: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
 
-/** Tells what a failed request means: whether to retry it, else the error to end with. */
+/** Classifies a failed request: it is retried, or ends with an error. */
 export function verdictOf(place: HttpPlace, error: unknown): Verdict {
   const { refused, signal } = place;
   if (signal.aborted) {
@@ -44,13 +44,13 @@ export function verdictOf(place: HttpPlace, error: unknown): Verdict {
 
 function refusedByProxy({ doing }: HttpPlace, { message }: RefusingProxyError): JobError {
   return new JobError("PERMISSION", `${doing}: ${message}`, {
-    hint: "HTTPS_PROXY and HTTP_PROXY name the proxy, with user and password if it asks for them; NO_PROXY lists hosts that are reached without it",
+    hint: "set HTTPS_PROXY and HTTP_PROXY to the proxy, with user and password if it needs them; NO_PROXY lists hosts that are reached without it",
   });
 }
 
 function judgeConnection({ doing }: HttpPlace, error: unknown): Verdict {
   const errno = errnoOf(error) ?? "";
-  // HPE_…: an answer that is not HTTP. Z_…: a compressed body that is damaged.
+  // HPE_…: the response is not HTTP. Z_…: its compressed body is damaged.
   if (connectionErrors.has(errno) || /^(HPE|Z)_/.test(errno)) {
     return { kind: "again", found: errno };
   }

@@ -3,31 +3,31 @@ import type { RetryTools } from "../util/retry.js";
 import type { FindProxy } from "./proxy.js";
 import type { TlsSettings } from "./request.js";
 
-/** A place that answers HTTP requests. */
+/** A server that is asked by HTTP, with the texts for its errors. */
 export interface HttpPlace {
   /** The act that messages begin with. */
   readonly doing: string;
   readonly retry: RetryTools;
   readonly signal: AbortSignal;
-  /** Longest silence of the server in a request. Default: 30 s. */
+  /** How long the server may send nothing during a request. Default: 30 s. */
   readonly silenceMs?: number | undefined;
-  /** Sent to the origin of the URL, and never to another one that it redirects to. */
+  /** Headers for the origin of the URL. They are not sent to another origin after a redirect. */
   readonly headers?: Readonly<Record<string, string>> | undefined;
-  /** For the origin of the URL alone. */
+  /** TLS settings for the origin of the URL only. */
   readonly tls?: TlsSettings | undefined;
   readonly findProxy: FindProxy;
-  /** Makes the error for an answer that a retry does not change. */
+  /** Makes the error for a response that a retry would not change. */
   readonly refused: (answer: HttpAnswer) => JobError;
-  /** What to do when the server is still away after all retries. */
+  /** The hint of the error for a server that is still unreachable after all retries. */
   readonly hint: string;
 }
 
-/** An answer without its body. */
+/** A response without its body. */
 export interface HttpAnswer {
   readonly status: number;
   readonly headers: Headers;
-  /** Where the answer came from, after redirects, without its query, which may have a signature. */
+  /** The URL of the response after redirects, without the query, which may contain a signature. */
   readonly place: string;
-  /** The beginning of the body of a refusal; "" for other answers. */
+  /** The beginning of the body if the request was refused; "" for other responses. */
   readonly said: string;
 }

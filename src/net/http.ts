@@ -68,7 +68,8 @@ async function textOf(response: HttpResponse, watch: Watch): Promise<string> {
 
 /**
  * Downloads a file to the new file `path`. A transfer that breaks off is continued where it ended, if the server can do
- * that. @throws JobError MODEL_CHANGED if the file at the URL changes meanwhile
+ * that.
+ * @throws JobError MODEL_CHANGED if the file at the URL changes during the download
  */
 export async function downloadTo(url: string, place: HttpPlace, path: string): Promise<HttpFile> {
   await using file = await open(path, "wx");
@@ -183,7 +184,7 @@ async function follow(
       return response;
     }
     response.body.destroy();
-    // What was protected would be fetched in the open; and only HTTP is spoken here.
+    // A redirect from HTTPS to HTTP would lose the encryption, and other protocols are not supported.
     if (next.protocol !== "https:" && (next.protocol !== "http:" || url.protocol === "https:")) {
       throw new RefusedAnswer(answerOf(response));
     }

@@ -1,9 +1,9 @@
-/** Finds the proxy of a request; undefined: it goes straight to the server. */
+/** Finds the proxy of a request; undefined: the request goes directly to the server. */
 export type FindProxy = (url: URL) => URL | undefined;
 
 /**
- * Reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case. NO_PROXY lists hosts, which stand for their
- * subdomains too, with a port or without one, or is `*`.
+ * Reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case. NO_PROXY is `*`, or a list of hosts with or without a
+ * port; a host includes its subdomains.
  */
 export function proxiesOf(env: Readonly<Record<string, string | undefined>>): FindProxy {
   const read = (name: string): string => env[name.toLowerCase()] ?? env[name] ?? "";

@@ -7,7 +7,7 @@ import { createBrotliDecompress, createGunzip, createInflate } from "node:zlib";
 
 /** How a server's certificate is checked. */
 export interface TlsSettings {
-  /** Certificates of authorities in PEM, in place of those that Node knows. */
+  /** Certificates of authorities in PEM, used instead of Node's. */
   readonly ca?: string | undefined;
   /** false: any certificate is accepted. */
   readonly rejectUnauthorized?: boolean | undefined;
@@ -15,18 +15,18 @@ export interface TlsSettings {
 
 export interface HttpRequest {
   readonly method: "GET" | "HEAD" | "POST";
-  /** Its pieces. Give `content-length` with it. */
+  /** The pieces of the body. A request with a body needs a header `content-length`. */
   readonly body?: readonly Uint8Array[] | undefined;
-  /** Default: the connections that Node shares. */
+  /** The connections to use; default: Node's shared ones. */
   readonly connections?: Connections | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly signal: AbortSignal;
-  /** undefined: the request goes straight to the server. */
+  /** The proxy; undefined: the request goes directly to the server. */
   readonly proxy: URL | undefined;
   readonly tls: TlsSettings;
 }
 
-/** Connections that are kept for the next requests. */
+/** Connections that stay open for further requests. */
 export interface Connections extends Disposable {
   readonly http: HttpAgent;
   readonly https: HttpsAgent;
@@ -46,7 +46,7 @@ export function keepConnections(most: number): Connections {
   };
 }
 
-/** An answer whose body is not read yet. */
+/** A response whose body is not read yet. */
 export interface HttpResponse {
   readonly status: number;
   readonly headers: Headers;
@@ -55,7 +55,7 @@ export interface HttpResponse {
   readonly body: Readable;
 }
 
-/** A proxy that does not connect to the server. */
+/** The error for a proxy that refuses to connect to the server. */
 export class RefusingProxyError extends Error {
   readonly status: number;
   /** The proxy's origin, without user and password. */
@@ -121,7 +121,7 @@ function answerTo(
   });
 }
 
-/** A plain request names the server in its first line. */
+/** Builds an HTTP request through a proxy: its first line contains the server's URL. */
 function viaProxy(
   url: URL,
   proxy: URL,
@@ -167,7 +167,10 @@ function loginTo({ username, password }: URL): { readonly "proxy-authorization"?
   return username === "" ? {} : { "proxy-authorization": `Basic ${Buffer.from(login).toString("base64")}` };
 }
 
-/** No compression is asked for, but some servers store files compressed and send them so. */
+/**
+ * Decompresses the body. The request asks for no compression, but some servers store files compressed and send them
+ * like that.
+ */
 function decompressed(response: IncomingMessage): Readable {
   const decoder = decoders[response.headers["content-encoding"] ?? ""];
   if (decoder === undefined) {

@@ -38,7 +38,7 @@ export interface OnnxGraph {
   readonly inputs: readonly Named[];
   readonly outputs: readonly Named[];
   readonly constants: readonly Named[];
-  /** The fields of the model beside its graph: versions, opsets. */
+  /** The fields of the model other than its graph: versions, opsets. */
   readonly rest: readonly Uint8Array[];
 }
 

@@ -89,7 +89,10 @@ function compareChecks({ golden, slices, sql = {} }: PlannedChecks, checks: Chec
   ];
 }
 
-/** A model file may move: its digest tells whether it is the planned one. A URI names the model, and is compared. */
+/**
+ * Compares the model of the spec with that of the plan. A model file may be moved, since its digest identifies it. A
+ * URI identifies a model, so it must be the same.
+ */
 function modelDifference({ model }: Plan, spec: JobSpec): string[] {
   const uri = modelUri(spec.model);
   const key = isServedUri(model.uri) || isServedUri(uri) ? "model.server" : "model.path";

@@ -18,17 +18,17 @@ export function pinDifference(planned: ListedShard, now: ListedShard): string | 
 export function restoreHint(planned: ListedShard & { readonly sha256?: string | undefined }, now: ListedShard): string {
   const time = modifiedTime(planned);
   if (time === undefined) {
-    return "put back what was planned and run again";
+    return "restore what was planned and run again";
   }
-  const copied = "put back what was planned, with its modification time (cp -p), and run again";
+  const copied = "restore the planned file with its modification time (cp -p), and run again";
   if (now.sizeBytes !== planned.sizeBytes) {
     return copied;
   }
   const same =
     planned.sha256 === undefined
-      ? "where the content is what it was"
-      : `where \`sha256sum\` still says ${planned.sha256.slice(0, 12)}…`;
-  return `${copied}; ${same}, give it that time again: touch -c -d ${time} ${plainWord.test(planned.uri) ? planned.uri : "FILE"}`;
+      ? "if its content has not changed"
+      : `if \`sha256sum\` still prints ${planned.sha256.slice(0, 12)}…`;
+  return `${copied}; ${same}, set its planned time again: touch -c -d ${time} ${plainWord.test(planned.uri) ? planned.uri : "FILE"}`;
 }
 
 /** An absolute path without characters that a shell interprets. Relative paths would refer to the spec's folder. */

@@ -54,15 +54,18 @@ export interface Plan {
 
 /** The model of a run, pinned when it is planned. */
 export interface PlannedModel {
-  /** `model.path` as the spec has it; of a model that a server has, protocol and name ("v2:churn"). */
+  /** `model.path` as the spec has it; for a model on a server, protocol and name ("v2:churn"). */
   readonly uri: string;
   readonly sha256: string;
-  /** What the URI stood for: a commit, a version of a registry or of an object, an ETag; absent: it has no versions. */
+  /**
+   * The version that the URI resolved to: a commit, a version in a registry or of an object, or an ETag; absent: it has
+   * no versions.
+   */
   readonly version?: string | undefined;
   readonly origin?: ModelOrigin | undefined;
 }
 
-/** What a registry says about a version of a model. */
+/** The origin of a version of a model, as its registry records it. */
 export interface ModelOrigin {
   /** The run that trained the model. */
   readonly runId?: string | undefined;
@@ -77,7 +80,10 @@ export interface PlannedChecks {
   readonly first: PinnedRun | null;
   /** Output columns whose values divide the rows into slices; undefined: the spec has none. */
   readonly slices?: readonly string[] | undefined;
-  /** Conditions of the output, by name; undefined: the spec has none. Spans store what they need. */
+  /**
+   * Conditions of the output, by name; undefined: the spec has none. The profiles of spans contain the numbers that
+   * they need.
+   */
   readonly sql?: Readonly<Record<string, string>> | undefined;
   /** The file of rows with known predictions; undefined: the spec has none. */
   readonly golden?: PinnedFile | undefined;
@@ -87,7 +93,7 @@ export interface PlannedChecks {
 export interface PinnedFile {
   /** The URI in the spec. */
   readonly uri: string;
-  /** Hex. */
+  /** The digest in hexadecimal. */
   readonly sha256: string;
 }
 
@@ -98,7 +104,7 @@ export interface PinnedRun {
   readonly date: string;
   /** Hex sha256 of the text of its profile. */
   readonly sha256: string;
-  /** Where its profile is, as the sink names it; only the sink reads this. */
+  /** The place of its profile. Only the sink interprets it. */
   readonly place: string;
 }
 

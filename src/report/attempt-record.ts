@@ -31,7 +31,7 @@ export interface RunInfo {
   readonly shardBytes: number;
   readonly modelUri: string;
   readonly modelSha256: string;
-  /** Absent: the model has no versions. */
+  /** The version of the model; absent: it has none. */
   readonly modelVersion?: string | undefined;
   readonly modelOrigin?: ModelOrigin | undefined;
   /** The columns that the run reads. */
@@ -55,7 +55,7 @@ export interface EngineInfo {
   readonly sessions: number;
   /** The size of the next batch. */
   readonly batchRows: () => number;
-  /** The requests so far to the server that has the model; undefined: no server has it. */
+  /** The requests so far to the server that has the model; undefined: the model is on this machine. */
   readonly server?: (() => ServerReport) | undefined;
 }
 
@@ -112,11 +112,11 @@ export interface AttemptRecord {
   readonly review: RunReview | undefined;
   /** Sets the run, once its plan exists. */
   setRun(run: RunInfo): void;
-  /** Sets what is known of the run when all its spans are committed. */
+  /** Sets the profile and the checks of the run, once all its spans are committed. */
   setReview(review: RunReview): void;
   /** Starts the clock of `seconds`; without an engine when nothing is left to score. */
   startScoring(engine?: EngineInfo): void;
-  /** The rows that this attempt will score; undefined: it is not known yet. */
+  /** The rows that this attempt will score; undefined: not known yet. */
   rowsToScore: number | undefined;
   /** Adds rows to the timeline. */
   addRows(rows: number): void;
@@ -176,7 +176,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     startScoring(engine) {
       state.engine = engine;
       state.beganMs = nowMs();
-      delete state.endedMs; // of a run that this attempt has only published
+      delete state.endedMs; // set by a run that this attempt only published
     },
     addRows(rows) {
       timeline.add(ranMs(), rows);

@@ -7,7 +7,7 @@ import { table } from "./table.js";
 export interface BackfillRun extends ValueEnd {
   readonly value: string;
   readonly runId: string;
-  /** undefined: the run failed or was not started. */
+  /** The report of the attempt; undefined: it failed or was not started. */
   readonly report?: RunReport | undefined;
   readonly failure?: BackfillFailure | undefined;
   /** The digest of the model that the run's plan pins; undefined: there is no plan. */
@@ -42,17 +42,20 @@ const words: Readonly<Record<ValueStatus, string>> = {
   not_started: "not started",
 };
 
-/** The table of a range with more values shows only the runs that are not complete. */
+/**
+ * The largest number of values for which the table shows all runs. With more values, it shows only the runs that are
+ * not complete.
+ */
 const mostShown = 400;
 
-/** Names the values of a status, the first ones of many. */
+/** Lists the values with a status, at most the first `most`. */
 export function valuesText(runs: readonly BackfillRun[], status: ValueStatus, most = 40): string {
   const values = runs.filter((run) => run.status === status).map(({ value }) => value);
   const more = values.length > most ? [`and ${count(values.length - most, "more value")}`] : [];
   return [...values.slice(0, most), ...more].join(", ");
 }
 
-/** How many runs ended in which way: "90 runs: 87 complete, 1 held, 2 without input". */
+/** Counts the runs by status: "90 runs: 87 complete, 1 held, 2 without input". */
 export function totalsText(runs: readonly BackfillRun[]): string {
   const parts = valueStatuses.flatMap((status) => {
     const number = runs.filter((run) => run.status === status).length;
@@ -61,7 +64,10 @@ export function totalsText(runs: readonly BackfillRun[]): string {
   return `${count(runs.length, "run")}: ${parts.join(", ")}`;
 }
 
-/** The result of a backfill for people: a line for each value, values without input, and how many ended in which way. */
+/**
+ * The result of a backfill for people: a line for each value, the values without input, and the number of runs by
+ * status.
+ */
 export function backfillText({ param, runs, model }: Backfill): string {
   const shown = runs.length <= mostShown ? runs : runs.filter(({ status }) => !isComplete(status));
   const rows = shown.map(({ value, status, report, failure }) => [

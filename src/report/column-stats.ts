@@ -6,15 +6,15 @@ import type { ValueCounts } from "../checks/profiles/value-counts.js";
 import { repeatedShare, type VectorProfile } from "../checks/profiles/vector-profile.js";
 import { assertNever } from "../util/errors.js";
 
-/** The statistics of a column for the table and the JSON of `stats`. Plain JSON. */
+/** The statistics of a column, as plain JSON, for the table and the JSON of `stats`. */
 export interface ColumnStats {
   readonly type: string;
   readonly rows: number;
   readonly nulls: number;
-  /** Rows whose values the quantiles, values and vectors are of. Absent: all rows. */
+  /** The number of sampled rows that quantiles, values and vectors describe; absent: they describe all rows. */
   readonly sampled_rows?: number;
   readonly numbers?: NumberStats;
-  /** The most frequent values, by rows. Absent: the column has too many different values. */
+  /** The most frequent values, with their rows; absent: the column has too many different values. */
   readonly values?: readonly { readonly value: string; readonly rows: number }[];
   readonly vectors?: VectorStats;
 }
@@ -42,7 +42,10 @@ interface VectorStats {
 const quantiles = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
 const mostValues = 10;
 
-/** @param leastRows values of fewer rows are not named: they might tell of a person */
+/**
+ * Computes the statistics of a column.
+ * @param leastRows values of fewer rows are not named, since they could identify a person
+ */
 export function columnStats(profile: ColumnProfile, leastRows: number): ColumnStats {
   const { type, all } = profile;
   const { rows, nulls } = all ?? profile;
@@ -68,7 +71,7 @@ export function columnStats(profile: ColumnProfile, leastRows: number): ColumnSt
   }
 }
 
-/** The deviation and the quantiles are those of the sample, if there is one. */
+/** Computes the statistics of numbers. The deviation and the quantiles describe the sample, if there is one. */
 function numberStats(all: AllNumbers, sample: NumberProfile): NumberStats {
   const { nan, positiveInfinite, negativeInfinite, finite, min, max } = all;
   const orNull = (value: number): number | null => (finite === 0 ? null : value);
@@ -84,7 +87,7 @@ function numberStats(all: AllNumbers, sample: NumberProfile): NumberStats {
   };
 }
 
-/** None for an empty histogram. A quantile lies between the extremes, which are exact. */
+/** Computes quantiles, limited to the exact extremes. An empty histogram has none. */
 function quantilesOf(
   histogram: Histogram,
   { min, max }: Pick<AllNumbers, "min" | "max">,

@@ -3,15 +3,16 @@ import type { AttemptRecord } from "./attempt-record.js";
 /** A time of day, "06:00", in a time zone. */
 export interface TimeOfDay {
   readonly time: string;
-  /** IANA name. */
+  /** The IANA name of the time zone. */
   readonly timeZone: string;
 }
 
 const dayMs = 86_400_000;
 
 /**
- * Returns the instant of a time of day that is closest to `nowMs`: an attempt that starts in the evening has the next
- * morning's deadline, one that starts in the morning has that of the same morning. In milliseconds since 1970, both.
+ * Returns the instant of a time of day that is closest to `nowMs`, in milliseconds since 1970: for 06:00, an attempt
+ * that starts in the evening has the deadline of the next morning, and an attempt that starts in the morning has that
+ * of the same morning.
  */
 export function deadlineNear(nowMs: number, { time, timeZone }: TimeOfDay): number {
   const today = Math.floor(localMs(nowMs, timeZone) / dayMs) * dayMs;
@@ -22,7 +23,7 @@ export function deadlineNear(nowMs: number, { time, timeZone }: TimeOfDay): numb
   return candidates.reduce((one, other) => (Math.abs(other - nowMs) < Math.abs(one - nowMs) ? other : one));
 }
 
-/** The date and time of day of an instant, as if they were UTC. */
+/** Returns the local date and time of an instant, in milliseconds as if they were UTC. */
 function localMs(ms: number, timeZone: string): number {
   const format = new Intl.DateTimeFormat("en-US", {
     timeZone,
@@ -40,31 +41,31 @@ function localMs(ms: number, timeZone: string): number {
 }
 
 /**
- * The instant of a local date and time, which is in milliseconds as if it were UTC. Of a time that the clocks skip, one
- * within the skipped hour's length of it.
+ * Returns the instant of a local date and time, which is given in milliseconds as if it were UTC. For a time that the
+ * clocks skip, it returns an instant within an hour of it.
  */
 export function instantOf(local: number, timeZone: string): number {
   const guess = local - (localMs(local, timeZone) - local);
   return guess - (localMs(guess, timeZone) - local);
 }
 
-/** The time of day of an instant: "06:42". */
+/** Returns the time of day of an instant: "06:42". */
 export function timeOfDayAt(ms: number, timeZone: string): string {
   return new Date(localMs(ms, timeZone)).toISOString().slice(11, 16);
 }
 
-/** Why an attempt is late. Times are in milliseconds since 1970. */
+/** The deadline that an attempt misses. Times are in milliseconds since 1970. */
 export interface Lateness {
   readonly deadlineMs: number;
-  /** When the attempt will have scored its rows; undefined: the deadline has passed. */
+  /** The forecast of the end of the attempt; undefined: the deadline has passed. */
   readonly expectedEndMs: number | undefined;
 }
 
-/** A rate that was measured for less time is not used for a forecast: the first batches are slow. */
+/** The shortest time of scoring for which a forecast is made. The first batches are slow. */
 const leastSeconds = 20;
 
 /**
- * Tells whether an unfinished attempt is late: the deadline has passed, or its rows will not be scored by then at the
+ * Returns whether an unfinished attempt is late: the deadline has passed, or its rows will not be scored by then at the
  * rate so far.
  */
 export function latenessOf(

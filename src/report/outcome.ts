@@ -25,7 +25,7 @@ export function statusOf(outcome: Outcome): RunReport["status"] | "failed" {
 }
 
 /**
- * A failure's fields under their JSON names; the message and the hint are those on stderr.
+ * Returns a failure's fields under their JSON names. The message and the hint are the same as on stderr.
  * @param runId undefined: the attempt has found no run
  */
 export function failureFields(

@@ -9,9 +9,9 @@ import { count, showCount } from "./report.js";
 const shownShards = 10;
 const shownColumns = 8;
 
-/** The target of a plan, as a dry run found it. */
+/** The state of a plan's target. */
 export interface PlannedTarget {
-  /** Its name in messages. */
+  /** The name of the target in messages. */
   readonly target: string;
   /** The state of the run there; undefined: unknown. */
   readonly status?: string | undefined;
@@ -42,7 +42,7 @@ export function planText(plan: Plan, { target, status, untried }: PlannedTarget)
   ].join("\n");
 }
 
-/** A model with what its URI stands for: "models:/churn@champion → version 7". */
+/** Names a model with the version that its URI resolves to: "models:/churn@champion → version 7". */
 export function modelName({ uri, version }: Pick<PlannedModel, "uri" | "version">): string {
   return version === undefined ? uri : `${uri} → version ${version}`;
 }

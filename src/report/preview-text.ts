@@ -6,13 +6,13 @@ export interface ScoredRows {
   readonly carried: readonly string[];
   readonly features: readonly string[];
   readonly predictions: readonly string[];
-  /** The features of the model, of which only some are shown. */
+  /** The number of features of the model, of which only some are shown. */
   readonly featureCount: number;
-  /** Values of the columns in this order, a list for each row. */
+  /** A list for each row: the values of carried columns, features and predictions, in this order. */
   readonly rows: readonly (readonly string[])[];
 }
 
-/** A longer value is cut in a table. */
+/** The number of characters to which a value is cut in a table. */
 const widest = 32;
 
 /** The rows as a table: carried columns, features, predictions. */
@@ -55,7 +55,7 @@ export function previewCsv({ carried, features, predictions, rows }: ScoredRows)
   );
 }
 
-/** A value without the quotes of a JSON text; undefined: NULL. */
+/** Returns a value without the quotes of a JSON text; undefined: NULL. */
 function plain(json: string): string | undefined {
   return json === "null" ? undefined : json.startsWith('"') ? (JSON.parse(json) as string) : json;
 }

@@ -48,12 +48,12 @@ export interface RunReport {
   readonly stageSeconds: Readonly<Record<Stage, number>> | null;
   /** Units that workers could not read to the end, by reason; the main thread read the rest, more slowly. */
   readonly unitsReadAgain: Readonly<Record<string, number>>;
-  /** undefined: no server has the model, or nothing was left to score. */
+  /** The requests to the server of the model; undefined: the model is on this machine, or no row was left to score. */
   readonly server?: ServerReport | undefined;
   readonly output: string;
 }
 
-/** What the checks say of a run. */
+/** The results of a run's checks. */
 export interface VerdictReport {
   readonly outcome: "publish" | "hold";
   /** The checks that hold the run, a line each. */

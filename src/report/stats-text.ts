@@ -6,14 +6,14 @@ import { table } from "./table.js";
 /** The profiles of a run, with its state. */
 export interface RunStats {
   readonly profile: RunProfile;
-  /** "published", "held" and so on. */
+  /** The state of the run, such as "published" or "held". */
   readonly state: string;
 }
 
-/** Values of features that fewer rows have are not named. Predictions are named whatever their rows. */
+/** The smallest number of rows for which the value of a feature is named. All predictions are named. */
 const leastFeatureRows = 20;
 
-/** One line of JSON. */
+/** Returns the profiles as one line of JSON. */
 export function statsJson({ profile, state }: RunStats): string {
   const { runId, date, modelSha256, rows, rejected, outputs, features } = profile;
   return JSON.stringify({
@@ -28,13 +28,13 @@ export function statsJson({ profile, state }: RunStats): string {
   });
 }
 
-/** A table of the predicted columns, and one of the features. */
+/** Returns a table of the predicted columns and a table of the features. */
 export function statsText({ profile, state }: RunStats): string {
   const { runId, rows, rejected, outputs, features } = profile;
   const outputStats = statsOf(outputs, 1);
   const featureStats = statsOf(features, leastFeatureRows);
   const sampled = Math.max(0, ...featureStats.map(([, { sampled_rows: of }]) => of ?? 0));
-  const about = sampled === 0 ? "" : `; quantiles and values are those of ${count(sampled, "row")}`;
+  const about = sampled === 0 ? "" : `; quantiles and values describe a sample of ${count(sampled, "row")}`;
   return [
     `${runId}: ${state}, ${count(rows, "row")} scored, ${count(rejected, "row")} rejected`,
     "predictions",
@@ -69,7 +69,7 @@ function cells([name, stats]: readonly [string, ColumnStats]): string[] {
   return [name, type, share(nulls, rows), ...shown, detail(stats)];
 }
 
-/** Values that are shown for a column in the table. */
+/** The number of values that the table shows for a column. */
 const shownValues = 3;
 
 function detail({ rows, sampled_rows: sampled = rows, values = [], vectors }: ColumnStats): string {
@@ -88,7 +88,7 @@ function share(part: number, rows: number): string {
   return part === 0 ? "0%" : `${Number(((part / rows) * 100).toPrecision(3))}%`;
 }
 
-/** Four digits that count; whole numbers below a billion as they are. */
+/** Shows a number with four significant digits; whole numbers below a billion with all digits. */
 function showValue(value: number | null | undefined): string {
   if (value === null || value === undefined) {
     return "";

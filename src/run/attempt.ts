@@ -26,7 +26,7 @@ export function runFacts({ plan, planId }: StoredPlan): RunInfo {
   };
 }
 
-/** Columns as reports name them, each once. */
+/** Returns the columns with their types as reports show them, without duplicates. */
 function namedTypes(columns: readonly { readonly name: string; readonly type: ColumnType }[]): NamedType[] {
   const types = new Map(columns.map(({ name, type }) => [name, showType(type)]));
   return [...types].map(([name, type]) => ({ name, type }));
@@ -44,7 +44,7 @@ export function attemptFacts({ spec, worker, program }: JobContext, provider: st
 
 const recorded = new WeakSet<JobError>();
 
-/** Records a failure at the target, so that others can see why this attempt ended; once, where calls are nested. */
+/** Records a failure at the target, where `status` shows it. Nested calls record it once. */
 export async function recordingFailure<T>(run: RunSink, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -12,8 +12,8 @@ export interface TargetCheck {
 }
 
 /**
- * Checks what a run needs of its target before it scores: that it can be reached, that it is this job's, and for a run
- * that is not planned yet, that it could begin. Changes nothing.
+ * Checks the target as a run does before it scores: the target is reachable and belongs to this job, and a run that is
+ * not planned yet could begin. Changes nothing.
  * @throws JobError that a run would end with, unless a retry may succeed
  */
 export async function checkTarget(context: JobContext, plan: Plan): Promise<TargetCheck> {

@@ -23,14 +23,14 @@ import { planRun } from "./planning/planning.js";
 import { readShards, type SeenShards } from "./planning/read-shards.js";
 import { openScorer, predictedColumns, type ScoredSpan, type SpanScorer } from "./score-in-turns.js";
 
-/** How two models score the same rows. */
+/** The comparison of two models on the same rows. */
 export interface Comparison {
   readonly rows: {
-    /** Rows of the input, the first of them, which were read, and those that both models scored. */
+    /** The number of rows of the input; of its first rows, which were read; and of rows that both models scored. */
     readonly input: number;
     readonly read: number;
     readonly compared: number;
-    /** Rows that one model alone scored. */
+    /** The number of rows that only one of the models could score. */
     readonly onlyOne: number;
     readonly onlyOther: number;
   };
@@ -38,7 +38,7 @@ export interface Comparison {
   readonly other: ModelSpeed;
   readonly apart: MatchedColumns["apart"];
   readonly columns: ReadonlyMap<string, Measures>;
-  /** The shard, the row in it and the key columns of each row that a column names among those that differ most. */
+  /** The shard, the row in it and the key columns of each row that is listed among the rows that differ most. */
   readonly keys: ReadonlyMap<number, Pick<RejectedRow, "shard" | "row" | "columns">>;
 }
 
@@ -49,7 +49,10 @@ export interface ModelSpeed {
   readonly sizeBytes: number;
   readonly provider: string;
   readonly batchRows: number;
-  /** Of all sessions together, by the time of the median batch inside the model; undefined: no batch was scored. */
+  /**
+   * The speed of all sessions together, from the median time of a batch inside the model; undefined: no batch was
+   * scored.
+   */
   readonly rowsPerSecond: number | undefined;
 }
 
@@ -61,18 +64,18 @@ export interface ComparedModel extends FoundModel {
 export interface CompareOptions {
   readonly one: ComparedModel;
   readonly other: ComparedModel;
-  /** The first rows of the input, at most. */
+  /** The limit of rows to score, from the beginning of the input. */
   readonly limit: number;
-  /** Numbers that differ by more are counted. */
+  /** The largest difference of two numbers that count as equal. */
   readonly tolerance: number;
 }
 
-/** Rows that one model scores before the other takes its turn. */
+/** The number of rows that one model scores before the other model's turn. */
 const turnRows = 16_384;
-/** Time inside each model after which it is measured well enough: small inputs are scored several times. */
+/** The time inside each model to measure. A small input is scored several times, until this time is reached. */
 const measuredMs = 300;
 const mostRounds = 20;
-/** No round begins later than this, however long the rows take to read. */
+/** The time after which no further round begins. */
 const repeatedMs = 2000;
 
 interface Tools extends Pick<CompareOptions, "limit" | "tolerance"> {
@@ -90,8 +93,8 @@ interface OpenModel {
 
 /**
  * Scores the first rows of the job's input with two models, in turns, and compares the predictions. Writes nothing.
- * Models on a GPU are scored one after the other, since they may not fit beside each other, and a process can have only
- * one session on WebGPU; the first one's predictions are held meanwhile.
+ * Models on a GPU are scored one after the other, because both may not fit into its memory, and a process can have only
+ * one session on WebGPU. The predictions of the first model are held until the second one has scored the rows.
  */
 export async function compareModels(given: JobContext, options: CompareOptions): Promise<Comparison> {
   const context = comparingContext(given);
@@ -138,7 +141,10 @@ export async function compareModels(given: JobContext, options: CompareOptions):
 
 type Scored = Pick<OpenModel, "scorer" | "plan">;
 
-/** Bad rows are left out, checks need a run, and a span is a turn. */
+/**
+ * Returns the context for a comparison: rows that cannot be scored are left out, there are no checks, and a span is a
+ * turn.
+ */
 function comparingContext(given: JobContext): JobContext {
   const { checks: _checks, ...spec } = given.spec;
   return {
@@ -170,7 +176,7 @@ async function openModel(
 type Side = 0 | 1;
 type AddSpan = (index: number, side: Side, scorer: SpanScorer, rows: ScoredSpan) => void;
 
-/** Scores all spans with each model by turns, after a turn of each that is not measured. */
+/** Scores all spans with both models in turns. Each model first scores a span that is not measured. */
 async function scoreTurns({ signal, nowMs }: JobContext, models: readonly OpenModel[], add: AddSpan): Promise<void> {
   const [first] = models;
   const spans = first === undefined ? 0 : spanCount(first.plan);
@@ -184,7 +190,7 @@ async function scoreTurns({ signal, nowMs }: JobContext, models: readonly OpenMo
     nowMs() - startedMs >= repeatedMs || scorers.every(({ scorer }) => scorer.time.ms >= measuredMs);
   for (let round = 0; round < mostRounds && (round === 0 || !isMeasured()); round += 1) {
     for (let index = 0; index < spans; index += 1) {
-      // Each begins every other turn, so that neither has the warmer cache always.
+      // The models take turns at being first, so that neither always has the warmer cache.
       for (const { scorer, side } of (round + index) % 2 === 0 ? scorers : scorers.toReversed()) {
         signal.throwIfAborted();
         const rows = await scorer.score(index);
@@ -283,7 +289,7 @@ async function keysOf(
   const { contract, spans } = scored.scorer;
   const numbers = [...new Set([...columns.values()].flatMap(({ most }) => most.map(({ row }) => row)))];
   const rows = numbers.toSorted((one, other) => one - other);
-  // Rows that cannot be scored are told with their shard and carried columns, too.
+  // `describeFaults` returns the shard and the carried columns of any rows.
   const faults = rows.map((row) => ({ reason: "model" as const, column: undefined, row, value: undefined }));
   const found = await describeFaults({ spans, decoder, source, contract, kept: "" }, faults);
   return new Map(found.map((row, index) => [rows[index] as number, row]));

@@ -93,7 +93,9 @@ function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined): vo
   }
 }
 
-/** The state of a staged run that has a verdict: where it passed, the checks approve the run unless somebody decided. */
+/**
+ * The state of a staged run that has a verdict: if it passed, the checks approve the run, unless a person has decided.
+ */
 async function decidedState(
   { sink, dateMs }: JobContext,
   { stored, run, verdict }: { readonly stored: StoredPlan; readonly run: RunSink; readonly verdict: RunVerdict },

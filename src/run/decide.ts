@@ -20,7 +20,7 @@ export interface DecisionRequest {
   readonly runId: string | undefined;
 }
 
-/** What became of the run. `already`: somebody had decided the same before. */
+/** The outcome of a decision. `already`: the same decision was made before. */
 export interface DecisionReport {
   readonly runId: string;
   readonly state: "published" | "discarded";

@@ -20,15 +20,15 @@ export async function openPinnedModel(context: ScoringContext, planned?: Planned
     if (pinned !== undefined && pinned !== model.sha256) {
       throw new JobError(
         "MODEL_PIN",
-        `loading model ${model.name}: its sha256 is ${model.sha256}, model.sha256 asks for ${pinned}`,
-        { hint: "deploy the model that is pinned, or change the pin" },
+        `loading model ${model.name}: its sha256 is ${model.sha256}, but model.sha256 is ${pinned}`,
+        { hint: "deploy the pinned model, or change the pin" },
       );
     }
     return resolved;
   });
 }
 
-/** The key that says where the model is. */
+/** Returns the key that names the model. */
 function placeOf({ model }: ScoringContext["spec"]): readonly string[] {
   return ["model", model.server === undefined ? "path" : "server"];
 }
@@ -39,12 +39,12 @@ function goneError(error: unknown, { uri, version }: PlannedModel): unknown {
     return error;
   }
   return new JobError("MODEL_CHANGED", `${error.message}; this run was planned with version ${version}`, {
-    hint: `restore that version and run again; or give this run up: --new-run scores with what ${uri} stands for now`,
+    hint: `restore that version and run again; or abandon this run: --new-run scores with the version that ${uri} resolves to now`,
     cause: error,
   });
 }
 
-/** The model that a plan pins, if it is the one that the spec names. */
+/** Returns the model that a plan pins, if the spec names the same model. */
 export function plannedModel(
   { spec }: JobContext,
   { model }: { readonly model: PlannedModel },
@@ -53,7 +53,7 @@ export function plannedModel(
 }
 
 /**
- * Returns the model of the stored plan. It is another one than this attempt has found if an alias moved while two
+ * Returns the model of the stored plan. It differs from the model that this attempt found if an alias moved while two
  * attempts were planning.
  */
 export async function modelOfPlan(context: JobContext, plan: Plan, found: Model): Promise<Model> {
@@ -64,8 +64,9 @@ export async function modelOfPlan(context: JobContext, plan: Plan, found: Model)
 }
 
 /**
- * Returns the digest of the model for a run that needs the model no longer; undefined if it is gone, or if only a
- * registry or server could tell: a finished run asks none, because a moved alias says nothing about its rows.
+ * Returns the digest of the model for a run that no longer needs the model; undefined if the model is gone, or if only
+ * a registry or a server knows the digest. A finished run asks neither, because a moved alias does not concern its
+ * rows.
  */
 export async function digestIfThere(context: JobContext, planned?: PlannedModel): Promise<string | undefined> {
   const { path = "", server, sha256 } = context.spec.model;
@@ -76,7 +77,7 @@ export async function digestIfThere(context: JobContext, planned?: PlannedModel)
     return (await openPinnedModel(context, planned)).model.sha256;
   } catch (error) {
     if (error instanceof JobError && ["FILE_MISSING", "MODEL_CHANGED"].includes(error.code)) {
-      return undefined; // rows that are scored no longer need it
+      return undefined; // all rows are scored, so the model is not needed
     }
     throw error;
   }

@@ -14,7 +14,7 @@ import { scoreAside } from "./score-aside.js";
 export interface PreviewOptions {
   /** The most rows to score. */
   readonly limit: number;
-  /** A condition beside `input.where`. */
+  /** A condition in addition to `input.where`. */
   readonly where?: string | undefined;
   /** The most features to show. */
   readonly features: number;
@@ -26,20 +26,20 @@ export interface PreviewedRows {
   readonly carried: readonly string[];
   readonly features: readonly string[];
   readonly predictions: readonly string[];
-  /** The features of the model, of which only some are shown. */
+  /** The number of features of the model, of which only some are shown. */
   readonly featureCount: number;
-  /** Values of the columns in this order, a list for each row. */
+  /** A list for each row: the values of carried columns, features and predictions, in this order. */
   readonly rows: readonly (readonly string[])[];
-  /** Rows that cannot be scored, among those that were read for the others. */
+  /** The rows that cannot be scored, among the rows that were read. */
   readonly rejects: readonly RejectedRow[];
 }
 
-/** Rows that are read at once where a condition may leave few of them. */
+/** The number of rows that are read at once if a condition may leave out most of them. */
 const filteredSpanRows = 16_384;
 
 /**
  * Scores the first rows of the input as a run does, and writes nothing to the target.
- * @throws JobError as planning and scoring do
+ * @throws JobError the errors of planning and scoring
  */
 export async function previewRows(given: JobContext, options: PreviewOptions): Promise<PreviewedRows> {
   const context = narrowed(given, options.where);
@@ -57,7 +57,7 @@ export async function previewRows(given: JobContext, options: PreviewOptions): P
   const plan: Plan = { ...planned, contract, commitRows };
   const spans: Spans = new Map();
   const count = spanCount(plan);
-  // Twice as many spans each time: with a condition, the rows may be anywhere.
+  // Each step reads twice as many spans, because rows that match a condition may be anywhere.
   for (
     let from = 0, to = 1;
     from < count && rowsIn(spans) < options.limit;
@@ -80,12 +80,12 @@ export async function previewRows(given: JobContext, options: PreviewOptions): P
 
 type Spans = Map<number, { readonly rows: readonly (readonly string[])[]; readonly rejects: readonly RejectedRow[] }>;
 
-/** Rows that were scored, and those that could not be. */
+/** Counts the scored rows and the rejected rows. */
 function rowsIn(spans: Spans): number {
   return [...spans.values()].reduce((sum, { rows, rejects }) => sum + rows.length + rejects.length, 0);
 }
 
-/** The job with a second condition, and without what only a run needs. */
+/** Returns the job with the second condition, without checks. */
 function narrowed(context: JobContext, where: string | undefined): JobContext {
   const { spec } = context;
   const own = spec.input.where;
@@ -98,7 +98,7 @@ function narrowed(context: JobContext, where: string | undefined): JobContext {
   };
 }
 
-/** Carries features beside the carried columns, under names that no column of an output has. */
+/** Adds features to the carried columns, with names that no output column can have. */
 function withFeatures(
   contract: Contract,
   most: number,

@@ -51,9 +51,13 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
     }),
   );
   if (found === undefined) {
-    throw new JobError("FILE_MISSING", `looking for input files: none matches ${context.spec.input.path.join(", ")}`, {
-      hint: "the columns of one are needed; name files that are there, such as those of an earlier day",
-    });
+    throw new JobError(
+      "FILE_MISSING",
+      `looking for input files: no file matches ${context.spec.input.path.join(", ")}`,
+      {
+        hint: "infer-batch reads the columns of one file; name existing files, such as those of an earlier day",
+      },
+    );
   }
   return found;
 }

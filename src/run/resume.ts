@@ -47,7 +47,7 @@ export function checkPins(
     const difference =
       spec.model.server === undefined
         ? `its sha256 is ${found.modelSha256}, planned ${plan.model.sha256}`
-        : "the server names other inputs or outputs of it than planned";
+        : "its inputs or outputs on the server are not the planned ones";
     throw new JobError("MODEL_CHANGED", `comparing ${modelUri(spec.model)} with the plan of ${where}: ${difference}`, {
       hint: hintOf(context, isPublished(run), restoreAll),
     });
@@ -86,16 +86,16 @@ function changedInput(
   });
 }
 
-const restoreAll = "put back what was planned and run again";
+const restoreAll = "restore what was planned and run again";
 
 /** Returns the hint for a difference. @param restore how to undo it */
 function hintOf({ sink: { newRunAdds } }: Pick<JobContext, "sink">, finished: boolean, restore: string): string {
   const newRun = newRunAdds ? "--new-run --allow-duplicates" : "--new-run";
   if (finished) {
-    const then = newRunAdds ? "adds it to them" : "then takes their place";
-    return `the finished predictions are untouched; ${newRun} scores what is there now and ${then}`;
+    const then = newRunAdds ? "adds to them" : "then replaces them";
+    return `the finished predictions are untouched; ${newRun} starts over with the current input, model and spec, and ${then}`;
   }
-  return `${restore}; or give this run up: ${newRun} scores what is there now`;
+  return `${restore}; or abandon this run: ${newRun} starts over with the current input, model and spec`;
 }
 
 /** Keeps the changes that concern rows that are not committed yet. */

@@ -68,8 +68,8 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
 }
 
 /**
- * Reads what reports show of a run that this attempt does not judge, if the spec asks for them. A failure is only
- * logged: it does not change what becomes of the run.
+ * Reads the profiles that reports show for a run that this attempt does not judge, if the spec asks for reports. A
+ * failure is only logged and does not change the run.
  */
 export async function reviewForReports(
   context: JobContext,
@@ -98,8 +98,8 @@ export async function reviewForReports(
 }
 
 /**
- * The logical date of the run that readers still have while this one is held; undefined: nothing holds this one, the
- * page is not asked for, or it is not known, as for a new run over another one of its date.
+ * Returns the logical date of the run that readers still see while this run is held; undefined: this run is not held,
+ * the spec asks for no page, or the date is not known, as for a new run that replaces a run of the same date.
  */
 async function dateOfReaders(
   { sink, spec, log }: JobContext,
@@ -119,7 +119,7 @@ async function dateOfReaders(
       .toSorted()
       .at(-1);
   } catch (error) {
-    log.debug(`looking for the run that readers have, for report.html: ${messageOf(error)}`);
+    log.debug(`finding the published run for report.html: ${messageOf(error)}`);
     return undefined;
   }
 }

@@ -94,7 +94,7 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
       const pins = { listed: listing.shards, modelSha256: model.sha256 };
       const shardsUnplanned = checkPins(context, plan, created.run, pins);
       const ended = isPublished(created.run)
-        ? await alreadyComplete(context, created) // the other attempt has done so
+        ? await alreadyComplete(context, created) // the other attempt has completed it
         : await whereDecided(context, created);
       if (ended !== undefined) {
         return ended;
@@ -189,8 +189,8 @@ async function resume(
 }
 
 /**
- * Carries out what is decided on a staged run: publishes it if it is approved, opens the next run if that takes its
- * place, else reports that it is held or discarded. undefined: nothing is decided.
+ * Carries out the decision on a staged run: publishes it if it is approved, opens the next run if `--new-run` replaces
+ * it, or reports that it is held or discarded. undefined: there is no decision.
  */
 async function whereDecided(
   context: JobContext,
@@ -204,7 +204,8 @@ async function whereDecided(
       return undefined;
     case "approved": {
       const report = await publishApproved(context, { stored, run });
-      // The run that a person approved is complete now. One that passed its checks may be this command's own.
+      // A run that a person approved is complete now, so the next run opens. A run that passed its checks may be this
+      // command's own.
       return context.newRun && state.decision.by !== "checks"
         ? await startNext(context, runId, () => {
             context.log.info(`opening a run after ${runId}, which was approved`);
@@ -230,7 +231,7 @@ async function whereDecided(
   }
 }
 
-/** Opens the next run in place of a held one, unless somebody has approved that meanwhile. */
+/** Opens the next run in place of a held one, unless a person has approved the held run by now. */
 async function replaceHeld(
   context: JobContext,
   { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },

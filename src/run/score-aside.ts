@@ -12,11 +12,11 @@ import type { JobContext } from "../scoring/context.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans } from "../scoring/score.js";
 
-/** Rows of a batch where the spec does not say. */
+/** The number of rows of a batch if the spec has no batch size. */
 const batchRows = 256;
 
 interface AsideOptions {
-  /** A plan that is stored nowhere. */
+  /** A plan that is not stored. */
   readonly plan: Plan;
   readonly engine: Engine;
   readonly decoder: Decoder;
@@ -24,8 +24,8 @@ interface AsideOptions {
 }
 
 /**
- * Scores spans on the path of all rows, and publishes nothing. Rows that cannot be scored are rejected, and nothing is
- * added to the attempt's record.
+ * Scores spans as a run does, but publishes nothing and adds nothing to the attempt's record. Rows that cannot be
+ * scored are rejected.
  * @param take called with each span, in any order
  */
 export async function scoreAside(

@@ -25,19 +25,19 @@ export interface ScoredSpan extends OutputRows {
 export interface SpanScorer {
   readonly contract: Contract;
   readonly spans: Spans;
-  /** The rows of a batch. */
+  /** The number of rows of a batch. */
   readonly batchRows: number;
   score(index: number): Promise<ScoredSpan>;
-  /** Forgets the time that the model took so far. */
+  /** Restarts the measurement of the model's time. */
   restart(): void;
-  /** The time that the model took since then. */
+  /** The model's time since the last restart. */
   readonly time: ModelTime;
 }
 
 export interface ModelTime {
-  /** Of all batches, in all sessions. */
+  /** The total time of all batches in all sessions. */
   readonly ms: number;
-  /** Of the median batch: one that was held up by something else counts no more than another. */
+  /** The time per row of the median batch, which a few delayed batches do not change. */
   readonly msPerRow: number | undefined;
 }
 
@@ -48,7 +48,7 @@ export interface ScorerParts {
   readonly reader: SliceReader;
 }
 
-/** Rows of a batch where the spec does not say. */
+/** The number of rows of a batch if the spec has no batch size. */
 const defaultBatchRows = { cpu: 1024, others: 4096 };
 
 /** Opens a scorer, whose sessions compile the model's trees first, as in a run of many rows. */
@@ -154,7 +154,7 @@ async function scoreSpan(context: JobContext, parts: SpanParts, span: Span): Pro
 
 interface KeptRows {
   readonly span: Span;
-  /** 1 for each row of the span that `input.where` lets pass. */
+  /** A mask of the span's rows: 1 for each row that passes `input.where`. */
   readonly kept: Uint8Array;
 }
 

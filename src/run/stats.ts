@@ -56,14 +56,14 @@ async function statsOf({ sink, command }: JobContext, stored: StoredPlan): Promi
   return { profile: runProfileOf(plan, { profile, rejected: run.rejectedRows }), state: run.state.kind };
 }
 
-/** Finds a run among the published ones that have the params of this one but for dates. */
+/** Finds a run among the published runs whose params equal this run's, except for dates. */
 async function publishedStats({ spec, sink, dateParam }: JobContext, runId: string): Promise<RunStats> {
   const series = { job: spec.name, params: spec.params, dateParam: dateParam ?? "", date: lastDate, everyRun: true };
   const published = dateParam === undefined ? [] : ((await sink.published?.(series)) ?? []);
   const found = published.find((run) => run.runId === runId);
   const profile = found && parseRunProfile((await sink.readProfile?.(found)) ?? "");
   if (profile === undefined) {
-    const what = "no published run of this job with these params, except for dates, has this id and a profile";
+    const what = "no published run of this job and these params, apart from dates, has this id and a profile";
     throw notThere(runId, what, "name the run by its params: --param ds=2026-01-31");
   }
   return { profile, state: "published" };

@@ -44,7 +44,7 @@ const writeBytes = 32 * 1024;
 
 /**
  * Makes a function that writes bytes to a file at their offset in the object. It writes synchronously, because the
- * bytes are overwritten after it returns, and blocks its thread meanwhile.
+ * bytes are overwritten after it returns, and blocks its thread during the write.
  */
 export function writeAtOffset(fd: number): (bytes: Uint8Array, offset: number) => void {
   return (bytes, offset) => {

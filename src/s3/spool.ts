@@ -8,7 +8,10 @@ export interface SpoolOptions {
   readonly root: string;
   /** Names this process among all processes on all machines. */
   readonly writer: string;
-  /** Tells the spools of one process apart: "in" for downloads, "out" for uploads, "rows" for rows of open spans, "keys" for keys that do not fit in memory. */
+  /**
+   * The purpose of the spool, since a process may have several: "in" for downloads, "out" for uploads, "rows" for rows
+   * of open spans, "keys" for keys that do not fit in memory.
+   */
   readonly use: "in" | "out" | "rows" | "keys";
   /** Whether a writer's process has ended; its leftovers are removed. */
   readonly isDead: (writer: string) => boolean;

@@ -1,4 +1,4 @@
-/** The largest batches that fitted into memory in earlier runs. Losing an entry costs time only. */
+/** The largest batches that fitted into memory in earlier runs. A lost entry only costs time. */
 export interface BatchLimitCache {
   find(of: BatchLimitKey): Promise<number | undefined>;
   keep(of: BatchLimitKey, rows: number): Promise<void>;
@@ -9,6 +9,6 @@ export interface BatchLimitKey {
   readonly modelSha256: string;
   /** "cuda:0" */
   readonly device: string;
-  /** Bytes of a row's inputs, which differ where a model takes lists of any length. */
+  /** The size of a row's inputs in bytes. It varies for a model that takes lists of any length. */
   readonly rowBytes: number;
 }

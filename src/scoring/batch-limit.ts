@@ -40,13 +40,16 @@ export async function openBatchLimit(
   const of = { modelSha256, device, rowBytes: bytesPerRow(contract) };
   const known = await batchLimits.find(of);
   if (known !== undefined) {
-    log.info(`batches of ${count(known, "row")} at most: in an earlier run no more fitted on ${device}`);
+    log.info(`batches have at most ${count(known, "row")}: in an earlier run, larger ones did not fit on ${device}`);
   }
-  const reloads = engine.local === undefined ? "" : "the model is loaded anew, ";
+  const reloads = engine.local === undefined ? "" : "the model is loaded again, ";
   const most = engine.mostRows ?? Number.POSITIVE_INFINITY;
   let rows = Math.min(known ?? most, most);
   let renewals = 0;
-  /** Rows of the largest batch since the engine was renewed: whichever batch fails, this one took most of the memory. */
+  /**
+   * Rows of the largest batch since the engine was renewed: it has used most of the memory, even if another batch
+   * fails.
+   */
   let largest = 0;
   let renewing = Promise.resolve();
   return {
@@ -73,7 +76,7 @@ export async function openBatchLimit(
         engine.traffic === undefined
           ? `no memory for a batch of ${count(tried, "row")} on ${device}`
           : `no request of ${count(tried, "row")} fits (${message})`;
-      log.warn(`${why}: ${reloads}batches have ${count(rows, "row")} at most from here on`);
+      log.warn(`${why}: ${reloads}from now on batches have at most ${count(rows, "row")}`);
       renewing = engine.local?.renew() ?? Promise.resolve();
       await renewing;
       await batchLimits.keep(of, rows);

@@ -51,9 +51,9 @@ export interface ShardFiles {
 
 /** What a run needs. Each resource is closed by the code that opens it. */
 export interface JobContext extends ScoringContext {
-  /** @throws the signal's reason when the job is stopped meanwhile */
+  /** @throws the signal's reason when the job is stopped during the pause */
   readonly sleep: (ms: number) => Promise<void>;
-  /** Returns how many files to open at once: at most `most`, and fewer when few more may be open. */
+  /** Returns how many files to open at once: at most `most`, and fewer near the limit of open files. */
   readonly filesAtOnce: (most: number) => number;
   /** The param whose value is the run's logical date; undefined: the job has none. */
   readonly dateParam: string | undefined;
@@ -80,14 +80,14 @@ export interface JobContext extends ScoringContext {
     conditions: Readonly<Record<string, string>>,
     columns: readonly { readonly name: string; readonly type: ColumnType }[],
   ) => Promise<Aggregates>;
-  /** Workers that only decode, and the cores that they may take. */
+  /** Workers that only decode, and the cores that they may use. */
   readonly decodeWorkers: Pick<SliceReaderOptions, "cores" | "startDecodeWorkers">;
   readonly worker: Worker;
   /** Take over spans of other workers when the own share is done. */
   readonly steal: boolean;
   /** Open the next run if the latest one is finished or its pins no longer hold. */
   readonly newRun: boolean;
-  /** Other runs of the job that the same command carries out: no warning is needed that they are unfinished. */
+  /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
   readonly siblings?: ReadonlySet<string> | undefined;
   /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
   readonly limited?: LimitedRun | undefined;

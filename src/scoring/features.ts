@@ -11,7 +11,10 @@ import type { Plan } from "../plan/plan.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { OpenSpan } from "./open-span.js";
 
-/** Which features of a run are profiled; undefined for a run without checks. `keys`: output columns that name a row. */
+/**
+ * Chooses the features of a run that are profiled; undefined for a run without checks. `keys`: output columns that
+ * identify a row.
+ */
 export function featurePlanOf(
   {
     checks,
@@ -29,7 +32,7 @@ export function featurePlanOf(
   return planFeatures(columns, { outputs: contract.outputs.length, rows: input.rows, spanRows: commitRows });
 }
 
-/** Which slices of a run are profiled; undefined for a run without `checks.slices`. */
+/** Chooses the slices of a run that are profiled; undefined for a run without `checks.slices`. */
 export function slicePlanOf(
   { checks, contract }: Pick<Plan, "checks" | "contract">,
   keys: ReadonlySet<string>,
@@ -44,12 +47,12 @@ export function slicePlanOf(
   );
 }
 
-/** Output columns that name a row. Profiles have no values of them. */
+/** Returns the output columns that identify a row. Profiles contain no values of them. */
 export function keyColumns({ checks, output }: Pick<JobSpec, "checks" | "output">): ReadonlySet<string> {
   return new Set([...(checks?.unique ?? []), ...(output.postgres?.key ?? [])]);
 }
 
-/** @param keys columns of the input that name a row */
+/** @param keys columns of the input that identify a row */
 function featureColumnsOf(contract: Pick<Contract, "inputs">, keys: ReadonlySet<string>): FeatureColumn[] {
   const columnOf = (name: string, about: Omit<FeatureColumn, "name" | "isKey">): FeatureColumn =>
     keys.has(name) ? { name, ...about, isKey: true } : { name, ...about };
@@ -72,29 +75,32 @@ function featureColumnsOf(contract: Pick<Contract, "inputs">, keys: ReadonlySet<
   });
 }
 
-/** How elements of a tensor lie in record batches. */
+/** Returns the element type that record batches have for a tensor's elements. */
 function elementIn(dtype: NumericTensorType): ElementType {
   return dtype === "float16" ? "float64" : tensorElement(dtype);
 }
 
-/** Says how many features are not profiled, if there are any. */
+/** Logs how many features are not profiled, if there are any. */
 export function tellLeftFeatures(log: { info(message: string): void }, plan: FeaturePlan | undefined): void {
   if (plan !== undefined && plan.left > 0) {
     const { columns, left } = plan;
     log.info(
-      `the checks compare the first ${columns.length} of ${columns.length + left} columns that the model reads, and not the others`,
+      `the checks compare the first ${columns.length} of ${columns.length + left} columns that the model reads; the other columns are not compared`,
     );
   }
 }
 
-/** What a worker is told of the features of a shard. */
+/** The facts that a worker needs to profile the features of a shard. */
 export interface ShardFeatures {
   readonly plan: FeaturePlan;
-  /** The run's number of the shard's first row. */
+  /** The number of the shard's first row in the run. */
   readonly firstRow: number;
 }
 
-/** The features of a batch without filtered rows, a part for each span; `rowStart`: the batch's first row in its shard. */
+/**
+ * Measures the features of a batch without filtered rows, in a part for each span.
+ * @param rowStart the batch's first row in its shard
+ */
 export function batchFeatures(
   { plan, firstRow }: ShardFeatures,
   { inputs, rowCount }: RecordBatch,
@@ -113,11 +119,13 @@ export function batchFeatures(
 interface ReadRows {
   readonly batch: ScoredBatch;
   readonly range: Pick<RowRange, "from" | "to">;
-  /** The run's number of the first row that was read for the batch. */
+  /** The number in the run of the first row that was read for the batch. */
   readonly firstRow: number;
 }
 
-/** Keeps what profiles need of the features of rows of a batch. Workers have measured those that they scored. */
+/**
+ * Adds the features of a batch's rows to the span's profiles. Workers have already measured the rows that they scored.
+ */
 export function takeFeatures(
   plan: FeaturePlan | undefined,
   { features }: Pick<OpenSpan, "features">,

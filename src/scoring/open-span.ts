@@ -20,7 +20,7 @@ export interface OpenSpan {
   readonly rows: SpanRows;
   /** Set where equal rows are scored once: which rows are equal. */
   readonly distinct: DistinctRows | undefined;
-  /** Set if features are profiled: what is kept of those of the piece. */
+  /** Collects the features of the piece; undefined: features are not profiled. */
   readonly features: FeatureRows | undefined;
   /** Ends of its batches, in the order they were submitted. */
   readonly predictions: Promise<void>[];

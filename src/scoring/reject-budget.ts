@@ -1,7 +1,7 @@
 import type { JobSpec } from "../spec/job-spec.js";
 import { JobError } from "../util/errors.js";
 
-/** The limit of rejects for a run, all of its attempts counted. */
+/** Returns the limit of rejects for a run, which counts all of its attempts. */
 export function runRejectLimit(
   { max_rejects: limit }: Pick<JobSpec, "max_rejects">,
   { rows, already }: Pick<RejectLimit, "rows" | "already">,
@@ -19,11 +19,11 @@ export interface RejectBudget {
 export interface RejectLimit {
   /** A count, or a percentage of the rows ("0.1%"). */
   readonly limit: number | string;
-  /** All that there are. */
+  /** The number of all rows of the run. */
   readonly rows: number;
-  /** Rejected before. */
+  /** The number of rows that earlier attempts rejected. */
   readonly already: number;
-  /** What shows the rejected rows. */
+  /** The part of the hint that names the command which shows the rejected rows. */
   readonly shownBy: string;
 }
 

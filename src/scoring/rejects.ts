@@ -142,12 +142,12 @@ export async function badRowError(tools: RejectOptions, fault: RowFault): Promis
   return explainRow({ ...rejected, value: `${said}${values}` }, opened.name, tools);
 }
 
-/** Adds to the error that ends a run for too many rejected rows what is wrong with the last of them. */
+/** Adds the last rejected row to the error that ends a run for too many rejected rows. */
 export async function withRow(tools: RejectOptions, error: unknown, fault: RowFault): Promise<unknown> {
   if (!(error instanceof JobError)) {
     return error;
   }
-  const row = await badRowError(tools, fault).catch(() => undefined); // the limit is what must be told
+  const row = await badRowError(tools, fault).catch(() => undefined); // the error about the limit matters more
   if (row === undefined) {
     return error;
   }

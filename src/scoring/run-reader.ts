@@ -5,8 +5,8 @@ import type { ScoringOptions } from "./score.js";
 import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 
 /**
- * Reads a run's slices in the engine's workers where these can score what they read, else in workers that only decode.
- * Rows that repeat are found in the main thread, before they are scored.
+ * Reads a run's slices in the engine's workers if they can score the rows that they read, else in workers that only
+ * decode. The main thread finds repeated rows before they are scored.
  */
 export function openRunReader(
   { spec, decodeWorkers, memory, record, log }: JobContext,
@@ -16,7 +16,7 @@ export function openRunReader(
   const features = featurePlanOf(plan, keyColumns(spec));
   tellLeftFeatures(log, features);
   const { unitPorts: ports, sessions = 1 } = engine.local ?? {};
-  const told = new Set<string>();
+  const warned = new Set<string>();
   return openSliceReader({
     decoder,
     ...decodeWorkers,
@@ -27,13 +27,13 @@ export function openRunReader(
         : { count: sessions, ports, contract, tensors: outputTensors(contract), batchRows: () => sizer.rows, features },
     onFailure({ kind, message }) {
       record.addFailedUnit(kind);
-      const isNew = !told.has(kind);
-      told.add(kind);
+      const isNew = !warned.has(kind);
+      warned.add(kind);
       if (kind === "unsupported" || !isNew) {
         log.debug(`rows are read again in the main thread (${kind}): ${message}`);
       } else {
-        const whose = kind === "defect" ? "; this is a bug in infer-batch" : "";
-        log.warn(`rows are read again, slower, as a worker could not read them${whose}: ${message}`);
+        const bug = kind === "defect" ? "; this is a bug in infer-batch" : "";
+        log.warn(`rows are read again, more slowly, because a worker could not read them${bug}: ${message}`);
       }
     },
     onGivenUp(reason) {

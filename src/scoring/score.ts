@@ -266,7 +266,7 @@ function faultHandler({ onReject }: PieceOptions): (open: OpenSpan, fault: RowFa
 class PendingFault extends Error {
   readonly fault: RowFault;
 
-  /** @param cause why the row is not set aside; undefined: no row is */
+  /** @param cause why the row is not rejected; undefined: `on_bad_row` is fail */
   constructor(fault: RowFault, cause?: unknown) {
     super("a row cannot be scored", { cause });
     this.fault = fault;

@@ -49,16 +49,16 @@ export async function warmUp(
   return sizeWithin(batchLimit, measuring);
 }
 
-/** The engine prepares for them beside the first batches. */
+/** The engine prepares for them while it scores the first batches. */
 function expectRows(engine: Engine, rows: number, rowMs: number): void {
-  engine.local?.expect(rows, rowMs).catch(() => undefined); // what is wrong with it, the next batch is told
+  engine.local?.expect(rows, rowMs).catch(() => undefined); // the next batch reports its error
 }
 
 /** The batch size where the time of a row is not known. */
 const firstRows = 16;
-/** A request takes long by itself, however few rows it has. */
+/** The batch size for a model on a server, where each request has a fixed cost. */
 const firstServedRows = 256;
-/** A call that takes longer is no chance delay. */
+/** A call that takes longer than this is slow by itself, not delayed by chance. */
 const slowMs = 50;
 
 /** Milliseconds that a session takes for a row, about, in small batches; 0 when the model refuses zeros. */
@@ -84,19 +84,16 @@ interface LargestBatch {
 const cpuBatch: LargestBatch = { largest: 16_384, batchBytes: 4 * 1024 * 1024 };
 /** A GPU has no such cache, and thousands of threads to be kept busy. What is tried is timed; this bounds it. */
 const gpuBatch: LargestBatch = { largest: 131_072, batchBytes: 64 * 1024 * 1024 };
-/** A server gets many requests at once, and puts small ones together. All of them are in memory here. */
+/** A server gets many requests at once, and may batch small ones together. All of them are in this process's memory. */
 const servedBatch: LargestBatch = { largest: 8192, batchBytes: 1024 * 1024 };
 
-/**
- * Runs as many calls as are under way at once, so that each session has one; a server gets one. Returns the milliseconds
- * that each took.
- */
+/** Runs one call for each session, all at once; a server gets one call. Returns the milliseconds of each call. */
 async function callAll(engine: Engine, contract: Contract, rows: number): Promise<number[]> {
   const outputs = outputTensors(contract);
   const calls = Array.from({ length: engine.local === undefined ? 1 : engine.concurrency }, () =>
     engine.run({ inputs: blankInputs(contract, rows), outputs, isBlank: true }),
   );
-  // A model may refuse zeros; that says nothing about its rows. A server that is away after all retries does.
+  // A model may reject zeros and still score its rows. A server that is unreachable after all retries ends the run.
   const ended = await (engine.local === undefined ? allFulfilled(calls) : Promise.allSettled(calls));
   return ended.flatMap((end) => (end.status === "fulfilled" && end.value.kind === "done" ? [end.value.ms] : []));
 }

@@ -52,13 +52,13 @@ export interface Sink extends AsyncDisposable {
   /**
    * Asks whether a run may be opened after another one, which it abandons or scores again. Not asked for a run that is
    * planned already. Default: it may.
-   * @throws JobError USAGE where the rows of earlier runs would stay beside its own
+   * @throws JobError USAGE if the rows of earlier runs would stay in the target with its own
    */
   admitNewRun?(runId: RunId): Promise<void>;
   /**
-   * Tries what a run needs of the target before it scores: permissions, columns, free space. Called for a run that is not
-   * planned. Returns what was not tried, a line each. Changes nothing. Default: nothing is tried.
-   * @throws JobError as `create` and `begin`
+   * Checks the target as a run does before it scores: permissions, columns, free space. Called for a run that is not
+   * planned. Returns the checks that were not carried out, a line each. Changes nothing. Default: nothing is checked.
+   * @throws JobError the errors of `create` and `begin`
    */
   rehearse?(plan: Plan): Promise<readonly string[]>;
   /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
@@ -80,8 +80,8 @@ export interface Sink extends AsyncDisposable {
    */
   readProfile?(pinned: PinnedRun): Promise<string>;
   /**
-   * Finds the latest runs of a job, with any params, as far as the target knows where they are. Returns a bounded number,
-   * in any order. Default: it knows of none. Writes nothing.
+   * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
+   * any order. Writes nothing. Default: the target finds none.
    */
   history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
   /**
@@ -132,7 +132,7 @@ export interface RunSink {
   readonly committedBy: ReadonlyMap<number, CommittedBy>;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
-  /** Reads which spans other attempts have committed meanwhile. @throws JobError OUTPUT_DAMAGED */
+  /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
   refresh(): Promise<void>;
   /**
    * Merges the profiles of all committed spans. Called when every span is committed. undefined: a span has none, because
@@ -140,8 +140,8 @@ export interface RunSink {
    */
   profile(): Promise<SpanProfile | undefined>;
   /**
-   * Counts how often keys repeat among the rows of all committed spans. Exact; reads the whole output. Called when every
-   * span is committed and the run is not finished.
+   * Counts how often keys repeat among the rows of all committed spans. The count is exact, and reads the whole output.
+   * Called when every span is committed and the run is not finished.
    * @param columns output columns, without lists and structs
    * @throws JobError MEMORY, DISK, OBJECT_STORE, DATABASE
    */
@@ -158,11 +158,11 @@ export interface RunSink {
    * Durable when it returns.
    */
   decide(decision: Decision): Promise<Decision>;
-  /** Reads the last error that an attempt has recorded; undefined: none has. */
+  /** Reads the last error that an attempt has recorded; undefined: none is recorded. */
   lastFailure?(): Promise<AttemptFailure | undefined>;
   /**
-   * Records the error that this attempt ends with, for people who look at the target. Never fails, takes some seconds at
-   * most, and does nothing where the error says that the target is away. Default: the target keeps no errors.
+   * Records the error that this attempt ends with, for `status` and `history`. Never fails, takes a few seconds at
+   * most, and does nothing if the error is that the target is unreachable. Default: the target stores no errors.
    */
   recordFailure?(error: JobError): Promise<void>;
   /**

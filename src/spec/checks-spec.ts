@@ -14,15 +14,18 @@ export interface ChecksSpec {
   readonly outputs: Readonly<Record<string, OutputCheckSpec>>;
   /** Conditions of aggregates over the rows of the output, by name. */
   readonly sql?: Readonly<Record<string, string>> | undefined;
-  /** Output columns by whose values predictions are compared with earlier runs; undefined: all rows together only. */
+  /**
+   * Output columns: the predictions of each of their values are compared with earlier runs. undefined: there are no
+   * slices.
+   */
   readonly slices?: readonly string[] | undefined;
-  /** Output columns that together name a row; undefined: no key is checked. */
+  /** Output columns that together identify a row; undefined: no key is checked. */
   readonly unique?: readonly string[] | undefined;
-  /** Rows whose predictions are known; each attempt scores them before it scores rows of the input. */
+  /** Rows with known predictions, which each attempt scores before rows of the input. */
   readonly golden?: GoldenSpec | undefined;
   /** Limits of features: a PSI above `psi` holds the run. */
   readonly inputs: { readonly psi: number };
-  /** Runs of which comparisons only warn. */
+  /** Runs whose comparisons only warn. */
   readonly expect: readonly ExpectedRun[];
 }
 
@@ -70,7 +73,7 @@ const golden = z.strictObject({
   path: text
     .regex(/^[^*?[\]{}]*$/, "expected a path without wildcards")
     .describe(
-      "Parquet file with the input columns that the job uses and the predictions that are expected of them, relative to the spec or in S3.",
+      "Parquet file with the input columns that the job uses and the expected predictions, relative to the spec or in S3.",
     ),
   atol: tolerance
     .default(1e-5)
@@ -117,7 +120,7 @@ export const checks = z.strictObject({
     .record(name, outputChecks)
     .default({})
     .describe(
-      "Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }. psi is the population stability index: how far the values have moved from those of earlier runs.",
+      "Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }. psi is the population stability index, which measures how much the values differ from earlier runs.",
     ),
   sql: z
     .record(name, text.max(1000, "expected at most 1,000 characters"))
@@ -133,7 +136,7 @@ export const checks = z.strictObject({
     .refine((columns) => new Set(columns).size === columns.length, { error: "expected each column once" })
     .optional()
     .describe(
-      "Output columns with few values, such as [country]: for each value, the predictions of its rows are compared with earlier runs, too. A difference only warns.",
+      "Output columns with few different values, such as [country]. For each value, the predictions of its rows are compared with earlier runs. A difference only warns.",
     ),
   unique: z
     .array(name)
@@ -141,7 +144,7 @@ export const checks = z.strictObject({
     .refine((columns) => new Set(columns).size === columns.length, { error: "a column is named twice" })
     .optional()
     .describe(
-      "Output columns that together name a row, such as [customer_id]. The run fails the check if two rows have the same values, or one has a NULL in them.",
+      "Output columns that together identify a row, such as [customer_id]. The run fails the check if two rows have the same values, or a row has a NULL in one of them.",
     ),
   golden: golden
     .optional()
@@ -162,7 +165,7 @@ export const checks = z.strictObject({
         .object({ reason: text.describe("Why the predictions differ from those of other days.") })
         .catchall(z.string("expected the value of a param"))
         .refine((entry) => Object.keys(entry).length > 1, {
-          error: "expected a param and its value beside reason",
+          error: "expected a param and its value next to reason",
           abort: true, // entries that are wrong are not compared with the params
         })
         .transform(({ reason, ...params }) => ({ params: params as Record<string, string>, reason })),

@@ -7,8 +7,8 @@ const template = String.raw`\$\{.+\}`;
 const nested = new Set(["properties", "additionalProperties", "items", "prefixItems", "anyOf", "oneOf", "allOf"]);
 
 /**
- * Returns the JSON Schema (draft 2020-12) for editors. They see a spec before `${…}` is filled in, so that every text with
- * a pattern or an enumeration may also be a text with `${…}`. Keys may not.
+ * Returns the JSON Schema (draft 2020-12) for editors. An editor sees a spec before `${…}` is filled in, so the schema
+ * also allows a text with `${…}` where a pattern or an enumeration restricts a value. Keys must not contain `${…}`.
  */
 export function editorSchema(): object {
   return withTemplates(specJsonSchema()) as object;
@@ -35,7 +35,7 @@ function withTemplates(node: unknown): unknown {
   return typeof rest["pattern"] === "string" ? { ...rest, pattern: `${rest["pattern"]}|${template}` } : rest;
 }
 
-/** A property may be called like a keyword, such as `enum`. */
+/** Adds templates to the schema of each property. A property may have the name of a keyword, such as `enum`. */
 function eachValue(properties: unknown): unknown {
   return typeof properties !== "object" || properties === null
     ? properties

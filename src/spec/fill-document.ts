@@ -107,15 +107,15 @@ interface Param extends ReturnType<typeof takeDefaults> {
   readonly name: string;
   /** The value given by `--param`. */
   readonly given: string | undefined;
-  /** Whether it is the run's logical date. */
+  /** Whether the param is the run's logical date. */
   readonly isDate: boolean;
 }
 
-/** Puts the value of a param in its place, and returns it. Undefined: it has none, which is a problem. */
+/** Fills in the value of a param, and returns it. undefined: it has none, which is reported as a problem. */
 function fillParam(node: unknown, { name, given, isDate, types, required }: Param, scope: Scope): string | undefined {
   const path = ["params", name];
   if (name === "__proto__") {
-    scope.problems.push({ path, atKey: true, text: "this name cannot be a param's; choose another" });
+    scope.problems.push({ path, atKey: true, text: "a param cannot have this name; choose another" });
   }
   if (!isScalar(node)) {
     scope.problems.push({ path, text: paramForms });
@@ -133,7 +133,7 @@ function fillParam(node: unknown, { name, given, isDate, types, required }: Para
   }
   const text = String(node.value);
   if (isDate && given === "") {
-    scope.problems.push({ path, text: "--param gives it an empty text; it is the date of the run" });
+    scope.problems.push({ path, text: "--param sets it to an empty text, but it is the date of the run" });
   } else if (type !== undefined && scope.problems.length === before) {
     scope.problems.push(...paramProblems(name, text, type));
   }
@@ -189,7 +189,7 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
     for (const pair of node.items) {
       const inner = [...path, isScalar(pair.key) ? String(pair.key.value) : ""];
       if (inner.at(-1) === "__proto__" && namesOfOwn.has(path.join("."))) {
-        scope.problems.push({ path: inner, atKey: true, text: "this name cannot be a column's; choose another" });
+        scope.problems.push({ path: inner, atKey: true, text: "a column cannot have this name; choose another" });
       }
       fillNode(pair.value, inner, scope);
     }
@@ -244,17 +244,17 @@ function isExpression([room, key]: Path): boolean {
 function faultText(fault: TemplateFault, path: Path, declared: readonly string[]): string {
   switch (fault.kind) {
     case "quoted":
-      return `found ${fault.found} inside quotes; write it without: it stands for a text value, quotes and all`;
+      return `found ${fault.found} inside quotes; write it without quotes, because its value is inserted as a quoted text`;
     case "commented":
-      return `found ${fault.found} in a comment; take it out of there`;
+      return `found ${fault.found} in a comment; remove it from the comment`;
     case "attached":
-      return `found ${fault.found} right beside a literal or a word; it stands for a text value of its own, so put a blank or an operator between`;
+      return `found ${fault.found} right next to a literal or a word; its value is inserted as a quoted text, so put a blank or an operator between them`;
     case "malformed":
       return `found ${isSecretKey(path) ? "${ and no name after it" : hideCredentials(fault.found)}, expected \${name} or \${name:-default}, or for a date \${name - 7d} with blanks around the sign; a literal \${ is written $\${`;
     case "climbs":
-      return `the value of \${${fault.name}} has a .. in it, which would lead out of the path that it stands in`;
+      return `the value of \${${fault.name}} contains .., which would lead out of the folder that the path names`;
     case "no date":
-      return `\${${fault.found}} needs a date, and the value of ${fault.name} is not one such as 2026-11-23`;
+      return `\${${fault.found}} needs a date such as 2026-11-23, but the value of ${fault.name} is not a date`;
     case "out of range":
       return `\${${fault.found}} is not in the years 1 to 9999`;
     case "long":

@@ -6,15 +6,15 @@ export interface InputSpec extends S3Spec {
   /** Files or globs, relative to the spec's folder, or in S3. */
   readonly path: readonly string[];
   readonly format?: "parquet" | "arrow" | undefined;
-  /** A file that says the input is complete; absent: exit 75. */
+  /** A file that marks the input as complete. While it is missing, a run ends with exit code 75. */
   readonly ready?: string | undefined;
-  /** Seconds that an attempt waits for its input before exit 75; of the attempt. */
+  /** Seconds that an attempt waits for its input before exit code 75. It may differ between attempts. */
   readonly wait?: number | undefined;
-  /** Fewer rows: exit 75. */
+  /** The fewest rows. With fewer, a run ends with exit code 75. */
   readonly min_rows: number;
-  /** How old the input may be when a run is planned; undefined: of any age. */
+  /** How old the input may be when a run is planned; undefined: any age. */
   readonly freshness?: FreshnessSpec | undefined;
-  /** Types of values from hive folder names (`dt=2026-01-31/`); text where none is given. */
+  /** Types of values from Hive folder names (`dt=2026-01-31/`). Default: text. */
   readonly partitions: Readonly<Record<string, PartitionType>>;
   /** Computed columns: row-wise SQL over the shard's columns. */
   readonly columns: Readonly<Record<string, string>>;
@@ -22,16 +22,16 @@ export interface InputSpec extends S3Spec {
   readonly where?: string | undefined;
   /** How shards are checked. It may differ between attempts. */
   readonly verify: "pinned" | "full";
-  /** Where bytes from S3 are kept until they are read; of the attempt. */
+  /** The folder for bytes from S3 until they are read, and its size. It may differ between attempts. */
   readonly spool: { readonly path?: string | undefined; readonly max_mb: number };
 }
 
 export interface FreshnessSpec {
   /** A date or timestamp column of the input. */
   readonly column: string;
-  /** Seconds; the run warns if the newest value is older. */
+  /** A limit in seconds. The run warns if the newest value is older. */
   readonly warn_after?: number | undefined;
-  /** Seconds; exit 75 if the newest value is older. */
+  /** A limit in seconds. The run ends with exit code 75 if the newest value is older. */
   readonly error_after?: number | undefined;
 }
 
@@ -40,7 +40,7 @@ export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
 const freshness = z
   .strictObject({
     column: text.describe(
-      "Date or timestamp column of the input, or of its folder names. A run that is planned reads this column of all rows once.",
+      "Date or timestamp column of the input, or of its folder names. Planning reads this column of all rows.",
     ),
     warn_after: duration
       .optional()
@@ -49,7 +49,9 @@ const freshness = z
       ),
     error_after: duration
       .optional()
-      .describe("The input is not ready if the newest value is older: exit code 75, or input.wait."),
+      .describe(
+        "If the newest value is older, the input is not ready: the run waits as input.wait says, or ends with exit code 75.",
+      ),
   })
   .refine(({ warn_after: warn, error_after: error }) => warn !== undefined || error !== undefined, {
     error: "expected warn_after, error_after or both",
@@ -73,12 +75,12 @@ export const input = z.strictObject({
   ready: text
     .optional()
     .describe(
-      "Marker file that is written when the input is complete. While it is missing, the run ends with exit code 75, or waits where input.wait is set.",
+      "Marker file that is written when the input is complete. While it is missing, the run ends with exit code 75, or waits as input.wait says.",
     ),
   wait: duration
     .optional()
     .describe(
-      "How long to wait for input.ready, for files that match input.path and for input.min_rows before exit code 75, such as 30s, 15m or 4h. Also for input.freshness. Default: do not wait.",
+      "How long to wait for input.ready, for files that match input.path and for input.min_rows before exit code 75, such as 30s, 15m or 4h. It applies to input.freshness, too. Default: do not wait.",
     ),
   min_rows: count(0, Number.MAX_SAFE_INTEGER)
     .default(1)

@@ -76,7 +76,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   report: "attempt",
 };
 
-/** The class of a key ("output.parquet.path"); undefined: nobody has decided it. */
+/** The class of a key ("output.parquet.path"); undefined: the key has no class yet. */
 export function classOfKey(key: string): KeyClass | undefined {
   const parts = key.split(".");
   for (let length = parts.length; length > 0; length -= 1) {

@@ -5,14 +5,14 @@ import { s3Keys, type S3Spec } from "./s3-spec.js";
 import { anyNumber, count, name, text } from "./values.js";
 
 export interface ModelSpec extends S3Spec {
-  /** Either this or `server` is there. */
+  /** The model's path or URI. A spec has either this or `server`. */
   readonly path?: string | undefined;
   readonly server?: ServerSpec | undefined;
-  /** Where MLflow's registry is. Default: MLFLOW_TRACKING_URI. */
+  /** The MLflow server with the model's registry. Default: MLFLOW_TRACKING_URI. */
   readonly registry?: { readonly url: string } | undefined;
-  /** Hex digest the file must have. */
+  /** The SHA-256 that the file must have, in hexadecimal. */
   readonly sha256?: string | undefined;
-  /** What fills each input. */
+  /** The columns of each input. */
   readonly inputs?: Readonly<Record<string, InputSource>> | undefined;
   /** Output column -> `tensor` or `tensor[i]`. */
   readonly outputs?: Readonly<Record<string, string>> | undefined;
@@ -29,13 +29,13 @@ export interface PaddedSource {
 }
 
 export interface PadSpec {
-  /** Elements of each row; as many as the model's shape says where it is left out. */
+  /** The number of elements of each row. Default: the number in the model's shape. */
   readonly to?: number | undefined;
   readonly value: number;
   readonly side: "left" | "right";
   /** Whether a longer list is cut to its first elements; otherwise its row is rejected. */
   readonly truncate: boolean;
-  /** A batch is only as wide as its longest list. */
+  /** Whether a batch is only as wide as its longest list. */
   readonly shrink: boolean;
 }
 
@@ -115,7 +115,7 @@ export const model = z
           ),
       })
       .optional()
-      .describe("For models:/ and runs:/: where the registry is. Default: MLFLOW_TRACKING_URI."),
+      .describe("The MLflow server for a path that starts with models:/ or runs:/. Default: MLFLOW_TRACKING_URI."),
     sha256: z
       .string()
       .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
@@ -152,12 +152,12 @@ export const model = z
   .superRefine(checkPlace)
   .superRefine(({ path = "", sha256, registry }, context) => {
     if (registry !== undefined && !isMlflowUri(path)) {
-      const message = "only a path that starts with models:/ or runs:/ takes this key";
+      const message = "only a model whose path starts with models:/ or runs:/ can have this key";
       context.addIssue({ code: "custom", path: ["registry"], message });
     }
     if (isHttpUri(path) && sha256 === undefined) {
       const message =
-        "expected the model's sha256 beside a URL, whose server could send another file: `infer-batch inspect` shows it for a downloaded file";
+        "expected the model's sha256 for a URL, because its server could send another file: `infer-batch inspect` shows it for a downloaded file";
       context.addIssue({ code: "custom", path: ["sha256"], message });
     }
   }) satisfies z.ZodType<ModelSpec>;
@@ -165,17 +165,21 @@ export const model = z
 /** Expects either `path` or `server`, and no digest of a file with a server. */
 function checkPlace({ path, server: served, sha256 }: ModelPlaces, context: z.RefinementCtx): void {
   if (path === undefined && served === undefined) {
-    context.addIssue({ code: "custom", path: ["path"], message: "expected a text, or server in its place" });
+    context.addIssue({
+      code: "custom",
+      path: ["path"],
+      message: "expected a text; or write model.server instead of model.path",
+    });
   } else if (path !== undefined && served !== undefined) {
     context.addIssue({ code: "custom", path: ["server"], message: "expected either path or server" });
   } else if (served !== undefined && sha256 !== undefined) {
-    context.addIssue({ code: "custom", path: ["sha256"], message: "only a model with a path takes this key" });
+    context.addIssue({ code: "custom", path: ["sha256"], message: "only a model with a path can have this key" });
   }
 }
 
 type ModelPlaces = Pick<ModelSpec, "path" | "server" | "sha256">;
 
-/** The model as plans name it: its path, or protocol and name of a model that a server has ("v2:churn"). */
+/** Returns the model's name in plans: its path, or for a model on a server, protocol and name ("v2:churn"). */
 export function modelUri({ path, server: served }: Pick<ModelSpec, "path" | "server">): string {
   return served === undefined ? (path ?? "") : `${served.protocol}:${served.name}`;
 }

@@ -5,32 +5,32 @@ export function isHttpUri(path: string): boolean {
   return /^https?:/i.test(path);
 }
 
-/** Whether `model.path` is on the Hugging Face Hub, rightly written or not. */
+/** Whether `model.path` names the Hugging Face Hub. The rest of it may be wrong. */
 export function isHubUri(path: string): boolean {
   return /^hf:/i.test(path);
 }
 
-/** Whether `model.path` is in MLflow's registry, or of an MLflow run, rightly written or not. */
+/** Whether `model.path` names MLflow's registry or an MLflow run. The rest of it may be wrong. */
 export function isMlflowUri(path: string): boolean {
   return /^(models|runs):/i.test(path);
 }
 
-/** Whether only a server can say what `model.path` stands for. */
+/** Whether only a server can resolve `model.path`. */
 export function isRegistryUri(path: string): boolean {
   return isHttpUri(path) || isHubUri(path) || isMlflowUri(path);
 }
 
-/** Whether a plan's model is one that a server has. */
+/** Whether the model of a plan is on a server. */
 export function isServedUri(uri: string): boolean {
   return uri.startsWith("v2:");
 }
 
-/** Whether a model's URI is of any kind, and no file of this machine. */
+/** Whether a model's path is a URI, not a file on this machine. */
 export function isModelUri(uri: string): boolean {
   return isS3Uri(uri) || isRegistryUri(uri) || isServedUri(uri);
 }
 
-/** Whether a text is a URL of HTTP without user and password. */
+/** Whether a text is an HTTP URL without user and password. */
 export function isPlainUrl(given: string): boolean {
   if (!URL.canParse(given)) {
     return false;
@@ -39,7 +39,7 @@ export function isPlainUrl(given: string): boolean {
   return /^https?:$/.test(protocol) && username === "" && password === "";
 }
 
-/** A model of MLflow. */
+/** A model of MLflow, from a URI. */
 export type MlflowUri =
   | { readonly kind: "alias"; readonly name: string; readonly alias: string }
   | { readonly kind: "version"; readonly name: string; readonly version: string }
@@ -85,16 +85,16 @@ function mlflowProblem(uri: string): string | undefined {
     /^models:\/\/[^/]*databricks/i.test(uri) ||
     (parsed !== undefined && "name" in parsed && isCatalogName(parsed.name))
   ) {
-    return `Unity Catalog's registry is not read; download the model (MLFLOW_REGISTRY_URI=databricks-uc mlflow artifacts download -u ${uri} -d model) and name its file`;
+    return `the registry of Unity Catalog is not supported; download the model (MLFLOW_REGISTRY_URI=databricks-uc mlflow artifacts download -u ${uri} -d model) and name its file`;
   }
   if (parsed?.kind === "version" && /^(none|staging|production|archived)$/i.test(parsed.version)) {
-    return `stages are not read, which MLflow has replaced by aliases: models:/${parsed.name}@${parsed.version.toLowerCase()}`;
+    return `stages are not supported, since MLflow has replaced them by aliases; write models:/${parsed.name}@${parsed.version.toLowerCase()}`;
   }
   const segments = parsed?.kind === "run" ? parsed.path.split("/") : [];
   return parsed === undefined || segments.includes("..") || segments.includes(".") ? expected : undefined;
 }
 
-/** Unity Catalog's names have three parts: catalog.schema.model. */
+/** Whether a name is one of Unity Catalog, with three parts: catalog.schema.model. */
 function isCatalogName(name: string): boolean {
   return /^[^.]+\.[^.]+\.[^.]+$/.test(name);
 }

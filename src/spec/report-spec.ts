@@ -5,21 +5,21 @@ import { count, text } from "./values.js";
 
 /** How an attempt reports what it does. It may differ between attempts, and a failed report does not fail the run. */
 export interface ReportSpec {
-  /** A page, relative to the spec's folder. */
+  /** The path of the HTML page, relative to the spec's folder. */
   readonly html?: string | undefined;
-  /** For node_exporter's textfile collector, relative to the spec's folder. */
+  /** The path of the metrics file for node_exporter's textfile collector, relative to the spec's folder. */
   readonly metrics?: string | undefined;
-  /** May hold a secret, so it goes nowhere but into the request. Empty: nobody is called. */
+  /** The URL to call, which may contain a secret, so it is used for the request only. Empty: no call. */
   readonly on_success: string;
   readonly on_failure: string;
   readonly on_held: string;
   readonly on_late: string;
   /** A time of day in the job's time zone, "06:00". */
   readonly deadline?: string | undefined;
-  /** Where the attempt's lineage events go; without a URL, nowhere. */
+  /** The server for the attempt's lineage events. Without a URL, none are sent. */
   readonly openlineage?: OpenLineageSpec | undefined;
   readonly method: "get" | "post";
-  /** Seconds. */
+  /** The time limit of a call, in seconds. */
   readonly timeout: number;
 }
 
@@ -47,7 +47,7 @@ export const report = z
   .strictObject({
     html: localFile
       .refine((path) => path.endsWith(".html"), {
-        error: "expected a name that ends in .html: it is written over what is there",
+        error: "expected a name that ends in .html, because an existing file is replaced",
         params: { showFound: true },
       })
       .optional()
@@ -56,7 +56,7 @@ export const report = z
       ),
     metrics: localFile
       .refine((path) => path.endsWith(".prom"), {
-        error: "expected a name that ends in .prom: node_exporter reads no others",
+        error: "expected a name that ends in .prom, because node_exporter reads no other files",
         params: { showFound: true },
       })
       .optional()
@@ -78,12 +78,12 @@ export const report = z
       .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected a time of day such as "06:00"')
       .optional()
       .describe(
-        'Time of day, in `timezone`, by which the run is expected to be complete, such as "06:00": the one closest to the start of the attempt. A late attempt logs a warning and calls on_late.',
+        'Time of day, in `timezone`, by which the run should be complete, such as "06:00". It means the 06:00 that is closest to the start of the attempt. A late attempt logs a warning and calls on_late.',
       ),
     openlineage: z
       .strictObject({
         url: url.describe(
-          "URL of a server that takes OpenLineage events, such as ${OPENLINEAGE_URL}; they go to api/v1/lineage below it. Empty: no events. It is never logged.",
+          "URL of a server for OpenLineage events, such as ${OPENLINEAGE_URL}; events are sent to api/v1/lineage below it. Empty: no events. The URL is never logged.",
         ),
         namespace: text.default("default").describe("OpenLineage namespace of the job, such as prod."),
         token: text
@@ -103,7 +103,7 @@ export const report = z
       .describe("Seconds for a call, retries included. A call that fails never changes the exit code."),
   })
   .refine(({ on_late: onLate, deadline }) => onLate === "" || deadline !== undefined, {
-    error: "expected `deadline` beside it, which says when the run is late",
+    error: "expected `deadline` as well, which defines when the run is late",
     path: ["on_late"],
   }) satisfies z.ZodType<ReportSpec>;
 

@@ -15,7 +15,7 @@ export interface S3Spec {
   readonly timeouts?: { readonly connect: number; readonly silence: number; readonly request: number } | undefined;
 }
 
-export const needlessError = "only a path that starts with s3:// takes this key";
+export const needlessError = "only a path that starts with s3:// can have this key";
 const endpointError = "expected a URL such as http://minio:9000, without user and password";
 
 /** The keys of a place in S3. */
@@ -61,13 +61,13 @@ export interface Problem {
   readonly message: string;
 }
 
-/** A path in the spec. Checks of the whole run where a value is wrong that was checked before, too. */
+/** A path in the spec. Its type is unknown, because these checks also run on a spec with other problems. */
 interface Given {
   readonly path: (string | number)[];
   readonly text: unknown;
 }
 
-/** What is wrong with where the input is. @param golden the file of golden rows, which is read as the input is */
+/** Checks the places of the input. @param golden the file of golden rows, which is read like the input */
 export function inputProblems(
   input: S3Spec & { readonly path: unknown; readonly ready?: unknown },
   golden: unknown,
@@ -84,7 +84,7 @@ export function inputProblems(
   return problemsAt("input", input, [...paths, ...others]);
 }
 
-/** What is wrong with where the model is. */
+/** Checks the place of the model. */
 export function modelProblems(model: S3Spec & { readonly path?: unknown }): Problem[] {
   // MLflow's files may be in S3.
   return typeof model.path === "string" && isMlflowUri(model.path)

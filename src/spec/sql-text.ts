@@ -2,7 +2,7 @@
 export type SqlPlace = "code" | "quoted" | "commented" | "attached";
 
 /**
- * The tokens of SQL as far as literals depend on them. Text that DuckDB would read in another way must not become
+ * The tokens of SQL that decide where a literal may be. Text that DuckDB would read differently must not count as
  * `code`.
  */
 const tokens: readonly (readonly [kind: "comment" | "literal" | "name" | "other", pattern: RegExp])[] = [

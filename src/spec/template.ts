@@ -9,9 +9,8 @@ const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
 export type Lookup = (name: string) => string | undefined;
 
 /**
- * What is wrong with a template: a name that nothing defines, text that is no reference, no place for a value, a
- * value with `..` in the middle of a path, a date that is computed from what is none, or values that make a small file
- * large.
+ * A fault of a template: an undefined name, text that is not a reference, a place where no value may be, a value with
+ * `..` inside a path, a date expression over a value that is not a date, or a result that is too long.
  */
 export type TemplateFault =
   | { kind: "unset"; name: string }
@@ -21,10 +20,10 @@ export type TemplateFault =
   | { kind: "no date" | "out of range"; name: string; found: string }
   | { kind: "long" };
 
-/** Characters that a filled text may have: longer than any path, and nothing that could fill memory. */
+/** The limit of characters of a filled text. It is longer than any path, and too short to fill memory. */
 export const filledLimit = 16_384;
 
-/** Stands for any value: no path of a spec holds one. */
+/** A placeholder for any value. No path of a spec contains this character. */
 export const anyValue = "\0";
 
 const climbs = /(?:^|[/\\])\.\.(?:[/\\]|$)/;
@@ -87,7 +86,7 @@ export function fillTemplate(
 interface Reference {
   readonly name: string;
   readonly fallback?: string | undefined;
-  /** What stands in the reference's place, from the value of the name. */
+  /** Computes the text that replaces the reference from the value of the name. */
   readonly compute: (value: string) => string | TemplateFault;
 }
 
@@ -113,8 +112,8 @@ function dateOrFault(value: string, date: DateExpression, found: string): string
 }
 
 /**
- * Returns where the reference [start, end) stands in the SQL that DuckDB reads: `$${` does not end a dollar quote
- * there.
+ * Returns the kind of place of the reference [start, end) in the SQL that DuckDB reads, where `$${` does not end a
+ * dollar quote.
  */
 function sqlPlaceIn(text: string, start: number, end: number): SqlPlace {
   return sqlPlaceAfter(
@@ -123,12 +122,15 @@ function sqlPlaceIn(text: string, start: number, end: number): SqlPlace {
   );
 }
 
-/** A text literal: whatever a value holds, it stays a value. */
+/** Returns a value as a text literal of SQL, which cannot end early. */
 function sqlText(value: string): string {
   return `'${value.replaceAll("'", "''")}'`;
 }
 
-/** What a spec may name of the clock: calendar dates as `yyyy-mm-dd`, and the hour from 00 to 23, in `timeZone`. */
+/**
+ * Returns the values that a spec may use from the clock: calendar dates as `yyyy-mm-dd`, and the hour from 00 to 23, in
+ * `timeZone`.
+ */
 export function clockParams(nowMs: number, timeZone: string): { today: string; yesterday: string; hour: string } {
   const [today = "", hour = ""] = timeZone === "UTC" ? isoHour(nowMs) : hourIn(timeZone, nowMs);
   const [year = 0, month = 1, day = 1] = today.split("-").map(Number);

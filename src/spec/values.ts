@@ -51,7 +51,7 @@ export const name = z
 const durationError = "expected a duration such as 30s, 15m, 4h or 2d";
 const secondsOf: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 };
 
-/** "30s", "15m", "4h", "2d": seconds. */
+/** A duration such as "30s", "15m", "4h" or "2d", in seconds. */
 export const duration: z.ZodType<number> = z
   .string({ error: durationError })
   .regex(/^(\d{1,6}[smhd]|\$\{.+\})$/, durationError)

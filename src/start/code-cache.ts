@@ -37,7 +37,7 @@ const growthFactor = 1.1;
 
 /**
  * Opens a code cache.
- * @param file the cache file, `<cache>/<version>/<name>`; undefined caches nothing. Folders beside its own belong to other
+ * @param file the cache file, `<cache>/<version>/<name>`; undefined caches nothing. Neighbouring folders belong to other
  *   versions, and the oldest are removed
  * @param checkGrowth whether `save` compares the size of the code with the cache, which takes milliseconds for each
  *   megabyte; otherwise it writes only when a file is new

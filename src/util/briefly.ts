@@ -1,9 +1,9 @@
-/** How long something that only informs people may take. */
+/** The time limit of work that only informs people. */
 const briefMs = 3000;
 
 /**
- * Does something that only informs people: ends after some seconds, and never fails.
- * @param work its signal is aborted when the time is over
+ * Does work that only informs people. It ends after a few seconds, and never fails.
+ * @param work its signal is aborted at the time limit
  */
 export async function briefly(work: (stop: AbortSignal) => Promise<unknown>): Promise<void> {
   const controller = new AbortController();

@@ -21,8 +21,8 @@ export interface MemoryBudget {
   /** Rows that DuckDB reads at once: it holds them some eight times over while it does. */
   readonly vectorBytes: number;
   /**
-   * The memory limit of a DuckDB instance. It is not a share beside the others: what DuckDB holds counts as theirs,
-   * too.
+   * The memory limit of a DuckDB instance. It is not in addition to the other shares: memory of DuckDB counts as
+   * theirs, too.
    */
   readonly duckDbBytes: number;
 }

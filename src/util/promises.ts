@@ -1,6 +1,6 @@
 /**
  * Keeps a rejection from counting as unhandled until the promise is awaited: its awaiter gets the error. For a promise
- * that is not awaited at once, or that nobody may need in the end.
+ * that is not awaited at once, or that may not be needed in the end.
  */
 export function awaitedLater<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => undefined);
@@ -12,7 +12,10 @@ export async function settled(promise: Promise<unknown> | undefined): Promise<vo
   await Promise.allSettled([promise]);
 }
 
-/** Returns what was opened, so that it can be closed; undefined if opening it failed, which its caller reports. */
+/**
+ * Returns a resource once it is open, so that it can be closed; undefined: opening it failed, which another caller
+ * reports.
+ */
 export async function ifOpened<T>(opening: Promise<T> | undefined): Promise<T | undefined> {
   const [result] = await Promise.allSettled([opening]);
   return result.status === "fulfilled" ? result.value : undefined;

@@ -100,7 +100,7 @@ export function readListed(cursor: Cursor, type: number): number {
   return readInteger(cursor, type, type > types.i8 && type < types.i64 ? type : types.i64);
 }
 
-/** Reads an integer of exactly this type: readers that skip another type would take the field for missing. */
+/** Reads an integer of exactly this type. Readers that skip other types would treat the field as missing. */
 function readInteger(cursor: Cursor, type: number, due: number): number {
   expectType(type, type === due, due);
   const value = zigzag(readVarint(cursor));

@@ -6,7 +6,7 @@ export function isCertificateError(errno: string): boolean {
   return certificateErrors.test(errno);
 }
 
-/** Whether a system error says that a server and this program found no common TLS, as where it serves plain HTTP. */
+/** Whether a system error means that TLS failed with a server, for example because it serves plain HTTP. */
 export function isTlsProtocolError(errno: string): boolean {
   return protocolErrors.test(errno);
 }

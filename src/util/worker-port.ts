@@ -26,7 +26,7 @@ export function brokenThread(doing: string, cause: unknown): Error {
 
 /** Resolves when a worker has ended, whether it broke or not. */
 export async function untilExit(worker: WorkerPort): Promise<void> {
-  worker.on("error", () => {}); // one that nobody listens for would end this process; the exit follows
+  worker.on("error", () => {}); // without a listener, the error would end this process; the exit follows
   await new Promise<void>((resolve) => {
     worker.on("exit", () => {
       resolve();

@@ -1,4 +1,4 @@
-/** The part of `FileHandle` that writes. */
+/** The write method of a `FileHandle`. */
 interface WritableFile {
   write(
     bytes: Uint8Array,

@@ -68,7 +68,7 @@ describe("which worker a process is", () => {
     `);
     expect(await found(undefined, { JOB_COMPLETION_INDEX: "1" })).toMatchInlineSnapshot(`
       "64 USAGE
-      reading JOB_COMPLETION_INDEX: INFER_BATCH_WORKERS is not set beside it
+      reading JOB_COMPLETION_INDEX: INFER_BATCH_WORKERS is not set
       hint: set INFER_BATCH_WORKERS to the Job's completions, or pass --worker i/n (--worker 0/1 for one worker)"
     `);
     expect(await found(undefined, { JOB_COMPLETION_INDEX: "1", INFER_BATCH_WORKERS: "" })).toMatchInlineSnapshot(`

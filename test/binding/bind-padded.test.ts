@@ -82,7 +82,9 @@ describe("a padded list", () => {
     const signature = { inputs: free, outputs: [y] };
     for (const outputs of [undefined, { first: "y[0]" }]) {
       const shrinking = { columns, signature, outputs, inputs: { ids: padded({ to: 8, shrink: true }), mask } };
-      expect(refused(shrinking)).toContain("with pad.shrink, what comes of a row would depend on the rows beside it");
+      expect(refused(shrinking)).toContain(
+        "with pad.shrink, the prediction of a row would depend on the other rows of its batch",
+      );
       expect(bind({ ...shrinking, inputs: { ids: padded({ to: 8 }), mask } }).outputs).toHaveLength(1);
     }
   });

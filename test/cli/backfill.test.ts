@@ -119,7 +119,7 @@ describe("--reprocess", () => {
       67,
       { "01": "complete", "02": "held", "03": "complete" },
     ]);
-    expect(held.stderr).toContain("runs go one at a time, not 2 at once: the checks compare each run");
+    expect(held.stderr).toContain("runs are carried out one at a time, not 2 at once: the checks compare each run");
     expect(hintOf(held)).toContain("held by their checks, to be approved or discarded: 2026-01-02");
 
     await rm(twice);
@@ -203,6 +203,6 @@ describe("what a backfill refuses", () => {
     const path = join(projectFolder, "fixtures/data/diabetes/*.parquet");
     const same = await dailyJob(scratch.path, { input: { path }, output: { parquet: { path: "out" } } });
     const second = await same.backfill();
-    expect([second.code, second.stderr]).toEqual([64, expect.stringContaining("nothing in it depends on ds")]);
+    expect([second.code, second.stderr]).toEqual([64, expect.stringContaining("no key uses ${ds}")]);
   });
 });

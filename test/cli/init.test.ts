@@ -139,7 +139,7 @@ test("init without a file to read ends with 64: it does not wait for one", async
   expect([code, stderr]).toEqual([
     64,
     expect.stringMatching(
-      /^error: looking for input files: none matches none\/\*\.parquet\n {2}hint: paths in options are relative/,
+      /^error: looking for input files: no file matches none\/\*\.parquet\n {2}hint: paths in options are relative/,
     ),
   ]);
 });

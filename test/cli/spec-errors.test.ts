@@ -131,8 +131,8 @@ describe("a spec that does not fit its model, input or output", () => {
     expect(await shownRun({ model: { sha256: "0".repeat(64) } })).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: reading <folder>/job.yaml:8:13: model.path: loading model <project>/fixtures/models/wine-forest.onnx: its sha256 is <sha256>, model.sha256 asks for <sha256>
-        hint: deploy the model that is pinned, or change the pin
+      error: reading <folder>/job.yaml:8:13: model.path: loading model <project>/fixtures/models/wine-forest.onnx: its sha256 is <sha256>, but model.sha256 is <sha256>
+        hint: deploy the pinned model, or change the pin
       "
     `);
   });

@@ -184,13 +184,13 @@ s3.describe("a model in S3", () => {
     expect(await named()).toMatchInlineSnapshot(`
       "64 FILE_MISSING
       loading model s3://<bucket>/models/net.onnx: there is no object s3://<bucket>/models/bias.bin
-      hint: model.path names one object; external data lies beside it, by the names that the model gives"
+      hint: set model.path to one object; external data is at the same place, under the names that the model uses"
     `);
     await world.bucket.remove("models/net.onnx");
     expect(await named()).toMatchInlineSnapshot(`
       "64 FILE_MISSING
       loading model s3://<bucket>/models/net.onnx: there is no object s3://<bucket>/models/net.onnx
-      hint: model.path names one object; external data lies beside it, by the names that the model gives"
+      hint: set model.path to one object; external data is at the same place, under the names that the model uses"
     `);
     await world.bucket.put("models/net.onnx", "PK\x03\x04 no model");
     expect(await named()).toMatchInlineSnapshot(`

@@ -28,10 +28,10 @@ describe("restoreHint", () => {
   test("restoreHint names the planned time, and the digest when there is one", () => {
     const now = { ...planned, fingerprint: "mtime:1763805601000000000" };
     expect(restoreHint({ ...planned, uri: "/in/a.parquet" }, now)).toBe(
-      "put back what was planned, with its modification time (cp -p), and run again; where the content is what it was, give it that time again: touch -c -d 2025-11-22T10:00:00.123456789Z /in/a.parquet",
+      "restore the planned file with its modification time (cp -p), and run again; if its content has not changed, set its planned time again: touch -c -d 2025-11-22T10:00:00.123456789Z /in/a.parquet",
     );
     expect(restoreHint({ ...planned, sha256: "0123456789abcdef" }, now)).toContain(
-      "where `sha256sum` still says 0123456789ab…, give",
+      "if `sha256sum` still prints 0123456789ab…, set",
     );
     for (const uri of ["/in/a b$(x).parquet", "in/a.parquet"]) {
       expect(restoreHint({ ...planned, uri }, now)).toMatch(/touch -c -d \S+ FILE$/);
@@ -41,7 +41,7 @@ describe("restoreHint", () => {
   test("restoreHint names no time when the size differs, or in a store", () => {
     expect(restoreHint(planned, { ...planned, sizeBytes: 1 })).not.toContain("touch");
     const inStore = { ...planned, fingerprint: "etag:a" };
-    expect(restoreHint(inStore, { ...planned, fingerprint: "etag:b" })).toBe("put back what was planned and run again");
+    expect(restoreHint(inStore, { ...planned, fingerprint: "etag:b" })).toBe("restore what was planned and run again");
   });
 
   test("restoreHint has a command that restores a file's time to the nanosecond", async () => {

@@ -49,7 +49,7 @@ describe("a shard that cannot be planned: the message names it and says what to 
       "
       exit 65
       --- stderr
-      error: reading the footer of <folder>/in/b.parquet: it promises 1072 rows, and its row groups 1200
+      error: reading the footer of <folder>/in/b.parquet: it states 1072 rows, but its row groups state 1200
         hint: the footer is damaged, or its writer is faulty; write the shard again, or take it out of input.path
       "
     `);

@@ -53,7 +53,7 @@ describe("a shard whose pages are damaged", () => {
       exit 66
       --- stderr
       error: comparing the input with the plan of this unfinished run: changed since it was planned: in/b.parquet (it has the planned 25622 bytes, but was modified 2026-01-02T00:00:00Z, planned 2026-01-01T00:00:00Z)
-        hint: put back what was planned, with its modification time (cp -p), and run again; where the content is what it was, give it that time again: touch -c -d 2026-01-01T00:00:00Z FILE; or give this run up: --new-run scores what is there now
+        hint: restore the planned file with its modification time (cp -p), and run again; if its content has not changed, set its planned time again: touch -c -d 2026-01-01T00:00:00Z FILE; or abandon this run: --new-run starts over with the current input, model and spec
       "
     `);
     expect((await partNames(job.out)).length).toBe(5);
@@ -75,7 +75,7 @@ describe("a shard whose pages are damaged", () => {
       exit 66
       --- stderr
       error: reading <folder>/in/a.parquet: its sha256 is <sha256>, planned <sha256>
-        hint: its bytes changed though its size and time did not: put the planned file back; committed spans are kept
+        hint: its bytes changed though its size and time did not: restore the planned file; committed spans are kept
       "
     `);
 

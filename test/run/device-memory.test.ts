@@ -53,7 +53,7 @@ describe("a device without memory for a batch", () => {
     expect(engine.renewals).toBe(warnings.length);
     expect([2, 3]).toContain(warnings.length);
     expect(warnings[0]).toBe(
-      "no memory for a batch of 64 rows on cuda:0: the model is loaded anew, batches have 32 rows at most from here on",
+      "no memory for a batch of 64 rows on cuda:0: the model is loaded again, from now on batches have at most 32 rows",
     );
   });
 

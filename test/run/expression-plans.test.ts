@@ -194,7 +194,7 @@ describe("on the command line", () => {
     expect(await shownCli(["validate", spec], scratch.path)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: reading <folder>/job.yaml:6:14: input.where: found \${who} inside quotes; write it without: it stands for a text value, quotes and all
+      error: reading <folder>/job.yaml:6:14: input.where: found \${who} inside quotes; write it without quotes, because its value is inserted as a quoted text
       "
     `);
   });

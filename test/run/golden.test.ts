@@ -56,7 +56,7 @@ describe("a run with golden rows", () => {
     expect(refused.stderr).toMatch(
       /golden\.parquet: 2 of 40 rows differ; row 7: `score` is [\d.]+, expected [\d.]+; scored by model .*diabetes-mlp\.onnx \(sha256 [0-9a-f]{64}\) on cpu/,
     );
-    expect(refused.stderr).toContain("wrong model, preprocessing or provider");
+    expect(refused.stderr).toContain("the model, its preprocessing or the provider is wrong");
     expect((await filesOf(nights)).filter((name) => /plan|part|SUCCESS/.test(name))).toEqual([]);
 
     await writeGolden(scratch.path); // the run was never planned: a mended file is no change
@@ -103,8 +103,8 @@ describe("a run with golden rows", () => {
 
   test.each([
     ["SELECT 1::FLOAT AS x", 65, "it has no column `score`"],
-    ["SELECT 1::DOUBLE AS x, 1::FLOAT AS score", 65, "column `x` is float64, and float32 in the input"],
-    ["SELECT 1::FLOAT AS x, 'a' AS score", 65, "column `score` is utf8, and the prediction float32"],
+    ["SELECT 1::DOUBLE AS x, 1::FLOAT AS score", 65, "column `x` is float64, but float32 in the input"],
+    ["SELECT 1::FLOAT AS x, 'a' AS score", 65, "column `score` is utf8, but the prediction is float32"],
     ["SELECT 1::FLOAT AS x, 1::FLOAT AS score LIMIT 0", 65, "the file has no rows"],
     ["SELECT NULL::FLOAT AS x, 1::FLOAT AS score", 65, "row 0 cannot be scored: null (`x` is NULL)"],
     ["SELECT 2::FLOAT AS x, 2::FLOAT AS score", 65, "input.where leaves out 1 row"],

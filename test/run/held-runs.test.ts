@@ -157,7 +157,7 @@ describe("a run whose checks pass", () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const first = await nights.night("run", "2026-11-20");
-    expect(first.stderr).toContain("the checks compare this run with no other");
+    expect(first.stderr).toContain("the checks cannot compare this run with earlier runs");
     const second = await nights.night("run", "2026-11-21");
     expect(second.stderr).not.toContain("with no other");
   });

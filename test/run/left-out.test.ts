@@ -100,10 +100,10 @@ describe("what a pattern matches and is no file is told with 64 when a run is pl
       "
       exit 64
       --- stdout
-      {"run_id":null,"status":"failed","exit_code":64,"code":"SPEC_INVALID","message":"reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet finds <folder>/in/dt=3, which is a link that leads to nothing","hint":"put back what it leads to (is a disk not mounted?), or remove the link"}
+      {"run_id":null,"status":"failed","exit_code":64,"code":"SPEC_INVALID","message":"reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet finds <folder>/in/dt=3, which is a link that leads to nothing","hint":"restore the target of the link (is a disk not mounted?), or remove the link"}
       --- stderr
       error: reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet finds <folder>/in/dt=3, which is a link that leads to nothing
-        hint: put back what it leads to (is a disk not mounted?), or remove the link
+        hint: restore the target of the link (is a disk not mounted?), or remove the link
       "
     `);
   });

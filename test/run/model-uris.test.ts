@@ -75,7 +75,7 @@ describe("a model at a URL", () => {
     const path = `${server.url}/churn.onnx`;
     const without = await runCli(["run", await writeSpec(scratch.path, fixture, { model: { path } })], { env });
     expect(without.code).toBe(64);
-    expect(without.stderr).toContain("model.sha256: missing; expected the model's sha256 beside a URL");
+    expect(without.stderr).toContain("model.sha256: missing; expected the model's sha256 for a URL");
     const wrong = await writeSpec(scratch.path, fixture, { model: { path, sha256: "0".repeat(64) } });
     const refused = await runCli(["run", wrong], { env });
     expect(refused.code, refused.stderr).toBe(64);

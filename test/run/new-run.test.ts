@@ -71,7 +71,7 @@ describe("--new-run over a finished run", () => {
     expect(await refusalOf(scoreHere(job.spec))).toMatchInlineSnapshot(`
       "66 INPUT_CHANGED
       comparing the input with the plan of this finished run: changed since it was planned: in/part-00001.parquet (it has the planned 4950 bytes, but was modified 2026-01-02T00:00:00Z, planned 2026-01-01T00:00:00Z)
-      hint: the finished predictions are untouched; --new-run scores what is there now and then takes their place"
+      hint: the finished predictions are untouched; --new-run starts over with the current input, model and spec, and then replaces them"
     `);
     await expectRun(job, 1);
     expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: `${id}-r2`, status: "complete" });
@@ -174,7 +174,7 @@ describe("an unfinished new run", () => {
     expect(await refusalOf(scoreHere(job.spec))).toMatchInlineSnapshot(`
       "66 INPUT_CHANGED
       comparing the input with the plan of this unfinished run: changed since it was planned: in/part-00004.parquet (it has the planned 14162 bytes, but was modified 2026-01-02T00:00:00Z, planned 2026-01-01T00:00:00Z)
-      hint: put back what was planned, with its modification time (cp -p), and run again; where the content is what it was, give it that time again: touch -c -d 2026-01-01T00:00:00Z FILE; or give this run up: --new-run scores what is there now"
+      hint: restore the planned file with its modification time (cp -p), and run again; if its content has not changed, set its planned time again: touch -c -d 2026-01-01T00:00:00Z FILE; or abandon this run: --new-run starts over with the current input, model and spec"
     `);
     await expectVisible(job, 1);
     expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: `${id}-r3`, status: "complete", spansResumed: 0 });

@@ -86,7 +86,9 @@ postgres.describe("--new-run into Postgres", () => {
       const changed = await specFor(scratch.path, database, mode, { model: { cast: "lossy" } });
       const flags = mode === "append" ? "--new-run --allow-duplicates" : "--new-run";
       expect(await refusalOf(scoreHere(changed))).toMatch(
-        new RegExp(`^66 PLAN_CHANGED\n.*model.cast.*\nhint: put back .*: ${flags} scores what is there now$`),
+        new RegExp(
+          `^66 PLAN_CHANGED\n.*model.cast.*\nhint: restore .*: ${flags} starts over with the current input, model and spec$`,
+        ),
       );
       expect(await scoreHere(changed, { newRun: true, allowDuplicates: true })).toMatchObject({
         runId: `${id}-r2`,
@@ -103,8 +105,8 @@ postgres.describe("--new-run into Postgres", () => {
   );
 
   test.each([
-    { planned: "append", now: "upsert", flags: "--new-run", end: "takes their place" },
-    { planned: "upsert", now: "append", flags: "--new-run --allow-duplicates", end: "adds it to them" },
+    { planned: "append", now: "upsert", flags: "--new-run", end: "replaces them" },
+    { planned: "upsert", now: "append", flags: "--new-run --allow-duplicates", end: "adds to them" },
   ] as const)(
     "the hint for --new-run follows the mode of the spec, not of the plan: from $planned to $now",
     async ({ planned, now, flags, end }) => {
@@ -113,7 +115,9 @@ postgres.describe("--new-run into Postgres", () => {
       await scoreHere(await specFor(scratch.path, database, planned));
       const changed = await specFor(scratch.path, database, now);
       expect(await refusalOf(scoreHere(changed))).toMatch(
-        new RegExp(`output.postgres.mode is "${now}", planned "${planned}".*\nhint: .*; ${flags} scores .* ${end}$`),
+        new RegExp(
+          `output.postgres.mode is "${now}", planned "${planned}".*\nhint: .*; ${flags} starts over .* ${end}$`,
+        ),
       );
     },
   );

@@ -99,7 +99,7 @@ s3.describe("an object that vanishes between the listing and its first bytes", (
     expect(await world.run("lake/t/dt=1/*.parquet")).toMatchInlineSnapshot(`
       "exit 75
       --- stderr
-      error: planning wine-forest: the input changes meanwhile: reading s3://<bucket>/lake/t/dt=1/part-00002.parquet: it is gone
+      error: planning wine-forest: the input changes while it is read: reading s3://<bucket>/lake/t/dt=1/part-00002.parquet: it is gone
       "
     `);
 

@@ -34,7 +34,7 @@ describe("checks", () => {
     ["{ golden: { path: gold*.parquet } }", /checks\.golden\.path.*without wildcards/],
     ["{ golden: { path: a.parquet, atol: -1 } }", /checks\.golden\.atol.*expected a number from 0/],
     ["{ inputs: { nulls: 1 } }", /checks\.inputs\.nulls: unknown key/],
-    ["{ expect: [{ reason: why }] }", /checks\.expect.*expected a param and its value beside reason/],
+    ["{ expect: [{ reason: why }] }", /checks\.expect.*expected a param and its value next to reason/],
     ["{ expect: [{ day: 2026-11-27, reason: why }] }", /checks\.expect.*`day` is no param of this spec/],
   ])("refuse what they cannot do: %s", (checks, message) => {
     expect(specRefusal(withChecks(checks))).toMatch(message);

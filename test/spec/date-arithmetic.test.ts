@@ -81,10 +81,10 @@ describe("in a spec", () => {
 
   test.each([
     ["${ds-7d}", "found ${ds-7d}, expected ${name} or ${name:-default}, or for a date ${name - 7d} with blanks"],
-    ["${region - 7d}", "${region - 7d} needs a date, and the value of region is not one such as 2026-11-23"],
+    ["${region - 7d}", "${region - 7d} needs a date such as 2026-11-23, but the value of region is not a date"],
     ["${ds - 3000y}", "${ds - 3000y} is not in the years 1 to 9999"],
     ["${other - 1d}", "${other} is neither a param nor an environment variable"],
-    ["${SECRET - 1d}", "the value of SECRET is not one such as"],
+    ["${SECRET - 1d}", "but the value of SECRET is not a date"],
   ])("%s is refused", (reference, message) => {
     const refusal = specRefusal(withPath(`in/${reference}`, "{ ds: 2026-11-21, region: EU }"), {
       env: { SECRET: "hunter2" },

@@ -52,9 +52,9 @@ describe("input.columns and input.where", () => {
     expect(specRefusal(text)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml: 4 problems
-        job.yaml:5:10: input.where: found \${p} inside quotes; write it without: it stands for a text value, quotes and all
-        job.yaml:7:8: input.columns.b: found \${p} in a comment; take it out of there
-        job.yaml:8:8: input.columns.c: found \${p} right beside a literal or a word; it stands for a text value of its own, so put a blank or an operator between
+        job.yaml:5:10: input.where: found \${p} inside quotes; write it without quotes, because its value is inserted as a quoted text
+        job.yaml:7:8: input.columns.b: found \${p} in a comment; remove it from the comment
+        job.yaml:8:8: input.columns.c: found \${p} right next to a literal or a word; its value is inserted as a quoted text, so put a blank or an operator between them
         job.yaml:9:8: input.columns.d: found \${p, expected \${name} or \${name:-default}, or for a date \${name - 7d} with blanks around the sign; a literal \${ is written $\${"
     `);
   });

@@ -9,7 +9,7 @@ const withParam = (value: string, path: string): [string, object] => [
 describe("a value that would climb out of the path that it is put into", () => {
   test.each(["..", "../x", "x/../../y", "/..", "..\\x", "x\\.."])("%j is refused", (value) => {
     expect(specRefusal(...withParam(value, "in/${p}/*.parquet"))).toBe(
-      "64 SPEC_INVALID\nreading job.yaml:4:9: input.path: the value of ${p} has a .. in it, which would lead out of the path that it stands in",
+      "64 SPEC_INVALID\nreading job.yaml:4:9: input.path: the value of ${p} contains .., which would lead out of the folder that the path names",
     );
   });
 
@@ -24,7 +24,7 @@ describe("a value that would climb out of the path that it is put into", () => {
   test("a value that would climb out of the path that it is put into is found in a param that another one is made of", () => {
     const text = minimalSpec.replace("path: out", 'path: "out/${q}"');
     expect(specRefusal(`${text}params: { p: "\${UP}", q: "a/\${p}" }\n`, { env: { UP: "../.." } })).toContain(
-      "params.q: the value of ${p} has a .. in it",
+      "params.q: the value of ${p} contains ..",
     );
   });
 

@@ -79,7 +79,7 @@ describe("params", () => {
   );
 
   test("called __proto__ are refused: they would not identify the run", () => {
-    expect(specRefusal(withParams("  __proto__: x\n"))).toContain("params.__proto__: this name cannot be a param's");
+    expect(specRefusal(withParams("  __proto__: x\n"))).toContain("params.__proto__: a param cannot have this name");
   });
 });
 

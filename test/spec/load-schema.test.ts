@@ -73,7 +73,7 @@ describe("a key that must be there", () => {
     expect(specRefusal(minimalSpec.replace("  path: model.onnx\n", "  sha256: x\n"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml: 2 problems
-        job.yaml:6:3: model.path: missing; expected a text, or server in its place
+        job.yaml:6:3: model.path: missing; expected a text; or write model.server instead of model.path
         job.yaml:6:11: model.sha256: found "x", expected 64 lower-case hex digits"
     `);
   });
@@ -157,7 +157,7 @@ describe("several problems at once", () => {
       reading job.yaml: 4 problems
         job.yaml:2:7: name: found "Daily", expected lower-case letters, digits and -, at most 63
         job.yaml:6:3: model.pth: unknown key; did you mean \`path\`?
-        job.yaml:6:3: model.path: missing; expected a text, or server in its place
+        job.yaml:6:3: model.path: missing; expected a text; or write model.server instead of model.path
         job.yaml:10:20: engine.threads: found 0, expected auto or a number from 1 to 1024"
     `);
   });

@@ -16,16 +16,16 @@ test.each([
 });
 
 test.each([
-  ["{ ds: { type: date } }", {}, "params.ds: it has no default; give it: --param ds=2026-11-23"],
-  ["{ ds: { type: date } }", { ds: "" }, "params.ds: --param gives it an empty text"],
-  ["{ ds: '${today}' }", { ds: "" }, "params.ds: --param gives it an empty text"],
+  ["{ ds: { type: date } }", {}, "params.ds: it has no default; set it with --param ds=2026-11-23"],
+  ["{ ds: { type: date } }", { ds: "" }, "params.ds: --param sets it to an empty text"],
+  ["{ ds: '${today}' }", { ds: "" }, "params.ds: --param sets it to an empty text"],
   ["{ ds: { type: date } }", { ds: "2026-02-30" }, "found 2026-02-30, expected a date such as 2026-11-23"],
-  ["{ top: { type: integer } }", {}, "it has no default; give it: --param top=7"],
+  ["{ top: { type: integer } }", {}, "it has no default; set it with --param top=7"],
   ["{ top: { type: integer } }", { top: "" }, "found an empty text, expected a whole number such as 7"],
   ["{ top: { type: integer } }", { top: "007" }, "found 007, expected a whole number such as 7"],
   ["{ top: { type: integer, default: many } }", {}, "found many, expected a whole number such as 7"],
   [region, { region: "USA" }, "found USA, expected one of EU, US, 007; did you mean `US`?"],
-  ["{ region: { type: enum, values: [EU, US] } }", {}, "it has no default; give it: --param region=EU"],
+  ["{ region: { type: enum, values: [EU, US] } }", {}, "it has no default; set it with --param region=EU"],
   ["{ region: { type: enum, values: [] } }", {}, "expected a text, number or date, or { type: date"],
   ["{ region: { type: enum } }", {}, "expected a text, number or date, or { type: date"],
   ["{ ds: { type: date, values: [a] } }", {}, "expected a text, number or date, or { type: date"],

@@ -40,7 +40,7 @@ describe("report", () => {
     ["{ metrics: churn.txt }", "expected a name that ends in .prom"],
     ["{ timeout: 61 }", "expected a number from 1 to 60"],
     ["{ deadline: 6am }", 'expected a time of day such as "06:00"'],
-    ["{ on_late: 'http://hc.example' }", "expected `deadline` beside it"],
+    ["{ on_late: 'http://hc.example' }", "expected `deadline` as well"],
     ["{ on_sucess: x }", "did you mean `on_success`?"],
   ])("%s is refused: %s", (report, expected) => {
     expect(specRefusal(withReport(report))).toContain(expected);

@@ -55,7 +55,7 @@ describe("paths in S3", () => {
     "alone take %s",
     (line) => {
       expect(specRefusal(minimalSpec.replace("input:", `input:\n  ${line}`))).toContain(
-        `input.${line.split(":")[0]}: found ${JSON.stringify(line.slice(line.indexOf(" ") + 1)).replace('"true"', "true")}, only a path that starts with s3:// takes this key`,
+        `input.${line.split(":")[0]}: found ${JSON.stringify(line.slice(line.indexOf(" ") + 1)).replace('"true"', "true")}, only a path that starts with s3:// can have this key`,
       );
     },
   );
@@ -100,7 +100,7 @@ describe("an output in S3", () => {
   test("wants no keys of a KMS key with another encryption, nor keys of S3 on a disk", () => {
     expect(specRefusal(outputKeys("sse: { algorithm: AES256, kms_key: abc }"))).toContain("go with algorithm: aws:kms");
     expect(specRefusal(outputKeys("region: x").replace("s3://lake/out", "out"))).toContain(
-      "only a path that starts with s3:// takes this key",
+      "only a path that starts with s3:// can have this key",
     );
   });
 });

@@ -59,7 +59,7 @@ function notServed(uri: string, url: string): JobError {
   const isDatabricks = /^databricks/i.test(url);
   return new JobError(
     "SPEC_INVALID",
-    `loading model ${uri}: the registry ${isDatabricks ? "of Databricks" : url} is not read, only MLflow servers at http: and https:`,
+    `loading model ${uri}: the registry ${isDatabricks ? "of Databricks" : url} is not supported; use an MLflow server at an http: or https: URL`,
     {
       hint: `download the model (mlflow artifacts download -u ${uri} -d model) and name its file`,
     },
@@ -71,7 +71,7 @@ async function readAuthorities(uri: string, path: string | undefined): Promise<s
     return path === undefined ? undefined : await readFile(path, "utf8");
   } catch (cause) {
     throw new JobError("FILE_MISSING", `loading model ${uri}: reading ${path}: ${errnoOf(cause) ?? messageOf(cause)}`, {
-      hint: "MLFLOW_TRACKING_SERVER_CERT_PATH names a file of certificates that this user can read",
+      hint: "set MLFLOW_TRACKING_SERVER_CERT_PATH to a file of certificates that this user can read",
       cause,
     });
   }

@@ -1,10 +1,14 @@
 import type { JobSpec } from "../../spec/job-spec.js";
 import { JobError } from "../../util/errors.js";
 
-/** The path of a spec's model. @throws JobError USAGE if a server has the model. @param why what needs a file */
+/**
+ * Returns the path of a spec's model.
+ * @throws JobError USAGE if the model is on a server.
+ * @param why the reason that a file is needed
+ */
 export function requireModelPath({ model: { path, server } }: Pick<JobSpec, "model">, why: string): string {
   if (path === undefined) {
-    throw new JobError("USAGE", `reading model.server: ${why}, and ${server?.url ?? "a server"} has this one`, {
+    throw new JobError("USAGE", `reading model.server: ${why}, but this model is on ${server?.url ?? "a server"}`, {
       hint: "`infer-batch validate` asks the server for the model and checks it against the input",
     });
   }

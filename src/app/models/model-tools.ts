@@ -4,11 +4,11 @@ import { type EngineOptions, openEngine } from "../open-engine.js";
 import { type ModelOptions, resolveModel } from "../open-model.js";
 
 export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
-  /** Where a key of the spec stands. */
+  /** Returns the place of a key in the spec file, for messages. */
   readonly where: (path: readonly string[]) => string;
 }
 
-/** How the model of a spec is found, and an engine opened for it: on this machine, or at a server. */
+/** Finds the model of a spec and opens an engine for it: on this machine, or on a server. */
 export function modelTools(
   spec: JobSpec,
   options: ModelToolsOptions,

@@ -23,18 +23,21 @@ export interface CallContext {
 /** The keys of `report` that hold a URL to call. */
 type CallKey = "on_success" | "on_failure" | "on_held" | "on_late";
 
-/** After a signal little time is left: the process may be killed. */
+/** The time limit of calls after a signal. It is short, because the process may be killed soon. */
 const stoppedPingMs = 2000;
 const pingTries = 3;
 
-/** A run that other workers have not completed yet is no success: one of them may fail. */
+/**
+ * Whether the run is complete. A run that waits for other workers does not count as complete, because one of them may
+ * fail.
+ */
 export function succeeded(outcome: Outcome): boolean {
   return outcome.kind === "done" && ["complete", "already_complete"].includes(outcome.report.status);
 }
 
 /**
- * Which URL is called. A held run calls `on_held` where that is set, once: only the attempt that made the verdict does.
- * Without it, exit code 67 is a failure like any other.
+ * Returns the key of the URL to call. For a held run, only the attempt that makes the verdict calls `on_held`. If
+ * `on_held` is not set, exit code 67 counts as a failure.
  */
 function callOf({ on_held: onHeld }: ReportSpec, outcome: Outcome): Exclude<CallKey, "on_late"> | undefined {
   if (outcome.kind === "done" && outcome.report.decided !== undefined && onHeld !== "") {
@@ -55,7 +58,7 @@ export async function callFor(context: CallContext, outcome: Outcome): Promise<v
 export async function callLate(context: CallContext, text: string, lateness: Lateness): Promise<void> {
   const { record } = context;
   const { deadlineMs, expectedEndMs } = lateness;
-  const told = {
+  const body = {
     job: record.info.job,
     text: `${record.info.job}: ${text}`,
     run_id: record.run?.runId ?? null,
@@ -64,7 +67,7 @@ export async function callLate(context: CallContext, text: string, lateness: Lat
     expected_end: expectedEndMs === undefined ? null : new Date(expectedEndMs).toISOString(),
     attempt: attemptJson(record),
   };
-  await callUrl(context, "on_late", () => JSON.stringify(told));
+  await callUrl(context, "on_late", () => JSON.stringify(body));
 }
 
 async function callUrl(context: CallContext, key: CallKey, body: () => string): Promise<void> {
@@ -109,7 +112,7 @@ export async function plainUrlAt(
 
 function pingBody(record: AttemptRecord, outcome: Outcome): string {
   const { info, run } = record;
-  const told =
+  const fields =
     outcome.kind === "done"
       ? {
           exit_code: exitCodeOfOutcome(outcome),
@@ -117,7 +120,7 @@ function pingBody(record: AttemptRecord, outcome: Outcome): string {
           ...reportFields(outcome.report),
         }
       : { text: `${info.job}: failed: ${outcome.message}`, ...failureFields(outcome, run?.runId) };
-  return JSON.stringify({ job: info.job, ...told, attempt: attemptJson(record) });
+  return JSON.stringify({ job: info.job, ...fields, attempt: attemptJson(record) });
 }
 
 function pingText(report: RunReport): string {

@@ -2,7 +2,7 @@ import type { FailedOutcome } from "../../report/outcome.js";
 import { exitCodeOf, JobError, messageOf } from "../../util/errors.js";
 import { machineError } from "../machine-errors.js";
 
-/** How an attempt ended that `thrown` has ended. */
+/** Returns the outcome of an attempt that ended with the error `thrown`. */
 export function failedBy(thrown: unknown): FailedOutcome {
   const error = machineError(thrown) ?? thrown;
   const known = error instanceof JobError ? error : undefined;

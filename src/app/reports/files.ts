@@ -89,13 +89,13 @@ export function keepWriting(
   log: Log,
   { key, path, text }: { readonly key: string; readonly path: string; readonly text: () => string },
 ): { readonly end: () => Promise<void> } {
-  let told = false;
+  let hasWarned = false;
   let writing = Promise.resolve();
   const writeAfter = async (before: Promise<void>): Promise<void> => {
     await before;
     const failed = await writeReport(path, text());
-    if (failed !== undefined && !told) {
-      told = true;
+    if (failed !== undefined && !hasWarned) {
+      hasWarned = true;
       log.warn(`writing ${key} ${path}: ${failed}`);
     }
   };

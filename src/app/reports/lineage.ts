@@ -10,20 +10,23 @@ import { messageOf } from "../../util/errors.js";
 import { readSecret } from "../secrets.js";
 import { type CallContext, plainUrlAt } from "./calls.js";
 
-/** The events of an attempt, for OpenLineage. */
+/** Sends the OpenLineage events of an attempt. */
 export interface LineageEvents {
   /** Sends the last event. Never fails. */
   end(ended: { readonly outcome: Outcome; readonly endedMs: number }): Promise<void>;
 }
 
-/** An event has so long to be taken; none is sent twice. */
+/** The time limit for sending an event. An event that fails is not sent again. */
 const eventMs = 2000;
-/** After a signal little time is left. */
+/** The time limit after a signal. It is short, because the process may be killed soon. */
 const stoppedEventMs = 1000;
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Sends the first event of an attempt while the attempt goes on. Never fails, and delays the attempt by some seconds at most. */
+/**
+ * Sends the first event of an attempt while the attempt continues. Never fails, and delays the attempt by at most a few
+ * seconds.
+ */
 export function beginLineage(context: CallContext, env: Environment = process.env): LineageEvents {
   const send = senderOf(context, env);
   if (send === undefined) {
@@ -33,7 +36,7 @@ export function beginLineage(context: CallContext, env: Environment = process.en
   const started = send((lineage) => startEvent(lineage, record));
   return {
     async end(ended) {
-      await started; // events arrive in their order
+      await started; // the server receives the events in order
       await send((lineage) => endEvent(lineage, { record, ...ended }));
     },
   };
@@ -53,7 +56,10 @@ export async function sendDecision(
 
 type Send = (eventOf: (lineage: LineageRun) => unknown) => Promise<void>;
 
-/** Returns what sends the events of one run, logging the first that fails; undefined if the spec names no server. */
+/**
+ * Returns a function that sends the events of one run and logs only the first failure; undefined if the spec names no
+ * server.
+ */
 function senderOf(context: CallContext, env: Environment): Send | undefined {
   const { loaded, log, signal } = context;
   const { openlineage } = loaded.spec.report;
@@ -63,10 +69,10 @@ function senderOf(context: CallContext, env: Environment): Send | undefined {
   const url = plainUrlAt(context, ["openlineage", "url"], openlineage.url);
   const token = tokenOf(context, openlineage);
   const described = describe(context, openlineage.namespace, env);
-  let told = false;
+  let hasWarned = false;
   const tell = (found: string | undefined): void => {
-    if (found !== undefined && !told) {
-      told = true;
+    if (found !== undefined && !hasWarned) {
+      hasWarned = true;
       log.warn(found);
     }
   };
@@ -100,7 +106,7 @@ async function tokenOf(
   }
 }
 
-/** Where OpenLineage's clients send events: `api/v1/lineage` below the server's URL. */
+/** Returns the URL for events, as OpenLineage's clients do: `api/v1/lineage` below the server's URL. */
 function eventsUrl(given: string): string {
   const url = new URL(given);
   const path = url.pathname.replace(/\/+$/, "");
@@ -131,7 +137,7 @@ async function outputDataset(
     return undefined;
   }
   const key = where(["output", "postgres", "url"]);
-  // A secret that cannot be read is the target's to tell.
+  // The target reports a secret that cannot be read.
   const url = await readSecret(postgres.url, { folder, key }).catch(() => undefined);
   return url === undefined ? undefined : tableDataset(url, postgres.table, env);
 }

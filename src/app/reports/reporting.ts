@@ -18,7 +18,7 @@ import { failedBy } from "./failed-outcome.js";
 import { beginLineage } from "./lineage.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./files.js";
 
-/** An attempt to be reported, known once its spec is read. */
+/** An attempt to report on. It is known as soon as its spec is read. */
 export interface ReportingContext {
   readonly loaded: Pick<LoadedSpec, "spec" | "where">;
   /** The folder of the spec. */
@@ -28,14 +28,14 @@ export interface ReportingContext {
   readonly signal: AbortSignal;
   /** Milliseconds from 1970. */
   readonly dateMs: () => number;
-  /** 0: any free port. */
+  /** The port to serve metrics at; 0: any free port; undefined: metrics are not served. */
   readonly metricsPort: number | undefined;
 }
 
 /**
- * Carries out `work` and reports it as `report` in the spec and the options ask. A failure to report is logged and
+ * Carries out `work` and writes the reports that the spec and the options ask for. A failure to report is logged and
  * changes nothing else.
- * @throws JobError USAGE if a report would be in the folder of the predictions; whatever `work` throws
+ * @throws JobError USAGE if a report would be in the folder of the predictions; the errors of `work`
  */
 export async function reporting(context: ReportingContext, work: () => Promise<RunReport>): Promise<RunReport> {
   const { loaded, folder, record, log } = context;
@@ -96,13 +96,13 @@ async function listen(
     return await serveMetrics(port, text);
   } catch (error) {
     log.warn(
-      `listening on 127.0.0.1:${port} for --metrics-port: ${errnoOf(error) ?? messageOf(error)}; there are none`,
+      `listening on 127.0.0.1:${port} for --metrics-port: ${errnoOf(error) ?? messageOf(error)}; metrics are not served`,
     );
     return undefined;
   }
 }
 
-/** Writes the HTML page, unless what the earlier one says still holds. */
+/** Writes the HTML page, unless the earlier page is still right. */
 async function writePage(
   { record, log }: ReportingContext,
   { html }: ReportFiles,

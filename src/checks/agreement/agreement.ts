@@ -89,12 +89,12 @@ export type Measures = { readonly rows: number; readonly most: readonly Differen
       readonly meanDifference: number;
       readonly largestDifference: number;
       readonly rankCorrelation: number;
-      /** Rows that the rank correlation is computed from. */
+      /** The number of rows that the rank correlation is computed from. */
       readonly rankedRows: number;
       /** Whether these are a sample of the rows. */
       readonly isSampled: boolean;
       readonly psi: number;
-      /** Rows that differ by more than the tolerance. */
+      /** The number of rows that differ by more than the tolerance. */
       readonly beyond: number;
     }
   | {
@@ -108,7 +108,7 @@ export type Measures = { readonly rows: number; readonly most: readonly Differen
       readonly kind: "vectors";
       readonly meanCosine: number;
       readonly lowestCosine: number;
-      /** Rows whose vectors differ and have no cosine. */
+      /** The number of rows whose vectors differ and have no cosine. */
       readonly without: number;
     }
 );

@@ -12,8 +12,8 @@ import { limitSample, mergeSamples, type RankSample } from "./rank-sample.js";
 import { compareVectors, type VectorAgreement } from "./vector-agreement.js";
 
 /**
- * How two models' predictions of one column agree, without the predictions themselves. It is the same however the rows
- * were divided, and in whatever order it was merged.
+ * How two models' predictions of one column agree, without the predictions themselves. The result depends neither on
+ * how the rows were divided nor on the order of merging.
  */
 export type ColumnAgreement = { readonly rows: number; readonly most: readonly DifferentRow[] } & (
   | NumberAgreement
@@ -25,7 +25,10 @@ export interface NumberAgreement {
   readonly kind: "numbers";
   /** Absolute differences of the rows for which both predictions are finite. */
   readonly differences: NumberProfile;
-  /** Rows that differ by more than the tolerance, or of which one prediction is not finite and the other another. */
+  /**
+   * The number of rows that differ by more than the tolerance, or where a prediction is not finite and the other one
+   * differs.
+   */
   readonly beyond: number;
   /** The distributions of both. */
   readonly one: ColumnProfile;
@@ -42,7 +45,7 @@ export interface LabelAgreement {
   readonly other: ColumnProfile;
 }
 
-/** Returns what two columns are compared as; undefined: their types cannot be compared. */
+/** Returns how two columns are compared; undefined: their types cannot be compared. */
 export function comparableKind(one: ColumnType, other: ColumnType): ColumnAgreement["kind"] | undefined {
   const family = familyOf(one);
   if (family === undefined || family !== familyOf(other)) {

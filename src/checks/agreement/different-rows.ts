@@ -12,10 +12,10 @@ export interface DifferentRow {
   readonly other: string;
 }
 
-/** Rows that are kept of each column. */
+/** The number of rows that are collected for each column. */
 const keptRows = 10;
 
-/** Collects the rows that differ most. Of rows that differ equally, those with lower numbers are kept. */
+/** Collects the rows that differ most. If rows differ equally, the one with the lower number comes first. */
 export function createDifferentRows(): {
   add(row: number, distance: number, texts: () => Pick<DifferentRow, "one" | "other">): void;
   readonly rows: readonly DifferentRow[];

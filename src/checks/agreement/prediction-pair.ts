@@ -5,17 +5,17 @@ import { profileNumbers } from "../profiles/profile-numbers.js";
 import { type Scalar, shown, valueAt } from "../row-values.js";
 import type { DifferentRow } from "./different-rows.js";
 
-/** Both predictions of a column, for the same rows. */
+/** The predictions of two models for one column and the same rows. */
 export interface PredictionPair {
   /** The numbers of the rows. Each row comes once. */
   readonly rowNumbers: Float64Array;
   readonly one: NamedColumn;
   readonly other: NamedColumn;
-  /** Numbers that differ by more are counted. */
+  /** The largest difference of two numbers that count as equal. */
   readonly tolerance: number;
 }
 
-/** What a profile of one column may keep. */
+/** The limits of the profile of one column. */
 export const agreementLimits = profileLimits(1);
 
 /** Profiles numbers. */

@@ -1,20 +1,20 @@
 import { hashOf } from "../features/row-sample.js";
 
-/** Numbers that two models predict for the same rows, of a sample of the rows. */
+/** The numbers that two models predict for a sample of the rows. */
 export interface RankSample {
-  /** A row is in the sample if its hash ends in so many zero bits; 0: all rows are. */
+  /** A row is in the sample if its hash ends in at least this many zero bits; 0: all rows are. */
   readonly level: number;
   readonly rows: Float64Array;
   readonly one: Float64Array;
   readonly other: Float64Array;
 }
 
-/** Rows of a sample, at most. */
+/** The limit of rows in a sample. */
 const sampledRows = 100_000;
 
 /**
- * Takes at most `limit` rows, chosen by a hash of their numbers: each level halves the sample. The sample depends on the
- * rows alone, and not on how they were divided, nor on the order of merging.
+ * Takes at most `limit` rows, chosen by a hash of their numbers: each level halves the sample. The sample depends only
+ * on the rows, neither on how they were divided nor on the order of merging.
  */
 export function limitSample(sample: RankSample, limit = sampledRows): RankSample {
   let limited = sample;

@@ -1,10 +1,12 @@
 import { numberTexts } from "../../columnar/numbered-texts.js";
 import type { BytesColumn, Column, ColumnType, FixedColumn } from "../../columnar/types.js";
 
-/** Longer values, in bytes, tell single rows and not groups of them. */
+/** The size limit of a value, in bytes. Longer values identify single rows, not groups. */
 const longValue = 64;
 
-/** The rows that have each value, as texts; the key null is NULL. undefined: there are more than `most` values. */
+/**
+ * Groups rows by value. Keys are the values as texts, and null for NULL. undefined: there are more than `most` values.
+ */
 export function groupRows(
   { type, column }: { readonly type: ColumnType; readonly column: Column },
   most: number,
@@ -45,7 +47,10 @@ export function groupRows(
   return named;
 }
 
-/** The number of each row's value. `names`: the value as text; undefined: it is too long. */
+/**
+ * The rows of a column, each with the number of its value. `names` returns the value as text; undefined: it is too
+ * long.
+ */
 interface Numbered {
   readonly entries: Float64Array;
   readonly names: (entry: number) => string | undefined;

@@ -3,24 +3,30 @@ import { costOf } from "../features/feature-limits.js";
 import { spanBytes } from "../profiles/column-profile.js";
 import type { VectorLimits } from "../profiles/vector-profile.js";
 
-/** The slices of a run: rows that share a value of a column are profiled by themselves. */
+/** The slices of a run: rows that share a value of a column are profiled separately. */
 export interface SlicePlan {
   /** The columns of the output whose values divide the rows. */
   readonly columns: readonly string[];
   /** The predicted columns that are profiled. */
   readonly outputs: readonly string[];
-  /** Values of a column, at most. */
+  /** The limit of values of a column. */
   readonly values: number;
 }
 
 const mostSlices = 50;
-/** If outputs are many, fewer are profiled, so that there is memory for so many slices. */
+/**
+ * The number of slices that must fit. If there are many outputs, fewer of them are profiled, so that this many slices
+ * fit.
+ */
 const fewestSlices = 10;
 
 /** The limits of the profile of a slice. */
 export const sliceLimits: VectorLimits = { bins: 32, values: 8, nameBytes: 1024, dimensions: 1 };
 
-/** The columns of `checks.slices` and the first outputs, as many as have their place in 64 KiB of a span's profiles. */
+/**
+ * Plans slices of the columns in `checks.slices` for the first outputs: as many as fit into the 64 KiB of a span's
+ * profiles.
+ */
 export function planSlices(
   columns: readonly string[],
   outputs: readonly { readonly name: string; readonly type: ColumnType }[],

@@ -4,12 +4,12 @@ import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/co
 import { groupRows } from "./group-rows.js";
 import { sliceLimits, type SlicePlan } from "./slice-plan.js";
 
-/** The profiles of the predicted columns, by name, of the rows that have one value of a column. */
+/** The profiles of the predicted columns, by name, for the rows with one value of a column. */
 type SliceColumns = ReadonlyMap<string, ColumnProfile>;
 
-/** Profiles of the rows by value of some columns. */
+/** Profiles of the rows, grouped by the values of some columns. */
 export interface SliceProfiles {
-  /** Values of a column, at most. */
+  /** The limit of values of a column. */
   readonly values: number;
   /** Profiles by column, then by value; the key null is NULL. undefined: the column has more values than are profiled. */
   readonly columns: ReadonlyMap<string, ReadonlyMap<string | null, SliceColumns> | undefined>;

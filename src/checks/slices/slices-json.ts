@@ -41,7 +41,7 @@ export function parseSlices({ values, columns }: SlicesJson): SliceProfiles {
   };
 }
 
-/** Fewer rows may tell what was predicted for a single person. */
+/** The smallest slice that others may read. A slice of fewer rows could reveal the prediction for a single person. */
 const privateRows = 20;
 
 /** The slices of a run that others may read: those with at least 20 rows, by "country=FR". */

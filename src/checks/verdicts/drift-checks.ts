@@ -132,7 +132,7 @@ export function checkUnexplained(
     const moved = before === undefined ? undefined : driftFrom(before, now);
     return moved !== undefined && moved.psi > limitOf(warn, moved, now);
   });
-  // Of the others, an older version of this program profiled no features.
+  // The other runs have no profiles of features, because an older version of this program made them.
   const known = earlier.filter(({ runId }) =>
     features.some((feature) => feature.earlier.some((run) => run.runId === runId)),
   );
@@ -190,7 +190,7 @@ export function lowerExplained(results: readonly CheckResult[], features: readon
   });
 }
 
-/** A feature whose PSI is at least this explains an output's move, however far that is. */
+/** A feature with at least this PSI explains the drift of an output, even if the PSI of the output is higher. */
 const explainingPsi = 0.25;
 
 /** Names the feature that explains why an output did not pass, if there is one. */

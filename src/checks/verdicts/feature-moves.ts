@@ -3,13 +3,13 @@ import { quantile } from "../profiles/histogram.js";
 import type { ComparedColumn } from "./column-checks.js";
 import type { CheckResult } from "./verdict.js";
 
-/** Shares of NULL and NaN that rose by less are not told. */
+/** A share of NULL or NaN that rose by less than this is not reported. */
 const shareStep = 0.05;
 
 /**
- * The result of a check of a feature. To a PSI that did not pass it adds what people recognise a move by: the shares of
- * NULL and NaN that rose, the median, the smallest and the largest median of the earlier runs, and by how much all numbers
- * were multiplied (`times`).
+ * Returns the result of a check of a feature. If a PSI did not pass, it adds numbers that describe the drift: the
+ * shares of NULL and NaN if they rose, the median, the smallest and the largest median of the earlier runs, and the
+ * factor if all numbers were multiplied by one (`times`).
  */
 export function featureResult(result: CheckResult, column: ComparedColumn): CheckResult {
   const moved = result.check === "psi" && result.level !== "pass";
@@ -38,7 +38,7 @@ interface Counted {
   readonly of: (profile: ColumnProfile) => number;
 }
 
-/** A share of the rows, and the largest one before, if it rose. */
+/** Returns a share of the rows and the largest share in earlier runs, if it rose. */
 function risenShare(name: string, now: ColumnProfile, { profiles, of }: Counted): Readonly<Record<string, number>> {
   const shareIn = (profile: ColumnProfile): number => of(profile) / Math.max(profile.rows, 1);
   const before = Math.max(0, ...profiles.map(shareIn));
@@ -55,19 +55,27 @@ function mediansOf(now: ColumnProfile, profiles: readonly ColumnProfile[]): Read
 
 const quantiles = [0.1, 0.5, 0.9];
 
-/** undefined: there are no numbers. */
+/** Returns p10, p50 and p90; undefined: there are no numbers. */
 function quantilesOf(profile: ColumnProfile): number[] | undefined {
   return profile.kind === "numbers" && profile.numbers.finite > 0
     ? quantiles.map((share) => quantile(profile.numbers.histogram, share))
     : undefined;
 }
 
-/** The ratios of p10, p50 and p90 of two runs differ by so much if all numbers were multiplied by one. */
+/**
+ * The ratios of p10, p50 and p90 between two runs may differ by this share if all numbers were multiplied by one
+ * factor.
+ */
 const tolerance = 0.1;
-/** That of p90 - p10 may differ from them by so many times: in coarse bins a narrow range is known less well. */
+/**
+ * The ratio of p90 - p10 may differ from them by this factor, because coarse bins measure a narrow range less exactly.
+ */
 const rangeTolerance = 1.5;
 
-/** How many times as large as before the numbers are, if p10, p50, p90 and the range between grew by about the same. */
+/**
+ * Returns the factor by which the numbers grew, if p10, p50, p90 and the range between them grew by about the same
+ * factor.
+ */
 function timesSince(now: ColumnProfile, before: ColumnProfile): { readonly times?: number } {
   const [values, was] = [quantilesOf(now) ?? [], quantilesOf(before) ?? []];
   const ratios = values.flatMap((value, index) => {

@@ -141,7 +141,7 @@ function sliceResults({ slices }: RunProfile, latest: Baseline): CheckResult[] {
   });
 }
 
-/** Whether every feature is the same as in the last run: someone's table was not refreshed. */
+/** Whether every feature is the same as in the last run, which suggests that an input table was not refreshed. */
 function checkStale({ features }: RunProfile, last: RunProfile): CheckResult[] {
   const isSame = ([column, now]: readonly [string, ColumnProfile]): boolean => {
     const before = last.features.get(column);

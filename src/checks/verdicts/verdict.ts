@@ -26,9 +26,12 @@ export interface CheckResult {
   /** The run whose numbers these are: the one that is most like this run. null: none, or several together. */
   readonly against: string | null;
   readonly numbers: Readonly<Record<string, number | string>>;
-  /** The column is one that the model reads. Default: it is an output, or the check is about the run. */
+  /** Whether the column is one that the model reads. Default: it is an output, or the check is about the run. */
   readonly isFeature?: true;
-  /** An output that did not pass: the feature that has moved most since the same run, if it explains the output's move. */
+  /**
+   * For an output that did not pass, the feature that drifted most since the same run, if it explains the output's
+   * drift.
+   */
   readonly feature?: { readonly column: string; readonly psi: number };
   /** The two histograms, unless the check passed. */
   readonly bins?: readonly PsiBin[];

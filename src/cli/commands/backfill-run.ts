@@ -39,8 +39,8 @@ interface Shared {
   readonly siblings: ReadonlySet<string>;
   readonly log: Log;
   readonly progress: (tell: (line: string) => void) => Progress;
-  /** Warnings that runs before have logged. */
-  readonly told: Set<string>;
+  /** The warnings that earlier runs have logged. */
+  readonly warned: Set<string>;
   readonly signal: AbortSignal;
 }
 
@@ -52,7 +52,7 @@ export interface EndedRun extends BackfillRun {
 /** Carries out the run of one value, and logs how it ended. Never throws. */
 export async function carryOutValue(shared: Shared, job: BackfillJob): Promise<EndedRun> {
   const { jobs, options } = shared;
-  const log = logOf(shared.log, { label: `${jobs.range.param}=${job.value}`, told: shared.told });
+  const log = logOf(shared.log, { label: `${jobs.range.param}=${job.value}`, warned: shared.warned });
   const end = await attempted(shared, job, { log, newRun: options.reprocess === "completed" });
   const again = options.reprocess === "failed" && isFinal(end);
   if (again) {
@@ -67,7 +67,7 @@ export async function carryOutValue(shared: Shared, job: BackfillJob): Promise<E
   return run;
 }
 
-/** Whether the same command would always end in the same way, and a new run would not. */
+/** Whether the same command would always fail in the same way, so that only a new run helps. */
 function isFinal({ error, report }: Attempted): boolean {
   const changed: readonly ErrorCode[] = ["INPUT_CHANGED", "MODEL_CHANGED", "PLAN_CHANGED", "OUTPUT_DAMAGED"];
   return report?.decided === undefined

@@ -25,7 +25,7 @@ import { type BackfillOptions, carryOutValue, type EndedRun } from "./backfill-r
 export async function backfillCommand(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
   using stop = abortOnSignals(io, options, {
     kept: "complete runs and committed spans are kept",
-    hint: "the same command goes on with the rest",
+    hint: "run the same command again to continue",
   });
   const log = createLog(io.stderr, {
     level: options.quiet === true ? "error" : options.logLevel,
@@ -44,9 +44,9 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   const progress = (tell: (line: string) => void): Progress =>
     order.parallel > 1 ? silentProgress : chooseProgress(options, tell, io.stderr.raw);
   const shared = { specPath, options, jobs, order, sharedModels, siblings, log, progress, signal: stop.signal };
-  const told = new Set<string>();
+  const warned = new Set<string>();
   const ends = await carryOutValues(jobs.jobs, { ...order, signal: stop.signal }, async (job) => {
-    const end = await carryOutValue({ ...shared, told }, job);
+    const end = await carryOutValue({ ...shared, warned }, job);
     if (options.json === true) {
       io.stdout.write(`${backfillRunJson(param, end)}\n`);
     }
@@ -71,7 +71,7 @@ function orderFor({ first }: BackfillJobs, options: BackfillOptions, log: Log): 
   const { parallel, stopOnFailure = false, allowOlder = false } = options;
   const order = orderOf(first.spec, { parallel, stopOnFailure, allowOlder });
   if (order.why !== undefined) {
-    log.warn(`runs go one at a time, not ${parallel} at once: ${order.why}`);
+    log.warn(`runs are carried out one at a time, not ${parallel} at once: ${order.why}`);
   }
   return order;
 }
@@ -110,21 +110,23 @@ function continuing(
     const changed = runs.some(({ status }) => status === "failed" || status === "held" || status === "discarded");
     const again =
       changed && options.reprocess === "none"
-        ? ["where input, model or spec were corrected: add --reprocess failed"]
+        ? ["after you correct the input, the model or the spec, add --reprocess failed"]
         : [];
-    return ["the same command goes on with the runs that are not complete", ...again];
+    return ["run the same command again to continue the runs that are not complete", ...again];
   }
   const next = runs.find(({ status }) => status === "not_started");
   const range = shellWord(`${param}=${next?.value ?? ""}..${last}`);
   return [
-    "the same command scores all of them again; without --reprocess it goes on with the runs that it has planned",
+    "the same command scores all of them again; without --reprocess it continues the runs that it has planned",
     ...(next === undefined
       ? []
-      : [`for those not started: infer-batch backfill ${shellWord(specPath)} --param ${range} --reprocess completed`]),
+      : [
+          `for the runs that were not started: infer-batch backfill ${shellWord(specPath)} --param ${range} --reprocess completed`,
+        ]),
   ];
 }
 
-/** The values that need a person. */
+/** Returns lines that name the values whose runs need a person. */
 function findings(runs: readonly EndedRun[]): string[] {
   const named = (status: ValueStatus, text: string): string[] => {
     const values = valuesText(runs, status, 10);

@@ -141,7 +141,7 @@ function tableOf(name: string): string {
   return `${/^\d/.test(name) ? "job_" : ""}${name.replaceAll("-", "_")}`;
 }
 
-/** Shows the model's signature beside the columns of the first shard. */
+/** Shows the model's signature and the columns of the first shard. */
 async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<typeof previewSchema>>> {
   return await onDraft(async () => {
     await using job = await openText(path, draftSpec({ ...draft, target: { parquet: `${basename(path)}.out` } }));

@@ -60,7 +60,7 @@ async function inspectRemote(
   await showModel({ model: await openModelFile(resolved.file.path), name: uri, json, resolved }, io);
 }
 
-/** A person is waiting. */
+/** `inspect` retries only for a short time, because a person waits for it. */
 const retrySeconds = 30;
 
 interface ShownModel {

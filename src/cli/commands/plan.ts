@@ -6,7 +6,7 @@ import { type JobOptions, readSpec } from "../../app/read-spec.js";
 import { checkTarget } from "../../run/check-target.js";
 import { createWarningLog } from "../logger.js";
 
-/** A dry run is for people who wait for it. */
+/** A dry run retries only for a short time, because a person waits for it. */
 const mostRetrySeconds = 10;
 
 export async function planCommand(

@@ -46,7 +46,7 @@ export async function runCommand(spec: string, options: RunOptions, io: SafeIo, 
     }
     throw error;
   });
-  // The summary comes last: Airflow takes the last line of a step's output for its result.
+  // The summary comes last: Airflow uses the last line of a step's output as its result.
   if (options.json === true) {
     io.stdout.write(`${reportJson(report)}\n`);
   } else if (options.quiet !== true) {
@@ -67,7 +67,7 @@ interface RunRequest {
   readonly early: EarlyThreads | undefined;
 }
 
-/** @param onBegun told the record of the attempt once the spec is read */
+/** @param onBegun called with the record of the attempt once the spec is read */
 async function carryOut(
   { spec, options, io, early }: RunRequest,
   onBegun: (record: AttemptRecord) => void,

@@ -13,7 +13,7 @@ export interface StatusOptions extends JobOptions {
   readonly failed?: boolean;
 }
 
-/** Tells about the run of one spec at length, and about those of several specs in a table. */
+/** Shows the run of one spec in detail, or the runs of several specs in a table. */
 export async function statusCommand(specs: readonly string[], options: StatusOptions, io: SafeIo): Promise<void> {
   const [spec] = specs;
   if (spec === undefined || specs.length > 1 || options.held === true || options.failed === true) {
@@ -56,7 +56,7 @@ function stateJson(state: RunState): object {
 
 interface JobState {
   readonly spec: string;
-  /** undefined: `error` says why. */
+  /** The state of the run; undefined: `error` says why it is unknown. */
   readonly state?: RunState;
   readonly error?: unknown;
 }
@@ -68,8 +68,8 @@ async function statusOfSeveral(specs: readonly string[], options: StatusOptions,
   }
   const shown = found.filter((job) => isShown(job, options));
   for (const { spec, state, error } of options.json === true ? shown : []) {
-    const told = state === undefined ? { status: "error", error: messageOf(error) } : stateJson(state);
-    io.stdout.write(`${JSON.stringify({ spec, ...told })}\n`);
+    const described = state === undefined ? { status: "error", error: messageOf(error) } : stateJson(state);
+    io.stdout.write(`${JSON.stringify({ spec, ...described })}\n`);
   }
   if (options.json !== true) {
     const lines = shown.length === 0 ? [] : table([headings, ...shown.map(cellsOf)], { right: [3, 4] });

@@ -93,7 +93,7 @@ function tuningText({ measuredAt, tuning }: CachedTuning, { cached }: { readonly
     one === best ? "<- fastest" : "",
   ]);
   return [
-    "The model alone, on the job's first rows; nothing is read or written meanwhile:",
+    "The model alone, on the job's first rows, without reading or writing:",
     ...table([["sessions", "threads each", "batch_size", "rows/s", ""], ...rows], { right: [0, 1, 2, 3] }),
     ...(cached ? [`Measured at ${measuredAt}, with this model on this machine; --no-cache measures anew.`] : []),
     "batch_size: auto looks for the fastest on a run's own first batches; threads: auto takes a session for each core.",

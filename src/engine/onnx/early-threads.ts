@@ -15,8 +15,8 @@ export interface EarlyThreads extends AsyncDisposable {
 const mostThreads = 4;
 
 /**
- * Starts threads before the model is known, one for each other core, since loading takes a while. A thread that nobody
- * has taken does not keep the process alive.
+ * Starts threads before the model is known, one for each other core, since loading takes a while. An unused thread does
+ * not keep the process alive.
  * @param entry the file that the threads run
  */
 export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {

@@ -53,7 +53,7 @@ const batchesPerSession = 2;
  * Loads a model into ONNX Runtime. The engine is there when the first of its sessions is: what opens the others, and
  * what one of them is refused with, the first call meets that finds it.
  * @throws ProviderFault when this machine cannot run a provider; JobError MODEL_INVALID when the model cannot be
- * loaded, MEMORY when it does not fit, MODEL_CHANGED when it is written to meanwhile
+ * loaded, MEMORY when it does not fit, MODEL_CHANGED when its file changes while it is loaded
  */
 export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEngine> {
   const { providers, deviceId = 0, missing = [], sessions } = options;

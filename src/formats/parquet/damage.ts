@@ -15,5 +15,5 @@ export function corrupt(path: string, found: string, cause?: unknown): JobError 
 function hintFor(found: string): string {
   return /unsupported|only supported|not supported/i.test(found)
     ? "the shard has a codec or an encoding that cannot be read; write it again with another one, and score that with --new-run"
-    : "put the planned file back, with its time (cp -p), and run again: committed spans are kept. If it has to be written anew, --new-run scores it";
+    : "restore the planned file with its modification time (cp -p), and run again; committed spans are kept. If the file must be written again, --new-run scores it";
 }

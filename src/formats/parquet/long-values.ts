@@ -8,9 +8,9 @@ import { groupsBetween } from "./footer/groups.js";
 
 /** The size from which values count as long: 1,024 of them in a page, or a DuckDB vector of them, are megabytes. */
 export const longValueBytes = 4096;
-/** Writers check after so many values whether a page is full. */
+/** The number of values after which writers check whether a page is full. */
 const pageValues = 1024;
-/** A page is held compressed and uncompressed, with a dictionary beside it. */
+/** The number of pages in memory: a compressed and an uncompressed one, and a dictionary. */
 const pagesHeld = 3;
 
 /**

@@ -28,19 +28,19 @@ export function aggregateColumn(index: number): string {
   return `${columnPrefix}${index}`;
 }
 
-/** An error's text in which columns that stand for aggregates are left out. */
+/** Removes the columns that replace aggregates from an error message. */
 export function withoutAggregateColumns(message: string): string {
   return message.replaceAll(new RegExp(`${columnPrefix}\\d+`, "g"), "…");
 }
 
 /**
- * Takes a condition apart into aggregates and what is computed of them. The SQL that it returns has passed the check of
- * expressions.
+ * Splits a condition into its aggregates and the expression over their values. The SQL that it returns has passed the
+ * check of expressions.
  * @throws JobError SPEC_INVALID
  */
 export async function parseCondition(connection: DuckDBConnection, text: string): Promise<Condition> {
   if (text.toLowerCase().includes(columnPrefix)) {
-    throw new JobError("SPEC_INVALID", `names that begin with ${columnPrefix} have a meaning of their own here`);
+    throw new JobError("SPEC_INVALID", `names that begin with ${columnPrefix} are reserved`);
   }
   const found: { name: AggregateName; argument: unknown }[] = [];
   const outer = withoutAggregates(await parseExpression(connection, text), (name, argument) => {
@@ -56,8 +56,8 @@ export async function parseCondition(connection: DuckDBConnection, text: string)
       "SPEC_INVALID",
       loose === undefined
         ? "it has no aggregate"
-        : `\`${loose}\` stands outside of count, sum, avg, min and max, and is different in each row`,
-      { hint: "such as avg(case when score > 0.5 then 1 else 0 end) between 0.05 and 0.2" },
+        : `\`${loose}\` is not inside count, sum, avg, min or max, so it has no single value`,
+      { hint: "write a condition such as avg(case when score > 0.5 then 1 else 0 end) between 0.05 and 0.2" },
     );
   }
   const aggregates: Aggregate[] = [];
@@ -72,7 +72,7 @@ export async function parseCondition(connection: DuckDBConnection, text: string)
   return { aggregates, condition, columns };
 }
 
-/** A parsed expression with a column in the place of each aggregate. @param take returns the name of the column */
+/** Replaces each aggregate of a parsed expression by a column. @param take returns the name of the column */
 function withoutAggregates(part: unknown, take: (name: AggregateName, argument: unknown) => string): unknown {
   if (Array.isArray(part)) {
     return part.map((one) => withoutAggregates(one, take));

@@ -69,7 +69,7 @@ export async function openAggregates(
 const errorCharacters = 200;
 
 interface InputRows {
-  /** A table of these rows is made, and dropped. */
+  /** The name of a temporary table for these rows. */
   readonly table: string;
   readonly rows: OutputRows;
   readonly inputs: readonly string[];
@@ -157,7 +157,7 @@ async function decide(
 
 const noValues = profileOf(new Float64Array(0));
 
-/** SQL of an aggregate's value. NaN would be greater than every limit, so it counts as NULL. */
+/** Returns the value of an aggregate as SQL. NaN would be greater than every limit, so it becomes NULL. */
 function literalOf(value: number | string | null): string {
   return typeof value === "number" && !Number.isNaN(value) ? `${quoteText(String(value))}::DOUBLE` : "NULL::DOUBLE";
 }
@@ -166,12 +166,12 @@ function aggregateText(aggregate: Aggregate | undefined): string {
   return `${aggregate?.name}(${(aggregate?.argument ?? "*").replaceAll(/\s+/g, " ")})`;
 }
 
-/** A value as a verdict holds it, which is JSON. */
+/** Returns a value as a verdict stores it in JSON. */
 function numberText(value: number | string | null): number | string {
   return value === null ? "NULL" : typeof value === "number" && !Number.isFinite(value) ? String(value) : value;
 }
 
-/** True, false or null; a text where the condition fails, such as a cast in it. */
+/** Returns the value of a condition: true, false or null; or the error if it cannot be computed, such as for a cast. */
 async function outcomeOf(connection: DuckDBConnection, sql: string): Promise<boolean | string | null> {
   try {
     return (await connection.runAndReadAll(sql)).getRows()[0]?.[0] as boolean | null;

@@ -23,11 +23,11 @@ export interface BoundCondition extends Condition {
 
 export interface BoundConditions {
   readonly conditions: readonly BoundCondition[];
-  /** SQL of the arguments, each a DOUBLE, each once. */
+  /** The different arguments as SQL, each of type DOUBLE. */
   readonly inputs: readonly string[];
 }
 
-/** Expressions that are computed for each row: a span stores about 300 bytes for each. */
+/** The limit of expressions. Each is computed for each row, and takes about 300 bytes in a span's profile. */
 const mostInputs = 32;
 
 /** Binds conditions to the columns of the output. @throws JobError SPEC_INVALID */
@@ -106,7 +106,7 @@ function refusedCondition(name: string, error: unknown): unknown {
   );
 }
 
-/** SQL of an argument as a DOUBLE; what is counted is a number where it is not NULL. */
+/** Returns SQL of an argument as a DOUBLE. An argument that is only counted becomes 0 if it is not NULL. */
 async function inputOf(
   connection: DuckDBConnection,
   {
@@ -121,7 +121,7 @@ async function inputOf(
   }
   if (!/^(BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL)/.test(String(type))) {
     throw new JobError("SPEC_INVALID", `\`${aggregate}\` is of ${String(type)}, expected a number or BOOLEAN`, {
-      hint: "only count takes other types; cast it, or write case when … then 1 else 0 end",
+      hint: "only count accepts other types; cast the argument, or write case when … then 1 else 0 end",
     });
   }
   return `(${argument}\n)::DOUBLE`;

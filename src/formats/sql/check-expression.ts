@@ -58,7 +58,7 @@ export async function parseExpression(connection: DuckDBConnection, text: string
   }
   const expression = onlyExpression(text, await parse(connection, text, `SELECT ${text}\n`));
   const wrapped = onlyExpression(text, await parse(connection, text, `SELECT (${text}\n)`));
-  // What stands inside parentheses later must mean there what it means on its own.
+  // The expression is put into parentheses later, so it must mean the same there.
   if (withoutPositions(expression) !== withoutPositions(wrapped)) {
     throw refused(text, "its parentheses do not match");
   }

@@ -3,7 +3,7 @@ import type { DeclaredField, DeclaredSignature } from "../../binding/declared-si
 import { parseJson } from "../../plan/parse-plan.js";
 import { isRecord } from "../../util/checks.js";
 
-/** What the file `MLmodel` says of a model. */
+/** The facts about a model in its file `MLmodel`. */
 export interface MlModel {
   /** The formats that the model is stored in, such as `sklearn`. */
   readonly flavors: readonly string[];
@@ -12,7 +12,7 @@ export interface MlModel {
   readonly signature: DeclaredSignature | undefined;
 }
 
-/** Parses MLmodel; undefined if the text is not one. */
+/** Parses the text of an MLmodel file; undefined if it is something else. */
 export function parseMlModel(text: string): MlModel | undefined {
   const found = parseYaml(text);
   const flavors = isRecord(found) ? found["flavors"] : undefined;
@@ -32,7 +32,7 @@ function parseYaml(text: string): unknown {
   try {
     return parse(text);
   } catch {
-    return undefined; // a caller says what that means
+    return undefined; // the caller reports it
   }
 }
 
@@ -40,7 +40,7 @@ function signatureOf(given: unknown): DeclaredSignature | undefined {
   return isRecord(given) ? { inputs: fieldsOf(given["inputs"]), outputs: fieldsOf(given["outputs"]) } : undefined;
 }
 
-/** Each side is a list in JSON. */
+/** Reads the inputs or the outputs of a signature: a list in JSON. */
 function fieldsOf(given: unknown): DeclaredField[] {
   const list = typeof given === "string" ? parseJson(given) : undefined;
   return Array.isArray(list) ? list.filter(isRecord).map(fieldOf) : [];
@@ -61,7 +61,7 @@ function fieldOf(field: Readonly<Record<string, unknown>>): DeclaredField {
   };
 }
 
-/** NumPy's names of types are those of ONNX, except for texts. */
+/** Returns the ONNX name of a NumPy type. Only texts have another name. */
 function onnxType(dtype: string): string {
   return /^(object|str|string|[<>|=]?U\d*)$/.test(dtype) ? "string" : dtype;
 }

@@ -4,7 +4,7 @@ import { isRecord } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
 import { printable } from "../../util/printable.js";
 
-/** Makes the error for an answer of a registry that a retry does not change. */
+/** Makes the error for a response of a registry that a retry would not change. */
 export function refusedBy(
   { status, said, place }: HttpAnswer,
   { doing, url, hasLogin }: { readonly doing: string; readonly url: string; readonly hasLogin: boolean },
@@ -28,14 +28,14 @@ export function refusedBy(
         : "the user needs the permission to read this model",
     });
   }
-  // An alias that does not exist is 400.
+  // MLflow answers 400 to an alias that does not exist.
   if (message !== undefined) {
     return new JobError("FILE_MISSING", `${doing}: ${message} (${url})`, {
-      hint: "model.path names a model, and an alias or a version, that the registry has",
+      hint: "set model.path to a model that the registry has, with an alias or a version of it",
     });
   }
   return new JobError("FILE_MISSING", `${doing}: the server answered ${place} with HTTP ${status}`, {
-    hint: "model.registry.url or MLFLOW_TRACKING_URI names an MLflow server, with the path below which it answers",
+    hint: "set model.registry.url or MLFLOW_TRACKING_URI to the URL of an MLflow server, with its path if it has one",
   });
 }
 

@@ -5,18 +5,21 @@ import type { MlflowUri } from "../../spec/model-uri.js";
 import { isRecord } from "../../util/checks.js";
 import { assertNever, JobError } from "../../util/errors.js";
 
-/** Where the files of a model are. */
+/** The place of a model's files. */
 export interface LocatedModel {
-  /** A version of the registry ("7"), the id of a logged model ("m-…"), or that of a run. */
+  /** A version in the registry ("7"), the id of a logged model ("m-…"), or the id of a run. */
   readonly version: string;
   /** The folder of MLmodel, as the server names it: `mlflow-artifacts:/…`, `s3://…`. */
   readonly artifactUri: string;
-  /** The URL at which the server itself hands out a file, wherever it is stored; undefined: it has none. */
+  /**
+   * Returns the URL at which the MLflow server serves a file, wherever it is stored; undefined: it does not serve the
+   * files.
+   */
   readonly servedAt?: ((path: string) => string) | undefined;
   readonly origin?: ModelOrigin | undefined;
 }
 
-/** MLflow's REST API. */
+/** A server with MLflow's REST API. */
 export interface Registry {
   /** The tracking URI, without a slash at its end. */
   readonly url: string;
@@ -74,11 +77,11 @@ async function versionOf(registry: Registry, uri: Extract<MlflowUri, { name: str
     }
     case "latest": {
       const model = recordOf(registry, (await ask(registry, "registered-models/get", { name }))["registered_model"]);
-      // The latest version of each stage.
+      // MLflow lists the latest version of each stage.
       const versions = listOf(model["latest_versions"]);
       const [latest] = versions.toSorted((one, other) => compareVersions(other["version"], one["version"]));
       if (latest === undefined) {
-        throw new JobError("FILE_MISSING", `${registry.place.doing}: ${name} has no version yet`, {
+        throw new JobError("FILE_MISSING", `${registry.place.doing}: ${name} has no versions`, {
           hint: "register a version of the model first",
         });
       }
@@ -109,7 +112,9 @@ async function loggedModel(registry: Registry, id: string): Promise<Json> {
   return recordOf(registry, recordOf(registry, answer["model"])["info"]);
 }
 
-/** MLflow 3 keeps the models of a run beside it; earlier versions among its files. */
+/**
+ * Finds the model of a run. MLflow 3 stores it as a logged model; earlier versions store it among the files of the run.
+ */
 async function locateOfRun(
   registry: Registry,
   { runId, path }: Extract<MlflowUri, { kind: "run" }>,
@@ -130,12 +135,12 @@ async function locateOfRun(
   };
 }
 
-/** The most that a plan keeps of a tag's value. */
+/** The number of characters of a tag's value that a plan stores. */
 const tagCharacters = 1000;
 
 function originOf(runId: unknown, tags: unknown): ModelOrigin {
   const own = listOf(tags).flatMap(({ key, value }): [string, string][] =>
-    // Tags of MLflow itself name users and files of theirs.
+    // MLflow's own tags name users and their files.
     typeof key === "string" && typeof value === "string" && !key.startsWith("mlflow.")
       ? [[key, value.slice(0, tagCharacters)]]
       : [],
@@ -178,7 +183,7 @@ function textOf(registry: Registry, found: Json | undefined, key: string): strin
 }
 
 function otherServer({ url, place }: Registry): JobError {
-  return new JobError("FILE_MISSING", `${place.doing}: ${url} does not answer as MLflow does`, {
-    hint: "model.registry.url or MLFLOW_TRACKING_URI names an MLflow server, with the path below which it answers",
+  return new JobError("FILE_MISSING", `${place.doing}: ${url} does not answer like MLflow`, {
+    hint: "set model.registry.url or MLFLOW_TRACKING_URI to the URL of an MLflow server, with its path if it has one",
   });
 }

@@ -1,6 +1,6 @@
 import { JobError } from "../../util/errors.js";
 
-/** Python that turns a flavour into ONNX; `model` is the loaded model. */
+/** Python that converts a model of a flavor to ONNX, by flavor. */
 const converters: Readonly<Record<string, string>> = {
   sklearn: "skl2onnx.to_onnx(mlflow.sklearn.load_model(URI), X[:1], options={'zipmap': False})",
   lightgbm: "onnxmltools.convert_lightgbm(mlflow.lightgbm.load_model(URI), initial_types=TYPES, zipmap=False)",
@@ -27,7 +27,7 @@ export function notOnnxError({
   const convert = (flavor === undefined ? undefined : converters[flavor]) ?? "…  # the model as onnx.ModelProto";
   const [, name = "NAME"] = /^models:\/([^/@]+)/.exec(uri) ?? [];
   const lines = [
-    "convert it in Python, and let model.path name the new version:",
+    "convert it in Python, then set model.path to the new version:",
     `onx = ${convert.replace("URI", `"${uri}"`)}`,
     `mlflow.onnx.log_model(onx, name="model", registered_model_name="${name}")`,
   ];

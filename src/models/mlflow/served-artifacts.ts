@@ -9,16 +9,18 @@ export interface ProxiedOptions {
   /** The server's URL, without a slash at its end. */
   readonly url: string;
   readonly place: HttpPlace;
-  /** The folder, below the root of what the server stores. */
+  /** The path of the folder, below the root of the server's store. */
   readonly root: string;
 }
 
-/** Opens a folder that the tracking server hands out for a store of its own: `mlflow-artifacts:/…`. */
+/** Opens a folder of the tracking server's own store: `mlflow-artifacts:/…`. */
 export function proxiedArtifacts({ url, place, root }: ProxiedOptions): Artifacts {
   const base = `${url}/api/2.0/mlflow-artifacts/artifacts`;
   const urlOf = (path: string): string => `${base}/${`${root}/${path}`.split("/").map(encodeURIComponent).join("/")}`;
   const folders = new Map<string, Promise<ReadonlyMap<string, number>>>();
-  /** Sizes by name. The server is asked, because behind it a missing file may look like a fault. */
+  /**
+   * Lists the sizes of a folder's files by name. Without a listing, a missing file may look like a fault of the server.
+   */
   const sizesIn = async (folder: string): Promise<ReadonlyMap<string, number>> => {
     const asked = new URLSearchParams({ path: posix.join(root, folder) }).toString();
     const found = folders.get(folder) ?? readJson(`${base}?${asked}`, place).then(sizesOf);
@@ -38,7 +40,7 @@ export function proxiedArtifacts({ url, place, root }: ProxiedOptions): Artifact
   };
   return {
     place: `${url} ${root}`,
-    // Files of a version are written once.
+    // The files of a version are never changed, so the size identifies a file.
     stateOf: async (path) => (await sizeOf(path))?.toString(),
     async readText(path) {
       await require(path);
@@ -48,7 +50,7 @@ export function proxiedArtifacts({ url, place, root }: ProxiedOptions): Artifact
       const expected = await require(path);
       const { sizeBytes } = await downloadTo(urlOf(path), place, to);
       if (sizeBytes !== expected) {
-        const found = `${path} came with ${sizeBytes} bytes, the registry says ${expected}`;
+        const found = `${path} has ${sizeBytes} bytes, but the registry lists ${expected}`;
         throw new JobError("NETWORK", `${place.doing}: ${found}`, { hint: "run the same command again" });
       }
       return String(expected);
@@ -68,7 +70,7 @@ function sizesOf(answer: unknown): ReadonlyMap<string, number> {
   );
 }
 
-/** Opens a folder by the URLs at which the server shows single files to people. */
+/** Opens a folder whose files the server only serves one by one, as its web pages do. */
 export function shownArtifacts(urlOf: (path: string) => string, place: HttpPlace): Artifacts {
   return {
     place: urlOf(""),

@@ -19,7 +19,7 @@ import { proxiedArtifacts, shownArtifacts } from "./served-artifacts.js";
 export interface MlflowServer {
   /** The tracking URI, without a slash at its end. */
   readonly url: string;
-  /** The login. */
+  /** The headers that log in. */
   readonly headers: Readonly<Record<string, string>>;
   readonly tls: TlsSettings;
 }
@@ -29,7 +29,7 @@ export interface MlflowModelOptions {
   readonly retry: RetryTools;
   readonly signal: AbortSignal;
   readonly findProxy: FindProxy;
-  /** Finds the server and the login, when a server is needed. @throws JobError SPEC_INVALID */
+  /** Finds the server and the login. Called only when a request is needed. @throws JobError SPEC_INVALID */
   readonly server: () => Promise<MlflowServer>;
   /** Opens a folder of files in S3. @param model the model as messages name it */
   readonly openS3: (uri: string, model: string) => Promise<Artifacts>;
@@ -37,7 +37,7 @@ export interface MlflowModelOptions {
 
 /**
  * Opens the source of models of MLflow: `models:/name@alias`, `models:/name/version`, `models:/m-id`, `runs:/id/path`.
- * The protocol is the REST API of MLflow 2 and 3, which GitLab's registry has too.
+ * The protocol is the REST API of MLflow 2 and 3. GitLab's registry has the same API.
  */
 export function mlflowModels(options: MlflowModelOptions): ModelSource {
   const { cache, retry, signal, findProxy } = options;
@@ -67,7 +67,7 @@ export function mlflowModels(options: MlflowModelOptions): ModelSource {
         throw notOnnxError({ doing, uri, flavors: mlModel?.flavors });
       }
       refuseOutside(uri, mlModel.onnxFile);
-      // MLmodel has an id and a time, which change when a model is logged again.
+      // MLmodel contains an id and a time, which change when a model is logged again.
       const state = createHash("sha256").update(text).digest("hex");
       const file = await fetchOnnx(cache, { uri, artifacts, state, onnxFile: mlModel.onnxFile });
       return { file, version: located.version, signature: mlModel.signature, origin: located.origin };
@@ -79,7 +79,7 @@ export function mlflowModels(options: MlflowModelOptions): ModelSource {
 interface OnnxPlace {
   readonly uri: string;
   readonly artifacts: Artifacts;
-  /** Changes when the model is replaced. */
+  /** A value that changes when the model is replaced. */
   readonly state: string;
   readonly onnxFile: string;
 }
@@ -101,7 +101,7 @@ interface ArtifactPlace {
   readonly model: string;
 }
 
-/** Opens the folder of a model's files, which the server names. */
+/** Opens the folder of a model's files at the URI that the server returned. */
 async function openArtifacts(
   { openS3 }: MlflowModelOptions,
   { registry: { url, place }, located: { artifactUri, servedAt }, model }: ArtifactPlace,
@@ -123,7 +123,7 @@ async function openArtifacts(
 }
 
 function unreadable({ doing }: HttpPlace, artifactUri: string): JobError {
-  return new JobError("MODEL_INVALID", `${doing}: its files are at ${artifactUri}, which is not read from here`, {
+  return new JobError("MODEL_INVALID", `${doing}: its files are at ${artifactUri}, which this program cannot read`, {
     hint: "start the server with --serve-artifacts; or download the model (mlflow artifacts download) and name its file",
   });
 }

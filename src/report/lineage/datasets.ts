@@ -7,18 +7,21 @@ export interface DatasetName {
   readonly name: string;
 }
 
-/** Datasets that are named; a spec may list thousands of files. */
+/** The limit of input datasets in an event. A spec may list thousands of files. */
 const mostInputs = 50;
 
-/** The folders and files of the input, each once. @param absolute makes a path on this machine absolute */
+/**
+ * Returns the folders and files of the input as datasets, without duplicates.
+ * @param absolute makes a path on this machine absolute
+ */
 export function inputDatasets({ input }: JobSpec, absolute: (path: string) => string): DatasetName[] {
   const named = input.path.map((path) => filesDataset(path, absolute));
   return [...new Map(named.map((dataset) => [JSON.stringify(dataset), dataset])).values()].slice(0, mostInputs);
 }
 
 /**
- * A file, or files in a folder. Segments that change from run to run are left out at the end, as OpenLineage's own
- * clients do: wildcards, `dt=2026-11-22` and dates. So each night has the dataset of the night before.
+ * Returns the dataset of a file, or of files in a folder. Like OpenLineage's own clients, it removes trailing segments
+ * that change from run to run: wildcards, `dt=2026-11-22` and dates. So the runs of all dates have the same dataset.
  */
 export function filesDataset(path: string, absolute: (path: string) => string): DatasetName {
   const { bucket, key } = isS3Uri(path) ? parseS3Uri(path) : { bucket: undefined, key: absolute(path) };
@@ -40,8 +43,8 @@ function isOfOneRun(segment: string): boolean {
 }
 
 /**
- * A table of Postgres; undefined where the URL does not name the server. Nothing but host, port and database is taken
- * from the URL.
+ * Returns the dataset of a Postgres table; undefined if the URL does not name the server. It contains only host, port
+ * and database of the URL.
  */
 export function tableDataset(
   url: string,
@@ -52,7 +55,7 @@ export function tableDataset(
     return undefined;
   }
   const parsed = url === "" ? undefined : new URL(url);
-  // An @ behind the host belongs to a password that is not escaped; the target refuses such a URL.
+  // An @ after the host belongs to a password that is not escaped. The target rejects such a URL.
   if (parsed !== undefined && `${parsed.pathname}${parsed.search}${parsed.hash}`.includes("@")) {
     return undefined;
   }

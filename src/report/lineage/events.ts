@@ -8,7 +8,7 @@ import type { ParentRun } from "./parent.js";
 
 /** The fields that all events of an attempt share. */
 export interface LineageRun {
-  /** A UUID; each attempt is a run of its own for OpenLineage. */
+  /** The UUID of the attempt. Each attempt is a run of its own in OpenLineage. */
   readonly id: string;
   readonly namespace: string;
   readonly parent: ParentRun | undefined;
@@ -21,7 +21,7 @@ type Json = Readonly<Record<string, unknown>>;
 const spec = "https://openlineage.io/spec";
 const eventSchema = `${spec}/2-0-2/OpenLineage.json#/$defs/RunEvent`;
 
-/** Schemas of the facets. Those that this program defines have no more than what every facet of a run has. */
+/** The schemas of the facets. This program's own facets use the schema that is common to all facets of a run. */
 const facetSchemas = {
   parent: "facets/1-2-0/ParentRunFacet.json#/$defs/ParentRunFacet",
   processing_engine: "facets/1-1-1/ProcessingEngineRunFacet.json#/$defs/ProcessingEngineRunFacet",
@@ -34,12 +34,12 @@ const facetSchemas = {
   inferBatch_model: "2-0-2/OpenLineage.json#/$defs/RunFacet",
 } as const;
 
-/** The event at the start of an attempt. */
+/** Makes the event at the start of an attempt. */
 export function startEvent(lineage: LineageRun, record: AttemptRecord): Json {
   return eventOf(lineage, record, { eventType: "START", atMs: record.startedMs });
 }
 
-/** The event at the end of an attempt: COMPLETE, ABORT where a signal stopped it, else FAIL; also for a held run. */
+/** Makes the event at the end of an attempt: COMPLETE, ABORT if a signal stopped it, or FAIL, also for a held run. */
 export function endEvent(
   lineage: LineageRun,
   { record, outcome, endedMs }: { readonly record: AttemptRecord; readonly outcome: Outcome; readonly endedMs: number },
@@ -51,7 +51,7 @@ export function endEvent(
   return eventOf(lineage, record, { eventType, atMs: endedMs, end });
 }
 
-/** A decision on a held run that was carried out. */
+/** A decision on a held run after it was carried out. */
 export interface CarriedOut {
   readonly record: AttemptRecord;
   readonly state: "published" | "discarded";
@@ -59,7 +59,7 @@ export interface CarriedOut {
   readonly reason: string | null;
 }
 
-/** The event after a decision: COMPLETE for a run that is published now, ABORT for one that was discarded. */
+/** Makes the event after a decision: COMPLETE for a published run, ABORT for a discarded one. */
 export function decidedEvent(lineage: LineageRun, { record, state, by, reason }: CarriedOut, atMs: number): Json {
   const facts = { status: state, decided_by: by, ...(reason === null ? {} : { reason: hideCredentials(reason) }) };
   const rows = state === "published" ? record.review?.profile.rows : undefined;
@@ -71,7 +71,7 @@ interface Moment {
   readonly eventType: "START" | "COMPLETE" | "ABORT" | "FAIL";
   /** Milliseconds since 1970. */
   readonly atMs: number;
-  /** undefined at the start. */
+  /** The fields of the last event; undefined at the start. */
   readonly end?: End;
 }
 
@@ -79,7 +79,7 @@ interface Moment {
 interface End {
   readonly facts: Json;
   readonly message: string | undefined;
-  /** Rows that the run has published; undefined: none, or it is not known how many. */
+  /** The number of rows that the run has published; undefined: none, or the number is not known. */
   readonly rows: number | undefined;
 }
 
@@ -153,18 +153,21 @@ function messageOf(outcome: Outcome): string | undefined {
   return mayShowRows(exitCode) ? `${actOf(message)} (${code})` : message;
 }
 
-/** Whether messages with this exit code may show values of rows: bad data, answers of a database about it, and bugs. */
+/**
+ * Whether messages with this exit code may contain values of rows: errors about bad data, which may quote a database,
+ * and bugs.
+ */
 function mayShowRows(exitCode: ExitCode): boolean {
   return exitCode === 65 || exitCode === 1;
 }
 
-/** The part of a message that says what was being done. */
+/** Returns the part of a message that names the act. */
 function actOf(message: string): string {
   const [act = "", finding] = message.split(": ");
   return finding === undefined ? "the attempt ended" : act;
 }
 
-/** A URL's query may be a signature that gives access. */
+/** Describes the model, without the query of its URL, which may be a signature that gives access. */
 function modelOf({ modelUri, modelVersion, modelSha256 }: RunInfo): Json {
   const uri = hideCredentials(/^https?:/i.test(modelUri) ? modelUri.replace(/[?#].*$/s, "") : modelUri);
   return { uri, ...(modelVersion === undefined ? {} : { version: modelVersion }), sha256: modelSha256 };
@@ -180,7 +183,7 @@ function outputFacets(record: AttemptRecord, end: End | undefined): Json {
   };
 }
 
-/** Checks that are told; of more, those with the worst results. */
+/** The limit of checks in an event. The checks with the worst results come first. */
 const mostAssertions = 300;
 
 function assertionsOf(results: readonly CheckResult[], run: RunInfo | undefined): Json[] {
@@ -189,17 +192,21 @@ function assertionsOf(results: readonly CheckResult[], run: RunInfo | undefined)
   return worst.slice(0, mostAssertions).map(({ check, column, level, measured, limit, formula }) => ({
     assertion: check,
     success: level === "pass",
-    // By the specification a column of this dataset; without one, the assertion is about the dataset.
+    // The specification allows only a column of this dataset here. Without a column, the assertion is about the
+    // dataset.
     column: column !== null && outputs.has(column) ? column : undefined,
     severity: level === "pass" ? undefined : level === "warn" ? "warn" : "error",
     description: formula,
     expected: typeof limit === "number" ? String(limit) : undefined,
-    // The smallest and the largest value are values of rows.
+    // The check `range` measures the smallest and the largest value, which are values of rows.
     actual: typeof measured === "number" && check !== "range" ? String(measured) : undefined,
   }));
 }
 
-/** Rows that the run has published; undefined if it has not, or if other attempts have scored some that nobody counted. */
+/**
+ * Returns the number of rows that the run has published; undefined if it has not, or if other attempts scored rows
+ * without counting them.
+ */
 function rowsOf({ review, counts }: AttemptRecord, outcome: Outcome): number | undefined {
   if (outcome.kind === "failed" || outcome.report.status !== "complete") {
     return undefined;

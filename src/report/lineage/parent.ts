@@ -9,8 +9,8 @@ export interface ParentRun {
 }
 
 /**
- * The parent of an attempt: `OPENLINEAGE_PARENT_ID` (`namespace/job/run id`), else the task of Airflow that its variables
- * name. undefined: neither is there.
+ * Returns the parent of an attempt: `OPENLINEAGE_PARENT_ID` (`namespace/job/run id`), else the task that Airflow's
+ * variables name; undefined: neither is set.
  */
 export function parentRun(env: Environment): ParentRun | undefined {
   const [, namespace, name, runId] = /^(.+)\/([^/]+)\/([^/]+)$/.exec(env["OPENLINEAGE_PARENT_ID"] ?? "") ?? [];
@@ -32,15 +32,15 @@ function airflowTask(env: Environment): ParentRun | undefined {
     return undefined;
   }
   const namespace = env["AIRFLOW__OPENLINEAGE__NAMESPACE"] || env["OPENLINEAGE_NAMESPACE"] || "default";
-  // -1: the task is not mapped; Airflow has no variable for the index of one that is.
+  // -1: the task is not mapped. Airflow has no variable for the index of a mapped task.
   const runId = staticUuid(instantMs, date, `${namespace}.${dag}.${task}.${attempt}.-1`);
   return { run: { runId }, job: { namespace, name: `${dag}.${task}` } };
 }
 
 /**
- * The id that Airflow's OpenLineage provider gives a task: `generate_static_uuid` of openlineage-python, a UUID of
- * version 7 whose random bits are the start of SHA-1(instant + data).
- * @param text the instant as it was written, for its microseconds
+ * Returns the id that Airflow's OpenLineage provider gives a task: `generate_static_uuid` of openlineage-python, a UUID
+ * of version 7 whose random bits are the start of SHA-1(instant + data).
+ * @param text the instant as Airflow wrote it, which has its microseconds
  */
 function staticUuid(instantMs: number, text: string, data: string): string {
   const digest = createHash("sha1")

@@ -11,13 +11,13 @@ export interface Gauge {
 
 export type Labels = Readonly<Record<string, string>>;
 
-/** Checks of columns that have gauges; of more, those with the worst results. */
+/** The limit of results that have gauges. The worst results come first. */
 const mostChecks = 300;
 
-/** Higher is worse; the values of `infer_batch_check_result`. */
+/** The values of `infer_batch_check_result`. Higher is worse. */
 const severity: Readonly<Record<Level, number>> = { pass: 0, warn: 1, hold: 2 };
 
-/** Gauges of each check of the run and its columns; none for a run that is not judged. */
+/** Makes gauges of each check of the run and its columns; none for a run without a verdict. */
 export function checkGauges(review: RunReview | undefined): Gauge[] {
   const results = worstByColumn(review?.verdict?.verdict.results ?? []);
   const gauge = (name: string, help: string, of: (result: CheckResult) => number | string): Gauge => ({
@@ -32,7 +32,7 @@ export function checkGauges(review: RunReview | undefined): Gauge[] {
   return [
     gauge(
       "value",
-      "What a check measured, by column; without a column it is about the run",
+      "The value that a check measured, by column; without a column, it is about the run",
       (result) => result.measured,
     ),
     gauge("limit", "The limit that the value is compared with", (result) => result.limit),
@@ -40,7 +40,7 @@ export function checkGauges(review: RunReview | undefined): Gauge[] {
   ];
 }
 
-/** One result for each check and column, the worst, since labels name no more than these. */
+/** Returns the worst result for each check and column, since the labels have only these two. */
 function worstByColumn(results: readonly CheckResult[]): CheckResult[] {
   const worst = new Map<string, CheckResult>();
   for (const result of results) {
@@ -58,7 +58,7 @@ const stateMetric = "infer_batch_run_state";
 const states = ["unfinished", "held", "published", "discarded"] as const;
 type State = (typeof states)[number];
 
-/** A sample for each state, 1 for that of the run when the attempt ended. */
+/** Makes a gauge with a sample for each state: 1 for the state of the run when the attempt ended, 0 for the others. */
 export function stateGauge(outcome: Outcome | undefined): Gauge {
   const state = stateAfter(outcome);
   return {
@@ -71,7 +71,7 @@ export function stateGauge(outcome: Outcome | undefined): Gauge {
   };
 }
 
-/** undefined: the attempt is running, or it failed before it knew. */
+/** Returns the state of the run after an attempt; undefined: the attempt is running, or it failed. */
 function stateAfter(outcome: Outcome | undefined): State | undefined {
   if (outcome?.kind !== "done") {
     return undefined;
@@ -80,7 +80,7 @@ function stateAfter(outcome: Outcome | undefined): State | undefined {
   return status === "held" || status === "discarded" ? status : status === "partial" ? "unfinished" : "published";
 }
 
-/** Metrics of a run on which a person decided since; the text as it is if they are of another run. */
+/** Updates the metrics of a run after a person decided on it. Metrics of another run are returned unchanged. */
 export function decidedMetrics(text: string, { runId, state }: { runId: string; state: State }): string {
   if (!text.includes(`run_id="${runId}"`)) {
     return text;

@@ -119,11 +119,11 @@ function serverGauges({ record: { engine } }: MetricsState): Gauge[] {
   );
   return [
     one("infer_batch_server_requests", "Requests to the server that has the model", server?.requests),
-    one("infer_batch_server_retries", "Those that were sent again", server?.retries),
+    one("infer_batch_server_retries", "Requests to the server that were retries", server?.retries),
     one("infer_batch_server_most_in_flight", "The most requests in flight at once", server?.mostInFlight),
     {
       name: "infer_batch_server_latency_seconds",
-      help: "Time that a share of the answers did not exceed",
+      help: "Response time of the server, by quantile",
       samples: latencies,
     },
   ];

@@ -7,7 +7,7 @@ import { secondsByStage, stages } from "../stage-times.js";
 import { bars, throughputChart } from "./charts.js";
 import { html, type Html, nothing } from "./html.js";
 
-/** The work of the attempt, its engine and its inputs, folded because few readers need it. */
+/** Renders the work of the attempt, its engine and its inputs, folded away because few readers need them. */
 export function attemptDetails(record: AttemptRecord, outcome: Outcome, endedMs: number): Html {
   const { info, timeline, rejectReasons } = record;
   const worker = info.worker.count === 1 ? nothing : html`, worker ${info.worker.index} of ${info.worker.count}`;
@@ -20,7 +20,7 @@ ${timeline.rows.length === 0 ? html`<p>Nothing was scored.</p>` : throughputChar
 <h3>Seconds by stage</h3>
 <p>read, decode, pack and wait follow each other in the loop that feeds the model; the other stages run at the same time.</p>
 ${stageBars(record)}
-<h3>Made of</h3>
+<h3>Run, model and settings</h3>
 ${facts(record, outcome)}
 </details>
 `;

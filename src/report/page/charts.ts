@@ -51,7 +51,7 @@ function valueAxis([low, high]: readonly [number, number]): Html[] {
   });
 }
 
-/** A bar for each value, with its share and count; a mark stands where its share was in an earlier run. */
+/** A bar for each value, with its share and count; a mark shows its share in an earlier run. */
 export function valueBars({ values, others, total, totalBefore }: ValueDistribution): Html {
   const all = others === undefined ? values : [...values, others];
   const nowOf = ({ now }: ValueCount): number => (total === 0 ? 0 : now / total);
@@ -71,7 +71,7 @@ function bar(length: number, mark = nothing): Html {
   return html`<dd class="bar"><svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><path class="now" d="M0 2h${fixed(length * 100)}v6H0z"/>${mark}</svg></dd>`;
 }
 
-/** Numbers that are no whole ones are float64 texts: of a float32 they have many digits. */
+/** Returns the name of a value. A fraction is rounded, because the float64 text of a float32 has many digits. */
 function nameOf(name: string): string {
   const value = Number(name);
   if (name.trim() === "") {
@@ -83,21 +83,21 @@ function nameOf(name: string): string {
 /** A small chart of one number in several runs. */
 export interface Series {
   readonly title: string;
-  /** The latest run is the last; undefined: the number is not known of the run. */
+  /** The number in each run, the latest last; undefined: not known. */
   readonly values: readonly (number | undefined)[];
   readonly show: (value: number) => string;
-  /** The chart is at least as high as from 0 to here. Without it, from the smallest to the largest value. */
+  /** The chart shows 0 to at least this value. Default: the smallest to the largest value. */
   readonly upTo?: number;
   /** The class of the dot. */
   readonly tone?: string;
 }
 
-/** A line through the values of several runs; a dot marks the latest. A gap is a run without the value. */
+/** Draws a line through the values of several runs, with a dot for the latest and a gap for a run without the value. */
 export function sparkline({ title, values, upTo, tone = "pass" }: Series): Html {
   const known = values.filter((value) => value !== undefined);
   const [low, high] = upTo === undefined ? [Math.min(...known), Math.max(...known)] : [0, Math.max(upTo, ...known)];
   const x = scale(0, Math.max(values.length - 1, 1), 4, 116);
-  // Equal values are a line in the middle.
+  // If all values are equal, the line is in the middle.
   const y = low === high ? (): number => 16 : scale(low, high, 28, 4);
   let isOpen = false;
   const line = values.map((value, run) => {

@@ -5,27 +5,33 @@ import type { ColumnProfiles, RunProfile } from "../../checks/verdicts/run-profi
 import type { CheckResult, Level } from "../../checks/verdicts/verdict.js";
 import type { AttemptRecord } from "../attempt-record.js";
 
-/** A column of the run, beside the same column of earlier runs. */
+/** A column of the run, with the same column of earlier runs. */
 export interface PageColumn {
   readonly name: string;
   readonly role: "output" | "feature";
   readonly now: ColumnProfile;
-  /** The column in each earlier run, the latest last; undefined: that run has no such column, or one of another type. */
+  /** The column in each earlier run, the latest last; undefined: that run has no such column, or its type differs. */
   readonly earlier: readonly (ColumnProfile | undefined)[];
-  /** The worst of its checks. */
+  /** The level of its worst check. */
   readonly level: Level;
   readonly drift: Drift | undefined;
 }
 
-/** How far a column moved since the earlier run that is closest to it. */
+/** The drift of a column since the closest earlier run. */
 export interface Drift {
   readonly psi: number;
   readonly limit: number;
-  /** undefined: several runs together, or none that the page knows. */
+  /**
+   * The closest earlier run; undefined: the check compared with several runs together, or with a run that the page
+   * lacks.
+   */
   readonly closest: RunProfile | undefined;
 }
 
-/** The outputs and features of a run; those with the worst results come first. Without a review: of this attempt. */
+/**
+ * The outputs and features of a run; those with the worst results come first. Without a review, it returns the outputs
+ * of this attempt.
+ */
 export function pageColumns(record: AttemptRecord): PageColumn[] {
   const { review } = record;
   const outputs = review?.profile.outputs ?? record.profile()?.columns ?? new Map<string, ColumnProfile>();
@@ -80,10 +86,12 @@ function driftOf(results: readonly CheckResult[], earlier: readonly RunProfile[]
       };
 }
 
-/** Fewer rows say little of how a distribution moved. */
+/** The smallest number of rows for which a PSI is shown. The PSI of fewer rows is mostly chance. */
 const leastRows = 50;
 
-/** The PSI of a column between two runs; undefined: too few rows, or no distribution in common. */
+/**
+ * The PSI of a column between two runs; undefined: there are too few rows, or the two distributions cannot be compared.
+ */
 export function psiBetween(before: ColumnProfile | undefined, now: ColumnProfile | undefined): number | undefined {
   if (before === undefined || now === undefined || Math.min(before.rows, now.rows) < leastRows) {
     return undefined;
@@ -92,7 +100,7 @@ export function psiBetween(before: ColumnProfile | undefined, now: ColumnProfile
   return aligned === undefined ? undefined : psi(psiBins(aligned));
 }
 
-/** The share of NULLs in a column. */
+/** Returns the share of NULLs in a column. */
 export function nullShare({ nulls, rows }: ColumnProfile): number {
   return rows === 0 ? 0 : nulls / rows;
 }

@@ -5,19 +5,19 @@ import type { ValueCounts } from "../../checks/profiles/value-counts.js";
 import { equalSteps } from "../score-summary.js";
 import { showNumber } from "./numbers.js";
 
-/** The values of a column in one run, and in an earlier one if that has the column. Counts are exact. */
+/** The values of a column in a run, and in an earlier run if it has the column. Counts are exact. */
 export type Distribution = NumberDistribution | ValueDistribution;
 
 export interface NumberDistribution {
   readonly kind: "numbers";
-  /** The range that the bins divide; values beyond it are in the first and the last bin. */
+  /** The range that the bins divide. Values outside of it count in the first or the last bin. */
   readonly range: readonly [low: number, high: number];
   readonly now: Binned;
   readonly before: Binned | undefined;
 }
 
 interface Binned {
-  /** Values in each bin. */
+  /** The number of values in each bin. */
   readonly bins: readonly number[];
   readonly total: number;
   readonly min: number;
@@ -33,7 +33,7 @@ export interface ValueDistribution {
   /** All other values together; undefined: there are none. */
   readonly others: ValueCount | undefined;
   readonly total: number;
-  /** 0: the earlier run has no such column. */
+  /** The number of values in the earlier run; 0: it has no such column. */
   readonly totalBefore: number;
 }
 
@@ -43,12 +43,15 @@ export interface ValueCount {
   readonly before: number;
 }
 
-/** Whole numbers are shown one by one if there are no more than this, other numbers if there are only so few. */
+/** The largest numbers of different values that are shown one by one: of whole numbers, and of other numbers. */
 const [mostNumbers, fewNumbers] = [24, 4];
-/** Values that are shown one by one; the others are shown together. */
+/** The number of values that are shown one by one. All other values are shown together. */
 const shownValues = 8;
 
-/** undefined: nothing is known of the values. `before`: the profile of the column in an earlier run. */
+/**
+ * Returns the distribution of a column; undefined: its values are not profiled. `before`: the profile of the column in
+ * an earlier run.
+ */
 export function distributionOf(now: ColumnProfile, before: ColumnProfile | undefined): Distribution | undefined {
   const [few, fewBefore] = [fewValues(now), before === undefined ? undefined : fewValues(before)];
   if (few !== undefined && (fewBefore !== undefined || before === undefined)) {
@@ -71,12 +74,12 @@ export function distributionOf(now: ColumnProfile, before: ColumnProfile | undef
   };
 }
 
-/** Numbers; of vectors their norms. */
+/** Returns the numbers of a column, or the norms of its vectors. */
 function numbersOf(profile: ColumnProfile): NumberProfile | undefined {
   return profile.kind === "numbers" ? profile.numbers : profile.kind === "vectors" ? profile.vectors.norms : undefined;
 }
 
-/** The median of a column of numbers, or the norms of its vectors; of other columns the most frequent value. */
+/** Returns the median of a column's numbers or of its vectors' norms; for other columns, the most frequent value. */
 export function middleOf(profile: ColumnProfile): string | undefined {
   const middle = medianOf(profile);
   if (middle !== undefined) {
@@ -86,7 +89,7 @@ export function middleOf(profile: ColumnProfile): string | undefined {
   return counts.toSorted(([, one], [, other]) => other - one)[0]?.[0];
 }
 
-/** The median of a column of numbers, or the norms of its vectors. */
+/** Returns the median of a column's numbers or of its vectors' norms. */
 export function medianOf(profile: ColumnProfile): number | undefined {
   const numbers = numbersOf(profile);
   if (numbers === undefined || numbers.finite === 0) {
@@ -110,7 +113,10 @@ function medianOfCounts(counts: ReadonlyMap<string, number>, total: number): num
   return Number.NaN;
 }
 
-/** The counts of values that are shown one by one; undefined: they are numbers on a scale, or too many. */
+/**
+ * Returns the counts of values that are shown one by one; undefined: the values are shown as a histogram, or there are
+ * too many.
+ */
 function fewValues(profile: ColumnProfile): ReadonlyMap<string, number> | undefined {
   const values: ValueCounts | undefined =
     profile.kind === "values" ? profile.values : profile.kind === "numbers" ? profile.numbers.values : undefined;
@@ -161,10 +167,15 @@ function manyValues(now: ColumnProfile, before: ColumnProfile | undefined): Valu
   return { kind: "values", values: [], others, total: total ?? 0, totalBefore: totalBefore ?? 0 };
 }
 
-/** A range further than this from the middle 98 %, in widths of that, is cut: an outlier would leave one bar. */
+/**
+ * How far the axis may extend beyond the middle 98% of the values, in widths of their range. With an outlier on the
+ * axis, all other values would share one bar.
+ */
 const farOff = 0.5;
 
-/** The axis: it spans the smallest to the largest value, unless a few lie far from all others. */
+/**
+ * Returns the range of the axis: the smallest to the largest value, without a few values that are far from all others.
+ */
 function rangeOf(profiles: readonly NumberProfile[]): readonly [number, number] {
   const at = (share: number): number[] => profiles.map(({ histogram }) => quantile(histogram, share));
   const [low, high] = [Math.min(...at(0.01)), Math.max(...at(0.99))];

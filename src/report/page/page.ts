@@ -8,8 +8,9 @@ import { type PageState, pageState, stateHeading, stateSection } from "./state.j
 import { style } from "./style.js";
 
 /**
- * A run after an attempt, as a self-contained HTML page: no script, font, image or network request. What a person has to
- * decide comes first, then the predictions, their drift, the runs before, and what the attempt did.
+ * Renders a run after an attempt as a self-contained HTML page: no script, font, image or network request. The decision
+ * that a person has to make comes first, then the predictions, their drift, the earlier runs, and the work of the
+ * attempt.
  */
 function htmlReport(record: AttemptRecord, outcome: Outcome, endedMs: number): string {
   const { info, run, review } = record;
@@ -38,20 +39,20 @@ const statusName = "infer-batch";
 
 const statusLine = new RegExp(`<meta name="${statusName}" content="(\\S*) (\\w+)">`);
 
-/** The job whose run a page is about; undefined: it is no page, or its attempt found no run. */
+/** Returns the job of a page; undefined: the text is not a page, or its attempt found no run. */
 export function pageJob(page: string): string | undefined {
   return /^(.+)-[0-9a-f]{12}(?:-r\d+)?$/.exec(statusLine.exec(page)?.[1] ?? "")?.[1];
 }
 
-/** The status in a page about this run, unless that attempt failed; else undefined. */
+/** Returns the status in a page; undefined: it is the page of another run, or its attempt failed. */
 function pageStatus(page: string, runId: string | undefined): string | undefined {
   const [, pageRunId, status] = statusLine.exec(page) ?? [];
   return runId !== undefined && pageRunId === runId && status !== "failed" ? status : undefined;
 }
 
 /**
- * The page after an attempt. One that scored nothing and read nothing of the run leaves the earlier page of the run as
- * it is, but for the state at its top: the run may have been decided on since.
+ * Returns the page after an attempt. If the attempt scored no row and read no profile, it returns the earlier page of
+ * the run with the current state at the top, because a person may have decided on the run since.
  */
 export function pageAfter(
   earlier: string,
@@ -68,7 +69,7 @@ export function pageAfter(
     : withState(earlier, { status: outcome.report.status, state: pageState(record, outcome) });
 }
 
-/** The page of a run that a person approved or discarded; undefined: it is no page of this run. */
+/** Returns the page of a run that a person approved or discarded; undefined: the earlier page is not about this run. */
 export function decidedPage(
   earlier: string,
   { runId, kind, by, reason }: { runId: string; kind: "approved" | "discarded"; by: string; reason: string | null },
@@ -85,7 +86,7 @@ export function decidedPage(
     : withState(earlier, { status: isApproved ? "complete" : "discarded", state });
 }
 
-/** The page with another state at its top, and without the commands that decide. */
+/** Replaces the state at the top of a page, and removes the commands that decide. */
 function withState(page: string, { status, state }: { readonly status: string; readonly state: PageState }): string {
   return page
     .replace(new RegExp(`(<meta name="${statusName}" content="\\S* )\\w+`), (_, start: string) => start + status)

@@ -7,10 +7,12 @@ import { type Distribution, distributionOf, medianOf, middleOf } from "./distrib
 import { html, type Html, nothing } from "./html.js";
 import { showDay, showNumber, showPsi, showShare } from "./numbers.js";
 
-/** Outputs that are not folded away. Those with the worst results are the first. */
+/** The number of outputs that are not folded away. Those with the worst results come first. */
 const openCards = 12;
 
-/** A card for each output: the distribution of its values, over that of the last run that it is compared with. */
+/**
+ * Renders a card for each output: the distribution of its values, over that of the last run that it is compared with.
+ */
 export function outputCards(columns: readonly PageColumn[], last: RunProfile | undefined): Html {
   const key =
     last === undefined
@@ -46,7 +48,7 @@ function card({ name, now, earlier, level }: PageColumn): Html {
   return html`<figure class="${level}"><h3>${name}${of}</h3>${chart}<figcaption>${caption(now, found)}</figcaption></figure>`;
 }
 
-/** The counts behind a chart. */
+/** Returns the counts below a chart. */
 function caption(now: PageColumn["now"], found: Distribution | undefined): string {
   const nulls = now.nulls === 0 ? [] : [`${showCount(now.nulls)} NULL`];
   const nan = now.kind === "numbers" && now.numbers.nan > 0 ? [`${showCount(now.numbers.nan)} NaN`] : [];
@@ -59,7 +61,10 @@ function caption(now: PageColumn["now"], found: Distribution | undefined): strin
           `mean ${showNumber(numbers.now.mean)}`,
           `standard deviation ${showNumber(numbers.now.deviation)}`,
         ];
-  const cut = numbers !== undefined && isCut(numbers) ? ["the first and the last bar include all values beyond"] : [];
+  const cut =
+    numbers !== undefined && isCut(numbers)
+      ? ["the first and the last bar include all values outside of the axis"]
+      : [];
   return [...values, count(now.rows - now.nulls, "value"), ...nulls, ...nan, ...cut].join(", ");
 }
 
@@ -67,12 +72,12 @@ function isCut({ range: [low, high], now, before }: Extract<Distribution, { kind
   return Math.min(now.min, before?.min ?? now.min) < low || Math.max(now.max, before?.max ?? now.max) > high;
 }
 
-/** A number of this run, with that of an earlier one in small print. */
+/** Renders a number of this run, with the number of an earlier run in small print. */
 function pair(now: string, before: string | undefined): Html {
   return html`${now} <span class="before">${before ?? "–"}</span>`;
 }
 
-/** The columns by PSI against the earlier run that is closest, the largest first. */
+/** Renders the columns by PSI against the closest earlier run, the largest PSI first. */
 export function driftTable(columns: readonly PageColumn[], { earlier }: RunReview): Html {
   if (earlier.length === 0) {
     return nothing;
@@ -84,17 +89,17 @@ export function driftTable(columns: readonly PageColumn[], { earlier }: RunRevie
     return html`<tr class="${level}"><th>${name}${role === "feature" ? html` <small>feature</small>` : nothing}</th><td>${drift === undefined ? "–" : pair(showPsi(drift.psi), drift.closest && dayOf(drift.closest))}</td><td>${pair(middleOf(now) ?? "–", then && middleOf(then))}</td><td>${pair(showShare(nullShare(now)), then && showShare(nullShare(then)))}</td></tr>`;
   });
   return html`<section><h2>Drift by column</h2>
-<p>PSI compares the values with those of the closest earlier run. <span class="before">Small print</span> is that run: its date, its median, its NULLs.</p>
+<p>PSI compares the values with those of the closest earlier run. <span class="before">Small print</span> shows that run: its date, its median, its share of NULLs.</p>
 <div class="scroll"><table class="drift"><thead><tr><th>column</th><td>PSI</td><td>median, or most frequent</td><td>NULL</td></tr></thead><tbody>${lines}</tbody></table></div></section>
 `;
 }
 
-/** Runs that the small charts show, this one included. */
+/** The number of runs in the small charts, this one included. */
 const shownRuns = 30;
-/** Columns whose charts are not folded away. */
+/** The number of columns whose charts are not folded away. */
 const openColumns = 4;
 
-/** Small charts of this run and those before it: rows, and for each output NULLs, the median and the PSI. */
+/** Renders small charts of this run and earlier ones: rows, and for each output NULLs, the median and the PSI. */
 export function historyCharts(columns: readonly PageColumn[], { profile, earlier }: RunReview): Html {
   const from = Math.max(earlier.length - (shownRuns - 1), 0);
   const runs = [...earlier.slice(from), profile];
@@ -110,7 +115,7 @@ export function historyCharts(columns: readonly PageColumn[], { profile, earlier
   const rows = small({ title: "rows", values: runs.map((run) => run.rows), show: showCount, upTo: 1 });
   const rejected = small({ title: "rejected", values: runs.map((run) => run.rejected), show: showCount, upTo: 1 });
   return html`<section><h2>The last ${runs.length} runs</h2>
-<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}, this run, which the dot marks. PSI is that of each run against the run before it.</p>
+<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the dot marks this run. Each PSI compares a run with the run before it.</p>
 <div class="history"><h3>all rows</h3>${rows}${rejected}</div>${outputs.slice(0, openColumns)}${folded}</section>
 `;
 }

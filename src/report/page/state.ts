@@ -5,14 +5,14 @@ import { count, type DecidingCommands, type RunReport, type VerdictReport } from
 import { html, type Html, nothing } from "./html.js";
 import { showDay } from "./numbers.js";
 
-/** The state of a run as the page begins with it. */
+/** The state of a run at the top of the page. */
 export interface PageState {
   readonly word: "HELD" | "PUBLISHED" | "DISCARDED" | "UNFINISHED" | "FAILED";
   readonly sentence: string;
   readonly tone: "good" | "warned" | "bad";
 }
 
-/** The state of the run after an attempt that ended like this. */
+/** Returns the state of the run after an attempt. */
 export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
   if (outcome.kind === "failed") {
     return { word: "FAILED", sentence: `${outcome.code}, exit code ${outcome.exitCode}.`, tone: "bad" };
@@ -47,19 +47,19 @@ function readersText({ review }: AttemptRecord): string {
   return date === undefined ? "Nothing of this run is published." : `Readers still have the run of ${showDay(date)}.`;
 }
 
-/** The checks that do not hold the run, a line each. Those that would hold it come first, if they only warn. */
+/** Returns the checks that do not hold the run, a line each. With `on_fail: warn`, the failed checks come first. */
 function warningsOf(verdict: VerdictReport | null): readonly string[] {
   return verdict === null ? [] : [...(verdict.outcome === "publish" ? verdict.failed : []), ...verdict.warnings];
 }
 
-/** The top of the page: the state, why it is so, and what a person can do. */
+/** Renders the top of the page: the state, its reason, and the commands that a person can use. */
 export function stateSection(record: AttemptRecord, outcome: Outcome): Html {
   return html`${stateHeading(pageState(record, outcome))}
 ${about(record, outcome)}</header>
 ${outcome.kind === "failed" ? failure(outcome) : findings(outcome.report)}`;
 }
 
-/** The first line of the page; its element stays open. */
+/** Renders the heading. Its `header` element stays open. */
 export function stateHeading({ word, sentence, tone }: PageState): Html {
   return html`<header class="${tone}"><h1>${word}. ${sentence}</h1>`;
 }
@@ -88,12 +88,12 @@ function list(title: string, name: string, lines: readonly string[]): Html {
     : html`<section><h2>${title}</h2><ul class="${name}">${lines.map((line) => html`<li>${line}</li>`)}</ul></section>\n`;
 }
 
-/** The commands that decide on a held run. */
+/** Renders the commands that decide on a held run. */
 function deciding({ approve, discard, newRun }: DecidingCommands): Html {
   const steps: (readonly [string, string])[] = [
     ["To publish these predictions", approve],
-    ["To throw them away", discard],
+    ["To discard them", discard],
     ["To score again, after you correct the input", newRun],
   ];
-  return html`<section class="deciding"><h2>What to type</h2>${steps.map(([what, command]) => html`<p>${what}:</p><pre>${command}</pre>`)}</section>\n`;
+  return html`<section class="deciding"><h2>Commands</h2>${steps.map(([what, command]) => html`<p>${what}:</p><pre>${command}</pre>`)}</section>\n`;
 }

@@ -12,12 +12,12 @@ import { didYouMean } from "../../util/suggest.js";
 
 /** The columns of the file of golden rows. */
 export interface GoldenSchema {
-  /** The file in messages. */
+  /** The name of the file in messages. */
   readonly name: string;
   readonly columns: readonly SourceColumn[];
 }
 
-/** The name that the expected values of an output column have beside the predictions. */
+/** Returns the name of the column with the expected values of an output column. */
 export function expectedName(column: string): string {
   return `expected ${column}`;
 }
@@ -46,7 +46,7 @@ export function goldenContract(contract: Contract, schema: GoldenSchema): Contra
     if (found === undefined || !isComparable(found, type)) {
       throw mismatch(
         schema,
-        `column \`${column}\` is ${showColumnType(expected)}, and the prediction ${showType(type)}`,
+        `column \`${column}\` is ${showColumnType(expected)}, but the prediction is ${showType(type)}`,
       );
     }
     return { column: expectedName(column), source: { name: column, path: [expected.name], type: found } };
@@ -82,7 +82,7 @@ function checkFeatures(contract: Contract, schema: GoldenSchema): void {
     const found = computed === true ? type : typeAt(schema, path);
     if (found === undefined || showType(found) !== showType(type)) {
       const shown = found === undefined ? "of another type" : showType(found);
-      throw mismatch(schema, `column \`${name}\` is ${shown}, and ${showType(type)} in the input`);
+      throw mismatch(schema, `column \`${name}\` is ${shown}, but ${showType(type)} in the input`);
     }
   }
 }
@@ -108,7 +108,7 @@ function findColumn(schema: GoldenSchema, name: string): SourceColumn {
 
 function mismatch({ name }: GoldenSchema, found: string): JobError {
   return new JobError("SCHEMA_MISMATCH", `checking the golden rows of ${name}: ${found}`, {
-    hint: "the file needs the columns that the model takes, with the types that they have in the input, and every predicted column",
+    hint: "write the columns that the model reads to the file, with their types in the input, and every predicted column",
   });
 }
 

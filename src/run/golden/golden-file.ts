@@ -10,13 +10,13 @@ export interface GoldenFile extends AsyncDisposable {
   readonly listed: ListedShard;
   readonly file: OpenShard;
   readonly reader: GoldenReader;
-  /** Hex. */
+  /** The digest of the file, in hexadecimal. */
   readonly sha256: string;
 }
 
 type GoldenContext = Pick<JobContext, "spec" | "where" | "source" | "signal" | "openGoldenReader">;
 
-/** Opens the file of `checks.golden`, and takes its digest. @throws JobError FILE_MISSING */
+/** Opens the file of `checks.golden`, and computes its digest. @throws JobError FILE_MISSING */
 export async function openGolden(context: GoldenContext, path: string): Promise<GoldenFile> {
   const { source, signal } = context;
   return await atKey(context, ["checks", "golden", "path"], async () => {
@@ -48,7 +48,7 @@ export async function openGolden(context: GoldenContext, path: string): Promise<
   });
 }
 
-/** Returns the file of `checks.golden` as a plan pins it; undefined: the spec has none. */
+/** Returns the pin of the file of `checks.golden` for a plan; undefined: the spec has none. */
 export async function pinGolden(context: GoldenContext): Promise<PinnedFile | undefined> {
   const path = context.spec.checks?.golden?.path;
   if (path === undefined) {
@@ -68,7 +68,7 @@ export function requirePinned({ checks }: Pick<Plan, "checks">, found: PinnedFil
     throw new JobError(
       "INPUT_CHANGED",
       `comparing ${found.uri} with the plan of this unfinished run: its sha256 is ${found.sha256}, planned ${pinned.sha256}`,
-      { hint: "put back the golden rows that were planned and run again; or give this run up: --new-run" },
+      { hint: "restore the planned golden rows and run again; or abandon this run with --new-run" },
     );
   }
 }

@@ -13,7 +13,7 @@ import { expectedName, goldenContract } from "./golden-contract.js";
 import { type GoldenFile, openGolden, requirePinned } from "./golden-file.js";
 import { scoreAside } from "../score-aside.js";
 
-/** Rows that are scored and compared at once. */
+/** The number of rows that are scored and compared at once. */
 const rowsAtOnce = 65_536;
 
 interface Scored {
@@ -22,7 +22,7 @@ interface Scored {
 }
 
 /**
- * Scores the rows of `checks.golden` as rows of the input are scored, with this attempt's engine, and compares the
+ * Scores the rows of `checks.golden` in the same way as rows of the input, with this attempt's engine, and compares the
  * predictions with those of the file. Does nothing without `checks.golden`.
  * @throws JobError GOLDEN_MISMATCH, SCHEMA_MISMATCH; INPUT_CHANGED if the file is not the one that the plan pins
  */
@@ -48,21 +48,21 @@ export async function checkGolden(context: JobContext, { plan, engine }: Scored)
       "GOLDEN_MISMATCH",
       `checking the golden rows of ${golden.file.name}: ${found.rows} of ${count(rows, "row")} differ; ${found.first}; scored by model ${uri} (sha256 ${sha256}) on ${engine.provider}`,
       {
-        hint: "wrong model, preprocessing or provider; nothing of this attempt was scored or published. If the file is wrong, write it again; a run that is planned then needs --new-run",
+        hint: "the model, its preprocessing or the provider is wrong; no row of the input was scored by this attempt. If the file is wrong, write it again; a planned run then needs --new-run",
       },
     );
   }
   context.log.info(`the predictions of ${count(rows, "row")} of ${golden.file.name} are as expected`);
 }
 
-/** Refuses a file that was made with another model, if it says so. */
+/** Rejects a file whose metadata names another model. */
 async function requireModel({ file, reader }: GoldenFile, { model }: Plan): Promise<void> {
   const made = await reader.modelSha256(file);
   if (made !== undefined && made !== model.sha256) {
     throw new JobError(
       "GOLDEN_MISMATCH",
-      `checking the golden rows of ${file.name}: they were made with the model of sha256 ${made}, and ${model.uri} has sha256 ${model.sha256}`,
-      { hint: "deploy the model that they were made with, or make the golden rows of this model" },
+      `checking the golden rows of ${file.name}: they were made with a model of sha256 ${made}, but ${model.uri} has sha256 ${model.sha256}`,
+      { hint: "deploy the model that they were made with, or make golden rows with this model" },
     );
   }
 }
@@ -74,11 +74,11 @@ async function footerOf({ file, reader }: GoldenFile): Promise<ShardFooter> {
     }
   }
   throw new JobError("SCHEMA_MISMATCH", `checking the golden rows of ${file.name}: the file has no rows`, {
-    hint: "docs/checks.md says how to make it",
+    hint: "docs/absolute-checks.md says how to make the file",
   });
 }
 
-/** A plan whose only shard is the file of golden rows. */
+/** Returns a plan whose only shard is the file of golden rows. */
 function goldenPlan(
   plan: Plan,
   { golden, rows, contract }: { readonly golden: GoldenFile; readonly rows: number; readonly contract: Contract },
@@ -93,13 +93,13 @@ interface GoldenRun extends Scored {
 }
 
 interface Found {
-  /** Rows that differ. */
+  /** The number of rows that differ. */
   rows: number;
-  /** The first of them that was found, as a message tells it. */
+  /** The description of the first such row, for messages; "" if no row differs. */
   first: string;
 }
 
-/** Scores golden rows on the path of all rows, and commits nothing. */
+/** Scores golden rows as a run scores its rows, and commits nothing. */
 async function scoreGolden(context: JobContext, { plan, engine, given, golden }: GoldenRun): Promise<Found> {
   const { decoder } = golden.reader;
   const found: Found = { rows: 0, first: "" };
@@ -127,22 +127,25 @@ function addDifferences(found: Found, { contract, given: tolerance, span, output
   const refused = rejects.filter((reject) => !isExpected(reject));
   const left = filtered === 0 ? [] : [`input.where leaves out ${count(filtered, "row")}`];
   const [reject] = refused;
-  const tellings = [
+  const descriptions = [
     ...(first === undefined ? [] : [differenceText(rowOf(first.row, { span, output }), first)]),
     ...(reject === undefined ? [] : [rejectText(reject)]),
     ...left,
   ];
   found.rows += differing + refused.length + filtered;
-  found.first ||= tellings[0] ?? "";
+  found.first ||= descriptions[0] ?? "";
 }
 
-/** Whether the file expects the prediction for which a row is rejected. */
+/** Whether a row was rejected for a prediction that the file expects. */
 function isExpected({ reason, column, value, columns }: RejectedRow): boolean {
   const expected = columns[expectedName(column ?? "")] ?? null;
   return reason === "prediction_not_finite" && isExpectedNotFinite(expected, value);
 }
 
-/** The row of the file that is this one of a span's output. Rows that are left out are an error of their own. */
+/**
+ * Converts the index of an output row to its row in the file. Rows that `input.where` leaves out are an error of their
+ * own.
+ */
 function rowOf(index: number, { span, output }: Pick<ComparedSpan, "span" | "output">): number {
   let row = span.rowStart + index;
   for (const { row: rejected } of output.rejects.toSorted((one, other) => one.row - other.row)) {
@@ -163,7 +166,7 @@ function rejectText({ row, column, reason, value }: RejectedRow): string {
 function columnOf({ columns }: OutputRows, wanted: string): NamedColumn {
   const found = columns.find(({ name }) => name === wanted);
   if (found === undefined) {
-    throw new RangeError(`golden rows came without ${wanted}`);
+    throw new RangeError(`the golden rows lack column ${wanted}`);
   }
   return found;
 }

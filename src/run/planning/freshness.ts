@@ -15,7 +15,7 @@ import { type NamedSchema, refuseDrift, withTypesOf } from "./drift.js";
 const dayMs = 86_400_000;
 const columnKey = ["input", "freshness", "column"];
 
-/** Milliseconds of a unit of these types; of dates, a day. */
+/** The length of a unit of each type, in milliseconds. The unit of a date is a day. */
 const unitsMs = new Map<ColumnType, number>([
   ["date32", dayMs],
   ["timestamp[us]", 1e-3],
@@ -23,10 +23,10 @@ const unitsMs = new Map<ColumnType, number>([
   ["timestamp[us, UTC]", 1e-3],
 ]);
 
-/** The schemas in the footers of all shards. */
+/** The facts from the footers of all shards. */
 interface SeenShards {
   readonly shards: readonly PlannedShard[];
-  /** The schemas that differ. */
+  /** The different schemas of the shards. */
   readonly schemas: readonly NamedSchema[];
   /** Encrypted columns, each with the first shard that has it encrypted. */
   readonly encrypted: ReadonlyMap<string, string>;
@@ -59,7 +59,7 @@ export async function checkFreshness(context: JobContext, decoder: Decoder, seen
   judgeAge(context, age, text);
 }
 
-/** Warns of an age in seconds, or throws. */
+/** Compares an age in seconds with the limits: warns, or throws. */
 function judgeAge({ spec, log }: JobContext, age: number, found: string): void {
   const { warn_after: warn = Number.POSITIVE_INFINITY, error_after: error = Number.POSITIVE_INFINITY } =
     spec.input.freshness ?? {};
@@ -105,7 +105,7 @@ function datedColumn(name: string, { schemas, encrypted }: SeenShards): ColumnRe
   return column;
 }
 
-/** A contract that reads one column. */
+/** Returns a contract that reads one column. */
 function contractOf(column: ColumnRef): Contract {
   const passthrough = [{ column: column.name, source: column }];
   const none = { inputs: [], outputs: [], fixedBatchRows: null, expressions: null };
@@ -117,7 +117,7 @@ interface DatedShards {
   readonly shards: readonly PlannedShard[];
 }
 
-/** The greatest value in the units of the column's type; undefined: all are NULL. */
+/** Returns the greatest value in the units of the column's type; undefined: all values are NULL. */
 async function newestValue(
   context: JobContext,
   decoder: Decoder,
@@ -152,7 +152,7 @@ async function newestValue(
   return newest;
 }
 
-/** Each shard that has rows, in groups of one. */
+/** Yields each shard that has rows, as a group of one. */
 function* wholeShards(shards: readonly PlannedShard[]): Generator<readonly SliceOfRun[]> {
   let rowStart = 0;
   for (const shard of shards) {
@@ -165,7 +165,7 @@ function* wholeShards(shards: readonly PlannedShard[]): Generator<readonly Slice
 
 function maximum(so: bigint | undefined, column: Column | undefined): bigint | undefined {
   if (column?.kind !== "fixed") {
-    throw new Error("a column of dates came in another form");
+    throw new Error("expected a fixed column of dates");
   }
   const { data, valid } = column;
   let most: bigint | number | undefined = so;
@@ -178,7 +178,7 @@ function maximum(so: bigint | undefined, column: Column | undefined): bigint | u
   return most === undefined ? undefined : BigInt(most);
 }
 
-/** The moment that a value's age is measured at: now, or the end of a logical date that has passed. */
+/** Returns the instant that ages are measured at: now, or the end of the logical date if that is earlier. */
 function referenceOf({ spec, dateParam, dateMs }: JobContext): { readonly ms: number; readonly name: string } {
   const now = dateMs();
   const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
@@ -186,7 +186,10 @@ function referenceOf({ spec, dateParam, dateMs }: JobContext): { readonly ms: nu
   return end < now ? { ms: end, name: `the end of ${date}` } : { ms: now, name: "now" };
 }
 
-/** Instants that calendars have: 0001-01-01 and 9999-12-30. A column's greatest value may be infinite. */
+/**
+ * The first and the last instant that can be shown: 0001-01-01 and 9999-12-30. A column's greatest value may be
+ * infinite.
+ */
 const [firstMs, lastMs] = [-62_135_596_800_000, Date.UTC(9999, 11, 30)];
 
 function millisecondsOf(value: bigint, type: ColumnType): number {
@@ -194,7 +197,7 @@ function millisecondsOf(value: bigint, type: ColumnType): number {
   return Math.min(Math.max(Math.floor(ms), firstMs), lastMs);
 }
 
-/** The instant of a value. A date stands for the end of its day, because its rows belong to that whole day. */
+/** Returns the instant of a value. A date counts as the end of its day, because its rows belong to that whole day. */
 function instantOfValue(value: bigint, type: ColumnType, timezone: string): number {
   const ms = millisecondsOf(value, type);
   return type === "timestamp[us, UTC]" ? ms : instantOf(type === "date32" ? ms + dayMs : ms, timezone);
@@ -207,7 +210,7 @@ function showValue(value: bigint, type: ColumnType): string {
     : `${text.slice(0, 19).replace("T", " ")}${type === "timestamp[us, UTC]" ? " UTC" : ""}`;
 }
 
-/** "3 days 4 h" from two days on. */
+/** Shows an age: "36 h 10 min", and from two days on "3 days 4 h". */
 function showAge(seconds: number): string {
   const days = Math.floor(seconds / 86_400);
   const rest = seconds - days * 86_400;

@@ -22,8 +22,8 @@ export async function planChecks(
     return undefined;
   }
   if (sink.published === undefined) {
-    throw new JobError("USAGE", `planning ${spec.name}: ${sink.target} cannot hold a run yet`, {
-      hint: "take `checks` out of the spec; output.parquet can hold runs",
+    throw new JobError("USAGE", `planning ${spec.name}: ${sink.target} cannot hold a run`, {
+      hint: "remove `checks` from the spec, or write to output.parquet, which can hold runs",
     });
   }
   requireKey(context, contract);
@@ -49,17 +49,19 @@ async function planComparisons(
   if (dateParam === undefined || date === undefined) {
     log.warn(
       dateParam === undefined
-        ? "the checks compare this run with no other: no param comes from ${today} or ${yesterday}, so runs have no order"
-        : `the checks compare this run with no other: param ${dateParam} is ${spec.params[dateParam] ?? ""}, not a date such as 2026-11-23`,
+        ? "the checks cannot compare this run with earlier runs: no param comes from ${today} or ${yesterday}, so runs have no order"
+        : `the checks cannot compare this run with earlier runs: param ${dateParam} is ${spec.params[dateParam] ?? ""}, not a date such as 2026-11-23`,
     );
     return { baseline: [], first: null };
   }
   const found = (await sink.published?.({ job: spec.name, params: spec.params, dateParam, date })) ?? [];
   const chosen = chooseBaseline(found, { date, modelSha256 });
   if (chosen.baseline.length === 0) {
-    log.warn("the checks compare this run with no other: no published run with an earlier date has a profile");
+    log.warn(
+      "the checks cannot compare this run with earlier runs: no published run with an earlier date has a profile",
+    );
   }
-  // What cannot be read is reported before a night is scored in vain.
+  // A profile that cannot be read is reported before rows are scored in vain.
   await readAll({ sink }, [...chosen.baseline, ...(chosen.first === null ? [] : [chosen.first])]);
   return chosen;
 }

@@ -44,7 +44,10 @@ export interface SeenShards {
   readonly nulls: ReadonlyMap<string, number>;
 }
 
-/** Whether planning may refuse the input, for too few or too old rows; then it is read before the model is loaded. */
+/**
+ * Whether planning may reject the input, for too few or too old rows. The input is then read before the model is
+ * loaded.
+ */
 export function mayNotBeReady({ spec: { input } }: JobContext, listed: readonly ListedShard[]): boolean {
   return listed.length === 0 || input.wait !== undefined || input.min_rows > 1 || input.freshness !== undefined;
 }
@@ -52,7 +55,7 @@ export function mayNotBeReady({ spec: { input } }: JobContext, listed: readonly 
 /**
  * Reads the footers of all shards, and for `input.freshness` one column.
  * @throws JobError INPUT_NOT_READY if there are fewer rows than `input.min_rows`, the rows are too old, or a shard
- * changes meanwhile
+ * changes while it is read
  */
 export async function readShards(
   context: JobContext,
@@ -82,8 +85,8 @@ export async function readShards(
  */
 function inputChangedWhilePlanning(error: unknown, { name }: JobSpec): unknown {
   return error instanceof JobError && error.code === "INPUT_CHANGED"
-    ? new JobError("INPUT_NOT_READY", `planning ${name}: the input changes meanwhile: ${error.message}`, {
-        hint: "run the same command again when nobody writes there; with input.ready, a run starts only when a marker is there that is written last",
+    ? new JobError("INPUT_NOT_READY", `planning ${name}: the input changes while it is read: ${error.message}`, {
+        hint: "run the same command again when the input is no longer written to; with input.ready, a run waits for a marker file that is written last",
         cause: error,
       })
     : error;

@@ -60,7 +60,7 @@ export function verifyingSource(
     const found = digests.get(uri) ?? (await shard.digest(signal));
     if (found !== due) {
       throw new JobError("INPUT_CHANGED", `reading ${shard.name}: its sha256 is ${found}, planned ${due}`, {
-        hint: "its bytes changed though its size and time did not: put the planned file back; committed spans are kept",
+        hint: "its bytes changed though its size and time did not: restore the planned file; committed spans are kept",
       });
     }
   };

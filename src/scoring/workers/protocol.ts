@@ -12,9 +12,9 @@ export interface UnitRequest {
   readonly limits: UnitLimits;
   /** Columns from folder names, of one row. */
   readonly constants: ReadonlyMap<string, Column>;
-  /** What the model makes of them, where the worker has it at hand. */
+  /** How to score the rows; undefined: the worker has no session of the model. */
   readonly scoring?: UnitScoring | undefined;
-  /** Set if features are profiled: of rows that the worker scores. */
+  /** How to profile the features of rows that the worker scores; undefined: features are not profiled. */
   readonly features?: ShardFeatures | undefined;
 }
 
@@ -22,7 +22,7 @@ export interface UnitRequest {
 export interface UnitLimits {
   /** The limit of rows that are sent at once, in bytes. */
   readonly batchBytes: number;
-  /** The limit of rows that are sent and not taken yet, in bytes. */
+  /** The limit of rows that are sent and not yet received, in bytes. */
   readonly heldBytes: number;
 }
 

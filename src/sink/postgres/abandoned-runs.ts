@@ -21,7 +21,7 @@ export async function clearAbandonedRuns(session: Session, control: Control, run
 }
 
 /**
- * Drops a run's own tables, also before the run begins: somebody may have removed the run from the control tables, to
+ * Drops a run's own tables, also before the run begins: a person may have removed the run from the control tables, to
  * start over.
  */
 export async function dropLeftovers(session: Session, control: Control, run: PastRun): Promise<void> {

@@ -10,8 +10,8 @@ export type Session = Pick<ClientBase, "query">;
 /** A small pool of connections to one server. */
 export interface Connections extends AsyncDisposable {
   /**
-   * Lends a connection to `work`. When `work` fails, the connection is closed, and the server rolls back.
-   * `silentSeconds`: a connection without any data for so long is closed.
+   * Runs `work` with a connection of the pool. If `work` fails, the connection is closed, and the server rolls back.
+   * `silentSeconds`: the connection is closed after this time without data.
    */
   use<T>(work: (session: Session) => Promise<T>, options?: { readonly silentSeconds?: number }): Promise<T>;
 }
@@ -72,7 +72,7 @@ export function openConnections(settings: ConnectionSettings, timeouts: Postgres
     keepAliveInitialDelayMillis: 10_000,
     allowExitOnIdle: true,
   });
-  // The next use notices a connection that has died; an error event that nobody handles would end the process.
+  // The next use notices a connection that has died; an unhandled error event would end the process.
   pool.on("error", () => undefined);
   pool.on("connect", (client) => {
     client.on("error", () => undefined);

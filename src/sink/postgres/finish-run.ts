@@ -76,7 +76,7 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile }:
     throw new JobError(
       "OUTPUT_DAMAGED",
       `finishing run ${plan.runId}: span ${missing} of ${spanCount(plan)} is not committed any more`,
-      { hint: "somebody changed the control tables under the run; run the same command again" },
+      { hint: "the control tables were changed during the run; run the same command again" },
     );
   }
   const due = mode.writtenRows?.(plan);

@@ -9,7 +9,7 @@ import { plannedTarget } from "./target.js";
 import { findTable } from "./table.js";
 import { transact } from "./transaction.js";
 
-/** Thrown to have a transaction rolled back. */
+/** Thrown at the end of a rehearsal, so that its transaction is rolled back. */
 class RolledBack extends Error {
   readonly untried: readonly string[];
 
@@ -27,9 +27,9 @@ interface Rehearsal {
 }
 
 /**
- * Does what a run does before it scores, in a transaction that is rolled back: makes the control tables, stores the plan,
- * makes or checks the table, looks for newer runs. Returns what was not tried.
- * @throws JobError as a run that begins
+ * Carries out the first steps of a run in a transaction that is rolled back: creates the control tables, stores the
+ * plan, creates or checks the table, looks for newer runs. Returns the checks that were not carried out, a line each.
+ * @throws JobError the errors of a run that begins
  */
 export async function rehearse(tools: RunTools, rehearsal: Rehearsal): Promise<readonly string[]> {
   try {
@@ -64,10 +64,10 @@ async function tryAll(
   if (mode !== "replace" && (await findTable(session, name)) !== undefined) {
     await requireRights(session, target, { table: quoteTable(name), rights });
   }
-  for (const kept of ["attempts", "errors", "finishes", "rejects", "spans"] as const) {
-    await requireRights(session, target, { table: control.table(kept), rights: ["INSERT"] });
+  for (const table of ["attempts", "errors", "finishes", "rejects", "spans"] as const) {
+    await requireRights(session, target, { table: control.table(table), rights: ["INSERT"] });
   }
-  return ["triggers, rules and constraints of the table are tried when rows are written"];
+  return ["triggers, rules and constraints of the table are checked when rows are written"];
 }
 
 async function requireRights(

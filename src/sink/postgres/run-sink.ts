@@ -43,7 +43,8 @@ async function countRows(tools: RunTools, { plan }: StoredPlan, files: string): 
       silentSeconds: finishSeconds,
     });
   } catch (error) {
-    // An attempt that finishes the run meanwhile has counted the rows, and removes what they are counted by.
+    // An attempt that finishes the run at the same time has counted the rows, and removes the tables that they are
+    // counted from.
     if (!(await transact(tools, (session) => control.isFinished(session, plan.runId)))) {
       throw error;
     }

@@ -40,7 +40,7 @@ export interface PostgresSinkOptions {
   readonly retry: RetryTools;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
-  /** Lets a new run add its rows beside those of earlier runs, in mode append. */
+  /** Lets a new run add its rows to those of earlier runs, in mode append. */
   readonly allowDuplicates: boolean;
   /** Lets a run publish over the rows of a newer run. */
   readonly allowOlder: boolean;
@@ -102,7 +102,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   };
 }
 
-/** Reads from the control tables; `none` where there are none. */
+/** Reads from the control tables. Returns `none` if they do not exist. */
 type InControlTables = <T>(
   doing: string,
   none: T,

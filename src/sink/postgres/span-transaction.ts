@@ -85,7 +85,7 @@ async function readControlRow(
     throw new JobError(
       "OUTPUT_DAMAGED",
       `reading ${control.schema}.runs: the plan of run ${stored.plan.runId} is ${row?.stored_plan_id === null ? "gone" : "another one"}`,
-      { hint: "somebody changed the control tables under the run; run the same command again" },
+      { hint: "the control tables were changed during the run; run the same command again" },
     );
   }
   return row.span === null ? undefined : committedSpan(control, stored, row);

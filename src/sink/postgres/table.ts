@@ -173,8 +173,8 @@ function aligned(lines: readonly string[][]): string {
 }
 
 /**
- * Refuses a table that changed since the run began. Called in a transaction that has written to the table, so that
- * nobody can alter it any more. COPY's binary format has no types: an integer column would take the bytes of a real one
+ * Refuses a table that changed since the run began. Called in a transaction that has written to the table, so that no
+ * other session can alter it. COPY's binary format has no types: an integer column would take the bytes of a real one
  * as an integer.
  * @throws JobError OUTPUT_DAMAGED when it is another table, OUTPUT_MISMATCH when its columns differ
  */

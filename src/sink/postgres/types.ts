@@ -113,7 +113,7 @@ export function pgTypeOf(type: ColumnType): PgType {
   }
 }
 
-/** Types that each type can be written to without loss, besides its own. */
+/** The types, other than its own, that each type can be written to without loss. */
 const wider: Partial<Readonly<Record<ScalarType, readonly PgName[]>>> = {
   int8: ["int4", "int8", "float4", "float8", "numeric"],
   int16: ["int4", "int8", "float4", "float8", "numeric"],

@@ -9,13 +9,16 @@ export interface DateExpression {
 type Unit = "d" | "w" | "mo" | "y";
 type Step = { readonly add: number; readonly unit: Unit } | { readonly startOf: string };
 
-/** Longer than any useful expression, and short enough for recursion. */
+/** The limit of characters of an expression, so that the recursion is bounded. */
 const longest = 200;
 const sum = /^(.*\S)\s+([+-])\s+(\d{1,5})(d|w|mo|y)$/s;
 const start = /^start_of_(week|month|year)\((.*)\)$/s;
 const plainName = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
-/** Reads what stands between `${` and `}`. Undefined: it is no date expression. A name alone is one without steps. */
+/**
+ * Parses the text between `${` and `}`; undefined: it is not a date expression. A name alone is an expression without
+ * steps.
+ */
 export function parseDateExpression(body: string): DateExpression | undefined {
   const text = body.trim();
   if (text.length > longest) {
@@ -38,9 +41,9 @@ function withStep(inner: string, step: Step): DateExpression | undefined {
 }
 
 /**
- * Applies the steps to a calendar date such as "2026-11-23". Weeks start on Monday. A month or a year later or earlier
- * is the same day of that month, or its last day if it is shorter: 2026-03-31 - 1mo is 2026-02-28, as in Postgres.
- * Undefined: the result is outside the years 1 to 9999.
+ * Applies the steps to a calendar date such as "2026-11-23". Weeks start on Monday. Months and years keep the day of
+ * the month, or use the last day of a shorter month: 2026-03-31 - 1mo is 2026-02-28, as in Postgres. undefined: the
+ * result is outside the years 1 to 9999.
  */
 export function computeDate(date: string, { steps }: DateExpression): string | undefined {
   const [year = 0, month = 1, day = 1] = date.split("-").map(Number);
@@ -67,7 +70,7 @@ function after(date: Date, step: Step): Date {
   return utcDay(year, months, Math.min(day, daysThere));
 }
 
-/** `Date.UTC` takes the years 0 to 99 for 1900 to 1999. */
+/** Returns a day in UTC. `Date.UTC` alone would read the years 0 to 99 as 1900 to 1999. */
 function utcDay(year: number, month: number, day: number): Date {
   const date = new Date(0);
   date.setUTCFullYear(year, month, day);

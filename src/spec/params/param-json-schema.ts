@@ -1,6 +1,6 @@
 const plainParam = { type: ["string", "number", "boolean"] };
 
-/** A param with a type. */
+/** Makes the JSON Schema of a param with a type. */
 function typedParam(type: string, more: Readonly<Record<string, object>> = {}): object {
   return {
     type: "object",
@@ -10,7 +10,7 @@ function typedParam(type: string, more: Readonly<Record<string, object>> = {}): 
   };
 }
 
-/** JSON Schema of a param's value: the loader takes any plain value as text. */
+/** The JSON Schema of a param's value. The loader reads any plain value as text. */
 export const paramJsonSchema = {
   anyOf: [
     plainParam,

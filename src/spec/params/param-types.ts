@@ -5,7 +5,7 @@ import { parseDateExpression } from "./date-arithmetic.js";
 import type { Problem } from "../problems.js";
 import type { YamlDocument } from "../yaml-text.js";
 
-/** What the value of a param must be. */
+/** The type of a param. */
 export type ParamType =
   | { readonly type: "date" | "integer" }
   | { readonly type: "enum"; readonly values: readonly string[] };
@@ -14,8 +14,8 @@ export const paramForms =
   "expected a text, number or date, or { type: date, default: ${today} }; types are date, integer and enum (with values: [a, b])";
 
 /**
- * The param of type date; else the first one that is made from `${today}` or `${yesterday}`. `--param` may give it
- * another value: it is the same param then.
+ * Returns the name of the run's logical date: the param of type date, else the first param whose value comes from
+ * `${today}` or `${yesterday}`, even if `--param` gives it another value.
  */
 export function dateParamOf(document: YamlDocument): string | undefined {
   const params = document.get("params", true);
@@ -30,7 +30,7 @@ function isFromToday(value: unknown): boolean {
   return ["today", "yesterday"].includes(parseDateExpression(body)?.name ?? "");
 }
 
-/** The param that is made from `${hour}`. */
+/** Returns the name of the param whose value comes from `${hour}`; undefined: there is none. */
 export function hourParamOf(document: YamlDocument): string | undefined {
   const params = document.get("params", true);
   const found = (isMap(params) ? params.items : []).find(({ value }) => {
@@ -46,7 +46,10 @@ const keysOf: Readonly<Record<ParamType["type"], readonly string[]>> = {
   enum: ["type", "values", "default"],
 };
 
-/** `{ type: date, default: ${today} }` and the like. Undefined: it is something else, or has a key too many. */
+/**
+ * Reads the type of a param such as `{ type: date, default: ${today} }`; undefined: the value is something else, or has
+ * other keys.
+ */
 function typeOf(value: unknown): ParamType | undefined {
   const type = isMap(value) ? value.get("type") : undefined;
   if (!isMap(value) || (type !== "date" && type !== "integer" && type !== "enum")) {
@@ -64,7 +67,7 @@ function typeOf(value: unknown): ParamType | undefined {
     : undefined;
 }
 
-/** Puts the default of each param that has a type in its place. Returns their types, and the names without a default. */
+/** Replaces each param that has a type by its default. Returns the types, and the names of params without a default. */
 export function takeDefaults(params: unknown): {
   readonly types: ReadonlyMap<string, ParamType>;
   readonly required: ReadonlySet<string>;
@@ -87,19 +90,19 @@ export function takeDefaults(params: unknown): {
   return { types, required };
 }
 
-/** An empty text where a mapping stands, for messages about it. */
+/** Returns an empty text at the position of a mapping, for messages about it. */
 function placeOf({ range }: YAMLMap): Scalar {
   const node = new Scalar("");
   node.range = range ?? null;
   return node;
 }
 
-/** The text of a param's value: `007` and `1.0` keep their spelling. */
+/** Returns the text of a param's value. `007` and `1.0` keep their spelling. */
 export function textOf({ value, source }: Scalar): string {
   return typeof value === "string" ? value : (source ?? "");
 }
 
-/** What is wrong with the value of a param. */
+/** Checks the value of a param against its type. */
 export function paramProblems(name: string, text: string, type: ParamType): Problem[] {
   const expected = expectedOf(text, type);
   return expected === undefined
@@ -107,9 +110,9 @@ export function paramProblems(name: string, text: string, type: ParamType): Prob
     : [{ path: ["params", name], text: `found ${text === "" ? "an empty text" : text}, expected ${expected}` }];
 }
 
-/** That a param without a default was not given. */
+/** Makes the problem for a param without a default and without a value. */
 export function missingProblem(name: string, type: ParamType): Problem {
-  return { path: ["params", name], text: `it has no default; give it: --param ${name}=${exampleOf(type)}` };
+  return { path: ["params", name], text: `it has no default; set it with --param ${name}=${exampleOf(type)}` };
 }
 
 function expectedOf(text: string, type: ParamType): string | undefined {

@@ -16,7 +16,7 @@ const statConcurrency = 32;
 /** How often folders are walked at most, when files or folders keep vanishing. */
 const maxWalks = 4;
 
-/** What a listing depends on beside its patterns. */
+/** The inputs of a listing, other than its patterns. */
 interface ListingContext {
   /** The spec's folder, to which relative patterns refer. */
   readonly folder: string;
@@ -176,7 +176,7 @@ interface FoundFile {
   readonly shard: ListedShard;
   /** The path with links resolved. */
   readonly realPath: string;
-  /** Identifies the file, whichever of its names was listed. */
+  /** An identifier of the file, the same for all of its names. */
   readonly fileId: string;
 }
 

@@ -78,7 +78,7 @@ class DiskShard implements OpenShard {
     const now = await statOrUndefined(path);
     if (now === undefined) {
       throw new JobError("INPUT_CHANGED", `reading ${path}: it is gone`, {
-        hint: "put back what was planned, with its modification time (cp -p), and run again; committed spans are kept",
+        hint: "restore the planned file with its modification time (cp -p), and run again; committed spans are kept",
       });
     }
     const found = { uri: path, sizeBytes: Number(now.size), fingerprint: fingerprintOf(now) };

@@ -23,7 +23,7 @@ export interface WalkFileSystem {
 /** The real system calls. */
 export const walkFileSystem: WalkFileSystem = { readdir: (path) => readdir(path, { withFileTypes: true }), stat };
 
-/** A file or folder vanished during a walk. The result may lack files that were moved meanwhile. */
+/** A file or folder vanished during a walk. The result may lack files that were moved during the walk. */
 export class VanishedError extends Error {
   override readonly name = "VanishedError";
   readonly path: string;
@@ -250,7 +250,7 @@ async function followLink(state: WalkState, link: Link): Promise<void> {
     unreadable.push({
       path: absolute,
       finding: "which is a link that leads to nothing",
-      hint: "put back what it leads to (is a disk not mounted?), or remove the link",
+      hint: "restore the target of the link (is a disk not mounted?), or remove the link",
     });
   }
 }

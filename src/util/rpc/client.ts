@@ -32,7 +32,7 @@ export function notifyServer<P extends RpcProtocol, K extends keyof P["toServer"
 export interface RpcCall<T> {
   /** Rejects with the server's error, or with why there will be no answer. */
   readonly result: Promise<T>;
-  /** Tells the server that nobody waits for the result. It is settled nevertheless, once the server has stopped. */
+  /** Cancels the call. It is settled nevertheless, once the server has stopped. */
   readonly cancel: () => void;
 }
 

@@ -125,7 +125,7 @@ function contextOf(call: CallUnderWay, send: RpcContext<unknown>["send"]): RpcCo
   };
 }
 
-/** A call that has been answered meanwhile is undefined. */
+/** Cancels a call; undefined: it is already answered. */
 function cancel(call: CallUnderWay | undefined): void {
   if (call !== undefined) {
     call.isCancelled = true;

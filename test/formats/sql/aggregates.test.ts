@@ -9,8 +9,8 @@ const columns = [
 
 test.each([
   ["1 > 0", "it has no aggregate"],
-  ["score > 1", "`score` stands outside"],
-  ["avg(score) > id", "`id` stands outside of count, sum, avg, min and max"],
+  ["score > 1", "`score` is not inside"],
+  ["avg(score) > id", "`id` is not inside count, sum, avg, min or max"],
   ["avg(score)", "the condition is DOUBLE, expected BOOLEAN"],
   ["avg(scores) > 1", "there is no output column `scores`; did you mean `score`?"],
   ["avg(x) > 1", "there is no output column `x`"],

@@ -30,6 +30,7 @@ describe("the page of a held run", () => {
     const places = placesOf(heldPage, [
       "<h1>HELD. Readers still have the run of 22 Nov.</h1>",
       ...failedChecks.map((line) => `<li>${line}</li>`),
+      "<h2>Commands</h2>",
       "infer-batch approve job.yaml --param ds=2026-11-23 --run daily-0123456789ab</pre>",
       "infer-batch discard job.yaml",
       "--new-run</pre>",
@@ -79,7 +80,7 @@ describe("the page of a held run", () => {
 describe("the page of a published run", () => {
   test("the page of a published run says how many warnings there are, and offers no commands", () => {
     expect(publishedPage).toContain("<h1>PUBLISHED. 10 input rows.</h1>");
-    expect(publishedPage).not.toContain("What to type");
+    expect(publishedPage).not.toContain("<h2>Commands</h2>");
     const { record, outcome } = published;
     const warned = outcome.kind === "done" && outcome.report.verdict;
     const report = { ...(outcome.kind === "done" ? outcome.report : expect.fail()) };

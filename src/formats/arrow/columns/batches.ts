@@ -58,7 +58,10 @@ interface ReadSizes {
 }
 
 const ownSizes: ReadSizes = { held: 16 * 1024 * 1024, piece: 8 * 1024 * 1024, column: 0 };
-/** A piece is some batches of the model: each costs as much besides. A read below 64 KiB costs more than its bytes. */
+/**
+ * A piece has the rows of several batches of the model, because each piece has a fixed cost. A read below 64 KiB costs
+ * more than its bytes.
+ */
 const lentSizes: ReadSizes = { held: 512 * 1024, piece: 4 * 1024 * 1024, column: 64 * 1024 };
 const pieceRows = 1024;
 

@@ -23,7 +23,10 @@ const lz4Ratio = 255;
 /** Memory for so many bytes or more, until what was read last is done with. */
 export type Lend = (bytes: number) => Uint8Array<ArrayBuffer>;
 
-/** Returns no memory to lend for compressed buffers: more of them is kept than the last read. */
+/**
+ * Returns the lender of memory to read into; undefined for compressed buffers, of which more than the last read stays
+ * in use.
+ */
 export function lendFor({ compression }: Pick<BatchHeader, "compression">, lend: Lend | undefined): Lend | undefined {
   return compression === "none" ? lend : undefined;
 }

@@ -8,7 +8,7 @@ import { readFully, readLimitBytes } from "../../read-fully.js";
 export interface ShardBytes extends AsyncDisposable {
   readonly file: ShardFile;
   readonly sizeBytes: number;
-  /** Bytes [start, end), in memory of their own or what is lent; fetched before where the file has not all. */
+  /** Reads bytes [start, end) into `lent` or new memory. Bytes that the file does not have yet are fetched first. */
   read(start: number, end: number, lent?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>;
 }
 

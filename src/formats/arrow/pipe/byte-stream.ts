@@ -28,7 +28,7 @@ export function byteStream(chunks: AsyncIterable<Uint8Array>): ByteStream {
       return at;
     },
     async read(length) {
-      // Not zeroed, and of no memory until bytes come: their number is what somebody claims.
+      // The length comes from the stream and may be wrong. Memory that is not zeroed is only used as bytes arrive.
       const bytes = new Uint8Array(Buffer.allocUnsafeSlow(length).buffer);
       for (let filled = 0; filled < length; ) {
         if (!(await more())) {

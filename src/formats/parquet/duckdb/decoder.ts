@@ -138,7 +138,7 @@ async function* streamRows({ pool, memory }: ReadTools, slice: SliceRequest): As
 }
 
 /**
- * Yields the chunks, and returns the error that DuckDB ended them with; undefined if they ended without one. Errors of
+ * Yields the chunks, and returns the error that DuckDB ended them with; undefined: DuckDB read all of them. Errors of
  * the consumer are not caught.
  */
 async function* untilFailure<T>(chunks: AsyncIterable<T>): AsyncGenerator<T, unknown> {

@@ -8,13 +8,13 @@ const pageValuesLimit = 2 ** 31 - 1;
 /** Tolerance for sizes: some writers count page headers, others do not. */
 const sizesMayDiffer = 1.25;
 
-/** Returns what contradicts the schema, the row groups or the file size in a footer; undefined if it is consistent. */
+/** Returns how a footer contradicts itself or the size of its file; undefined if it is consistent. */
 export function faultOf(footer: Footer): string | undefined {
   const { rows, rowGroups, leaves, pagesEnd } = footer;
   const sum = rowsIn(footer);
   // parquet-rs 0.3.0 left the file's own count at 0.
   if (rows !== sum && rows !== 0) {
-    return `it promises ${rows} rows, and its row groups ${sum}`;
+    return `it states ${rows} rows, but its row groups state ${sum}`;
   }
   for (const [group, { rows: groupRows, chunks }] of rowGroups.entries()) {
     if (groupRows < 0 || chunks.length !== leaves.length) {
@@ -22,7 +22,7 @@ export function faultOf(footer: Footer): string | undefined {
     }
     for (const [index, leaf] of leaves.entries()) {
       const chunk = chunks[index];
-      // The numbers of an encrypted column are where only its key opens them; of no rows nothing need be there.
+      // The sizes of an encrypted column are encrypted, too. A row group without rows may leave them out.
       if (chunk === undefined || chunk.encrypted || groupRows === 0) {
         continue;
       }
@@ -52,7 +52,7 @@ function faultOfPlace(
 }
 
 /**
- * Returns a contradiction that a reader which trusts the schema or the codec would turn into other values; else
+ * Returns how a chunk contradicts the schema or its codec, which would make a reader return wrong values; else
  * undefined.
  */
 function faultOfKind(

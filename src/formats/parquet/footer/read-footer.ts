@@ -18,7 +18,7 @@ import {
 } from "../../../util/thrift.js";
 
 /**
- * Reads a footer and checks what it promises against itself and the file's size: rows, values, places.
+ * Reads a footer, and checks that its counts and offsets agree with each other and with the file's size.
  * @throws JobError SHARD_CORRUPT, DISK
  */
 export async function readFooter(shard: Pick<ShardFile, "path" | "remote">): Promise<Footer> {
@@ -74,11 +74,11 @@ function parse(
     throw corruptFooter(path, found, rewriteShard, error);
   }
   const leaves = leavesOf(elements);
-  // Without spreading: V8 gives each object that is made so from another one's rest a shape of its own, which lasts.
+  // No spread of rest properties: V8 would give each such object a hidden class of its own, and never free it.
   return { sizeBytes, pagesEnd, rows, rowGroups, leaves: isGeo ? withoutMeaning(leaves) : leaves, encrypted };
 }
 
-/** What GeoParquet writes under it makes geometries of columns of bytes. */
+/** The key of GeoParquet's metadata, which declares columns of bytes to be geometries. */
 const geoKey = "geo";
 
 /** The key of an entry of the file's metadata. */

@@ -1,6 +1,6 @@
 /**
  * Repetition and definition levels of nested columns, which DuckDB believes: where they do not fit the pages that they
- * are in, it gives rows that nobody wrote. https://parquet.apache.org/docs/file-format/nestedencoding/
+ * are in, it gives rows that the writer did not write. https://parquet.apache.org/docs/file-format/nestedencoding/
  */
 import { promises } from "node:fs";
 import { boundColumns, type Projection } from "../../../binding/contract.js";

@@ -29,7 +29,7 @@ export function* sliceChunks(footer: Footer, slice: SliceRequest): Generator<Sli
   }
 }
 
-/** Returns the damage of a chunk with a page that the memory limit has no room for. */
+/** Returns the error for a chunk with a page that exceeds the memory limit. */
 export function largePage(
   path: string,
   { place, rowStart }: SliceChunk,

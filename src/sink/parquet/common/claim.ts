@@ -66,7 +66,7 @@ async function refuseOtherSuccess(fs: TargetState, layout: Layout, names: readon
   }
 }
 
-/** The error for parts of a later run: it was opened meanwhile, or its plan was removed. */
+/** The error for parts of a later run: the later run was opened since, or its plan was removed. */
 async function laterRun(fs: TargetState, layout: Layout, names: readonly string[]): Promise<JobError> {
   const runs = names.flatMap((name) => runOfPart(name) ?? []).filter((run) => isLater(run, layout));
   const last = runs.reduce((one, other) => (isLater(other, layoutOf(layout.folder, one)) ? other : one));

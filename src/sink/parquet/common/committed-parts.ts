@@ -21,8 +21,8 @@ export interface Target {
 const readsLimit = 10;
 
 /**
- * Reads whether a run is finished, and its committed parts: all of a finished run, else those of the `wanted` spans.
- * Other attempts may move parts meanwhile, or remove them for a later run: it then reads again.
+ * Reads whether a run is finished, and its committed parts: all of a finished run, else those of the `wanted` spans. If
+ * another attempt moves parts during the call, or removes them for a later run, it reads again.
  */
 export async function committedParts(
   { fs, inspect, layout, stored, check }: Target,
@@ -53,7 +53,7 @@ export async function partProfiles(
   });
 }
 
-/** Calls `read` with the paths of all committed parts, again if a part is moved meanwhile. */
+/** Calls `read` with the paths of all committed parts, and calls it again if a part was moved during the call. */
 export async function readCommitted<T>(
   { fs, layout, check }: Pick<Target, "fs" | "layout" | "check">,
   read: (paths: readonly string[]) => Promise<T>,
@@ -65,7 +65,7 @@ export async function readCommitted<T>(
   });
 }
 
-/** Runs `read`, which tells the paths of the parts that it reads; runs it again where one of them is gone meanwhile. */
+/** Runs `read`, which reports the paths of the parts that it reads, and runs it again if one of them disappears. */
 async function readingParts<T>(
   { fs, check }: Pick<Target, "fs" | "check">,
   read: (reading: (paths: ReadonlyMap<number, string>) => void) => Promise<T>,

@@ -2,7 +2,7 @@ import { type AttemptFailure, failuresText, parseFailures } from "../../../publi
 import { ifThere, type TargetState } from "./file-system.js";
 import type { Layout } from "./layout.js";
 
-/** Reads the last failure of a run; undefined where none is recorded. */
+/** Reads the last failure of a run; undefined: none is recorded. */
 export async function lastFailureOf(fs: TargetState, { errors }: Layout): Promise<AttemptFailure | undefined> {
   return parseFailures(await ifThere(fs.readText(errors))).at(-1);
 }
@@ -10,15 +10,15 @@ export async function lastFailureOf(fs: TargetState, { errors }: Layout): Promis
 /** The file operations that `addFailure` needs. */
 export interface SmallFiles {
   exists(path: string): Promise<boolean>;
-  /** undefined: there is no such file. */
+  /** Reads a file; undefined: there is no such file. */
   read(path: string): Promise<string | undefined>;
-  /** Writes a file, over an earlier one. It need not be durable. */
+  /** Writes a file, or replaces it. It need not be durable. */
   replace(path: string, text: string): Promise<unknown>;
 }
 
 /**
- * Adds a failure to those of a run, whose plan must still be there. Of workers that fail at the same moment, one may
- * overwrite the other's.
+ * Adds a failure to the failures of a run, if its plan still exists. If two workers fail at the same moment, one may
+ * overwrite the other's failure.
  */
 export async function addFailure(files: SmallFiles, { plan, errors }: Layout, failure: AttemptFailure): Promise<void> {
   if (await files.exists(plan)) {

@@ -45,12 +45,12 @@ export async function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** Errors of a disk for what this user may not read, or what is not a file or folder as expected. */
+/** Errors of a disk for a path that this user may not read, or that is not the expected kind of file. */
 const unreadable: ReadonlySet<string | undefined> = new Set(["EACCES", "EPERM", "ENOTDIR", "EISDIR", "ELOOP"]);
 
 /**
  * Returns the result of a call on a file or folder of another run; undefined if it does not exist or this user may not
- * read it. A disk or store that fails is an error.
+ * read it. A failure of the disk or the store is thrown.
  */
 export async function ifReadable<T>(call: Promise<T>): Promise<T | undefined> {
   try {

@@ -14,7 +14,7 @@ import { runIdIn } from "./named-run.js";
 import { expand, foldersAtOnce, type OtherFolders } from "./other-folders.js";
 import { readPlan } from "./stored-plan.js";
 
-/** Finds the latest runs of a job in its own folder and those of its other runs. */
+/** Finds the latest runs of a job in the folder of this run and the folders of its other runs. */
 export async function findHistory(
   fs: TargetState,
   { folder, folders }: { readonly folder: string; readonly folders: OtherFolders },
@@ -31,12 +31,12 @@ export async function findHistory(
   return found;
 }
 
-/** The dates in a path, which sort as texts; a path without one sorts by its name. */
+/** Returns the key by which folders sort: the dates in the path, or the path if it has none. */
 function datesIn(path: string): string {
   return path.match(/\d{4}-?\d{2}-?\d{2}/g)?.join() ?? path;
 }
 
-/** The latest runs of a job in one folder. */
+/** Finds the latest runs of a job in one folder. */
 async function runsIn(fs: TargetState, folder: string, { job, last }: HistoryRequest): Promise<RecordedRun[]> {
   const { claim, runs, success: successPath, manifest: manifestPath } = layoutOf(folder, "" as RunId);
   const base = runIdIn(await ifReadable(fs.readText(claim)));
@@ -60,19 +60,19 @@ async function runsIn(fs: TargetState, folder: string, { job, last }: HistoryReq
 }
 
 interface Place {
-  /** The manifest, if readers see this run. */
+  /** The manifest, if this run is the published one. */
   readonly published: Manifest | undefined;
   /** Whether a later run was opened. */
   readonly isOver: boolean;
 }
 
-/** Returns what is known of a run; undefined for one that was never planned. */
+/** Reads the record of a run; undefined: it was never planned. */
 async function recordedRun(fs: TargetState, layout: Layout, place: Place): Promise<RecordedRun | undefined> {
   try {
     const stored = await readPlan(fs, layout);
     return stored === undefined ? undefined : await plannedRun(fs, stored, { ...place, layout });
   } catch (error) {
-    // Damage of one run does not hide the others.
+    // A damaged run must not hide the others.
     if (error instanceof JobError && (error.damage !== undefined || error.code === "OUTPUT_FOREIGN")) {
       return { ...unknownRun, runId: layout.runId, status: "damaged" };
     }
@@ -109,7 +109,7 @@ async function plannedRun(
   }
   const before = isOver && decision?.kind !== "discarded" ? await profileOf(fs, layout) : undefined;
   if (before !== undefined) {
-    // Its profile was written when it was published: a later run has replaced it since.
+    // A profile is written when a run is published, so this run was published before a later run replaced it.
     const { rows, rejected } = before;
     return { ...common, status: "published", rows, rejected, spansCommitted: null, seconds: null };
   }
@@ -146,7 +146,7 @@ function startedAt({ attempt }: Manifest): string | null {
   return typeof at === "string" ? at : null;
 }
 
-/** How long the attempt that finished the run scored; null if it scored no row. */
+/** Returns how many seconds the attempt that finished the run has scored; null: it scored no row. */
 function secondsOf({ attempt }: Manifest): number | null {
   const { seconds, rows_scored: rows } = attempt ?? {};
   return typeof seconds === "number" && typeof rows === "number" && rows > 0 ? seconds : null;

@@ -3,15 +3,15 @@ import type { DuckDb, DuckDBConnection } from "../../../duckdb/instance.js";
 import { firstLine, quoteName, quotePaths } from "../../../duckdb/sql.js";
 import { JobError, messageOf } from "../../../util/errors.js";
 
-/** Opens a DuckDB that may read parts, and that has a folder for what does not fit in memory. */
+/** Opens a DuckDB that may read parts, and that has a folder for data that does not fit in memory. */
 export type OpenKeyDuckDb = () => Promise<Pick<DuckDb, "connect"> & AsyncDisposable>;
 
-/** Keys that a verdict names. */
+/** The number of repeated keys that a verdict names. */
 const shownKeys = 3;
 
 /**
- * Counts how often keys repeat in parts: exactly, by value, in bounded memory.
- * @param groups paths of parts on this machine; those of a group must be readable until the next group is asked for
+ * Counts how often keys repeat in parts. The count is exact, and memory is bounded. @param groups paths of parts on
+ * this machine; the parts of a group must be readable until the next group is requested
  * @throws JobError MEMORY, DISK, OUTPUT_DAMAGED
  */
 export async function countKeysIn(
@@ -31,7 +31,10 @@ export async function countKeysIn(
   }
 }
 
-/** Returns SQL for the rows of all groups; undefined: there is none. Each group is read before the next one comes. */
+/**
+ * Loads the keys of all groups, and returns the SQL name of their table; undefined: there is no group. Each group is
+ * loaded before the next one is requested.
+ */
 async function loadKeys(
   connection: DuckDBConnection,
   columns: readonly string[],
@@ -67,7 +70,7 @@ async function countIn(connection: DuckDBConnection, columns: readonly string[],
   };
 }
 
-/** A failure of DuckDB as an error to act on. */
+/** Turns an error of DuckDB into a JobError. */
 function keyError(error: unknown): unknown {
   const said = firstLine(messageOf(error));
   if (error instanceof JobError || !/^[A-Z][A-Za-z ]* Error: /.test(said)) {
@@ -76,7 +79,7 @@ function keyError(error: unknown): unknown {
   const doing = `counting the keys of the run: ${said}`;
   if (/^Out of Memory Error|^IO Error/.test(said)) {
     return new JobError(said.startsWith("IO") ? "DISK" : "MEMORY", doing, {
-      hint: "checks.unique needs room for the keys of all rows, in engine.memory and in TMPDIR; run the same command again",
+      hint: "checks.unique needs space for the keys of all rows: raise engine.memory, or set TMPDIR to a folder with more free space; then run the same command again",
       cause: error,
     });
   }

@@ -25,7 +25,7 @@ export interface Layout {
   readonly verdict: string;
   /** The decision on the run, created once. */
   readonly decision: string;
-  /** The last errors of its attempts, for people. */
+  /** The last errors of the run's attempts, which only inform people. */
   readonly errors: string;
   /** The profile of the run, which stays after it is published. */
   readonly profile: string;

@@ -269,7 +269,7 @@ function modelOf({ model: { uri, version, origin } }: Plan): Pick<Manifest, "mod
   return version === undefined ? {} : { model: { uri, version, run_id: origin?.runId, tags: origin?.tags } };
 }
 
-/** Whether two manifests describe the run alike, whichever attempt finished it. */
+/** Whether two manifests describe the same result of a run. The attempt that finished it may differ. */
 export function describeSameRun(one: string, other: string): boolean {
   const [ofOne, ofOther] = [one, other].map(withoutAttempt);
   return ofOne !== undefined && ofOne === ofOther;

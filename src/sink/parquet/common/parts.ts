@@ -33,8 +33,8 @@ export function isWholeSpan(span: Pick<Span, "rowStart" | "rowEnd">, part: SpanC
 const partsPerQuery = 256;
 
 /**
- * Lists the paths of a run's parts, by span. A part that a finish moves meanwhile is found: the staged folder is listed
- * first, then the final one.
+ * Lists the paths of a run's parts, by span. A part that a finish moves during the call is found: the staged folder is
+ * listed first, then the final one.
  */
 export async function listParts(fs: TargetState, layout: Layout): Promise<Map<number, string>> {
   const paths = new Map<number, string>();

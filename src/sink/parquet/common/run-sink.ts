@@ -44,7 +44,7 @@ export interface Publisher {
   readonly spill: SpillTarget;
   /** Opens a DuckDB that reads the files which `localParts` yields. */
   readonly openKeyDuckDb: OpenKeyDuckDb;
-  /** Yields parts as files on this machine, a group at a time; a group lasts until the next one is asked for. */
+  /** Yields parts as files on this machine, a group at a time. A group is available until the next one is requested. */
   readonly localParts: (paths: readonly string[]) => AsyncIterable<readonly string[]>;
   /** Publishes a span's rejects, then its part; or adopts the part that another attempt has published. */
   readonly commit: (commit: SpanCommit) => Promise<{ outcome: CommitOutcome; part: FinishedPart }>;
@@ -52,9 +52,9 @@ export interface Publisher {
   readonly finishing: (work: () => Promise<void>) => Promise<void>;
   /** Creates a small file of the run's own folder unless it exists. It is durable when this returns, even if another attempt created it. */
   readonly createOnce: (path: string, text: string) => Promise<void>;
-  /** Where errors are kept for people; calls end when `stop` is aborted. */
+  /** Files for errors, which only inform people. Calls end when `stop` is aborted. */
   readonly smallFiles: (stop: AbortSignal) => SmallFiles;
-  /** The error that says that the target is away: recording it would fail, too. */
+  /** The error code for an unreachable target, where recording the error would fail, too. */
   readonly away: ErrorCode | undefined;
   /**
    * Moves the parts into place, then writes the profile, then the manifest, then `_SUCCESS`. Each step may be repeated.

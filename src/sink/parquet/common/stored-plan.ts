@@ -90,7 +90,7 @@ export function planCheck(fs: TargetState, layout: Layout, planId: string): () =
       return;
     }
     if ((await storedPlan(fs, layout)).planId !== planId) {
-      throw new JobError("OUTPUT_DAMAGED", `checking ${layout.folder}: the run was planned anew meanwhile`, {
+      throw new JobError("OUTPUT_DAMAGED", `checking ${layout.folder}: another attempt has planned the run again`, {
         hint: "run the same command again: it continues with the plan that is stored",
       });
     }
@@ -151,7 +151,7 @@ export async function findPlan(fs: TargetState, folder: string, base: RunId): Pr
       await refuseForeign(fs, layout);
       return await readPlan(fs, layout);
     } catch (error) {
-      // A run that was opened meanwhile may have moved its parts into place: it is the latest now.
+      // A run that another attempt has opened since may have moved its parts into place. It is the latest run now.
       // Where that cannot be read, `error` says more.
       if ((await latestRun(fs, folder, base).catch(() => layout.runId)) === layout.runId) {
         throw error;

@@ -13,7 +13,7 @@ export async function findUnfinished(
   folders: OtherFolders,
   { job, base }: { job: string; base: RunId },
 ): Promise<UnfinishedRun[]> {
-  // Only warnings depend on it: where the disk or the store fails, the run itself meets that.
+  // Only warnings depend on this. If the disk or the store fails, the run itself reports it.
   return await searchFolders(fs, folders, (folder) => unfinishedIn(fs, folder, { job, base })).catch(() => []);
 }
 

@@ -7,7 +7,8 @@ import { errnoOf, JobError } from "../../../util/errors.js";
 import { showBytes } from "../../../util/memory-budget.js";
 
 /**
- * Checks that a folder, or the nearest one above it that exists, can be written to. Returns what was not tried.
+ * Checks that a folder, or the nearest one above it that exists, can be written to. Returns the checks that were not
+ * carried out, a line each.
  * @throws JobError PERMISSION, OUTPUT_FOREIGN
  */
 export async function rehearse(folder: string, { contract, input }: Plan): Promise<readonly string[]> {
@@ -21,18 +22,21 @@ export async function rehearse(folder: string, { contract, input }: Plan): Promi
     });
   }
   const { bavail, bsize } = await statfs(existing);
-  const due = input.rows * outputRowBytes(contract);
+  const needed = input.rows * outputRowBytes(contract);
   const columns = outputColumns(contract).length;
   const tight =
-    due > bavail * bsize
+    needed > bavail * bsize
       ? [
-          `whether the predictions fit: ${existing} has ${showBytes(bavail * bsize)} free, and ${columns} columns may take ${showBytes(due)} before they are compressed`,
+          `whether the predictions fit: ${existing} has ${showBytes(bavail * bsize)} free, and ${columns} columns may take ${showBytes(needed)} before compression`,
         ]
       : [];
   return [...tight, "hard links and quotas of the disk"];
 }
 
-/** The folder itself, or the nearest above it that exists. @throws JobError OUTPUT_FOREIGN if that is no folder */
+/**
+ * Returns the nearest existing folder: the folder itself or one above it.
+ * @throws JobError OUTPUT_FOREIGN if the path is not a folder
+ */
 async function nearest(folder: string): Promise<string> {
   try {
     if (!(await stat(folder)).isDirectory()) {

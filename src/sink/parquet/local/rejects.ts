@@ -29,7 +29,7 @@ class Committed extends Error {
 
 /**
  * Publishes a span's rejected rows, before the part that commits them. Where another attempt has committed the part, it
- * publishes nothing, and returns the path of that part: after the finish nobody would remove the rejects.
+ * publishes nothing, and returns the path of that part: after the finish, nothing would remove the rejects.
  *
  * The part is looked for when the temporary file is there. A finish comes after the part: it first removes the
  * temporary file, then stale rejects. So either the part is found here, or the finish finds this file, under one of its
@@ -62,7 +62,7 @@ export async function writeRejects(
     }
     throw error;
   }
-  await fs.sync(layout.folder); // also the name of the folder: the part, which is beside it, must not outlive it
+  await fs.sync(layout.folder); // also the name of the folder: a part next to it must not survive without it
   return undefined;
 }
 

@@ -66,7 +66,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
   };
 }
 
-/** Stores a plan, unless another attempt has stored one: that is the one that counts. */
+/** Stores a plan unless another attempt has already stored one. Returns the stored plan. */
 async function createPlan({ folder, fs, writer }: ParquetSinkOptions, plan: Plan): Promise<StoredPlan> {
   const layout = plannedLayout(folder, plan);
   return await guarded(`writing the plan to ${layout.plan}`, async () => {
@@ -84,7 +84,7 @@ async function createPlan({ folder, fs, writer }: ParquetSinkOptions, plan: Plan
       throw await laterRunOr(fs, layout, error);
     });
     if (runIdIn(await ifThere(fs.readText(layout.success))) === plan.runId) {
-      await clearFolder(fs, layout.temporary); // another attempt has finished the run meanwhile
+      await clearFolder(fs, layout.temporary); // another attempt has already finished the run
     }
     return await storedPlan(fs, layout);
   });

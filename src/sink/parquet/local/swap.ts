@@ -8,8 +8,8 @@ import { clearEarlier } from "./past-runs.js";
 import { clearFolder } from "./temporary.js";
 
 /**
- * Replaces the parts that readers see with those of a later run; readers find no `_SUCCESS` meanwhile. Each step may be
- * repeated after a crash, and done by several attempts at once.
+ * Replaces the parts that readers see with those of a later run; readers find no `_SUCCESS` during the swap. Each step
+ * may be repeated after a crash, and done by several attempts at once.
  *
  * Only the removal of the earlier run's `_SUCCESS` is flushed here, before any of its parts goes. Nothing depends on
  * the other names before this run's `_SUCCESS` exists, and each finisher flushes both folders before it publishes that:
@@ -68,7 +68,7 @@ async function removeEarlier(fs: FileSystem, layout: Layout, folder: string): Pr
   }
 }
 
-/** Gives a part its final name, beside the staged one: the part counts as committed at every moment. */
+/** Gives a part its final name while it still has the staged name, so that it counts as committed at every moment. */
 async function moveIn(fs: FileSystem, from: string, to: string): Promise<void> {
   try {
     await linkOrRename(fs, from, to);

@@ -89,10 +89,13 @@ async function withFooters(
   }
 }
 
-/** Parts that are on this machine at once. */
+/** The number of parts on this machine at once. */
 const wholePartsAtOnce = 8;
 
-/** Fetches whole parts into the spool, a group at a time; a group's files go when the next one is asked for. */
+/**
+ * Fetches whole parts into the spool, a group at a time. The files of a group are removed when the next one is
+ * requested.
+ */
 export async function* fetchParts(
   { store, spool }: Pick<FooterTools, "store" | "spool">,
   uris: readonly string[],

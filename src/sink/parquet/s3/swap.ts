@@ -9,8 +9,8 @@ import { objectAt } from "./target-state.js";
 import { mapBounded, type S3Tools } from "./tools.js";
 
 /**
- * Replaces the parts that readers see with those of a later run; readers find no `_SUCCESS` meanwhile. Each step may be
- * repeated after a crash, and done by several attempts at once.
+ * Replaces the parts that readers see with those of a later run; readers find no `_SUCCESS` during the swap. Each step
+ * may be repeated after a crash, and done by several attempts at once.
  */
 export async function swapIn(tools: S3Tools, target: Target): Promise<void> {
   const { store } = tools;

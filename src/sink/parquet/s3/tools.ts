@@ -25,7 +25,7 @@ export interface S3Tools {
   readonly isExclusive: () => Promise<boolean>;
 }
 
-/** Runs `work`; an object that disappears meanwhile is reported with the act, `doing`. */
+/** Runs `work`; an object that disappears during the work is reported with the act, `doing`. */
 export async function guarded<T>(doing: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

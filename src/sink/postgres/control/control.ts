@@ -47,7 +47,7 @@ export interface Control {
   isFinished(session: Session, runId: RunId): Promise<boolean>;
 }
 
-/** Plans can be large, and nobody reads a long list. */
+/** The limit of unfinished runs that are read. Plans can be large, and a long list helps no reader. */
 const unfinishedLimit = 20;
 
 export function controlOf(schema: string): Control {
@@ -94,7 +94,7 @@ export function controlOf(schema: string): Control {
   };
 }
 
-/** A run's plan, as its row holds it. */
+/** A run's plan as it is stored in a row. */
 export interface PlanRow {
   readonly plan: string;
   readonly plan_id: string;

@@ -56,12 +56,12 @@ export async function storeVerdict(
 interface StoredRow {
   readonly control: Control;
   readonly table: "decisions" | "verdicts";
-  /** SQL. */
+  /** The columns to read, as SQL. */
   readonly columns: string;
   readonly runId: RunId;
 }
 
-/** Reads what a control table has of a run; undefined if it has no row. @throws JobError OUTPUT_DAMAGED */
+/** Reads the row of a run from a control table; undefined: it has none. @throws JobError OUTPUT_DAMAGED */
 async function readStored<T>(
   session: Session,
   { control, table, columns, runId }: StoredRow,
@@ -77,8 +77,8 @@ async function readStored<T>(
   }
   const value = parse(row);
   if (value === undefined) {
-    throw damagedRun(`reading ${control.schema}.${table}: the row of run ${runId} is not of this program`, {
-      hint: "somebody changed the control tables; restore them",
+    throw damagedRun(`reading ${control.schema}.${table}: the row of run ${runId} was not written by infer-batch`, {
+      hint: "the control tables were changed; restore them from a backup",
       runId,
     });
   }

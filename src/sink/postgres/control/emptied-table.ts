@@ -65,7 +65,7 @@ export async function refuseEmptied(
   const kept = `UPDATE ${spans} SET table_files = '${files}' WHERE run_id = '${plan.runId}'`;
   const found = `${doing}: ${showTable(name)} holds ${row.there} rows, and the run has put ${row.due} there`;
   throw new JobError("OUTPUT_DAMAGED", found, {
-    hint: `somebody emptied it meanwhile. ${repairHint(plan, name, row)}. If rows were taken away on purpose: ${kept}`,
+    hint: `it was emptied during the run. ${repairHint(plan, name, row)}. If rows were removed on purpose: ${kept}`,
     damage: { runId: plan.runId },
   });
 }

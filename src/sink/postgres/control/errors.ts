@@ -8,7 +8,8 @@ import { transact } from "../transaction.js";
 import { type Control, utcText } from "./control.js";
 
 /**
- * Records an error for people who look at the control tables. An attempt that cannot reach them reports it elsewhere.
+ * Records the error of an attempt in the control tables, for `status` and `history`. An error of the database itself is
+ * not recorded.
  */
 export async function recordFailure(tools: RunTools, runId: RunId, { code, message }: JobError): Promise<void> {
   if (code === "DATABASE") {

@@ -10,7 +10,7 @@ import { type Control, type PlanRow, storedPlan, utcText } from "./control.js";
 import { readDecision, readVerdict } from "./decisions.js";
 import { lastFailure } from "./errors.js";
 
-/** int8 and numeric come as text. */
+/** A run with its counts. The driver returns int8 and numeric as text. */
 interface HistoryRow extends PlanRow {
   readonly run_id: RunId;
   /** Whether a later run of the same params was opened. */
@@ -23,7 +23,7 @@ interface HistoryRow extends PlanRow {
   readonly seconds: number | null;
 }
 
-/** Reads the latest runs of a job for a target. `layout`: of the control tables. */
+/** Reads the latest runs of a job for a target. `layout`: the layout of the control tables. */
 export async function readHistory(
   session: Session,
   control: Control,
@@ -81,7 +81,7 @@ async function recordedRun(
   return { ...common, status: statusOfRun(kind, { isOver: row.later, hasStopped }), plan, at, verdict, decision };
 }
 
-/** What checks and people say of a run; undefined if that is damaged, which is no error of another run. */
+/** Reads the verdict and the decision on a run; undefined: they are damaged, which must not hide other runs. */
 async function reviewOf(
   session: Session,
   control: Control,

@@ -44,7 +44,7 @@ function parsedProfile(control: Control, { runId }: Plan, span: number, text: st
     return parseSpanProfile(text);
   } catch {
     throw damagedRun(`reading ${control.schema}.spans: the profile of span ${span} of run ${runId} is not one`, {
-      hint: "somebody changed the control tables; restore them",
+      hint: "the control tables were changed; restore them from a backup",
       runId,
     });
   }
@@ -99,7 +99,7 @@ export async function publishedProfile(
   if (typeof profile !== "string" || sha256Of(profile) !== sha256) {
     const found = typeof profile === "string" ? "is not the one that the plan names" : "is gone";
     throw new JobError("DATABASE", `reading ${control.schema}.finishes: the profile of run ${runId} ${found}`, {
-      hint: "somebody changed the control tables; restore them, or start over with --new-run",
+      hint: "the control tables were changed; restore them from a backup, or start over with --new-run",
     });
   }
   return profile;

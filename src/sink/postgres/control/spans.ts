@@ -62,7 +62,7 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   ) {
     const which = data === undefined ? "a span" : `span ${data.span}`;
     throw damagedRun(`reading ${control.schema}.spans: ${which} of run ${plan.runId} is not of its plan`, {
-      hint: "somebody changed the control tables; restore them",
+      hint: "the control tables were changed; restore them from a backup",
       runId: plan.runId,
     });
   }

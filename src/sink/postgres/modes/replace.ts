@@ -59,7 +59,7 @@ export function replaceMode(tools: ModeTools): Mode {
       }
       if (found === undefined) {
         throw damagedRun(`checking table ${showTable(staging)}: the staging table is gone`, {
-          hint: "somebody removed it; restore it",
+          hint: "it was removed; restore it from a backup",
           runId: plan.runId,
         });
       }
@@ -182,7 +182,7 @@ export async function rollBack(session: Session, tools: ModeTools): Promise<stri
       "USAGE",
       `rolling back ${showTable(name)}: it is not the table that run ${last.runId} put there`,
       {
-        hint: `somebody has put another one there since; what was there before the run is ${showTable(before)}`,
+        hint: `the table was replaced since then; the table from before the run is ${showTable(before)}`,
       },
     );
   }

@@ -30,7 +30,7 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
       if ((await findTable(session, stagingOf(plan))) === undefined) {
         if (!mayCreate) {
           throw damagedRun(`checking table ${showTable(stagingOf(plan))}: the staging table is gone`, {
-            hint: "somebody removed it; restore it",
+            hint: "it was removed; restore it from a backup",
             runId: plan.runId,
           });
         }
@@ -126,7 +126,7 @@ async function publish(
 
 /**
  * Refuses a target whose columns have other types than when the run began: an assignment would convert the values.
- * Called in a transaction that has written to the target, so that nobody can alter it any more.
+ * Called in a transaction that has written to the target, so that no other session can alter it.
  * @throws JobError OUTPUT_MISMATCH
  */
 async function refuseOtherTypes(session: Session, { name }: ModeTools, plan: Plan, staging: TableName): Promise<void> {

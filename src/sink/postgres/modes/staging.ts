@@ -91,7 +91,7 @@ export async function checkStaging(
   if (row?.there !== row?.due) {
     throw damagedRun(
       `finishing run ${runId}: ${showTable(staging)} holds ${row?.there} rows, its spans gave ${row?.due}`,
-      { hint: "somebody changed the staging table; restore it", runId },
+      { hint: "the staging table was changed; restore it from a backup", runId },
     );
   }
 }

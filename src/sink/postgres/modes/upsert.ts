@@ -144,7 +144,7 @@ async function makeKeys(
 
 function keysGone({ runId }: Plan, table: TableName): JobError {
   return damagedRun(`checking table ${showTable(table)}: the table of the run's keys is gone`, {
-    hint: "somebody removed it; restore it",
+    hint: "it was removed; restore it from a backup",
     runId,
   });
 }

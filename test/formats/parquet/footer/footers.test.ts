@@ -50,8 +50,8 @@ describe("a footer whose row count is not that of its row groups", () => {
     expect(code, stderr).toBe(65);
     // Footers are read at the same time: either is told.
     const told = [
-      `reading the footer of ${job.shard(0)}: it promises 61 rows, and its row groups 60`,
-      `reading the footer of ${job.shard(2)}: it promises 16 rows, and its row groups 17`,
+      `reading the footer of ${job.shard(0)}: it states 61 rows, but its row groups state 60`,
+      `reading the footer of ${job.shard(2)}: it states 16 rows, but its row groups state 17`,
     ];
     expect(
       told.some((text) => stderr.includes(text)),

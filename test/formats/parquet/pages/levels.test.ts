@@ -197,7 +197,7 @@ describe("a run over a shard whose lists begin inside a row", () => {
       "exit 65\n--- stderr\nerror: reading <folder>/in/b.parquet: row group 1 (rows 400 to 799), column `l`: the page at byte ",
     );
     expect(said).toContain(
-      ": its first repetition level is 1, not 0: it begins inside a row\n  hint: put the planned file back",
+      ": its first repetition level is 1, not 0: it begins inside a row\n  hint: restore the planned file",
     );
     expect((await partNames(job.out)).length).toBe(4);
 
