@@ -11,7 +11,7 @@ import type { BatchSizer } from "../scoring/batch-size.js";
 import { type BatchLimit, openBatchLimit } from "../scoring/batch-limit.js";
 import type { JobContext } from "../scoring/context.js";
 import { aggregatesOf } from "./aggregates.js";
-import { attemptFacts, runFacts } from "./attempt.js";
+import { attemptFacts } from "./attempt.js";
 import { checkRejects, conclude, countCommitted } from "./conclude.js";
 import { both } from "./loading.js";
 import { openRunReader } from "../scoring/run-reader.js";
@@ -37,7 +37,6 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
   const { run, engine } = parts;
   const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
-  record.setRun(runFacts(parts.stored));
   takeUpRejects(context, plan, run);
   const [writer, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),
@@ -88,7 +87,6 @@ export function isIdle(
 /** Finishes the run if all spans are committed. Needs neither model nor shards, which may be gone. */
 export async function carryOutIdle(context: JobContext, parts: IdleRun): Promise<RunReport> {
   const { stored, run } = parts;
-  context.record.setRun(runFacts(stored));
   takeUpRejects(context, stored.plan, run);
   // Nothing will be committed, so that no part will name a provider.
   const writer = await run.begin(attemptFacts(context, "none"));

@@ -9,7 +9,7 @@ import type { DecidingCommands, RunReport, VerdictReport } from "../report/repor
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { attemptFacts, runFacts, recordingFailure } from "./attempt.js";
+import { attemptFacts, recordingFailure } from "./attempt.js";
 import { reviewForReports } from "./review.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
@@ -85,7 +85,6 @@ export async function reportDecided(
   context: JobContext,
   { stored, run, state }: { readonly stored: StoredPlan; readonly run: RunSink; readonly state: DecidedState },
 ): Promise<RunReport> {
-  context.record.setRun(runFacts(stored));
   const verdict = state.kind === "held" ? state.verdict : await run.verdict();
   const { plan } = stored;
   if (state.kind === "held") {
@@ -102,7 +101,6 @@ export async function publishApproved(
 ): Promise<RunReport> {
   const { record, log, sink } = context;
   const { plan } = stored;
-  record.setRun(runFacts(stored));
   const verdict = await run.verdict();
   if (context.spec.report.openlineage !== undefined) {
     await reviewForReports(context, { stored, run }, verdict); // its events count the published rows

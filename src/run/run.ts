@@ -84,6 +84,7 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
     await using loading = beginLoading(context, { listing, model: resolved.model });
     const tools = { listing, resolved, decoder, engine: loading.engine };
     const created = await createRun(context, { runId, shards, ...tools });
+    context.record.setRun(runFacts(created.stored));
     return await recordingFailure(created.run, async () => {
       // Another attempt may have stored its plan first; that plan counts.
       const { plan } = created.stored;
@@ -133,6 +134,7 @@ async function reload(
 
 /** Opens a planned run, and resumes it. */
 async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunReport> {
+  context.record.setRun(runFacts(stored));
   const run = await context.sink.open(stored);
   return await recordingFailure(run, () => resume(context, { stored, run }));
 }
@@ -285,7 +287,6 @@ async function alreadyComplete(
   { stored, run }: { stored: StoredPlan; run: RunSink },
 ): Promise<RunReport> {
   const { plan } = stored;
-  record.setRun(runFacts(stored));
   await run.tidy?.();
   return idleReport(record, { plan, output: sink.target });
 }

@@ -29,3 +29,14 @@ test("run --json ends with a line about a spec that cannot be read, without a ru
     { run_id: null, status: "failed", exit_code: 64, code: "FILE_MISSING" },
   ]);
 });
+
+test("run --json names the run that an attempt cannot resume", async () => {
+  await using scratch = await scratchFolder();
+  const jobOf = async (rows: number): Promise<string> => {
+    const select = `SELECT i::BIGINT AS id, i::DOUBLE AS x FROM range(${rows}) t(i)`;
+    return (await smallJob(scratch.path, { model: identity, select })).spec;
+  };
+  const complete = lastJson(await runHere(["run", await jobOf(20), "--json"]));
+  const refused = await runHere(["run", await jobOf(21), "--json"]);
+  expect([refused.code, lastJson(refused)]).toMatchObject([66, { run_id: complete["run_id"], status: "failed" }]);
+});
