@@ -15,6 +15,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   ],
   status: ["infer-batch status job.yaml", "infer-batch status jobs/*.yaml --held"],
   history: ["infer-batch history job.yaml", "infer-batch history job.yaml --last 7 --json"],
+  prune: ["infer-batch prune job.yaml --keep 30 --dry-run", "infer-batch prune job.yaml --older-than 90d"],
   approve: ['infer-batch approve job.yaml --reason "prices rose on purpose"'],
   discard: ['infer-batch discard job.yaml --reason "features in grams"'],
   init: ["infer-batch init --model churn.onnx --input 'data/*.parquet'"],

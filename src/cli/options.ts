@@ -34,6 +34,15 @@ export function countOf(most: number): (value: string) => number {
   };
 }
 
+/** Parses an age in days or weeks; returns days. @throws InvalidArgumentError */
+export function daysOf(value: string): number {
+  const [, number, unit] = /^(\d{1,5})([dw])$/.exec(value) ?? [];
+  if (number === undefined) {
+    throw new InvalidArgumentError("expected a number of days or weeks, such as 90d or 12w");
+  }
+  return Number(number) * (unit === "w" ? 7 : 1);
+}
+
 /** Parses a TCP port, 0 included. @throws InvalidArgumentError */
 export function portOf(value: string): number {
   const port = Number(value);

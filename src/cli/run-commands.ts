@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander";
 import { rangeSteps } from "../jobs/date-range.js";
 import type { SafeIo } from "./io.js";
-import { countOf, logFormat, logLevel, param } from "./options.js";
+import { countOf, daysOf, logFormat, logLevel, param } from "./options.js";
 
 export function addBackfill(program: Command, io: SafeIo): void {
   program
@@ -125,6 +125,33 @@ export function addHistory(program: Command, io: SafeIo): void {
     .action(async (spec: string, options) => {
       const { historyCommand } = await import("./commands/history.js");
       await historyCommand(spec, options, io);
+    });
+}
+
+export function addPrune(program: Command, io: SafeIo): void {
+  program
+    .command("prune")
+    .description(
+      "Remove the output of old runs of a job: files of predictions and rejects, in Postgres rejects, profiles and previous tables. Rows in a table stay. A pruned run is not scored again by itself",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
+    .addOption(param())
+    .addOption(
+      new Option("--keep <count>", "Keep the latest published runs, so many of them")
+        .argParser(countOf(1_000_000))
+        .conflicts("olderThan"),
+    )
+    .addOption(
+      new Option(
+        "--older-than <age>",
+        "Prune runs whose date is further back, in days or weeks, such as 90d",
+      ).argParser(daysOf),
+    )
+    .option("--dry-run", "Show what would be removed, and remove nothing")
+    .option("--json", "Print one line of JSON")
+    .action(async (spec: string, options) => {
+      const { pruneCommand } = await import("./commands/prune.js");
+      await pruneCommand(spec, options, io);
     });
 }
 

@@ -8,6 +8,7 @@ export const valueStatuses = [
   "partial",
   "held",
   "discarded",
+  "pruned",
   "failed",
   "no_input",
   "stopped",
@@ -42,8 +43,8 @@ export interface OrderOptions {
  *
  * Where a later run overwrites rows of earlier ones (Postgres: upsert, replace), runs go one at a time, and a run that
  * fails or is held ends the backfill: if a later date were published first, this one could be published only over
- * newer rows, which takes `allowOlder`. A value without input has no rows to publish, and a discarded run never
- * publishes its own. Runs with checks go one at a time as well, because each is compared with the published runs before
+ * newer rows, which takes `allowOlder`. A value without input has no rows to publish, and a discarded or
+ * pruned run publishes none. Runs with checks go one at a time as well, because each is compared with the published runs before
  * it.
  */
 export function orderOf(

@@ -11,8 +11,13 @@ export function sameSeries(one: Params, other: Params): boolean {
   const names = new Set([...Object.keys(one), ...Object.keys(other)]);
   return [...names].every((name) => {
     const [a, b] = [one[name], other[name]];
-    return a === b || (a !== undefined && b !== undefined && dateText.test(a) && dateText.test(b));
+    return a === b || (a !== undefined && b !== undefined && isDateText(a) && isDateText(b));
   });
+}
+
+/** Whether a text is a calendar date, a month, an ISO week or a timestamp. */
+export function isDateText(given: string): boolean {
+  return dateText.test(given);
 }
 
 /** Whether a text is a calendar date, "2026-11-23". */

@@ -3,15 +3,21 @@ import type { Plan, RunId } from "../plan/plan.js";
 import type { AttemptFailure } from "./attempt-failure.js";
 import type { Decision } from "./decision.js";
 import { logicalDateOf } from "./published-run.js";
+import type { Pruning } from "./pruned-run.js";
 import type { RunVerdict } from "./run-verdict.js";
 import type { RunState } from "./state.js";
 
-/** The state of a run in one word. `abandoned`: a later run was opened before it was complete. */
-export type RunStatus = RunState["kind"] | "failed" | "abandoned" | "damaged";
+/**
+ * The state of a run in one word. `abandoned`: a later run was opened before it was complete. `pruned`: its output was
+ * removed.
+ */
+export type RunStatus = RunState["kind"] | "failed" | "abandoned" | "damaged" | "pruned";
 
 /** A run as its target knows it, for people. */
 export interface RecordedRun {
   readonly runId: RunId;
+  /** The folder or table of its rows. */
+  readonly place: string;
   readonly status: RunStatus;
   /** undefined: it is gone or unreadable. */
   readonly plan: Plan | undefined;
@@ -27,6 +33,15 @@ export interface RecordedRun {
   readonly decision: Decision | undefined;
   /** The last failure of an attempt, of a run that is not published. */
   readonly failure: AttemptFailure | undefined;
+  /** How the run was pruned; absent: it was not. */
+  readonly pruned?: Pruning | undefined;
+}
+
+/** A published run whose place a tombstone takes. */
+export function asPruned(run: RecordedRun, pruned: Pruning): RecordedRun {
+  return run.status === "published" || run.runId === pruned.plan.runId
+    ? { ...run, status: "pruned", at: pruned.at, pruned }
+    : run;
 }
 
 /** The runs of a job that are asked for. */

@@ -36,6 +36,7 @@ const words: Readonly<Record<ValueStatus, string>> = {
   partial: "partial",
   held: "held",
   discarded: "discarded",
+  pruned: "pruned",
   failed: "failed",
   no_input: "without input",
   stopped: "stopped",

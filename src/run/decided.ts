@@ -1,5 +1,6 @@
 import type { Plan } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
+import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
@@ -92,6 +93,17 @@ export async function reportDecided(
   }
   const end = decidedReport(context, { plan, state, verdict });
   return { ...idleReport(context.record, { plan, output: context.sink.target }), ...end };
+}
+
+/** Refuses a pruned run, except with `--new-run`. Returns what logs that the next run is opened. @throws JobError PRUNED */
+export function refusePruned({ newRun, command, log }: JobContext, pruned: Pruning): () => void {
+  const { runId, params } = pruned.plan;
+  if (!newRun) {
+    throw prunedError(pruned, `${command(params)} --new-run`);
+  }
+  return () => {
+    log.info(`opening a run after ${runId}, which was pruned`);
+  };
 }
 
 /** Publishes an approved run. Needs neither its model nor its input. */

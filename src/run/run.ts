@@ -11,7 +11,7 @@ import type { Listing } from "../storage/port.js";
 import { recordingFailure, runFacts } from "./attempt.js";
 import { carryOut, carryOutIdle, isIdle } from "./carry-out.js";
 import { countCommitted } from "./conclude.js";
-import { publishApproved, reportDecided } from "./decided.js";
+import { publishApproved, refusePruned, reportDecided } from "./decided.js";
 import { checkGolden } from "./golden/golden.js";
 import { pinGolden, requirePinned } from "./golden/golden-file.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
@@ -34,6 +34,9 @@ export async function runJob(context: JobContext): Promise<RunReport> {
   try {
     const base = runIdOf(spec.name, spec.params, sha256);
     const stored = await sink.find(base);
+    if (stored?.pruned !== undefined) {
+      return await startNext(context, stored.pruned.tombstone, refusePruned(context, stored.pruned));
+    }
     return stored === undefined ? await startRun(context, base) : await takeUp(context, stored);
   } catch (error) {
     const damage = damageOf(context, error);

@@ -21,6 +21,7 @@ export interface RunState {
     | "complete"
     | "discarded"
     | "superseded"
+    | "pruned"
     | "damaged";
   /** What the checks say; null: they have not judged the run. */
   readonly verdict: VerdictReport | null;
@@ -72,7 +73,11 @@ export async function runState(context: JobContext): Promise<RunState> {
   if (stored instanceof JobError) {
     return { runId: base, ...nothing, rowsPlanned: null, spansPlanned: null, ...damagedBy(stored), ...about };
   }
-  const { plan } = stored;
+  const { plan, pruned } = stored;
+  if (pruned !== undefined) {
+    const planned = { rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
+    return { ...nothing, ...planned, runId: plan.runId, status: "pruned", ...about };
+  }
   const planned = { runId: plan.runId, rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
   const run = await orDamage(() => sink.open(stored));
   if (run instanceof JobError) {

@@ -5,6 +5,8 @@ import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
+import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
+import type { Pruning } from "../publish/pruned-run.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
@@ -15,6 +17,8 @@ export interface StoredPlan {
   readonly plan: Plan;
   /** Hex sha256 of the plan's text. Every part names its plan by it. */
   readonly planId: string;
+  /** Set where the run was pruned: nothing of it can be opened. Default: it was not. */
+  readonly pruned?: Pruning | undefined;
 }
 
 /**
@@ -34,8 +38,8 @@ export interface Sink extends AsyncDisposable {
    */
   compareTarget?(planned: PlanTarget): readonly string[];
   /**
-   * Finds the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …). Writes
-   * nothing.
+   * Finds the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …); of a
+   * pruned run too. Writes nothing.
    * @throws JobError OUTPUT_FOREIGN when the target holds files or rows of something else
    */
   find(base: RunId): Promise<StoredPlan | undefined>;
@@ -65,7 +69,7 @@ export interface Sink extends AsyncDisposable {
   create(plan: Plan): Promise<StoredPlan>;
   /**
    * Reads what is committed of a run, and checks each part against the plan. Writes nothing.
-   * @throws JobError OUTPUT_DAMAGED
+   * @throws JobError OUTPUT_DAMAGED; PRUNED for a pruned run
    */
   open(stored: StoredPlan): Promise<RunSink>;
   /**
@@ -84,6 +88,19 @@ export interface Sink extends AsyncDisposable {
    * any order. Writes nothing. Default: the target finds none.
    */
   history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
+  /**
+   * Removes what is stored of the runs of some params, all of which are over: first the mark that readers wait for, then
+   * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params
+   * meanwhile. Rows that a table holds are never removed. Safe to repeat, and to run several times at once.
+   */
+  prune?(request: PruneRequest): Promise<PruneOutcome>;
+  /**
+   * Finds the tables in which this target keeps what runs replaced, the newest first. Default: it keeps none. Writes
+   * nothing.
+   */
+  previousTables?(): Promise<readonly PreviousTable[]>;
+  /** Drops one of the previous tables, and returns whether it is gone. Offered where `previousTables` is. */
+  dropPrevious?(table: string): Promise<boolean>;
   /**
    * Restores what the last finished run replaced. Returns where the rows of that run are kept. Default: the target
    * keeps nothing that a run replaces.

@@ -29,6 +29,7 @@ export const exitCodes = {
   ALREADY_DECIDED: 66,
   HELD: 67,
   DISCARDED: 67,
+  PRUNED: 67,
   INPUT_NOT_READY: 75,
   DATABASE: 75,
   OBJECT_STORE: 75,

@@ -6,8 +6,10 @@ import { useS3 } from "../support/s3.js";
 import { mirror } from "../support/s3-target.js";
 import { ascending, contractOf, type SinkWorld } from "../support/sink-contract.js";
 import { historyContractOf } from "../support/history-contract.js";
+import { pruneContractOf } from "../support/prune-contract.js";
 import { stagingContractOf } from "../support/staging-contract.js";
 import { parquetSink, pgSink, s3Sink } from "../support/sinks.js";
+import { torture } from "../support/torture.js";
 
 const postgres = usePostgres();
 const s3 = useS3();
@@ -58,10 +60,12 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Sin
 contractOf("the Parquet sink", parquetWorld);
 stagingContractOf("the Parquet sink, staging", parquetWorld);
 historyContractOf("the Parquet sink, history", parquetWorld);
+pruneContractOf("the Parquet sink, pruning", parquetWorld, { removesRows: true });
 s3.describe("the S3 sink", () => {
   contractOf("over S3", s3World);
   stagingContractOf("over S3, staging", s3World);
   historyContractOf("over S3, history", s3World);
+  pruneContractOf("over S3, pruning", s3World, { removesRows: true });
 });
 postgres.describe("the Postgres sink", () => {
   contractOf("append", () => postgresWorld("append"));
@@ -72,5 +76,8 @@ postgres.describe("the Postgres sink", () => {
   }
   for (const mode of ["append", "replace"] as const) {
     historyContractOf(`${mode}, history`, () => postgresWorld(mode));
+  }
+  for (const mode of torture ? (["append", "upsert"] as const) : (["append"] as const)) {
+    pruneContractOf(`${mode}, pruning`, () => postgresWorld(mode), { removesRows: false });
   }
 });

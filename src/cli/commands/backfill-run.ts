@@ -126,6 +126,9 @@ function failed(error: unknown): Pick<EndedRun, "failure" | "error"> {
 
 function statusOf(error: unknown): ValueStatus {
   const code = error instanceof JobError ? error.code : undefined;
+  if (code === "PRUNED") {
+    return "pruned";
+  }
   return code === "INPUT_NOT_READY" ? "no_input" : code === "SIGINT" || code === "SIGTERM" ? "stopped" : "failed";
 }
 

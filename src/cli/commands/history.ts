@@ -28,7 +28,7 @@ export async function historyCommand(spec: string, options: HistoryOptions, io: 
 }
 
 function runJson(run: RecordedRun): object {
-  const { runId, status, plan, rows, rejected, spansCommitted, at, seconds, verdict, decision, failure } = run;
+  const { runId, status, plan, rows, rejected, spansCommitted, at, seconds, verdict, decision, failure, pruned } = run;
   return {
     run_id: runId,
     params: plan?.params ?? null,
@@ -43,6 +43,7 @@ function runJson(run: RecordedRun): object {
     model: plan === undefined ? null : modelJson(plan.model),
     failed: verdict === undefined ? [] : resultLines(verdict, "hold"),
     decision: decision ?? null,
+    pruned: pruned === undefined ? null : { at: pruned.at, by: pruned.by },
     last_error: failureFields(failure),
   };
 }
@@ -70,7 +71,10 @@ function cellsOf(run: RecordedRun): string[] {
 }
 
 /** Why the run has its status, in one line: the error that it ended with, the checks that hold it, or who decided. */
-function why({ status, plan, spansCommitted, verdict, decision, failure }: RecordedRun): string {
+function why({ status, plan, spansCommitted, verdict, decision, failure, pruned }: RecordedRun): string {
+  if (pruned !== undefined) {
+    return `pruned by ${pruned.by}`;
+  }
   if (decision !== undefined && decision.by !== "checks") {
     return `${decision.kind} by ${decision.by}${decision.reason === null ? "" : `: ${decision.reason}`}`;
   }

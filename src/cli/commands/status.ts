@@ -96,7 +96,7 @@ async function stateOf(spec: string, options: JobOptions): Promise<JobState> {
 
 function isShown({ state }: JobState, { held = false, failed = false }: StatusOptions): boolean {
   const isHeld = state?.status === "held";
-  const isFailed = !isHeld && state?.status !== "complete";
+  const isFailed = !isHeld && state?.status !== "complete" && state?.status !== "pruned";
   return held || failed ? (held && isHeld) || (failed && isFailed) : true;
 }
 
@@ -167,6 +167,9 @@ function summary(state: RunState): string {
   const { runId, status, rowsPlanned, rowsCommitted, spansPlanned, spansCommitted, output } = state;
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}`;
+  }
+  if (status === "pruned") {
+    return `${runId}: pruned, its output was removed -> ${output}`;
   }
   if (spansPlanned === null || rowsPlanned === null) {
     return `${runId}: damaged, its plan is gone or unreadable -> ${output}`;

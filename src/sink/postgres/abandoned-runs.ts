@@ -52,7 +52,8 @@ export async function tablesToDrop(session: Session, control: Control, plan: Pla
   return isClosed ? await existingTables(session, leftoversOf(control, { runId, target, mode })) : [];
 }
 
-function leftoversOf({ schema }: Control, { runId, target, mode }: PastRun): readonly TableName[] {
+/** Names the tables of its own that a run may have. */
+export function leftoversOf({ schema }: Control, { runId, target, mode }: PastRun): readonly TableName[] {
   switch (mode) {
     case "append":
       return [stagedRowsTable(schema, runId)];
@@ -66,7 +67,7 @@ function leftoversOf({ schema }: Control, { runId, target, mode }: PastRun): rea
 }
 
 /** Returns the tables that exist and that this role may drop. */
-async function existingTables(session: Session, names: readonly TableName[]): Promise<readonly TableName[]> {
+export async function existingTables(session: Session, names: readonly TableName[]): Promise<readonly TableName[]> {
   const { rows } = await session.query<TableName>({
     text: `SELECT w.schema, w.table FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
       JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table

@@ -1,5 +1,6 @@
 import { assertNever, JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
+import { requireKept } from "../../publish/pruned-run.js";
 import type { PublishedRun } from "../../publish/published-run.js";
 import type { RecordedRun } from "../../publish/recorded-run.js";
 import type { Plan, RunId } from "../../plan/plan.js";
@@ -22,6 +23,8 @@ import { showTable } from "./names.js";
 import { newerRunCheck } from "./newer-runs.js";
 import { replaceMode, rollBack } from "./modes/replace.js";
 import type { RetryTools } from "../../util/retry.js";
+import { refusePrunedPins } from "./pruning/pins.js";
+import { pruning } from "./pruning/prune-runs.js";
 import { rehearse } from "./rehearse.js";
 import { retrying } from "./retry.js";
 import { finishSeconds } from "./finish-run.js";
@@ -92,8 +95,9 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         return await transact(tools, (session) => createRun(session, tools, plan), { last });
       }),
     rehearse: (plan) => rehearseRun(tools, options.program, plan),
-    open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, stored)),
+    open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored))),
     ...pastRuns(tools, inControlTables),
+    ...pruning(tools, { mode: options.spec.mode, read: inControlTables }),
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
     async [Symbol.asyncDispose]() {
       await connections[Symbol.asyncDispose]();
@@ -234,10 +238,16 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
       await refuseDuplicates(session, tools.name);
     }
     await dropLeftovers(session, control, { runId, target: showTable(tools.name), mode: tools.spec.mode });
+    await refusePrunedPins(session, control, plan, showTable(tools.name));
   }
   const stored = await control.readPlan(session, runId);
   if (stored === undefined) {
     throw new Error(`the plan of run ${runId} was stored and is gone`);
+  }
+  if (stored.pruned !== undefined) {
+    throw new JobError("PLAN_CHANGED", `planning run ${runId}: the runs before it were pruned meanwhile`, {
+      hint: "run the same command again",
+    });
   }
   await lockRun(session, runId);
   await prepareRun(session, tools, stored, { mayCreate: true });

@@ -1,7 +1,14 @@
 import { splitRunId } from "../../../plan/identity.js";
 import type { RunId } from "../../../plan/plan.js";
 import { parseRunProfile } from "../../../publish/profile-text.js";
-import { countsOf, type HistoryRequest, type RecordedRun, statusOfRun } from "../../../publish/recorded-run.js";
+import type { Pruning } from "../../../publish/pruned-run.js";
+import {
+  asPruned,
+  countsOf,
+  type HistoryRequest,
+  type RecordedRun,
+  statusOfRun,
+} from "../../../publish/recorded-run.js";
 import { stateOf } from "../../../publish/state.js";
 import { JobError } from "../../../util/errors.js";
 import type { StoredPlan } from "../../port.js";
@@ -11,7 +18,7 @@ import { ifReadable, listFolder, type TargetState } from "./file-system.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
 import { type Manifest, publishedManifest } from "./manifest.js";
 import { runIdIn } from "./named-run.js";
-import { expand, foldersAtOnce, type OtherFolders } from "./other-folders.js";
+import { expand, foldersAtOnce, foldersLimit, type OtherFolders } from "./other-folders.js";
 import { readPlan } from "./stored-plan.js";
 
 /** Finds the latest runs of a job in the folder of this run and the folders of its other runs. */
@@ -20,7 +27,7 @@ export async function findHistory(
   { folder, folders }: { readonly folder: string; readonly folders: OtherFolders },
   { job, last }: HistoryRequest,
 ): Promise<RecordedRun[]> {
-  const all = [...new Set([...(await expand(fs, folders.root, folders.pattern)), folder])];
+  const all = [...new Set([...(await expand(fs, folders, Math.max(foldersLimit, last))), folder])];
   const byDate = all.toSorted((one, other) => (datesIn(one) < datesIn(other) ? 1 : -1));
   const found: RecordedRun[] = [];
   for (let start = 0; start < byDate.length && found.length < last; start += foldersAtOnce) {
@@ -45,18 +52,28 @@ async function runsIn(fs: TargetState, folder: string, { job, last }: HistoryReq
   }
   const names = ((await ifReadable(fs.readdir(runs))) ?? []) as RunId[];
   const ids = names.filter((name) => splitRunId(name).base === base);
-  const latest = ids.toSorted((one, other) => splitRunId(other).number - splitRunId(one).number).slice(0, last);
+  const latest = ids.toSorted((one, other) => splitRunId(other).number - splitRunId(one).number).slice(0, last + 1);
   const success = runIdIn(await ifReadable(fs.readText(successPath)));
   const manifest = success === undefined ? undefined : publishedManifest(await ifReadable(fs.readText(manifestPath)));
   const found: RecordedRun[] = [];
+  let before: Pruning | undefined;
   for (const [index, runId] of latest.entries()) {
     const published = runId === success && manifest?.run_id === runId ? manifest : undefined;
     const run = await recordedRun(fs, layoutOf(folder, runId), { published, isOver: index > 0 });
-    if (run !== undefined && (run.plan === undefined || run.plan.job === job)) {
-      found.push(run);
+    const isTombstone = run?.pruned !== undefined;
+    before = isTombstone ? run.pruned : before;
+    if (run !== undefined && !isTombstone && (run.plan === undefined || run.plan.job === job)) {
+      found.push(before === undefined ? run : prunedRun(run, before));
     }
   }
-  return found;
+  return found.slice(0, last);
+}
+
+/** A run before a tombstone. Its manifest is gone: the tombstone has the counts of the run whose place it takes. */
+function prunedRun(run: RecordedRun, pruned: Pruning): RecordedRun {
+  const counts =
+    run.runId === pruned.plan.runId ? { plan: pruned.plan, rows: pruned.rows, rejected: pruned.rejected } : {};
+  return asPruned({ ...run, ...counts, spansCommitted: null }, pruned);
 }
 
 interface Place {
@@ -70,11 +87,15 @@ interface Place {
 async function recordedRun(fs: TargetState, layout: Layout, place: Place): Promise<RecordedRun | undefined> {
   try {
     const stored = await readPlan(fs, layout);
+    if (stored?.pruned !== undefined) {
+      const { runId, folder } = layout;
+      return { ...unknownRun, runId, place: folder, status: "pruned", pruned: stored.pruned };
+    }
     return stored === undefined ? undefined : await plannedRun(fs, stored, { ...place, layout });
   } catch (error) {
     // A damaged run must not hide the others.
     if (error instanceof JobError && (error.damage !== undefined || error.code === "OUTPUT_FOREIGN")) {
-      return { ...unknownRun, runId: layout.runId, status: "damaged" };
+      return { ...unknownRun, runId: layout.runId, place: layout.folder, status: "damaged" };
     }
     throw error;
   }
@@ -101,7 +122,7 @@ async function plannedRun(
   const layout = plannedLayout(unstaged.folder, plan);
   const verdict = checks === null ? undefined : await readVerdict(fs, layout);
   const decision = staged ? await readDecision(fs, layout) : undefined;
-  const common = { runId, plan, verdict, decision, failure: undefined, at: decision?.at ?? null };
+  const common = { runId, place: layout.folder, plan, verdict, decision, failure: undefined, at: decision?.at ?? null };
   if (published !== undefined) {
     const { rows, rows_rejected: rejected } = published;
     const at = decision?.at ?? startedAt(published);

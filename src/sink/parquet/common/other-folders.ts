@@ -6,28 +6,28 @@ export interface OtherFolders {
   readonly pattern: readonly (string | RegExp)[];
 }
 
-/** Folders that are searched below one folder: the last by name, which are the latest where names are dates. */
-const foldersLimit = 400;
+/** Folders that are searched at each level of a path: the last by name, which are the latest where names are dates. */
+export const foldersLimit = 400;
 /** Folders that are read at once. In S3, each takes some requests. */
 export const foldersAtOnce = 24;
 
 /** Runs `read` for each folder that may hold a run of the job, and collects what it finds. */
 export async function searchFolders<T>(
   fs: TargetState,
-  { root, pattern }: OtherFolders,
+  folders: OtherFolders,
   read: (folder: string) => Promise<T | undefined>,
 ): Promise<T[]> {
   const found: T[] = [];
-  const folders = await expand(fs, root, pattern);
-  for (let start = 0; start < folders.length; start += foldersAtOnce) {
-    const runs = await Promise.all(folders.slice(start, start + foldersAtOnce).map(read));
+  const all = await expand(fs, folders);
+  for (let start = 0; start < all.length; start += foldersAtOnce) {
+    const runs = await Promise.all(all.slice(start, start + foldersAtOnce).map(read));
     found.push(...runs.filter((run) => run !== undefined));
   }
   return found;
 }
 
-/** Lists the folders that may hold a run of the job; a bounded number, sorted by name. */
-export async function expand(fs: TargetState, root: string, pattern: readonly (string | RegExp)[]): Promise<string[]> {
+/** Lists the folders that may hold a run of the job, sorted by name: of more than `most`, the last. */
+export async function expand(fs: TargetState, { root, pattern }: OtherFolders, most = foldersLimit): Promise<string[]> {
   if (!pattern.some((segment) => segment instanceof RegExp)) {
     return [];
   }
@@ -42,7 +42,7 @@ export async function expand(fs: TargetState, root: string, pattern: readonly (s
         next.push(...names.filter((name) => segment.test(name)).map((name) => `${folder}/${name}`));
       }
     }
-    folders = next.toSorted().slice(-foldersLimit);
+    folders = next.toSorted().slice(-most);
   }
   return folders;
 }

@@ -3,6 +3,7 @@ import { JobError } from "../../../util/errors.js";
 import { numberedRunId, splitRunId } from "../../../plan/identity.js";
 import { parsePlan, planToText } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
+import { parseTombstone } from "../../../publish/pruned-run.js";
 import { refuseForeign } from "./claim.js";
 import { ifThere, listFolder, type TargetState } from "./file-system.js";
 import { damagedOutput, superseded } from "./damage.js";
@@ -26,6 +27,10 @@ const sealedEnd = /,\n "sha256": "([0-9a-f]{64})"\n\}\n$/;
  * read it.
  */
 function unseal(sealed: string): StoredPlan | "damaged" | "unknown" {
+  const pruned = parseTombstone(sealed);
+  if (pruned !== undefined) {
+    return { plan: pruned.plan, planId: sha256(sealed), pruned };
+  }
   const [, seal] = sealedEnd.exec(sealed) ?? [];
   const text = sealed.replace(sealedEnd, "\n}\n");
   // A digest of its own: `seal` is a slice of the text and would keep all of it in memory.
@@ -42,7 +47,8 @@ function sha256(text: string): string {
 }
 
 /**
- * Reads a run's plan; undefined where there is none.
+ * Reads a run's plan; undefined where there is none. If a tombstone has the run's number, returns the plan of the run
+ * that was pruned.
  * @throws JobError OUTPUT_DAMAGED when it is not a plan, OUTPUT_FOREIGN when another version of this program wrote it
  */
 export async function readPlan(
@@ -63,13 +69,19 @@ export async function readPlan(
   return stored;
 }
 
-/** Reads the plan that a run under way depends on. @throws JobError OUTPUT_DAMAGED when it is gone */
+/**
+ * Reads the plan that a run under way depends on.
+ * @throws JobError OUTPUT_DAMAGED when it is gone, PLAN_CHANGED when a tombstone has its number
+ */
 export async function storedPlan(fs: TargetState, layout: Layout): Promise<StoredPlan> {
   const stored = await readPlan(fs, layout);
   if (stored === undefined) {
     throw new JobError("OUTPUT_DAMAGED", `checking ${layout.folder}: the run's plan is gone from it`, {
       hint: "something removed files of a run under way; run the same command again, which plans anew",
     });
+  }
+  if (stored.pruned !== undefined) {
+    throw superseded(layout, stored.pruned.tombstone);
   }
   return stored;
 }

@@ -31,7 +31,7 @@ async function unfinishedIn(
     const layout = layoutOf(folder, await latestRun(fs, folder, owner));
     const finished = runIdIn(await ifThere(fs.readText(layout.success)));
     const stored = finished === layout.runId ? undefined : await readPlan(fs, layout);
-    if (stored === undefined || stored.plan.job !== job) {
+    if (stored === undefined || stored.pruned !== undefined || stored.plan.job !== job) {
       return undefined;
     }
     const state = await readState(fs, layout, { staged: stored.plan.staged, published: false });

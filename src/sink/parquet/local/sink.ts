@@ -10,6 +10,9 @@ import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { Plan } from "../../../plan/plan.js";
 import type { Sink, StoredPlan } from "../../port.js";
 import { findHistory } from "../common/history.js";
+import { requireKept } from "../../../publish/pruned-run.js";
+import { pruneFolder } from "../common/pruning/earlier-files.js";
+import { diskPruning } from "./prune.js";
 import { rehearse } from "./rehearse.js";
 import { findPublished, readPinned } from "../common/published-runs.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
@@ -54,12 +57,14 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     },
     history: (request) =>
       guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
+    prune: (request) =>
+      guarded(`pruning ${request.place}`, () => pruneFolder(diskPruning(fs, options.writer), request)),
     rehearse: (plan) => rehearse(folder, plan),
     expect() {
       loadEncoder(duckdb);
     },
     create: (plan) => createPlan(options, plan),
-    open: (stored) => guarded(`reading ${folder}`, () => openParquetRun(options, stored)),
+    open: (stored) => guarded(`reading ${folder}`, () => openParquetRun(options, requireKept(stored))),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
     },

@@ -1,4 +1,4 @@
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { errnoOf } from "../../../util/errors.js";
 import { linkOrRename } from "./durable.js";
 import { type FileSystem, ifThere, listFolder } from "../common/file-system.js";
@@ -22,7 +22,7 @@ export async function swapIn(
   { spans, writer }: { spans: readonly number[]; writer: string },
 ): Promise<void> {
   await clearEarlier(fs, layout);
-  await withdrawSuccess(fs, layout, writer);
+  await withdraw(fs, layout, { path: layout.success, writer });
   await removeEarlier(fs, layout, layout.folder);
   await removeEarlier(fs, layout, layout.rejects);
   for (const span of spans) {
@@ -33,24 +33,37 @@ export async function swapIn(
   await clearFolder(fs, layout.withdrawn);
 }
 
+/** Removes all that readers see of earlier runs: `_SUCCESS`, then the manifest, then parts and rejects. May be repeated. */
+export async function removeBefore(fs: FileSystem, layout: Layout, writer: string): Promise<void> {
+  await clearEarlier(fs, layout);
+  await withdraw(fs, layout, { path: layout.success, writer });
+  await withdraw(fs, layout, { path: layout.manifest, writer });
+  await removeEarlier(fs, layout, layout.folder);
+  await removeEarlier(fs, layout, layout.rejects);
+}
+
 /** The folder into which one attempt moves the `_SUCCESS` that it withdraws. No other attempt makes this folder. */
 export function withdrawnBy(layout: Layout, writer: string): string {
   return join(layout.withdrawn, writer);
 }
 
-/** Withdraws an earlier run's `_SUCCESS`, before any of its parts is removed. */
-async function withdrawSuccess(fs: FileSystem, layout: Layout, writer: string): Promise<void> {
-  const text = await ifThere(fs.readText(layout.success));
+/** Withdraws an earlier run's `_SUCCESS` or manifest, before any of its parts is removed. */
+async function withdraw(
+  fs: FileSystem,
+  layout: Layout,
+  { path, writer }: { readonly path: string; readonly writer: string },
+): Promise<void> {
+  const text = await ifThere(fs.readText(path));
   if (text !== undefined && runIdIn(text) === layout.runId) {
     return;
   }
   if (text !== undefined) {
     try {
-      // Moved, not unlinked: another finisher may have published this run's `_SUCCESS` since it was read, and have
+      // Moved, not unlinked: another finisher may have published this run's file since it was read, and have
       // removed the folder before.
-      await fs.rename(layout.success, join(withdrawnBy(layout, writer), "success"));
+      await fs.rename(path, join(withdrawnBy(layout, writer), basename(path)));
     } catch (error) {
-      const isGone = errnoOf(error) === "ENOENT" && (await ifThere(fs.readText(layout.success))) === undefined;
+      const isGone = errnoOf(error) === "ENOENT" && (await ifThere(fs.readText(path))) === undefined;
       if (!isGone) {
         throw error;
       }

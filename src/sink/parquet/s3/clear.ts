@@ -32,7 +32,11 @@ export async function clearWorking({ store, folder }: S3Tools, layout: Layout): 
  * Removes the working objects of all earlier runs and, once this run is published, what their attempts have published
  * too late. Before that, the parts of an earlier run are those that readers read.
  */
-export async function clearEarlierRuns(tools: S3Tools, { fs, layout }: Target, isPublished: boolean): Promise<void> {
+export async function clearEarlierRuns(
+  tools: S3Tools,
+  { fs, layout }: Pick<Target, "fs" | "layout">,
+  isPublished: boolean,
+): Promise<void> {
   if (splitRunId(layout.runId).number === 1) {
     return;
   }

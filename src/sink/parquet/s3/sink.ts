@@ -1,9 +1,13 @@
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
+import { requireKept } from "../../../publish/pruned-run.js";
+import { pruneFolder } from "../common/pruning/earlier-files.js";
+import { s3Pruning } from "./prune.js";
 import { refuseForeign } from "../common/claim.js";
 import { claimText } from "../common/named-run.js";
 import { plannedLayout } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
-import type { Sink } from "../../port.js";
+import type { Plan } from "../../../plan/plan.js";
+import type { Sink, StoredPlan } from "../../port.js";
 import { findHistory } from "../common/history.js";
 import { findPublished, readPinned } from "../common/published-runs.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
@@ -44,32 +48,41 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       guarded(`reading ${pinned.place}`, () => readPinned(fs, pinned, { path: pinned.place, code: "OBJECT_STORE" })),
     history: (request) =>
       guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
+    prune: (request) =>
+      guarded(`pruning ${request.place}`, async () => {
+        await (request.dryRun ? undefined : spool.prepare()); // removes the spools of dead processes
+        return await pruneFolder(s3Pruning(tools, request.place), request);
+      }),
     rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests (If-None-Match)"]),
     expect() {
       loadEncoder(duckdb);
     },
-    async create(plan) {
-      const layout = plannedLayout(folder, plan);
-      return await guarded(`writing the plan to ${layout.plan}`, async () => {
-        try {
-          const request = { conditional: await tools.isExclusive() };
-          await store.create(objectAt(layout.claim), { ...request, body: claimText(layout) });
-          await refuseForeign(fs, layout);
-          for (const lost of await lostPlans(fs, layout)) {
-            await store.create(objectAt(lost.plan), { ...request, body: lostPlanText });
-          }
-          await store.create(objectAt(layout.plan), { ...request, body: sealedText(plan) });
-        } catch (error) {
-          throw await laterRunOr(fs, layout, error);
-        }
-        return await storedPlan(fs, layout);
-      });
-    },
-    open: (stored) => guarded(`reading ${folder}`, () => openS3Run(tools, stored)),
+    create: (plan) => createPlan(tools, plan),
+    open: (stored) => guarded(`reading ${folder}`, () => openS3Run(tools, requireKept(stored))),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
       await spool[Symbol.asyncDispose]();
       store[Symbol.dispose]();
     },
   };
+}
+
+/** Stores a plan, unless another attempt has stored one: that is the one that counts. */
+async function createPlan({ store, folder, isExclusive }: S3Tools, plan: Plan): Promise<StoredPlan> {
+  const fs = targetStateInS3(store, folder);
+  const layout = plannedLayout(folder, plan);
+  return await guarded(`writing the plan to ${layout.plan}`, async () => {
+    try {
+      const request = { conditional: await isExclusive() };
+      await store.create(objectAt(layout.claim), { ...request, body: claimText(layout) });
+      await refuseForeign(fs, layout);
+      for (const lost of await lostPlans(fs, layout)) {
+        await store.create(objectAt(lost.plan), { ...request, body: lostPlanText });
+      }
+      await store.create(objectAt(layout.plan), { ...request, body: sealedText(plan) });
+    } catch (error) {
+      throw await laterRunOr(fs, layout, error);
+    }
+    return await storedPlan(fs, layout);
+  });
 }

@@ -15,7 +15,7 @@ import { mapBounded, type S3Tools } from "./tools.js";
 export async function swapIn(tools: S3Tools, target: Target): Promise<void> {
   const { store } = tools;
   const { fs, layout, stored, check } = target;
-  await withdrawSuccess(tools, target);
+  await withdraw(tools, target, layout.success);
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
   const gone = (await mapBounded(spans, (span) => copyIn(tools, target, span))).find((from) => from !== undefined);
   // Also when a part could not be copied: a later run that removed it may not have seen the copies of the others.
@@ -33,9 +33,13 @@ export async function swapIn(tools: S3Tools, target: Target): Promise<void> {
   }
 }
 
-/** Removes an earlier run's `_SUCCESS`, before any of its parts is removed. */
-async function withdrawSuccess({ store }: S3Tools, { layout, check }: Target): Promise<void> {
-  const object = objectAt(layout.success);
+/** Removes an earlier run's `_SUCCESS` or manifest, before any of its parts is removed. */
+export async function withdraw(
+  { store }: S3Tools,
+  { layout, check }: Pick<Target, "layout" | "check">,
+  uri: string,
+): Promise<void> {
+  const object = objectAt(uri);
   for (;;) {
     await check();
     const there = await store.readText(object);

@@ -4,6 +4,7 @@ import { numberedRunId, splitRunId } from "../../../plan/identity.js";
 import { parsePlan, planToText } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
+import { parseTombstone } from "../../../publish/pruned-run.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
 import type { StoredPlan, UnfinishedRun } from "../../port.js";
 import type { Session } from "../connections.js";
@@ -29,7 +30,7 @@ export interface Control {
   /** `"infer_batch".spans` */
   readonly table: (name: ControlTableName) => string;
   readPlan(session: Session, runId: RunId): Promise<StoredPlan | undefined>;
-  /** Reads the plan of the latest of the runs that start with `base`. */
+  /** Reads the plan of the latest of the runs that start with `base`; of a pruned run too. */
   latestPlan(session: Session, base: RunId): Promise<StoredPlan | undefined>;
   /** Stores a plan unless the run has one. Returns whether this one was stored. */
   storePlan(session: Session, plan: Plan): Promise<boolean>;
@@ -112,6 +113,10 @@ async function planBy(session: Session, schema: string, from: string, id: RunId)
   const [row] = rows;
   if (row === undefined) {
     return undefined;
+  }
+  const pruned = parseTombstone(row.plan);
+  if (pruned !== undefined) {
+    return { plan: pruned.plan, planId: row.plan_id, pruned };
   }
   const stored = storedPlan(row);
   if (stored === undefined) {

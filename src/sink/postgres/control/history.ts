@@ -1,6 +1,7 @@
 import type { RunId } from "../../../plan/plan.js";
 import type { Decision } from "../../../publish/decision.js";
-import { type HistoryRequest, type RecordedRun, statusOfRun } from "../../../publish/recorded-run.js";
+import { parseTombstone } from "../../../publish/pruned-run.js";
+import { asPruned, type HistoryRequest, type RecordedRun, statusOfRun } from "../../../publish/recorded-run.js";
 import type { RunVerdict } from "../../../publish/run-verdict.js";
 import { stateOf } from "../../../publish/state.js";
 import type { StoredPlan } from "../../port.js";
@@ -9,6 +10,7 @@ import type { Session } from "../connections.js";
 import { type Control, type PlanRow, storedPlan, utcText } from "./control.js";
 import { readDecision, readVerdict } from "./decisions.js";
 import { lastFailure } from "./errors.js";
+import { isTombstone } from "./tombstones.js";
 
 /** A run with its counts. The driver returns int8 and numeric as text. */
 interface HistoryRow extends PlanRow {
@@ -21,6 +23,8 @@ interface HistoryRow extends PlanRow {
   readonly rejected: string | null;
   readonly last_commit_at: string | null;
   readonly seconds: number | null;
+  /** The first tombstone after it, as text. */
+  readonly tombstone: string | null;
 }
 
 /** Reads the latest runs of a job for a target. `layout`: the layout of the control tables. */
@@ -36,18 +40,23 @@ export async function readHistory(
     text: `SELECT r.run_id, r.plan, r.plan_id,
         EXISTS (SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number) AS later,
         ${utcText("f.finished_at")} AS finished_at, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
-        extract(epoch FROM s.last_at - a.first_at)::float8 AS seconds
+        extract(epoch FROM s.last_at - a.first_at)::float8 AS seconds,
+        (SELECT t.plan FROM ${table("runs")} t WHERE t.base = r.base AND t.number > r.number AND ${isTombstone("t")}
+          ORDER BY t.number LIMIT 1) AS tombstone
       FROM ${table("runs")} r LEFT JOIN ${table("finishes")} f USING (run_id)
       CROSS JOIN LATERAL (
         SELECT count(*)::integer AS spans, sum(rows) AS rows, sum(rejected) AS rejected, max(committed_at) AS last_at
         FROM ${table("spans")} s WHERE s.run_id = r.run_id) s
       CROSS JOIN LATERAL (SELECT min(started_at) AS first_at FROM ${table("attempts")} a WHERE a.run_id = r.run_id) a
-      WHERE r.job = $1 AND r.target = $2 ORDER BY ${date} DESC, r.number DESC LIMIT $3`,
+      WHERE r.job = $1 AND r.target = $2 AND NOT ${isTombstone("r")} ORDER BY ${date} DESC, r.number DESC LIMIT $3`,
     values: [job, target, last],
   });
   const runs: RecordedRun[] = [];
   for (const row of rows) {
-    runs.push(await recordedRun(session, control, { row, layout }));
+    const run = await recordedRun(session, control, { row, layout });
+    const pruned = row.tombstone === null ? undefined : parseTombstone(row.tombstone);
+    const found = { ...run, place: target };
+    runs.push(pruned === undefined ? found : asPruned(found, pruned));
   }
   return runs;
 }
@@ -56,7 +65,7 @@ async function recordedRun(
   session: Session,
   control: Control,
   { row, layout }: { readonly row: HistoryRow; readonly layout: number },
-): Promise<RecordedRun> {
+): Promise<Omit<RecordedRun, "place">> {
   const { run_id: runId } = row;
   const published = row.finished_at !== null;
   const failure = published ? undefined : await lastFailure(session, control, runId);

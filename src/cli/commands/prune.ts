@@ -1,0 +1,104 @@
+import { openLoaded } from "../../app/job-context.js";
+import { type JobOptions, readSpec } from "../../app/read-spec.js";
+import type { Retention } from "../../jobs/prune-choice.js";
+import { nothingRemoved, type Removed } from "../../publish/prune-request.js";
+import { count } from "../../report/report.js";
+import { table } from "../../report/table.js";
+import { type PrunedRun, type PruneReport, pruneRuns } from "../../run/prune.js";
+import { JobError } from "../../util/errors.js";
+import { showBytes } from "../../util/memory-budget.js";
+import type { SafeIo } from "../io.js";
+import { createWarningLog } from "../logger.js";
+
+export interface PruneOptions extends JobOptions {
+  readonly keep?: number;
+  /** Days. */
+  readonly olderThan?: number;
+  readonly dryRun?: boolean;
+  readonly json?: boolean;
+}
+
+/** Removes the output of old runs of a job, and lists them. */
+export async function pruneCommand(spec: string, options: PruneOptions, io: SafeIo): Promise<void> {
+  const retention = retentionOf(options, Date.now());
+  await using job = await openLoaded(await readSpec(spec, options), spec, { log: createWarningLog(io.stderr) });
+  const report = await pruneRuns(job, { retention, dryRun: options.dryRun === true });
+  io.stdout.write(
+    options.json === true
+      ? `${JSON.stringify({ job: job.spec.name, ...reportJson(report) })}\n`
+      : `${reportText(report).join("\n")}\n`,
+  );
+}
+
+const dayMs = 86_400_000;
+
+function retentionOf({ keep, olderThan }: PruneOptions, nowMs: number): Retention {
+  if (keep !== undefined) {
+    return { kind: "keep", count: keep };
+  }
+  if (olderThan === undefined) {
+    throw new JobError("USAGE", "pruning: neither --keep nor --older-than says which runs are old", {
+      hint: "--keep 30 keeps the 30 latest published runs; --older-than 90d those of the last 90 days; --dry-run shows first",
+    });
+  }
+  return { kind: "from", date: new Date(nowMs - olderThan * dayMs).toISOString().slice(0, "2026-01-31".length) };
+}
+
+function totalsOf({ old, tables }: PruneReport): Removed {
+  const previous = tables.map(({ name, bytes }) => ({ ...nothingRemoved, tables: [name], bytes }));
+  return [...old.map(({ removed }) => removed), ...previous].reduce<Removed>(
+    (sum, one) => ({
+      files: sum.files + one.files,
+      tables: [...sum.tables, ...one.tables],
+      rejects: sum.rejects + one.rejects,
+      profiles: sum.profiles + one.profiles,
+      bytes: sum.bytes + one.bytes,
+    }),
+    nothingRemoved,
+  );
+}
+
+function reportJson(report: PruneReport): object {
+  const { dryRun, old, kept } = report;
+  return {
+    dry_run: dryRun,
+    pruned: old.filter(({ retained }) => retained === undefined).length,
+    retained: old.filter(({ retained }) => retained !== undefined).length,
+    kept,
+    ...totalsOf(report),
+    runs: old.map(runJson),
+  };
+}
+
+function runJson({ runId, params, place, removed, retained }: PrunedRun): object {
+  return { run_id: runId, params, output: place, retained: retained ?? null, ...removed };
+}
+
+function reportText(report: PruneReport): string[] {
+  const { dryRun, old, kept } = report;
+  const lines =
+    old.length === 0 ? [] : table([["run", "params", dryRun ? "would be removed" : "removed"], ...old.map(cellsOf)]);
+  const pruned = old.filter(({ retained }) => retained === undefined).length;
+  const stay = old.length - pruned;
+  const total = [
+    `${dryRun ? "would prune" : "pruned"} ${count(pruned, "run")}: ${removedText(totalsOf(report))}`,
+    ...(stay === 0 ? [] : [`${count(stay, "old run")} retained`]),
+    `${count(kept, "run")} not old`,
+  ];
+  return [...lines, total.join("; ")];
+}
+
+function cellsOf({ runId, params, removed, retained }: PrunedRun): string[] {
+  const shown = Object.entries(params).map(([name, value]) => `${name}=${value}`);
+  return [runId, shown.join(" "), retained === undefined ? removedText(removed) : `nothing; ${retained}`];
+}
+
+function removedText({ files, tables, rejects, profiles, bytes }: Removed): string {
+  const parts = [
+    ...(files === 0 ? [] : [count(files, "file")]),
+    ...(tables.length === 0 ? [] : [count(tables.length, "table")]),
+    ...(rejects === 0 ? [] : [count(rejects, "rejected row")]),
+    ...(profiles === 0 ? [] : [count(profiles, "profile")]),
+  ];
+  return parts.length === 0 ? "nothing" : `${parts.join(", ")} (${showBytes(bytes)})`;
+}

@@ -1,0 +1,135 @@
+import {
+  choosePrevious,
+  choosePruned,
+  type GroupChoice,
+  groupRuns,
+  pinnedRuns,
+  planOf,
+  type Retention,
+  type RunGroup,
+} from "../jobs/prune-choice.js";
+import { numberedRunId, splitRunId } from "../plan/identity.js";
+import type { RunId } from "../plan/plan.js";
+import { sameSeries } from "../plan/series.js";
+import { type PreviousTable, type PruneOutcome, nothingRemoved, type Removed } from "../publish/prune-request.js";
+import type { Pruning } from "../publish/pruned-run.js";
+import type { JobContext } from "../scoring/context.js";
+import type { Sink } from "../sink/port.js";
+import { JobError } from "../util/errors.js";
+
+/** What became of the old runs of some params. */
+export interface PrunedRun {
+  readonly runId: RunId;
+  readonly params: Readonly<Record<string, string>>;
+  readonly place: string;
+  readonly removed: Removed;
+  /** Why nothing was removed; undefined: it was. */
+  readonly retained: string | undefined;
+}
+
+export interface PruneReport {
+  readonly dryRun: boolean;
+  /** Old runs, the latest first; of those that were pruned before, the ones of which something was left. */
+  readonly old: readonly PrunedRun[];
+  /** How many runs are not old. */
+  readonly kept: number;
+  /** Previous tables that were dropped, or would be. */
+  readonly tables: readonly PreviousTable[];
+}
+
+/** More runs than any target has. */
+const everyRun = 1_000_000;
+
+/**
+ * Removes what is stored of the old runs of this job's series. A run that is current, open, held or pinned by an open
+ * run stays. Each run that is pruned leaves a tombstone, so that it is not scored again by itself.
+ */
+export async function pruneRuns(
+  context: JobContext,
+  { retention, dryRun }: { readonly retention: Retention; readonly dryRun: boolean },
+): Promise<PruneReport> {
+  const { spec, sink } = context;
+  const prune = sink.prune?.bind(sink);
+  if (prune === undefined || sink.history === undefined) {
+    throw new JobError("USAGE", `pruning ${sink.target}: this target keeps no runs`);
+  }
+  const all = groupRuns(await sink.history({ job: spec.name, last: everyRun }));
+  const groups = all.filter((group) => {
+    const plan = planOf(group);
+    return plan !== undefined && sameSeries(plan.params, spec.params);
+  });
+  const old: PrunedRun[] = [];
+  const choices = choosePruned(groups, retention, pinnedRuns(all));
+  for (const choice of choices) {
+    context.signal.throwIfAborted();
+    const run = await carryOut(context, prune, { choice, dryRun });
+    old.push(...(run === undefined ? [] : [run]));
+  }
+  const tables: PreviousTable[] = [];
+  for (const table of choosePrevious((await sink.previousTables?.()) ?? [], retention, groups)) {
+    if (dryRun || (await sink.dropPrevious?.(table.name)) === true) {
+      tables.push(table);
+    }
+  }
+  return { dryRun, old, kept: choices.filter(({ kind }) => kind === "keep").length, tables };
+}
+
+/** Prunes a group that was chosen. undefined: it is not old, or nothing was left of it. */
+async function carryOut(
+  context: JobContext,
+  prune: Required<Sink>["prune"],
+  { choice, dryRun }: { readonly choice: GroupChoice; readonly dryRun: boolean },
+): Promise<PrunedRun | undefined> {
+  if (choice.kind === "keep") {
+    return undefined;
+  }
+  const { group } = choice;
+  const { runId, place } = group.latest;
+  const about = { runId, place, params: planOf(group)?.params ?? {} };
+  if (choice.kind === "retain") {
+    return { ...about, removed: nothingRemoved, retained: choice.why };
+  }
+  const outcome = await orRetained(() => prune({ place, latest: runId, pruning: pruningOf(context, group), dryRun }));
+  if (outcome.kind === "retained") {
+    return { ...about, removed: nothingRemoved, retained: outcome.why };
+  }
+  return choice.again && isNothing(outcome) ? undefined : { ...about, removed: outcome, retained: undefined };
+}
+
+/** A folder with files of others, or with damage, stays as it is and does not keep the others from being pruned. */
+async function orRetained(work: () => Promise<PruneOutcome>): Promise<PruneOutcome> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError && (error.code === "OUTPUT_FOREIGN" || error.code === "OUTPUT_DAMAGED")) {
+      return { kind: "retained", why: error.message };
+    }
+    throw error;
+  }
+}
+
+function isNothing({ files, tables, rejects, profiles }: Removed): boolean {
+  return files + tables.length + rejects + profiles === 0;
+}
+
+/** The tombstone of a group: the stored one, or one to store. */
+function pruningOf({ decidedBy, dateMs }: JobContext, group: RunGroup): Pruning {
+  const { latest, runs } = group;
+  const plan = planOf(group);
+  if (latest.pruned !== undefined) {
+    return latest.pruned;
+  }
+  if (plan === undefined) {
+    throw new Error(`run ${latest.runId} was chosen without a plan`);
+  }
+  const { base, number } = splitRunId(latest.runId);
+  const published = runs.find(({ status }) => status === "published");
+  return {
+    tombstone: numberedRunId(base, number + 1),
+    plan: latest.plan ?? plan,
+    rows: published?.rows ?? null,
+    rejected: published?.rejected ?? null,
+    at: new Date(dateMs()).toISOString(),
+    by: decidedBy(),
+  };
+}

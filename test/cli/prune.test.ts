@@ -1,0 +1,83 @@
+import { readdir, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
+import { outputRows } from "../support/output.js";
+
+test("prune removes the output of old nights, keeps what must stay, and pruned nights are not scored again by themselves", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path);
+  const prune = (...args: string[]) => runHere(["prune", job.spec, ...args]);
+  expect(await prune()).toMatchObject({ code: 64, stderr: expect.stringContaining("--older-than") });
+  expect(await prune("--older-than", "90")).toMatchObject({ code: 64 });
+  expect((await prune("--keep", "1")).stdout).toBe("pruned 0 runs: nothing; 0 runs not old\n");
+  for (const date of ["2026-01-01", "2026-01-02", "2026-01-04"]) {
+    await job.night("run", date);
+  }
+  await job.rewrite(fewRows);
+  expect((await job.night("run", "2026-01-03")).code).toBe(67); // held; it pins the nights before it
+  await job.rewrite({});
+
+  const dry = lastJson(await prune("--keep", "1", "--dry-run", "--json"));
+  expect(dry).toMatchObject({ dry_run: true, pruned: 0, retained: 3, kept: 1, files: 0 });
+  await job.night("discard", "2026-01-03", "--by", "ana");
+  const planned = lastJson(await prune("--keep", "1", "--dry-run", "--json"));
+  expect(planned).toMatchObject({ pruned: 3, retained: 0, files: 14 });
+  expect(await publishedRun(job.folder("2026-01-01"))).toBeDefined();
+
+  const { stdout } = await prune("--keep", "1");
+  expect(stdout).toMatch(
+    /ds=2026-01-02 +7 files \(\d+ KiB\)\n.*ds=2026-01-01 .*\npruned 3 runs: 14 files \(\d+ KiB\); 1 run not old\n$/s,
+  );
+  expect((await prune("--keep", "1")).stdout).toBe("pruned 0 runs: nothing; 1 run not old\n");
+  expect(await readdir(job.folder("2026-01-01"))).toEqual(["_infer-batch"]);
+  expect(await outputRows(job.folder("2026-01-04"))).toHaveLength(442);
+
+  const again = await job.night("run", "2026-01-01");
+  expect(again).toMatchObject({
+    code: 67,
+    stderr: expect.stringMatching(/pruned it at .*\n.*--param ds=2026-01-01 --new-run/),
+  });
+  expect(await publishedRun(job.folder("2026-01-01"))).toBeUndefined();
+  expect((await job.night("approve", "2026-01-01")).code).toBe(67);
+  expect((await job.night("rejects", "2026-01-01")).code).toBe(67);
+  expect(lastJson(await job.night("status", "2026-01-01", "--json"))).toMatchObject({ status: "pruned", damage: [] });
+  expect((await job.night("history", "2026-01-01")).stdout).toMatch(/ pruned +442 .* pruned by \w+\n/);
+  const history = lastJson(await job.night("history", "2026-01-01", "--json"))["runs"] as {
+    status: string;
+    rows: number;
+  }[];
+  expect(history.map(({ status, rows }) => [status, rows])).toEqual([
+    ["published", 442],
+    ["pruned", null],
+    ["pruned", 442],
+    ["pruned", 442],
+  ]);
+
+  expect((await job.night("run", "2026-01-01", "--new-run")).code).toBe(0);
+  expect(await outputRows(job.folder("2026-01-01"))).toHaveLength(442);
+  expect((await prune("--older-than", "1w")).stdout).toMatch(
+    /2026-01-01 .*\n.*pruned 1 run: .*; 1 old run retained; 0 runs not old/s,
+  );
+});
+
+test("a folder with a file of others is retained, and does not keep other nights from being pruned", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, { checks: undefined });
+  for (const date of ["2026-01-01", "2026-01-02", "2026-01-03"]) {
+    await job.night("run", date);
+  }
+  await rm(join(job.folder("2026-01-02"), "_SUCCESS"));
+  const note = join(job.folder("2026-01-01"), "notes.txt");
+  await writeFile(note, "mine");
+  const report = lastJson(await runHere(["prune", job.spec, "--keep", "1", "--json"]));
+  const runs = report["runs"] as { params: { ds: string }; retained: string | null }[];
+  expect(runs.map(({ params, retained }) => [params.ds, retained])).toEqual([
+    ["2026-01-02", "it is not finished"],
+    ["2026-01-01", expect.stringContaining("notes.txt is there, which no run wrote")],
+  ]);
+  await rm(note);
+  expect(lastJson(await runHere(["prune", job.spec, "--keep", "1", "--json"]))).toMatchObject({ pruned: 1 });
+});

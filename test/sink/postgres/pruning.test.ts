@@ -1,0 +1,93 @@
+import { expect, test } from "vitest";
+import { numberedRunId } from "#src/plan/identity.js";
+import type { Plan, RunId } from "#src/plan/plan.js";
+import { followSwaps } from "#src/sink/postgres/pruning/follow-swaps.js";
+import type { PostgresSink } from "#src/sink/postgres/sink.js";
+import { commitProfiled } from "../../support/staging-contract.js";
+import { usePostgres } from "../../support/postgres.js";
+import { pruneAt } from "../../support/prune-contract.js";
+import { stagedPlan } from "../../support/staged-plans.js";
+import { begun, pgSink } from "../../support/sinks.js";
+
+const postgres = usePostgres();
+
+const night = (sink: PostgresSink, day: number): Plan => ({
+  ...stagedPlan(sink.planTarget, { runId: `job-00000000000${day}`, params: { ds: `2026-11-0${day}` } }),
+  job: "job",
+  staged: false,
+});
+
+async function publish(sink: PostgresSink, plan: Plan): Promise<void> {
+  const { stored, run } = await begun(sink, plan);
+  await commitProfiled(run, stored);
+  await run.finish();
+}
+
+const pinOf = ({ runId }: Plan): NonNullable<Plan["checks"]> => ({
+  baseline: [{ runId, date: "2026-11-01", sha256: "0".repeat(64), place: "" }],
+  first: null,
+});
+
+const replace = (run: RunId, kept: string | null) => ({ run_id: run, kept, action: "replace" as const });
+
+test("the run whose rows a table holds is known through replacements and rollbacks", () => {
+  const [one, two, three] = ["one", "two", "three"] as RunId[] as [RunId, RunId, RunId];
+  const swaps = [replace(one, "k0"), replace(two, "k1"), { run_id: two, kept: "u2", action: "rollback" as const }];
+  expect(followSwaps(swaps.slice(0, 2))).toEqual({
+    current: two,
+    kept: new Map([
+      ["k0", undefined],
+      ["k1", one],
+    ]),
+  });
+  const undone = followSwaps(swaps);
+  expect([undone.current, [...undone.kept]]).toEqual([
+    one,
+    [
+      ["k0", undefined],
+      ["u2", two],
+    ],
+  ]);
+  const again = followSwaps([...swaps, replace(three, "k3")]);
+  expect([again.current, again.kept.get("k3")]).toEqual([three, one]);
+});
+
+postgres.describe("pruning runs of a table", () => {
+  test("the run in a replaced table is retained, runs before it are pruned, and previous tables name their runs", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], keep_previous: 5 } });
+    const [first, second, third] = [night(sink, 1), night(sink, 2), night(sink, 3)];
+    for (const plan of [first, second, third]) {
+      await publish(sink, plan);
+    }
+    expect((await sink.previousTables?.())?.map(({ runId }) => runId)).toEqual([second.runId, first.runId]);
+    expect(await pruneAt(sink, third)).toEqual({ kind: "retained", why: "its rows are in scores.predictions" });
+    await sink.rollback();
+    expect(await pruneAt(sink, second)).toEqual({ kind: "retained", why: "its rows are in scores.predictions" });
+    expect(await pruneAt(sink, third)).toMatchObject({ kind: "removed", profiles: 4 });
+    const [newest] = (await sink.previousTables?.()) ?? [];
+    expect(newest?.runId).toBe(third.runId);
+    expect(await sink.dropPrevious?.(newest?.name ?? "")).toBe(true);
+    expect((await sink.previousTables?.())?.map(({ runId }) => runId)).toEqual([first.runId]);
+    const view = await database.query("SELECT run_id, state FROM infer_batch.progress WHERE run_id LIKE '%-r2'");
+    expect(view).toEqual([{ run_id: numberedRunId(third.runId, 2), state: "discarded" }]);
+  });
+
+  test("a profile that an open run pins is retained, and a plan with a pin that was pruned is refused", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url });
+    const [first, second, third] = [night(sink, 1), night(sink, 2), night(sink, 3)];
+    await publish(sink, first);
+    await sink.create({ ...second, checks: pinOf(first) });
+    const retained = { kind: "retained", why: `the checks of run ${second.runId} compare with it` };
+    expect(await pruneAt(sink, first)).toEqual(retained);
+    expect(await pruneAt(sink, first, { dryRun: true })).toEqual(retained);
+    await publish(sink, { ...second, checks: pinOf(first) });
+    expect(await pruneAt(sink, first)).toMatchObject({ kind: "removed", profiles: 4 });
+    await expect(sink.create({ ...third, checks: pinOf(first) })).rejects.toMatchObject({
+      exitCode: 75,
+      message: expect.stringContaining(`run ${first.runId}, which it is compared with, was pruned meanwhile`),
+    });
+    expect(await sink.find(third.runId)).toBeUndefined();
+  });
+});
