@@ -259,13 +259,14 @@ test("features that are those of the last run warn", () => {
   expect(told(verdict)).toEqual(["stale null warn"]);
 });
 
-test("slices with many rows warn where their outputs drift", () => {
-  const slice = (mean: number): RunProfile => ({
+test("slices of 1,000 rows or more warn where their outputs drift", () => {
+  const slice = (mean: number, rows = 1000): RunProfile => ({
     ...runProfile(usual(0)),
-    slices: new Map([["country=FR", new Map([["score", numbersProfile(normals(1000, { mean }))]])]]),
+    slices: new Map([["country=FR", new Map([["score", numbersProfile(normals(rows, { mean }))]])]]),
   });
   const baseline = nightsBefore(10, usual).map((run) => Object.assign(run, { slices: slice(0).slices }));
   expect(told(judge({ run: slice(1), baseline }, defaultChecks))).toEqual(["psi country=FR: score warn"]);
+  expect(told(judge({ run: slice(1, 999), baseline }, defaultChecks))).toEqual([]);
 });
 
 describe("a comparison that would hold only warns", () => {

@@ -1,0 +1,123 @@
+import { expect, test } from "vitest";
+import type { NamedTensor } from "#src/columnar/tensor.js";
+import { type InferenceClient, openClient, type Outcome } from "#src/engine/served/client.js";
+import { binaryRequest } from "#src/engine/served/inference.js";
+import type { ModelServer } from "#src/engine/served/server.js";
+import { keepConnections } from "#src/net/request.js";
+import { serveV2, type V2Request, type V2Server } from "../../support/v2-server.js";
+
+interface World extends AsyncDisposable {
+  readonly server: V2Server;
+  readonly client: InferenceClient;
+  /** Seconds that the client has waited. */
+  readonly waitedSeconds: () => number;
+}
+
+/** A client whose pauses take no time, of a server that returns its input. */
+async function worldOf({ version }: { readonly version?: string } = {}): Promise<World> {
+  const one = { datatype: "FP32", shape: [-1, 1] };
+  const server = await serveV2({
+    inputs: [{ name: "x", ...one }],
+    outputs: [{ name: "y", ...one }],
+    predict: (inputs) => Promise.resolve(inputs.map((input) => ({ ...input, name: "y" }))),
+  });
+  let clockMs = 0;
+  const connections = keepConnections(1);
+  const about: ModelServer = {
+    url: server.url,
+    model: "m",
+    headers: {},
+    timeoutMs: 10_000,
+    most: 1,
+    retry: {
+      maxSeconds: 60,
+      nowMs: () => clockMs,
+      random: () => 0.5,
+      sleep(ms) {
+        clockMs += ms;
+        return Promise.resolve();
+      },
+      warn() {},
+    },
+    signal: new AbortController().signal,
+    findProxy: () => undefined,
+    connections,
+  };
+  return {
+    server,
+    client: openClient(about, { version, isVersionInPath: false }),
+    waitedSeconds: () => clockMs / 1000,
+    async [Symbol.asyncDispose]() {
+      connections[Symbol.dispose]();
+      await server[Symbol.asyncDispose]();
+    },
+  };
+}
+
+const valuesOf = ({ inputs: [input] }: V2Request): number[] => [...((input?.values ?? []) as Float32Array)];
+
+/** Asks for the predictions of rows. */
+async function ask(client: InferenceClient, data: Float32Array<ArrayBuffer>): Promise<Outcome> {
+  const x: NamedTensor = { name: "x", dtype: "float32", dims: [data.length, 1], data };
+  return await client.infer({
+    encoded: binaryRequest({ id: "1", inputs: [x], outputs: ["y"] }),
+    rows: data.length,
+    wanted: [{ name: "y", dtype: "float32" }],
+  });
+}
+
+test("a version that only answers name must stay the same, as one that the plan pins", async () => {
+  await using world = await worldOf();
+  const { server, client } = world;
+  expect(await ask(client, Float32Array.of(1))).toMatchObject({ kind: "answered" });
+  server.versions = ["2"];
+  await expect(ask(client, Float32Array.of(1))).rejects.toMatchObject({
+    code: "MODEL_CHANGED",
+    message: expect.stringContaining("version 2 answered, and this run is scored with version 1") as string,
+  });
+});
+
+test("a row on which the server fails four times (500) is asked for a fifth time", async () => {
+  await using world = await worldOf();
+  const { server, client } = world;
+  await ask(client, Float32Array.of(1));
+  let faults = 0;
+  server.misbehave = (request) => {
+    faults += valuesOf(request).includes(2) ? 1 : 0;
+    return valuesOf(request).includes(2) && faults <= 4 ? { status: 500 } : undefined;
+  };
+  expect(await ask(client, Float32Array.of(2))).toMatchObject({ kind: "answered" });
+});
+
+test("a row on which the server fails again and again is refused if it still answers what it answered before", async () => {
+  await using world = await worldOf();
+  const { server, client } = world;
+  const memory = Float32Array.of(1);
+  await ask(client, memory);
+  memory[0] = 2; // the memory of a batch is used again
+  server.misbehave = (request) => (valuesOf(request).includes(2) ? { status: 500, said: "bad" } : undefined);
+  expect(await ask(client, memory)).toMatchObject({ kind: "refused", message: "the server answered 500: bad" });
+});
+
+test("a server that has answered nothing yet is away when it fails: no row is refused", async () => {
+  await using world = await worldOf();
+  const { server, client, waitedSeconds } = world;
+  server.misbehave = () => ({ status: 500 });
+  await expect(ask(client, Float32Array.of(1))).rejects.toMatchObject({ code: "NETWORK" });
+  expect(waitedSeconds()).toBeGreaterThan(30);
+});
+
+test("a server that does not know the model while it starts (404) is asked again; later the answer is final", async () => {
+  await using world = await worldOf({ version: "1" });
+  const { server, client } = world;
+  server.isReady = false;
+  let answers = 0;
+  server.misbehave = () => {
+    answers += 1;
+    server.isReady = answers >= 3;
+    return answers <= 3 ? { status: 404 } : undefined;
+  };
+  await expect(ask(client, Float32Array.of(1))).rejects.toMatchObject({ code: "MODEL_CHANGED" });
+  expect(answers).toBe(3);
+  expect(await ask(client, Float32Array.of(1))).toMatchObject({ kind: "answered" });
+});
