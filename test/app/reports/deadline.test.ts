@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { watchDeadline } from "#src/app/reports/deadline.js";
 import { readSpec } from "#src/app/read-spec.js";
@@ -24,7 +25,8 @@ async function watched(
     record = recordOf(),
     answer = 200,
     isSeen = false,
-  }: { record?: AttemptRecord; answer?: number; isSeen?: boolean } = {},
+    worksMs = 0,
+  }: { record?: AttemptRecord; answer?: number; isSeen?: boolean; worksMs?: number } = {},
 ): Promise<Watched> {
   await using server = await listen(() => answer);
   const warnings: string[] = [];
@@ -39,6 +41,7 @@ async function watched(
     if (isSeen) {
       await until(() => server.calls.length > 0);
     }
+    await sleep(worksMs);
     await watch.end(outcome);
     await watch.end(outcome);
   });
@@ -75,6 +78,19 @@ test("on_late is not called for an attempt that ended in time, nor for one that 
   expect((await watched({ startsAt: -60, endsAt: -1 }, partly)).calls).toHaveLength(0);
   const idle = { ...recordOf(), counts: { ...recordOf().counts, spansCommitted: 0 } };
   expect((await watched({ startsAt: 30, endsAt: 31 }, partly, { record: idle })).calls).toHaveLength(0);
+});
+
+test("on_late is called during an attempt that starts after its deadline if it has rows to score or waits for its input", async () => {
+  const nothing = { ...recordOf(), rowsToScore: undefined, inputWaitSeconds: 0 };
+  const idle = { ...nothing, counts: { ...nothing.counts, spansCommitted: 0 } };
+  const late = { startsAt: 30, endsAt: 31 };
+  expect((await watched(late, partly, { record: idle, worksMs: 100 })).calls).toHaveLength(0);
+  for (const record of [
+    { ...idle, rowsToScore: 10 },
+    { ...idle, inputWaitSeconds: 5 },
+  ]) {
+    expect((await watched(late, partly, { record, isSeen: true })).calls).toHaveLength(1);
+  }
 });
 
 test("an on_late that fails is one warning, and nothing else", async () => {
