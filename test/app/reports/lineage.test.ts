@@ -1,7 +1,10 @@
 import { expect, test } from "vitest";
+import { readSpec } from "#src/app/read-spec.js";
+import { beginLineage } from "#src/app/reports/lineage.js";
 import type { SpecOverrides } from "../../support/job.js";
 import { type Listener, listen } from "../../support/listener.js";
 import { type Event, facetOf, parseEvent } from "../../support/openlineage.js";
+import { failed, recordOf } from "../../support/records.js";
 import { fails, inScratch, tell } from "../../support/telling.js";
 
 const to = (server: Listener, path = ""): SpecOverrides => ({
@@ -60,11 +63,45 @@ test("a server that refuses events, or never answers, gives one warning and does
     expect(said.match(/calling report\.openlineage\.url: HTTP 500/g)).toHaveLength(1);
     expect(said).not.toContain(refusing.url);
   });
-  await using silent = await listen(() => undefined);
+  const times: number[] = [];
+  await using silent = await listen(() => {
+    times.push(performance.now());
+    return undefined;
+  });
   await inScratch(to(silent), async (spec) => {
     const startedMs = performance.now();
     const { report, said } = await tell(spec);
     expect([report?.status, said]).toEqual(["complete", expect.stringContaining("no answer within 2 s")]);
     expect(performance.now() - startedMs).toBeLessThan(30_000);
+    // The last event is not sent before the first one was given up: events arrive in their order.
+    const [first = 0, last = 0] = times;
+    expect(last - first).toBeGreaterThan(1900);
+  });
+});
+
+test("an event that cannot be made gives a warning, and does not fail the run", async () => {
+  await using server = await listen();
+  await inScratch(to(server), async (spec, folder) => {
+    const warnings: string[] = [];
+    const log = { info() {}, debug() {}, warn: (text: string) => void warnings.push(text) };
+    const record = { ...recordOf(), startedMs: Number.NaN };
+    const loaded = await readSpec(spec, { param: [] });
+    const events = beginLineage({ loaded, folder, record, log, signal: new AbortController().signal }, {});
+    await events.end({ outcome: failed("away"), endedMs: Number.NaN });
+    expect(warnings).toEqual(["sending a lineage event: Invalid time value"]);
+  });
+});
+
+test("the last event of an attempt that a signal stopped has one second to be answered", async () => {
+  await using server = await listen(({ body }) => (body.includes('"START"') ? 200 : undefined));
+  await inScratch(to(server), async (spec, folder) => {
+    const warnings: string[] = [];
+    const log = { info() {}, debug() {}, warn: (text: string) => void warnings.push(text) };
+    const loaded = await readSpec(spec, { param: [] });
+    const stop = new AbortController();
+    const events = beginLineage({ loaded, folder, record: recordOf(), log, signal: stop.signal }, {});
+    stop.abort();
+    await events.end({ outcome: failed("stopped"), endedMs: 0 });
+    expect(warnings).toEqual(["calling report.openlineage.url: no answer within 1 s"]);
   });
 });

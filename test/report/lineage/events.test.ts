@@ -3,6 +3,7 @@ import { decidedEvent, endEvent, type LineageRun, startEvent } from "#src/report
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
+import { JobError } from "#src/util/errors.js";
 import { facetOf, parseEvent } from "../../support/openlineage.js";
 import { failed, recordOf } from "../../support/records.js";
 import { reviewedRun } from "../../support/reviews.js";
@@ -111,6 +112,17 @@ describe("lineage events", () => {
     expect(said).not.toMatch(/Ana|1234/);
   });
 
+  test("the event of a held run has the first line of its message only: the others may name keys of rows", () => {
+    const { outcome } = held;
+    if (outcome.kind === "failed" || outcome.report.decided === undefined) {
+      expect.fail();
+    }
+    const error = new JobError("HELD", "checking run daily-1: it is held\n  unique: name: Ana comes twice");
+    const report = { ...outcome.report, decided: { ...outcome.report.decided, error } };
+    const { run } = end({ record: recordOf(), outcome: { ...outcome, report } });
+    expect(run.facets).toMatchObject({ errorMessage: { message: "checking run daily-1: it is held" } });
+  });
+
   test("an assertion names a column of the output only", () => {
     const { facets } =
       end({ record: judged([{ ...range, column: "f0" }, range]), outcome: held.outcome }).outputs[0] ?? {};
@@ -127,6 +139,8 @@ describe("lineage events", () => {
       outputStatistics: { rowCount: record.review?.profile.rows },
     });
     expect(approved.run.facets["inferBatch_run"]).toMatchObject({ status: "published", decided_by: "ana" });
+    const secret = { ...decided, reason: "as postgres://me:secret@db/x has it", state: "published" } as const;
+    expect(JSON.stringify(decidedEvent(lineage, secret, endedMs))).not.toContain("secret");
     const discarded = parseEvent(decidedEvent(lineage, { ...decided, state: "discarded", reason: null }, endedMs));
     expect(discarded.eventType).toBe("ABORT");
     expect(discarded.outputs[0]?.outputFacets).toEqual({});
