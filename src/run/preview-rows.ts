@@ -4,6 +4,7 @@ import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
+import type { ScoredRows } from "../report/preview-text.js";
 import type { JobContext } from "../scoring/context.js";
 import { wholeInput, warnOfUnmatched } from "./planning/input.js";
 import { loadEngine } from "./loading.js";
@@ -20,16 +21,8 @@ export interface PreviewOptions {
   readonly features: number;
 }
 
-/** The first rows of a job with their predictions. A value is JSON text. */
-export interface PreviewedRows {
-  /** Names of the carried columns, of features that are not carried, and of the predictions. */
-  readonly carried: readonly string[];
-  readonly features: readonly string[];
-  readonly predictions: readonly string[];
-  /** The number of features of the model, of which only some are shown. */
-  readonly featureCount: number;
-  /** A list for each row: the values of carried columns, features and predictions, in this order. */
-  readonly rows: readonly (readonly string[])[];
+/** The first rows of a job with their predictions. */
+export interface PreviewedRows extends ScoredRows {
   /** The rows that cannot be scored, among the rows that were read. */
   readonly rejects: readonly RejectedRow[];
 }

@@ -9,18 +9,19 @@ import { scoreHere } from "../support/score.js";
 describe("a column that has NULLs only in a shard", () => {
   const nulls = "SELECT i::BIGINT AS id, i / 8 AS x, NULL AS note FROM range(5) t(i)";
   const typed = "SELECT i::BIGINT AS id, i / 8 AS x, 'n' || i AS note FROM range(5, 10) t(i)";
+  const jobOver = async (folder: string, input = {}): ReturnType<typeof smallJob> =>
+    await smallJob(folder, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/*.arrow", ...input },
+      output: { columns: ["id", "note"], parquet: { path: "out" } },
+    });
 
   test.each(["a", "z"])(
     "a column that has NULLs only in a shard has the other shards' type, whichever comes first (%s)",
     async (name) => {
       await using scratch = await scratchFolder();
-      const output = { columns: ["id", "note"], parquet: { path: "out" } };
-      const job = await smallJob(scratch.path, {
-        model: identity,
-        select: "SELECT 1",
-        input: { path: "in/*.arrow" },
-        output,
-      });
+      const job = await jobOver(scratch.path);
       await writeArrow(join(scratch.path, "in/b.arrow"), typed);
       await writeArrow(join(scratch.path, `in/${name}.arrow`), nulls, { nulls: ["note"] });
 
@@ -33,11 +34,7 @@ describe("a column that has NULLs only in a shard", () => {
 
   test("a column that has NULLs only in a shard is refused where an expression depends on its type", async () => {
     await using scratch = await scratchFolder();
-    const job = await smallJob(scratch.path, {
-      model: identity,
-      select: "SELECT 1",
-      input: { path: "in/*.arrow", where: "note <> 'n7'" },
-    });
+    const job = await jobOver(scratch.path, { where: "note <> 'n7'" });
     await writeArrow(join(scratch.path, "in/b.arrow"), typed);
     await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
 
@@ -48,13 +45,7 @@ describe("a column that has NULLs only in a shard", () => {
 
   test("a column that has NULLs only in a shard is refused where no shard has a type for it", async () => {
     await using scratch = await scratchFolder();
-    const output = { columns: ["id", "note"], parquet: { path: "out" } };
-    const job = await smallJob(scratch.path, {
-      model: identity,
-      select: "SELECT 1",
-      input: { path: "in/*.arrow" },
-      output,
-    });
+    const job = await jobOver(scratch.path);
     await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
 
     expect(await refusalOf(scoreHere(job.spec))).toMatch(/^64 CONTRACT\n.*`note`, whose type null is not supported/);
