@@ -101,7 +101,7 @@ async function readPlainly() {
       due.push({ index, at, end: Math.min(at + requestBytes, bytes) });
     }
   }
-  const lane = async () => {
+  const fetchRanges = async () => {
     for (let one = due.shift(); one !== undefined; one = due.shift()) {
       const { index, at, end } = one;
       const command = new GetObjectCommand({ ...objects[index], Range: `bytes=${at}-${end - 1}` });
@@ -113,7 +113,7 @@ async function readPlainly() {
       }
     }
   };
-  await Promise.all(Array.from({ length: requestsAtOnce }, lane));
+  await Promise.all(Array.from({ length: requestsAtOnce }, fetchRanges));
   const seconds = (performance.now() - start) / 1000;
   client.destroy();
   return { seconds, bytes: sizes.reduce((sum, { ContentLength }) => sum + ContentLength, 0) };

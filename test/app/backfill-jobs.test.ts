@@ -42,7 +42,7 @@ describe("the jobs of a backfill", () => {
     expect(jobs.map(({ load }) => load().spec.params["ds"])).toEqual(["2026-01-01T05", "2026-01-01T06"]);
   });
 
-  test("a backfill calls nobody, writes no metrics, knows no deadline and does not wait for input", async () => {
+  test("a backfill calls no URL, writes no metrics, has no deadline and does not wait for input", async () => {
     await using scratch = await scratchFolder();
     const spec = await specOf(scratch.path, "{ ds: { type: date } }");
     const { jobs } = await readBackfill(spec, { param: ["ds=2026-01-01..2026-01-02"] });
@@ -54,14 +54,14 @@ describe("the jobs of a backfill", () => {
     expect(Object.keys(jobs[0]?.load().spec.report ?? {})).not.toContain("deadline");
   });
 
-  test("a page that all days would overwrite is not written", async () => {
+  test("an HTML page whose name does not depend on the date is not written by a backfill", async () => {
     await using scratch = await scratchFolder();
     const spec = await specOf(scratch.path, "{ ds: { type: date } }", "reports/latest.html");
     const { jobs } = await readBackfill(spec, { param: ["ds=2026-01-01..2026-01-02"] });
     expect(jobs.map(({ load }) => load().spec.report.html)).toEqual([undefined, undefined]);
   });
 
-  test("a value that the param's type does not take is refused before anything runs", async () => {
+  test("a value that does not fit the type of its param is refused before any run starts", async () => {
     await using scratch = await scratchFolder();
     const spec = await specOf(scratch.path, "{ ds: { type: date } }");
     const reading = readBackfill(spec, { param: ["ds=2026-01..2026-02"] });

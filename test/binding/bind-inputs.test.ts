@@ -51,7 +51,7 @@ describe("the columns of a lone matrix", () => {
     });
   });
 
-  test("the columns of a lone matrix must be listed if the model takes any number of them, because an id could be among them", () => {
+  test("the columns of a single matrix input must be listed if the model accepts any number of columns, because an id could be among them", () => {
     expect(refused(withInput(null, null))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` is float32 [N,?]: it does not say how many columns it takes

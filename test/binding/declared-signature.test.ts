@@ -23,7 +23,7 @@ test.each<[string, readonly DeclaredField[], readonly DeclaredField[]]>([
   expect(signatureDifferences({ inputs, outputs }, model)).toEqual([]);
 });
 
-test("each difference names the input or output", () => {
+test("each difference from a declared signature names the input or output", () => {
   const declared = {
     inputs: [tensor("features", "float64", null, 12), tensor("age", "int64", null, 1)],
     outputs: [tensor("score", "float32", null), tensor("proba", "float32", null, 2)],

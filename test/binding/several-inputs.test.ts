@@ -122,12 +122,12 @@ describe("the model's input", () => {
     expect(refused(withInput(0, 3))).toMatch(/^64 CONTRACT/);
   });
 
-  test("an input with the name of a property of every object is not taken for listed", () => {
+  test("an input named like a property of every object does not count as listed", () => {
     const signature = { inputs: [tensor("toString", "float32", null, 3)], outputs };
     expect(featureNames(bind({ signature }))).toEqual(["age", "amount", "rate"]);
   });
 
-  test("an input with the name of a property of every object is not taken for listed in an empty mapping", () => {
+  test("an input named like a property of every object does not count as listed in an empty mapping", () => {
     const signature = { inputs: [tensor("toString", "float32", null, 3)], outputs };
     expect(featureNames(bind({ signature, inputs: {} }))).toEqual(["age", "amount", "rate"]);
   });

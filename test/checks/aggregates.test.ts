@@ -57,7 +57,7 @@ test.each([
   expect(valuesOf(profileOf(values))).toEqual(expected);
 });
 
-test("aggregates are the same however the rows are cut, in whatever order they are merged, and through JSON", () => {
+test("aggregates do not depend on how rows are divided or merged, and survive JSON", () => {
   const values = Array.from({ length: 60 }, (_, index) => (index % 7 === 0 ? null : 10 ** (index % 31) / 3 - index));
   const whole = valuesOf(profileOf(values));
   for (const size of [1, 7, 25]) {
@@ -68,7 +68,7 @@ test("aggregates are the same however the rows are cut, in whatever order they a
   }
 });
 
-test("an expression that failed in one span has failed in the run", () => {
+test("an expression that fails in one span fails in the run", () => {
   const failed = parseAggregates(aggregatesJson([{ error: "it fails" }]));
   expect(mergeAggregates([profileOf([1])], failed)).toEqual([{ error: "it fails" }]);
   expect(mergeAggregates(failed, [profileOf([1])])).toEqual([{ error: "it fails" }]);

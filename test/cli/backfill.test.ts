@@ -18,7 +18,7 @@ const preload = join(projectFolder, "test/crash/preload.mjs");
 const hintOf = (result: { readonly stderr: string }): string => result.stderr.slice(result.stderr.indexOf("error: "));
 
 describe("a backfill of five days", () => {
-  test("a backfill scores each day, lists days without input, and ends with the worst exit code; the same command goes on", async () => {
+  test("a backfill scores each day, lists days without input, and ends with the worst exit code; the same command continues", async () => {
     await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     await job.damage("2026-01-04");
@@ -47,7 +47,7 @@ describe("a backfill of five days", () => {
     await expectFinished(job.out("2026-01-05"), { golden: await goldenRows(fixture) });
   });
 
-  test("--stop-on-failure starts no run after one that failed, and the same command goes on", async () => {
+  test("--stop-on-failure starts no run after one that failed, and the same command continues", async () => {
     await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     await job.damage("2026-01-02");
@@ -62,7 +62,7 @@ describe("a backfill of five days", () => {
     expect(statusesOf(rest)).toMatchObject({ "01": "already_complete", "02": "complete", "03": "complete" });
   });
 
-  test("several runs at once publish what one at a time do", async () => {
+  test("a backfill with several runs at once publishes the same rows as one run at a time", async () => {
     await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     await job.arrive("2026-01-04");
@@ -78,7 +78,7 @@ describe("a backfill of five days", () => {
 });
 
 describe("--reprocess", () => {
-  test("--reprocess failed scores again only days whose input changed; without it they end with 66", async () => {
+  test("backfill --reprocess failed scores only days again whose input changed; without it they end with 66", async () => {
     await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     await job.backfill("--quiet");
@@ -95,7 +95,7 @@ describe("--reprocess", () => {
     expect(await publishedRun(job.out("2026-01-02"))).toMatch(/-r2$/);
   });
 
-  test("--reprocess completed scores every day again", async () => {
+  test("backfill --reprocess completed scores every day again", async () => {
     await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     await job.backfill("--quiet");
@@ -107,7 +107,7 @@ describe("--reprocess", () => {
     }
   });
 
-  test("a held run does not stop later ones; --reprocess failed scores it again, once its cause is gone", async () => {
+  test("a held run does not stop later runs of a backfill; --reprocess failed scores it again after its cause is corrected", async () => {
     await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path, { checks: { unique: ["id"] } });
     const part = join(job.folder, "in/dt=2026-01-02/part-00000.parquet");
@@ -129,7 +129,7 @@ describe("--reprocess", () => {
 });
 
 describe("one version of the model", () => {
-  test("a backfill goes on with the version of the model that it began with, even if its revision moves", async () => {
+  test("a backfill uses the version of the model that it began with, even if the revision moves", async () => {
     await using scratch = await scratchFolder();
     const old = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"));
     await using hub = await serveHub({ "model.onnx": old });
@@ -152,7 +152,7 @@ describe("one version of the model", () => {
 });
 
 describe("a signal", () => {
-  test("SIGTERM ends a backfill with 143 after its run in progress, and the same command does the rest", async () => {
+  test("SIGTERM ends a backfill with 143 after the current run, and the same command continues", async () => {
     await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     const held = join(scratch.path, "held");

@@ -92,7 +92,7 @@ describe("infer-batch compare", () => {
     expect(idsOf(score)).toEqual([249, 251, 180, 320, 125, 186, 378, 92, 203, 123]);
   });
 
-  test("compare finds the same where the models are scored one after the other, as on a GPU", async () => {
+  test("compare has the same result if the models are scored one after the other, as on a GPU", async () => {
     const overrides = { engine: { providers: ["cuda", "cpu"] } };
     const args = ["--model", modelOf("diabetes-mlp.onnx"), "--model", quantised, "--tolerance", "1.2"];
     const found = await compareJson({ fixture: "diabetes-mlp", overrides, args });
@@ -144,7 +144,7 @@ describe("infer-batch compare", () => {
     ]);
   });
 
-  test("compare tells the outputs that only one model has, and ends with 0", async () => {
+  test("compare reports the outputs that only one model has, and ends with 0", async () => {
     const args = ["--model", modelOf("wine-zipmap.onnx")];
     const overrides = { model: { path: modelOf("wine-forest.onnx"), outputs: undefined } };
     const found = await compareJson({ fixture: "wine-forest", overrides, args });
@@ -157,7 +157,7 @@ describe("infer-batch compare", () => {
     });
   });
 
-  test("compare scores the first rows only where a limit is given, and says so", async () => {
+  test("compare with --limit scores only the first rows, and says so", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"), { output: { columns: ["id"] } });
     const { stdout } = await runHere(["compare", spec, "--model", quantised, "--limit", "260"]);

@@ -6,7 +6,7 @@ import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 
 const reports = { report: { html: "page-${ds}.html", metrics: "job.prom" } };
 
-test("the page and metrics of a held run say why, and follow what a person decides", async () => {
+test("the page and metrics of a held run show the reason, and then the decision of a person", async () => {
   await using folder = await scratchFolder();
   const job = await nightlyJob(folder.path, reports);
   const page = (): Promise<string> => readFile(join(folder.path, "page-2026-11-22.html"), "utf8");
@@ -35,7 +35,7 @@ test("the page and metrics of a held run say why, and follow what a person decid
   expect(await page()).toContain("<h1>PUBLISHED. Approved by ana: one shop only.</h1>");
 });
 
-test("readers have a run that a person approved, although later runs are not compared with it", async () => {
+test("the page of a held run names an approved run as the one that readers have, although later runs are not compared with it", async () => {
   await using folder = await scratchFolder();
   const job = await nightlyJob(folder.path, reports);
   await job.night("run", "2026-11-20");

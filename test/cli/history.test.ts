@@ -17,7 +17,7 @@ function steady(text: string): string {
     .replaceAll(/ {2,}/g, "  ");
 }
 
-test("history lists the runs of a job, with what became of each; status says why a run stopped", async () => {
+test("history lists the runs of a job with their status; status shows why a run stopped", async () => {
   await using folder = await scratchFolder();
   const job = await nightlyJob(folder.path);
   expect((await job.night("history", "2026-11-20")).stdout).toBe("0 runs of diabetes-mlp\n");
@@ -80,7 +80,7 @@ test("a run records why it cannot be resumed, and a published run does not", asy
   await expect(readFile(join(control, run, "errors.json"))).rejects.toThrow("ENOENT");
 });
 
-test("history refuses a number of runs that is none", async () => {
+test("history --last refuses a text that is not a number", async () => {
   const { code, stderr } = await runHere(["history", "job.yaml", "--last", "0"]);
   expect([code, stderr]).toEqual([64, expect.stringContaining("expected a number from 1 to 1000")]);
 });

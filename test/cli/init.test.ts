@@ -131,7 +131,7 @@ describe("init", () => {
   });
 });
 
-test("init without a file to read ends with 64: it does not wait for one", async () => {
+test("init without an input file ends with 64 and does not wait", async () => {
   await using folder = await newcomer("cancer", "cancer-logistic.onnx");
   const { code, stderr } = await runCli(["init", "--model", "cancer-logistic.onnx", "--input", "none/*.parquet"], {
     cwd: folder.path,

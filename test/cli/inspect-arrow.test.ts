@@ -32,7 +32,7 @@ describe("inspect on an Arrow shard", () => {
     },
   );
 
-  test("inspect shows the same rows, types and NULLs for an Arrow shard as for the same values in Parquet", async () => {
+  test("inspect shows the same rows, types and NULLs for an Arrow shard and a Parquet shard with the same values", async () => {
     const arrow = await inspected("fixtures/arrow/zstd.arrow");
     const parquet = await inspected("fixtures/arrow/types.parquet");
 

@@ -20,7 +20,7 @@ test("preview prints key, features and predictions of the first rows, and writes
   expect(await readdir(scratch.path)).toEqual(before);
 });
 
-test("preview predicts what a run does, for rows that --where finds behind many others", async () => {
+test("preview has the same predictions as a run, for rows that --where finds after many others", async () => {
   await using scratch = await scratchFolder();
   const { spec } = await dailyJob(scratch.path, { input: { where: "id < 440" } });
   const { code, stdout, stderr } = await runHere(["preview", spec, ...day, "--json", "--where", "id >= 435"]);
@@ -37,7 +37,7 @@ test("preview predicts what a run does, for rows that --where finds behind many 
   }
 });
 
-test("preview tells which rows cannot be scored, and names --where if its SQL is wrong", async () => {
+test("preview names rows that cannot be scored, and names --where if its SQL is wrong", async () => {
   await using scratch = await scratchFolder();
   const job = await dailyJob(scratch.path);
   await job.damage("2026-01-01");

@@ -72,7 +72,7 @@ describe("infer-batch stats", () => {
 });
 
 describe("statistics of a column", () => {
-  test("statistics of a column of texts name values of enough rows only, the most frequent first", () => {
+  test("statistics of a text column name only values of enough rows, the most frequent first", () => {
     const profile = textsProfile({ rare: 3, b: 40, a: 57 });
     expect(columnStats(profile, 20)).toEqual({
       type: "utf8",

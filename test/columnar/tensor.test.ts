@@ -135,7 +135,7 @@ describe("texts", () => {
     expect(decodeTexts(encoded)).toEqual(texts);
   });
 
-  test("texts that end in half a character keep to themselves", () => {
+  test("texts that end in half a character do not join with the next text", () => {
     const [first = 0, second = 0] = new TextEncoder().encode("é");
     const halves = { offsets: Uint32Array.of(0, 2, 4), bytes: Uint8Array.of(0x61, first, second, 0x62) };
     expect(decodeTexts(halves)).toEqual(["a\ufffd", "\ufffdb"]);

@@ -92,7 +92,7 @@ test(`approve, discard, a new run and a plain run that race for a held run agree
   expect(seen.filter((one) => typeof one !== "string")).toEqual([]);
 });
 
-test("a new run that finds a run approved and not yet published publishes it, and then takes its place", async () => {
+test("a new run publishes an approved run that is not yet published, and then replaces it", async () => {
   await using scratch = await scratchFolder();
   const night = await heldNight(scratch.path);
   const env = { CRASH_ROOT: night.out, CRASH_AT: "after link control/decision.json #1" };

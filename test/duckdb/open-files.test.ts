@@ -48,7 +48,7 @@ describe.runIf(process.platform === "linux")("DuckDB, which aborts if it cannot 
   });
 });
 
-test("the files that may be open are refused when the threads of all cores could take those that are left", () => {
+test("a limit of open files is refused if the threads of all cores could reach it", () => {
   const act = "opening DuckDB";
   expect(() => refuseFewFiles(act, { limit: 100, open: 77 }, 2)).toThrow(
     "opening DuckDB: 77 of at most 100 files are open, and 24 more must be free",
@@ -58,7 +58,7 @@ test("the files that may be open are refused when the threads of all cores could
   expect(() => refuseFewFiles(act, { limit: Number.POSITIVE_INFINITY, open: 0 }, 64)).not.toThrow();
 });
 
-test("a quarter of the files that may still be opened is opened at once, and always one", () => {
+test("at most a quarter of the remaining open files is used at once, and at least one file", () => {
   expect([0, 3, 8, 400, 2000].map((free) => filesAtOnce(256, { limit: 50 + free, open: 50 }))).toEqual([
     1, 1, 2, 100, 256,
   ]);

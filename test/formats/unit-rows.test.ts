@@ -9,7 +9,7 @@ function scoring(threads: number, rowsLeft: number, batchRows = 256): UnitSharin
 }
 
 describe("rows of the next unit", () => {
-  test("rows of the next unit are as many as may be while much is left, or where nothing is known", () => {
+  test("the next unit has the most rows while many are left, or if the number is unknown", () => {
     expect(unitRows(most, 0, scoring(2, 4_000_000))).toBe(most);
     expect(unitRows(most, 2_000_000, scoring(2, 4_000_000))).toBe(most);
     expect(unitRows(most, 0, undefined)).toBe(most);
@@ -21,7 +21,7 @@ describe("rows of the next unit", () => {
     expect(unitRows(most, 0, scoring(16, 1_000_000, 5))).toBe(15_625);
   });
 
-  test("rows of the next unit are worth their message, and a batch of the model", () => {
+  test("the next unit has enough rows for a message and a batch of the model", () => {
     expect(unitRows(most, 9000, scoring(4, 10_000))).toBe(1024);
     expect(unitRows(most, 9000, scoring(4, 10_000, 4096))).toBe(4096);
     expect(unitRows(most, 0, scoring(2, 100_000, 4096))).toBe(16_384);

@@ -162,7 +162,7 @@ describe("a shard with damaged bytes", () => {
     torture ? 3_600_000 : 600_000,
   );
 
-  test("a shard with damaged bytes ends in a refusal, or in exactly the right rows, but for values changed inside a page without checksum", () => {
+  test("a shard with damaged bytes is refused or gives the right rows, except for values that changed inside a page without checksum", () => {
     expect(outcomes.length).toBe(mutations);
     expect(shown(outcomes.filter((outcome) => !fine(outcome)))).toEqual([]);
   });
@@ -175,7 +175,7 @@ describe("a shard with damaged bytes", () => {
     expect(verified.filter(({ code, same }) => code === 0 && !same).length).toBeGreaterThan(0);
   });
 
-  test("a shard with damaged bytes is what verify: full is for: without it, some values change and nothing says so", () => {
+  test("a shard with damaged bytes may silently give other values without verify: full", () => {
     const unseen = outcomes.filter(wrongRows);
     expect(unseen.length).toBeGreaterThan(mutations / 100);
     expect(unseen.length).toBeLessThan(mutations / 5);

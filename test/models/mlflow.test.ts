@@ -103,7 +103,7 @@ describe("a model of MLflow", () => {
     ]);
   });
 
-  test("a model that was fetched before is not fetched again, and needs no registry when it is pinned", async () => {
+  test("a model of MLflow in the cache is not fetched again, and needs no registry if it is pinned", async () => {
     await using world = await openWorld();
     const { file } = await world.resolve("models:/churn@champion");
     world.mlflow.requests.length = 0;
@@ -115,7 +115,7 @@ describe("a model of MLflow", () => {
     expect((await world.resolve("models:/churn@champion", { pinned })).file.path).toBe(file.path);
   });
 
-  test("a pinned version is fetched without asking what the alias stands for", async () => {
+  test("a pinned version is fetched without resolving the alias", async () => {
     await using world = await openWorld();
     world.mlflow.aliases.set("champion", "8");
     const { version } = await world.resolve("models:/churn@champion", {
@@ -157,7 +157,7 @@ describe("a model of MLflow", () => {
     await world.resolve("models:/churn@champion", { env: { MLFLOW_TRACKING_URI: withLogin } });
   });
 
-  test("what a registry refuses is told with the way out", async () => {
+  test("a refusal of the registry is reported with a remedy", async () => {
     await using world = await openWorld();
     const pinned = { sha256: "0".repeat(64), version: "6" };
     expect(await world.refusal("models:/churn@nope")).toMatchSnapshot("an alias that is missing");
@@ -185,7 +185,7 @@ describe("a model of MLflow", () => {
     expect(await world.refusal("models:/churn/7")).toMatchSnapshot("a host that the server does not expect");
   });
 
-  test("files that are missing, damaged or not ONNX are told", async () => {
+  test("missing, damaged and non-ONNX files of an MLflow model are reported", async () => {
     await using world = await openWorld();
     const files = (more: ReadonlyMap<string, Uint8Array>): void => {
       world.mlflow.versions.set("9", { files: more });
@@ -213,7 +213,7 @@ describe("a model of MLflow", () => {
     expect(await world.refusal("models:/churn/9")).toMatchSnapshot("a model that is cut off");
   });
 
-  test("a registry that is away ends with 75 after retries, and one that returns in between does not", async () => {
+  test("an unreachable registry ends with 75 after retries, unless it returns before", async () => {
     await using world = await openWorld();
     let calls = 0;
     world.mlflow.before = (_path, response) => {

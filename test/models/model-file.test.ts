@@ -21,7 +21,7 @@ async function externalModel(folder: string, location: string): Promise<string> 
 }
 
 describe("a model's digest", () => {
-  test("a model's digest is the file's own when it has no external data", async () => {
+  test("a model's digest is the file's digest when it has no external data", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "model.onnx");
     await writeModel(path, identity);
@@ -32,7 +32,7 @@ describe("a model's digest", () => {
     expect([model.sha256, model.sizeBytes]).toEqual([sha256(bytes), bytes.length]);
   });
 
-  test("a model's digest is another one when its external data is", async () => {
+  test("a model's digest changes with its external data", async () => {
     await using scratch = await scratchFolder();
     const path = await externalModel(scratch.path, "weights/bias.bin");
     await mkdir(join(scratch.path, "weights"));
@@ -47,7 +47,7 @@ describe("a model's digest", () => {
     expect(one.sizeBytes).toBe((await stat(path)).size + 4);
   });
 
-  test("a model's digest holds no longer when a file behind it is written to, even within its time stamp", async () => {
+  test("a model's digest becomes invalid when one of its files is written to, even with the same time stamp", async () => {
     await using scratch = await scratchFolder();
     const path = await externalModel(scratch.path, "bias.bin");
     const weights = join(scratch.path, "bias.bin");
@@ -67,7 +67,7 @@ describe("a model's digest", () => {
 
 describe("external data", () => {
   test.each(["../secret.bin", "a/../../secret.bin", "/etc/passwd", "..", ""])(
-    "external data at %j is refused: it is not the model's",
+    "external data at %j is refused, because it does not belong to the model",
     async (location) => {
       await using scratch = await scratchFolder();
       await mkdir(join(scratch.path, "models"));
@@ -93,7 +93,7 @@ describe("external data", () => {
     );
   });
 
-  test("external data that is not there is refused by its name", async () => {
+  test("missing external data is refused with its name", async () => {
     await using scratch = await scratchFolder();
     const path = await externalModel(scratch.path, "bias.bin");
 

@@ -130,7 +130,7 @@ describe("a model at a URL", () => {
     expect(await refusalOf(world.resolve(`${world.server.url}/models/net.onnx`))).toContain("66 MODEL_CHANGED");
   });
 
-  test("a response that is refused in its middle is closed", async () => {
+  test("a response that is refused in the middle of its body is closed", async () => {
     await using world = await openWorld();
     const closed: string[] = [];
     let gets = 0;

@@ -91,7 +91,7 @@ s3.describe("a model in S3", () => {
     expect(await readdir(join(world.cache, "tmp"))).toEqual([]);
   });
 
-  test("a model in S3 is not asked for when the spec pins a digest that the cache has", async () => {
+  test("a model in S3 is not requested if the spec pins a digest that is in the cache", async () => {
     await using world = await modelInS3();
     const { sha256 } = await world.open();
     const before = world.proxy.requests.length;
@@ -138,7 +138,7 @@ s3.describe("a model in S3", () => {
     expect((await readFile(second.path)).equals(bytes)).toBe(true);
   });
 
-  test("a model in S3 is whole in the cache when several processes fetch it at once", async () => {
+  test("a model in S3 is complete in the cache when several processes fetch it at once", async () => {
     await using world = await modelInS3("bias.bin");
     await world.bucket.put("models/bias.bin", "1234");
 
@@ -149,7 +149,7 @@ s3.describe("a model in S3", () => {
     expect(await readdir(join(world.cache, "tmp"))).toEqual([]);
   });
 
-  test("a model in S3 goes from the cache when nobody used it for long, and what dead processes left goes, too", async () => {
+  test("a model in S3 is removed from the cache after long disuse, and so are leftovers of dead processes", async () => {
     await using world = await modelInS3();
     for (const name of ["tmp/dead.1", "tmp/alive.1", "a".repeat(64), "b".repeat(64)]) {
       await mkdir(join(world.cache, name), { recursive: true });
@@ -177,7 +177,7 @@ s3.describe("a model in S3", () => {
     },
   );
 
-  test("a model in S3 is missed by its name, and so is its external data", async () => {
+  test("a missing model in S3, or missing external data, is reported by name", async () => {
     await using world = await modelInS3("bias.bin");
     const named = async (): Promise<string> =>
       (await refusalOf(world.open())).replaceAll(world.bucket.name, "<bucket>");
@@ -200,7 +200,7 @@ s3.describe("a model in S3", () => {
     `);
   });
 
-  test("a model in S3 is never a mix of two, when it is replaced while it is fetched", async () => {
+  test("a model in S3 that is replaced during the download is never a mix of two versions", async () => {
     await using world = await modelInS3();
     world.proxy.twist = (request) => {
       return request.startsWith("GET")

@@ -23,7 +23,7 @@ test.each(["ECONNRESET", "HPE_INVALID_CONSTANT"])("a lost connection (%s) is tra
   expect(verdictOf(place, systemError(code))).toEqual({ kind: "again", found: code });
 });
 
-test("an error of this program stays a bug", () => {
+test("an unknown error of a request counts as a bug", () => {
   const error = new TypeError("x is not a function");
   expect(verdictOf(place, error)).toEqual({ kind: "end", error });
 });

@@ -103,7 +103,7 @@ const placeWith = (more: Partial<HttpPlace>): HttpPlace => ({
 });
 
 describe("requests to a registry", () => {
-  test("a server's certificate is checked against Node's authorities, those that are named, or not at all", async () => {
+  test("a server's certificate is checked against Node's authorities, given authorities, or not at all", async () => {
     await using world = await openWorld();
     expect(await refusalOf(readJson(world.https, placeWith({})))).toMatch(
       /^64 PERMISSION\nloading a model: the server's certificate is not trusted: .*\nhint: set NODE_EXTRA_CA_CERTS/,
@@ -113,7 +113,7 @@ describe("requests to a registry", () => {
     expect(await readJson(world.http, placeWith({})), "a compressed body").toEqual({ over: "http" });
   });
 
-  test("requests go through the proxies of the environment, with the login that these ask for", async () => {
+  test("requests use the proxies of the environment, with their logins", async () => {
     await using world = await openWorld();
     const findProxy = proxiesOf({ HTTPS_PROXY: world.proxy, http_proxy: world.proxy });
     expect(await readJson(world.https, placeWith({ findProxy, tls: { ca: world.cert } }))).toEqual({ over: "https" });
@@ -125,7 +125,7 @@ describe("requests to a registry", () => {
     ]);
   });
 
-  test("a server that is named by its address is reached through a proxy, and its certificate is checked for that", async () => {
+  test("a server with an IP address is reached through a proxy, and its certificate is checked for the address", async () => {
     await using world = await openWorld();
     const findProxy = proxiesOf({ HTTPS_PROXY: world.proxy });
     const warned: string[] = [];

@@ -148,7 +148,7 @@ const ways = fc.record({ cuts: fc.array(fc.nat(9), { maxLength: 10 }), batchRows
 const distinctIn = (rows: readonly string[]): number => new Set(rows).size;
 
 describe("each row has the place of one whose bytes are its own", () => {
-  test("each row has the place of one whose bytes are its own whatever they are, and each is packed once", () => {
+  test("each row has the index of a row with equal bytes, and each distinct row is packed once", () => {
     fc.assert(
       fc.property(rowsLike, ways, (rows, how) => {
         const { count } = compare(rows, how);
@@ -158,7 +158,7 @@ describe("each row has the place of one whose bytes are its own", () => {
     );
   });
 
-  test("each row has the place of one whose bytes are its own where all of them have the same hash", () => {
+  test("each row has the index of a row with equal bytes although all hashes are equal", () => {
     fc.assert(
       fc.property(rowsLike, ways, (rows, how) => {
         compare(rows, how, { hashOf: () => 7 });
@@ -166,14 +166,14 @@ describe("each row has the place of one whose bytes are its own", () => {
     );
   });
 
-  test("each row has the place of one whose bytes are its own where they differ in a sign, in a character at a text's end, in which of two texts it is", () => {
+  test("each row has the index of a row with equal bytes: a sign, a last character and the order of two texts count", () => {
     const like = (other: Partial<Row>): Row => Object.assign({ ...zeroRow }, other);
     const others: Partial<Row>[] = [{}, { a: -0 }, { kind: "y" }, { kind: "y\u0001" }, { place: "y" }, { tokens: [0] }];
     const rows = others.map(like);
     expect(compare([...rows, ...rows], { cuts: [], batchRows: 10 }).count).toBe(6);
   });
 
-  test("each row has the place of one whose bytes are its own where few can be kept: they are packed again when they were forgotten", () => {
+  test("each row has the index of a row with equal bytes; rows that were dropped from a small store are packed again", () => {
     const how = { cuts: [], batchRows: 10 };
     const rows = Array.from({ length: 60 }, (_, index) => ({ ...zeroRow, b: index % 20 }));
     expect(compare(rows, how).count).toBe(20);

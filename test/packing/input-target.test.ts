@@ -29,7 +29,7 @@ describe("a matrix input", () => {
     expect(dataOf(input).map(Number)).toEqual([one, 0, one, one, 0, 0]);
   });
 
-  test("a matrix input of one dimension says so", () => {
+  test("a matrix input of one dimension has a shape of one dimension", () => {
     const binding: InputBinding = { kind: "matrix", input: "age", dtype: "float32", rank: 1, columns: [ref("age")] };
     const { batches } = pack({ inputs: [binding] }, [matrix([[1], [2]])], { rows: 2 });
     expect(batches[0]?.inputs[0]?.dims).toEqual([2]);
@@ -103,7 +103,7 @@ describe("rows that cannot be scored", () => {
     ]);
   });
 
-  test("rows that cannot be scored are not those with NaN where missing values are NaN; infinity stays one", () => {
+  test("rows with NaN can be scored if missing values are NaN, and rows with infinity cannot", () => {
     const rows = [
       [Number.NaN, 1],
       [Number.POSITIVE_INFINITY, Number.NaN],
@@ -154,12 +154,12 @@ describe("a text input", () => {
     expect(batches[0]?.inputs[0]).toMatchObject({ name: "place", dtype: "string" });
   });
 
-  test("a text input of one dimension says so", () => {
+  test("a text input of one dimension has a shape of one dimension", () => {
     const { batches } = pack({ inputs: [{ ...text, rank: 1 }] }, [textColumn(["a"])], { rows: 1 });
     expect(batches[0]?.inputs[0]?.dims).toEqual([1]);
   });
 
-  test("a text input is padded with empty texts, whatever the batch before held", () => {
+  test("a text input is padded with empty texts, also after a batch with texts there", () => {
     const { batches } = pack({ inputs: [text], fixedBatchRows: 2 }, [textColumn(["a", "b", "c"])], { rows: 3 });
     expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([
       ["a", "b"],
@@ -180,7 +180,7 @@ describe("a text input", () => {
     expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([["", "b", "c"], ["", "", "f"], [""]]);
   });
 
-  test("a text input takes no text with a zero byte, at which the engine would end it", () => {
+  test("a text input refuses a text with a zero byte, where the engine would cut it", () => {
     const column = textColumn(["a", "b\u0000", null, "\u0000", "", "\u0000c", "d"]);
     const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 4 });
     expect(faults.map(({ row, reason }) => [row, reason])).toEqual([101, 102, 103, 105].map((row) => [row, "missing"]));

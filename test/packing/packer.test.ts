@@ -75,7 +75,7 @@ function packAll(
 describe("the batches", () => {
   const pieces = fc.array(fc.integer({ min: 0, max: 9 }), { maxLength: 12 });
 
-  test("the batches are the same however the rows were cut into record batches", () => {
+  test("the batches do not depend on how the rows were divided into record batches", () => {
     fc.assert(
       fc.property(
         fc.nat(40),
@@ -128,7 +128,7 @@ describe("the batches", () => {
     );
   });
 
-  test("the batches have the model's size, whatever was asked for", () => {
+  test("the batches have the model's fixed size instead of the requested one", () => {
     expect(packAll(packerOf(4096, 4), rowsOf(8), []).map(({ dims }) => dims[0])).toEqual([4, 4]);
     expect(packAll(packerOf(4096), rowsOf(8), []).map(({ dims }) => dims[0])).toEqual([8]);
   });
@@ -166,7 +166,7 @@ describe("the batches", () => {
     expect(packAll(packer, rowsOf(2), [], 500)).toMatchObject([{ rowStart: 500, rowCount: 2 }]);
   });
 
-  test("the batches need no new memory once the first buffers came back", () => {
+  test("the batches reuse memory after the first buffers were returned", () => {
     const packer = packerOf(4);
     const buffers = new Set<ArrayBuffer>();
     for (let round = 0; round < 5; round += 1) {
@@ -179,7 +179,7 @@ describe("the batches", () => {
     expect(buffers.size).toBe(1);
   });
 
-  test("the batches that are out at the same time do not share memory", () => {
+  test("batches that are in use at the same time do not share memory", () => {
     const batches = [...packerOf(2).push(matrixBatch(rowsOf(6)), { from: 0, to: 6, row: 0 })];
     expect(new Set(batches.flatMap(({ inputs }) => buffersOf(inputs))).size).toBe(3);
     expect(batches.flatMap((batch) => packed(batch).values)).toEqual(rowsOf(6).flat());
@@ -214,7 +214,7 @@ describe("a value that is no feature", () => {
     batchRows: fc.integer({ min: 1, max: 40 }),
   });
 
-  test("a value that is no feature is named with the run's row and its column when it is NULL", () => {
+  test("a bad feature is reported with the run's row and its column when it is NULL", () => {
     fc.assert(
       fc.property(where, how, (bad, options) => {
         expect(faultAt(bad, null, options)).toEqual({
@@ -228,7 +228,7 @@ describe("a value that is no feature", () => {
   });
 
   test.each([Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 1e39])(
-    "a value that is no feature is named with row and column when it is %d",
+    "a bad feature is reported with row and column when it is %d",
     (value) => {
       fc.assert(
         fc.property(where, how, (bad, options) => {
@@ -248,7 +248,7 @@ describe("a value that is no feature", () => {
     expect(() => packAll(packerOf(1), rows, [])).toThrow('"column":"b","row":0');
   });
 
-  test("a value that is no feature counts only in the rows asked for", () => {
+  test("a bad feature counts only in the requested rows", () => {
     const before = [null, Number.NaN, 1];
     for (const after of [
       [1, null, 3],
@@ -271,7 +271,7 @@ describe("a value that is no feature", () => {
     );
   });
 
-  test("a value that is no feature is not the largest float32, nor a sum beyond it", () => {
+  test("the largest float32 and a sum beyond it are not bad features", () => {
     const largest = 3.4028234663852886e38;
     for (const width of [1, 3, 4, 7, 1000]) {
       const names = Array.from({ length: width }, (_, index) => `f${index}`);

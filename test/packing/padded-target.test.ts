@@ -49,7 +49,7 @@ interface PackOptions {
 }
 
 describe("lists of any length", () => {
-  test("lists of any length are filled up on the right, and the mask says where they end", () => {
+  test("lists of any length are padded on the right, and the mask marks their elements", () => {
     const { tokens, masks, batches, faults } = packLists(ids, [[7], [1, 2, 3, 4], [], [5, 6]]);
     expect(tokens).toEqual([
       [7, 0, 0, 0],
@@ -72,7 +72,7 @@ describe("lists of any length", () => {
     );
   });
 
-  test("lists of any length are filled up on the left, with another value", () => {
+  test("lists of any length are padded on the left with another value", () => {
     const { tokens, masks } = packLists({ ...ids, side: "left", value: -100 }, [[7], [1, 2, 3, 4], [], [5, 6]]);
     expect(tokens).toEqual([
       [-100, -100, -100, 7],
@@ -88,7 +88,7 @@ describe("lists of any length", () => {
     ]);
   });
 
-  test.each(numericTensorTypes)("lists of any length are of %s as the input is, and so is the mask", (dtype) => {
+  test.each(numericTensorTypes)("lists of any length and their mask have the input's type %s", (dtype) => {
     const given = { ...ids, dtype, value: 1, width: 3 };
     const { batches } = packLists(given, [[0], [1, 0]], { mask: maskOf(dtype) });
     const one = dtype === "float16" ? 0x3c00 : 1;
@@ -99,7 +99,7 @@ describe("lists of any length", () => {
     expect(dataOf(mask).map(Number)).toEqual([one, 0, 0, one, one, 0]);
   });
 
-  test("lists of any length keep the first elements of those that are longer, where that is asked for", () => {
+  test("lists that are too long keep their first elements with truncate", () => {
     for (const side of ["left", "right"] as const) {
       const { tokens, masks, faults } = packLists({ ...ids, truncate: true, side }, [[1, 2, 3, 4, 5, null]]);
       expect({ tokens, masks, faults }).toEqual({ tokens: [[1, 2, 3, 4]], masks: [[1, 1, 1, 1]], faults: [] });
@@ -151,7 +151,7 @@ describe("lists that cannot be scored", () => {
     },
   );
 
-  test("lists that cannot be scored are not those with such values under a NULL, or beyond where they are cut", () => {
+  test("lists with bad values under a NULL, or after the end of a truncated list, can be scored", () => {
     const lists = [[1, 2, 3, 4, Number.NaN], null, [3]];
     const { faults } = packLists({ ...ids, dtype: "float32", truncate: true }, lists);
     expect(faults.map(({ row }) => row)).toEqual([101]);
@@ -162,7 +162,7 @@ describe("batches that shrink", () => {
   const given = { ...ids, width: 6, shrink: true };
 
   test.each(["left", "right"] as const)(
-    "batches that shrink are as wide as their longest list, filled up on the %s",
+    "batches that shrink are as wide as their longest list, padded on the %s",
     (side) => {
       const { batches, tokens, masks } = packLists({ ...given, side, value: 9 }, [[1], [2, 3], [], [4, 5, 6, 7]]);
       expect(batches.map(({ inputs }) => inputs.map(({ dims }) => dims))).toEqual([

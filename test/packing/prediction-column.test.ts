@@ -45,7 +45,7 @@ const strings = (data: readonly string[], ...dims: number[]): Tensor => ({
 });
 
 describe("numbers", () => {
-  test.each(numericTensorTypes)("numbers of %s are kept as they are, in whatever order they come", (dtype) => {
+  test.each(numericTensorTypes)("numbers of %s are stored unchanged, in any order of arrival", (dtype) => {
     const tensor = (first: number): Tensor => {
       const data = allocate(tensorElement(dtype), 2);
       const wide = data instanceof BigInt64Array || data instanceof BigUint64Array;
@@ -60,7 +60,7 @@ describe("numbers", () => {
     expect(plain(column.finish(4)).map(Number)).toEqual([1, 1, 0, 1]);
   });
 
-  test("numbers of float16 widen to what they are", () => {
+  test("numbers of float16 are widened exactly", () => {
     const bits = [0x2e66, 0x3555, 0xc248, 0x0001];
     const tensor: Tensor = { dtype: "float16", dims: [2, 2], data: Uint16Array.from(bits) };
     const second = createPredictionColumn("float32", 2);
@@ -113,7 +113,7 @@ describe("values that are not finite", () => {
 });
 
 describe("vectors", () => {
-  test("vectors are lists, in whatever order their batches come", () => {
+  test("vectors are stored as lists, in any order of arrival", () => {
     const column = createPredictionColumn(list("float32"), 3);
     column.set(2, 1, { tensor: floats([5, 6, 0, 0], 2, 2), width: 2, element: undefined }, tell);
     column.set(0, 2, { tensor: floats([1, 2, 3, 4], 2, 2), width: 2, element: undefined }, tell);

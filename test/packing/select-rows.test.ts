@@ -85,14 +85,14 @@ describe("the rows that stay", () => {
     );
   });
 
-  test("the rows that stay may be all: nothing is copied, and they are counted all the same", () => {
+  test("if all rows stay, nothing is copied and they are counted", () => {
     const found = selectRows(batch, states(kept, failedOn(0), kept, kept), nothing);
     expect(found.inputs[0]).toBe(batch.inputs[0]);
     expect(found).toMatchObject({ rowCount: 4, selection: { readCount: 4, failed: [{ row: 1, expression: 0 }] } });
     expect([...(found.selection?.indices ?? [])]).toEqual([0, 1, 2, 3]);
   });
 
-  test("the rows that stay are of a batch without rows too", () => {
+  test("a batch without rows has no rows that stay", () => {
     const found = selectRows({ rowCount: 0, inputs: [], carried: [] }, states(), nothing);
     expect(found).toMatchObject({ rowCount: 0, selection: { readCount: 0, failed: [] } });
   });
@@ -105,13 +105,13 @@ describe("the rows that stay", () => {
     ]);
   });
 
-  test("the rows that stay keep the batch that they come from as it was", () => {
+  test("selecting the rows that stay does not change their batch", () => {
     const before = structuredClone(batch);
     selectRows(batch, states(dropped, kept, dropped, kept), nothing);
     expect(batch).toEqual(before);
   });
 
-  test("the rows that stay hold a copy: the memory that was read is reused", () => {
+  test("the rows that stay are a copy, because the memory of the batch is reused", () => {
     const given: RecordBatch = {
       rowCount: 3,
       inputs: [matrix([[1], [2], [3]]), textColumn(["a", "b", "c"])],

@@ -32,7 +32,7 @@ describe("a series", () => {
     expect(earlierDateIn(series, { job, params })).toBe(date);
   });
 
-  test.each(["2026-02-30", "20261123", "2026-11-23T00:00", ""])("a series does not take %j for a date", (text) => {
+  test.each(["2026-02-30", "20261123", "2026-11-23T00:00", ""])("a series does not treat %j as a date", (text) => {
     expect(isCalendarDate(text)).toBe(false);
   });
 });
@@ -58,7 +58,7 @@ describe("the baseline of a run", () => {
     expect(baseline.map(({ date }) => date)).toEqual(dates.slice(-8));
   });
 
-  test("the baseline of a run comes with the first run that was made with this run's model", () => {
+  test("the baseline of a run includes the first run with the same model", () => {
     const found = [published("2026-11-20", "old"), published("2026-11-22"), published("2026-11-21")];
     expect(chooseBaseline(found, asked).first?.date).toBe("2026-11-21");
     expect(chooseBaseline([published("2026-11-20", "old")], asked).first).toBeNull();

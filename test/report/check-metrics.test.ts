@@ -38,7 +38,7 @@ test("the metrics of a check whose value is a text have its result only", () => 
   expect(text).not.toContain(`infer_batch_check_value{${labels},check="column"`);
 });
 
-test("several results of one check and column are one sample, the worst; their number is bounded", () => {
+test("several results of one check and column become one sample, the worst, and the number of samples is bounded", () => {
   const many = Array.from({ length: 1000 }, (_, index) => result(`c${index}`, "pass", index));
   const results = [...many, result("c7", "warn", 0.5), result("c7", "pass", 3), result("last", "hold", 0.1)];
   const { verdict } = review.verdict ?? expect.fail();
@@ -51,7 +51,7 @@ test("several results of one check and column are one sample, the worst; their n
   ]);
 });
 
-test("the metrics of a held run say that it is published after a person approved it", () => {
+test("the metrics of a held run change to published after a person approves it", () => {
   const decided = decidedMetrics(text, { runId: "daily-0123456789ab", state: "published" });
   expect(decided).toContain(`infer_batch_run_state{${labels},state="held"} 0\n`);
   expect(decided).toContain(`infer_batch_run_state{${labels},state="published"} 1\n`);

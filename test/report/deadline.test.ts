@@ -51,7 +51,7 @@ describe("an attempt before its deadline", () => {
     expect(latenessOf(attempt(100, 60), { nowMs: minutesBefore(10), deadlineMs })).toBeUndefined();
   });
 
-  test("an attempt is not late by a forecast from its first seconds, nor before its rows are known", () => {
+  test("an attempt is not forecast to be late in its first seconds, or before its rows are known", () => {
     const nowMs = minutesBefore(1);
     expect(latenessOf(attempt(1, 10), { nowMs, deadlineMs })).toBeUndefined();
     expect(latenessOf(attempt(0, 300), { nowMs, deadlineMs })).toBeUndefined();

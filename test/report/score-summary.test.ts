@@ -33,13 +33,13 @@ describe("a summary of numbers", () => {
     expect(total(found.bins)).toBe(5);
   });
 
-  test("a summary of numbers has negative ones and those of any size in their order", () => {
+  test("a summary of numbers orders negative numbers and numbers of any size", () => {
     const found = numbers("float64", fixed(Float64Array.of(-1000.5, -1000.5, -1, 0.001, 1000)));
     expect([found.min, found.max, found.bins[0], found.bins.at(-1)]).toEqual([-1000.5, 1000, 2, 1]);
     expect(total(found.bins)).toBe(5);
   });
 
-  test("a summary of numbers has one step where all are one", () => {
+  test("a summary of equal numbers has one step", () => {
     expect(total(numbers("float32", fixed(new Float32Array(9).fill(0.3))).bins)).toBe(9);
   });
 
@@ -56,7 +56,7 @@ describe("a summary of numbers", () => {
     expect(total(found.bins)).toBe(rows + 2);
   });
 
-  test("a summary of numbers of vectors is of their norms", () => {
+  test("a summary of vectors describes their norms", () => {
     const child = fixed(Float32Array.of(3, 4, 0, 1, 5, 12));
     const column: Column = { kind: "list", offsets: Uint32Array.of(0, 2, 4, 6), child, valid: undefined };
     expect(numbers({ kind: "list", element: "float32" }, column)).toMatchObject({
@@ -110,14 +110,14 @@ describe("a summary of few different values", () => {
     });
   });
 
-  test("a summary of few different values tells the most frequent 48 of many, and all the others together", () => {
+  test("a summary of many different values has the 48 most frequent, and the count of all others", () => {
     const texts = Array.from({ length: 1000 }, (_, row) => `text ${row % 100}`);
     const found = summaryOf("utf8", textColumn(texts));
     expect(found).toMatchObject({ kind: "values", values: 1000, others: 520 });
     expect(found?.kind === "values" && found.counts.length).toBe(48);
   });
 
-  test("a summary of few different values tells only how many values there are where almost each is another", () => {
+  test("a summary of almost unique values has only the number of values", () => {
     const found = summaryOf("utf8", textColumn(Array.from({ length: 1000 }, (_, row) => `text ${row}`)));
     expect(found).toMatchObject({ kind: "values", values: 1000, counts: [], others: 1000 });
   });

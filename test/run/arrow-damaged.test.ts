@@ -42,7 +42,7 @@ describe("a shard that is not what it should be ends the run with 65 before anyt
     expect(said).toMatch(says);
   });
 
-  test("a stream may have any name where input.format says that it is Arrow", async () => {
+  test("an Arrow stream may have any name if input.format is arrow", async () => {
     await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: identity,

@@ -18,7 +18,7 @@ describe("a column that has NULLs only in a shard", () => {
     });
 
   test.each(["a", "z"])(
-    "a column that has NULLs only in a shard has the other shards' type, whichever comes first (%s)",
+    "a column that has NULLs only in a shard has the type of the other shards, in any order (%s)",
     async (name) => {
       await using scratch = await scratchFolder();
       const job = await jobOver(scratch.path);
@@ -32,7 +32,7 @@ describe("a column that has NULLs only in a shard", () => {
     },
   );
 
-  test("a column that has NULLs only in a shard is refused where an expression depends on its type", async () => {
+  test("a column that has NULLs only in a shard is refused if an expression depends on its type", async () => {
     await using scratch = await scratchFolder();
     const job = await jobOver(scratch.path, { where: "note <> 'n7'" });
     await writeArrow(join(scratch.path, "in/b.arrow"), typed);
@@ -43,7 +43,7 @@ describe("a column that has NULLs only in a shard", () => {
     );
   });
 
-  test("a column that has NULLs only in a shard is refused where no shard has a type for it", async () => {
+  test("a column that has only NULLs is refused if no shard has a type for it", async () => {
     await using scratch = await scratchFolder();
     const job = await jobOver(scratch.path);
     await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });

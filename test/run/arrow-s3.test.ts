@@ -63,7 +63,7 @@ s3.describe("Arrow shards in S3", () => {
     },
   );
 
-  test("Arrow shards in S3 are fetched by the columns that are needed, and told by row where one cannot be scored", async () => {
+  test("Arrow shards in S3 are fetched by needed column, and a row that cannot be scored is named", async () => {
     await using scratch = await scratchFolder();
     await using proxy = await tcpProxy(port());
     const bucket = await s3.server().createBucket();

@@ -51,7 +51,7 @@ describe("every type that pyarrow writes is carried as it is from Parquet", () =
     { name: "plain.arrows", computed: false },
     { name: "zstd.arrows", computed: false },
   ])(
-    "every type that pyarrow writes is carried as it is from Parquet from $name, through DuckDB: $computed",
+    "every Arrow type of pyarrow is carried like the Parquet type, from $name, through DuckDB: $computed",
     async ({ name, computed }) => {
       await using scratch = await scratchFolder();
       const described = await query(`DESCRIBE SELECT * FROM '${join(written, "types.parquet")}'`);
@@ -96,7 +96,7 @@ describe("what Python predicted is predicted from Arrow", () => {
   });
 
   test.each(["file", "stream"] as const)(
-    "what Python predicted is predicted from Arrow where a run was left unfinished, from a %s",
+    "an interrupted run over Arrow gives Python's predictions, from a %s",
     async (kind) => {
       await using scratch = await scratchFolder();
       const fixture = fixtureNamed("cancer-logistic");
@@ -113,7 +113,7 @@ describe("what Python predicted is predicted from Arrow", () => {
     },
   );
 
-  test("what Python predicted is predicted from Arrow as a command, from Arrow and Parquet shards of one job", async () => {
+  test("the command gives Python's predictions from Arrow and Parquet shards of one job", async () => {
     await using scratch = await scratchFolder();
     const fixture = fixtureNamed("cancer-logistic");
     await mkdir(join(scratch.path, "in"));
@@ -134,7 +134,7 @@ describe("what Python predicted is predicted from Arrow", () => {
 
 describe("a batch of 20 MB, more than is read at once", () => {
   test.each(["file", "stream"] as const)(
-    "a batch of 20 MB, more than is read at once is scored in parts, and taken up in its middle, from a %s",
+    "a batch of 20 MB, more than is read at once, is scored in parts and resumed in its middle, from a %s",
     async (kind) => {
       await using scratch = await scratchFolder();
       const select =

@@ -38,7 +38,7 @@ describe("a backfill into a table that later dates overwrite", () => {
   });
 
   test.each(["upsert", "replace"])(
-    "a backfill of dates before a published one ends with 66 before it scores in mode %s, and goes on with --allow-older",
+    "a backfill of dates before a published one ends with 66 before it scores in mode %s, and continues with --allow-older",
     async (mode) => {
       await using scratch = await scratchFolder();
       await using database = await server().createDatabase();

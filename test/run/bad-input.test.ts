@@ -55,7 +55,7 @@ describe("a row that cannot be scored", () => {
     },
   );
 
-  test("a row that cannot be scored is no integer that float32 holds exactly, however large", async () => {
+  test("a large integer that float32 holds exactly can be scored", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "diabetes-mlp");
     await Promise.all(job.shards.map((shard) => rm(shard)));
@@ -111,7 +111,7 @@ describe("a shard whose bytes are damaged", () => {
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
 
-  test("a shard whose bytes are damaged in a row group that is committed does not matter any more", async () => {
+  test("a shard whose bytes are damaged in a committed row group does not stop the run", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 50 });
     await leaveUnfinished(job.spec, job.out, (span) => span < 30);
@@ -140,7 +140,7 @@ describe("a shard whose bytes are damaged", () => {
 });
 
 describe("input that is not all there", () => {
-  test("input that is not all there is waited for with 75 while input.ready is missing", async () => {
+  test("incomplete input ends with 75 while input.ready is missing", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { ready: "in/_SUCCESS" } });
 
@@ -153,7 +153,7 @@ describe("input that is not all there", () => {
     expect(inTime.summary).toMatchObject({ status: "complete", rows_scored: 178 });
   });
 
-  test("input that is not all there is waited for with 75 while it has fewer rows than input.min_rows; no plan is made of it", async () => {
+  test("incomplete input ends with 75 and without a plan while it has fewer rows than input.min_rows", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { min_rows: 178 } });
     const late = await readFile(job.shard(4));
@@ -169,7 +169,7 @@ describe("input that is not all there", () => {
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
 
-  test("input that is not all there is waited for with 75 when there is no shard at all", async () => {
+  test("incomplete input ends with 75 when no shard exists", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await Promise.all(job.shards.map((shard) => rm(shard)));

@@ -22,7 +22,7 @@ async function partsIn(out: string): Promise<string[]> {
 }
 
 describe("a process that stands still", () => {
-  test("a process that stands still while another one finishes the run goes on, adopts it all and exits 0", async () => {
+  test("a process that is stopped while another one finishes the run continues, adopts all spans and exits with 0", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, slow);
     const out = join(scratch.path, "out");
@@ -92,7 +92,7 @@ describe("a clock", () => {
     "const now = Date.now; let day = 0; Date.now = () => now() + 86400000 * (day++ % 2 === 0 ? -day : day);",
   )}`;
 
-  test("a clock that jumps by days while the run goes on changes neither its name nor its rows", async () => {
+  test("a clock that jumps by days during a run changes neither its id nor its rows", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, { ...slow, params: { ds: "${today}" } });
 
@@ -107,7 +107,7 @@ describe("a clock", () => {
     await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
   });
 
-  test("a clock that was ahead when the shards were written does no harm", async () => {
+  test("a run accepts shards with a modification time in the future", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
     for (const shard of job.shards) {

@@ -25,7 +25,7 @@ describe("model.missing: nan", () => {
     expect(differences(await outputRows(join(scratch.path, "again")), await goldenRows(job.fixture))).toEqual([]);
   });
 
-  test("model.missing: nan lets no infinity through, and no number that does not fit", async () => {
+  test("model.missing: nan accepts neither infinity nor a number that does not fit", async () => {
     await using scratch = await scratchFolder();
     const select =
       "SELECT row AS id, CASE row WHEN 1 THEN 'nan' WHEN 2 THEN 'inf' WHEN 3 THEN 1e300 WHEN 4 THEN NULL ELSE row END::DOUBLE AS x FROM range(6) AS t(row)";

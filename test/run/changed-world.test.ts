@@ -104,7 +104,7 @@ describe("an unfinished run", () => {
     },
   );
 
-  test("an unfinished run goes on after what was changed is put back", async () => {
+  test("an unfinished run continues after the change is undone", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await leaveUnfinished(job.spec, job.out, done);

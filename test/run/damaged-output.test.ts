@@ -149,7 +149,7 @@ describe("a finished run", () => {
 
 describe("an output folder", () => {
   test.each(["notes.txt", "part-0.parquet", "part-00000.parquet", "data.parquet"])(
-    "an output folder with a file of nobody's (%s) is refused and nothing is written to it",
+    "an output folder with a file that no run wrote (%s) is refused and nothing is written to it",
     async (name) => {
       await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "cancer-logistic");

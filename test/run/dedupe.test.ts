@@ -111,7 +111,7 @@ describe("a row that the model fails on", () => {
     await expect(scoreHere(spec)).rejects.toThrow(/row 3: the model fails on it/);
   });
 
-  test("a row that the model fails on takes all rows like it with it, and counts against max_rejects", async () => {
+  test("a row that the model fails on is rejected with all equal rows, which count against max_rejects", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, rewrite } = await smallJob(scratch.path, { model: lookup(), select, dedupe: true, ...reject });
 

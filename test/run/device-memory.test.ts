@@ -57,7 +57,7 @@ describe("a device without memory for a batch", () => {
     );
   });
 
-  test("a device without memory for a batch is remembered: the next run begins with what fits", async () => {
+  test("after a device had no memory for a batch, the next run begins with the size that fits", async () => {
     await using job = await tightJob();
     await runTight(job.spec, { ...job, fits: () => 10 });
 
@@ -68,7 +68,7 @@ describe("a device without memory for a batch", () => {
     await job.expectFinished();
   });
 
-  test("a device without memory for a batch is remembered by model: another one begins with what the spec says", async () => {
+  test("after a device had no memory for a batch, another model begins with the size in the spec", async () => {
     await using job = await tightJob();
     await runTight(job.spec, { ...job, fits: () => 10 });
     await using other = await tightJob({}, "external-data");
@@ -78,7 +78,7 @@ describe("a device without memory for a batch", () => {
     expect(Math.max(...engine.tried)).toBe(64);
   });
 
-  test("a device without memory for a batch holds whatever batch_size: auto would try", async () => {
+  test("after a device had no memory for a batch, batch_size: auto stays within the size that fits", async () => {
     await using job = await tightJob({ commit_rows: 442, engine: {} });
     const { report, engine } = await runTight(job.spec, { ...job, fits: () => 20 });
 
@@ -88,7 +88,7 @@ describe("a device without memory for a batch", () => {
     await job.expectFinished();
   });
 
-  test("a device without memory for a batch that has none for a row ends the run with 75; what was committed is kept, and a later attempt goes on", async () => {
+  test("a device without memory for one row ends the run with 75; committed spans are kept, and a later attempt continues", async () => {
     await using job = await tightJob();
     let rows = 0;
     const stopped = await runTight(job.spec, { ...job, fits: () => ((rows += 1) > 6 ? 0 : 1000) });
@@ -104,7 +104,7 @@ describe("a device without memory for a batch", () => {
     await job.expectFinished();
   });
 
-  test("a device without memory for a batch ends a run with 75 when the model's batch is fixed: padded, half of it takes as much", async () => {
+  test("a device without memory for a batch ends the run with 75 when the model's batch size is fixed", async () => {
     await using job = await tightJob({}, "diabetes-mlp-batch32");
     const { error, engine } = await runTight(job.spec, { ...job, fits: () => 31 });
 
@@ -113,7 +113,7 @@ describe("a device without memory for a batch", () => {
     expect(engine.renewals).toBe(0);
   });
 
-  test("a device without memory for a batch that fails otherwise ends the run with 75, and no row is set aside for it", async () => {
+  test("a device that fails for another reason ends the run with 75, and no row is rejected for it", async () => {
     await using job = await tightJob({ on_bad_row: "reject", max_rejects: "100%" });
     let calls = 0;
     const { error } = await runTight(job.spec, { ...job, fits: () => 1000, broken: () => (calls += 1) > 8 });

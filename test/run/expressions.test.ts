@@ -45,7 +45,7 @@ async function keptOf(name: string, { keeps }: Filter): Promise<{ rows: Row[]; p
 
 describe("a row filter leaves the predictions of all other rows as they are", () => {
   test.each(filters)(
-    "a row filter leaves the predictions of all other rows as they are when it keeps $what",
+    "a row filter that keeps $what does not change the predictions of the rows that stay",
     async (filter) => {
       await using scratch = await scratchFolder();
       const settings = {
@@ -79,7 +79,7 @@ describe("a row filter leaves the predictions of all other rows as they are", ()
     { table: "diabetes-mlp-batch32", commit: 13, batch: "auto" },
     { table: "diabetes-mlp-batch32", commit: "auto", batch: "auto" },
   ])(
-    "a row filter leaves the predictions of all other rows as they are of $table in spans of $commit and batches of $batch",
+    "a row filter does not change the predictions of $table in spans of $commit and batches of $batch",
     async ({ table, commit, batch }) => {
       for (const filter of commit === 1 ? [few] : [someThirds, few]) {
         await using scratch = await scratchFolder();
@@ -124,7 +124,7 @@ describe("a computed column is a feature like those of the file", () => {
     await expectKept(join(scratch.path, "out"), { rows, planned: rows.length });
   });
 
-  test("a computed column is a feature like those of the file as JavaScript computes it too, of the rows that are kept", async () => {
+  test("a computed column is a feature with the values that JavaScript computes, for the rows that stay", async () => {
     await using scratch = await scratchFolder();
     const select = "SELECT row AS id, row / 8 AS a, (row % 7)::INTEGER AS b FROM range(5000) AS t(row)";
     const input = { columns: { x: "sqrt(a) + b * 3 - CASE WHEN b > 3 THEN 100 ELSE 0 END" }, where: "b <> 2" };
@@ -138,7 +138,7 @@ describe("a computed column is a feature like those of the file", () => {
     await expectKept(out, { rows, planned: 5000 });
   });
 
-  test("a computed column is a feature like those of the file in place of the shard's of its name, which expressions and filter still see", async () => {
+  test("a computed column replaces a column of the shard as a feature, while expressions and the filter use the shard's", async () => {
     await using scratch = await scratchFolder();
     const select = "SELECT row AS id, row::DOUBLE AS x, row::DOUBLE AS y FROM range(10) AS t(row)";
     const input = { columns: { x: "100 - x", Y: "x + y" }, where: "x >= 7" };

@@ -87,7 +87,7 @@ test("the age of the input of an earlier logical date is measured at the end of 
   expect([stale.code, stale.stderr]).toEqual([75, expect.stringContaining("28 h before the end of 2026-01-05")]);
 });
 
-test("input.freshness of a column without values counts as older than any limit", async () => {
+test("a freshness column without values counts as older than every limit", async () => {
   await using scratch = await scratchFolder();
   const stale = await runFresh(scratch.path, { newest: "NULL::TIMESTAMP", freshness: { error_after: "9999d" } });
   expect([stale.code, stale.stderr]).toEqual([

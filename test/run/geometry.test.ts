@@ -44,7 +44,7 @@ describe("a column of geometries", () => {
     },
   );
 
-  test("a column of geometries is told without the page of JSON that its coordinate system may be", async () => {
+  test("a column of geometries is named without the JSON of its coordinate system", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "a.parquet");
     const crs = JSON.stringify({ type: "ProjectedCRS", name: "it's far", id: { authority: "A", code: 1 } });

@@ -38,7 +38,7 @@ const filesOf = async (nights: Nights): Promise<string[]> =>
   await readdir(nights.folder("2026-11-20"), { recursive: true }).catch(() => []);
 
 describe("a run with golden rows", () => {
-  test("a run with golden rows is published when the predictions of another program come out, and counts no golden row", async () => {
+  test("a run with golden rows is published if the predictions equal those of another program, and does not count golden rows", async () => {
     await using scratch = await scratchFolder();
     await writeGolden(scratch.path);
     const done = await run(await goldenNights(scratch.path));
@@ -71,7 +71,7 @@ describe("a run with golden rows", () => {
     expect([refused.code, refused.stderr]).toEqual([65, expect.stringContaining(`sha256 ${"ab".repeat(32)}`)]);
   });
 
-  test("a run with golden rows is refused with exit code 66 when it is planned and the golden rows are others, and --new-run takes them", async () => {
+  test("a planned run with other golden rows is refused with exit code 66, and --new-run accepts them", async () => {
     await using scratch = await scratchFolder();
     await writeGolden(scratch.path);
     const nights = await goldenNights(scratch.path, spoilt);
@@ -91,7 +91,7 @@ describe("a run with golden rows", () => {
     expect((await outputRows(nights.folder("2026-11-20"))).length).toBe(200);
   });
 
-  test("checks them again when it is resumed, with the tolerance that the spec has now", async () => {
+  test("a run with golden rows checks them again when it is resumed, with the current tolerance", async () => {
     await using scratch = await scratchFolder();
     await writeGolden(scratch.path, "score + 0.5");
     const nights = await goldenNights(scratch.path, { ...spoilt, checks: { golden: { ...golden, atol: 1 } } });
@@ -122,7 +122,7 @@ describe("a run with golden rows", () => {
     expect([refused.code, refused.stderr]).toEqual([code, expect.stringContaining(message)]);
   });
 
-  test("a run with golden rows takes a row that is rejected for NaN as expected when the file has NaN for it, and names the next row right", async () => {
+  test("a golden row that is rejected for NaN passes if the file has NaN, and the next row is numbered right", async () => {
     await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: { ...identity, nodes: [{ op: "Log", from: ["x"], to: "score" }] },
@@ -193,7 +193,7 @@ describe("the file of golden rows", () => {
 
 const postgres = usePostgres();
 postgres.describe("a run into Postgres with golden rows", () => {
-  test("scores nothing into Postgres when a prediction differs", async () => {
+  test("a run into Postgres writes nothing if the prediction of a golden row differs", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { url } = database;
@@ -211,7 +211,7 @@ postgres.describe("a run into Postgres with golden rows", () => {
 
 const s3 = useS3();
 s3.describe("golden rows in S3", () => {
-  test("golden rows in S3 are read beside an input on disk", async () => {
+  test("golden rows in S3 are read for an input on disk", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     useCredentials();

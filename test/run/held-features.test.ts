@@ -17,8 +17,8 @@ async function findingsOf(changed: SpecOverrides): Promise<{ failed: readonly st
   return { failed: verdict.failed, stderr: held.stderr };
 }
 
-describe("a night whose features changed is held, and the message begins with the column that changed", () => {
-  test("a night whose features changed from grams to kilograms is held, and names the column, the ratio and what it did to the predictions", async () => {
+describe("a run whose features changed is held, and the message begins with the column that changed", () => {
+  test("a run whose feature changed from grams to kilograms is held, and names the column, the ratio and the effect on the predictions", async () => {
     const { failed, stderr } = await findingsOf({ input: { columns: { body_mass_g: "body_mass_g / 1000.0" } } });
     expect(failed[0]).toMatch(
       /^body_mass_g: median 4\.\d+, 1\/1,000 of that in the last 3 runs: unit changed\? PSI [\d.]+ against 2026-11-23 \(limit 1\)$/,
@@ -34,7 +34,7 @@ describe("a night whose features changed is held, and the message begins with th
     ).toBe(failed[0]);
   });
 
-  test("a night with a column that became all NULL, read as NaN, is held and names the column", async () => {
+  test("a run with a column that became all NULL, read as NaN, is held and names the column", async () => {
     const { failed } = await findingsOf({ input: { columns: { body_mass_g: "NULL::DOUBLE" } } });
     expect(failed[0]).toMatch(
       /^body_mass_g: 100% NaN, at most 0\.58\d% in the last 3 runs; PSI [\d.]+ against 2026-11-23 \(limit 1\)$/,

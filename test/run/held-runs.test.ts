@@ -133,7 +133,7 @@ describe("a run whose checks fail", () => {
 });
 
 describe("a run whose checks pass", () => {
-  test("a run whose checks pass is published under a decision of the checks, and its profile stays for the next nights", async () => {
+  test("a run whose checks pass is published by a decision of the checks, and its profile stays for later runs", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     for (const date of ["2026-11-19", "2026-11-20"]) {
@@ -164,7 +164,7 @@ describe("a run whose checks pass", () => {
 });
 
 describe("what a run is compared with", () => {
-  test("what a run is compared with are published runs with earlier logical dates, of the same params besides, whenever they were scored", async () => {
+  test("a run is compared with published runs of earlier logical dates and otherwise equal params, whenever they were scored", async () => {
     await using scratch = await scratchFolder();
     const params = { region: "EU", ds: "${today}" };
     const nights = await nightlyJob(scratch.path, {
@@ -187,7 +187,7 @@ describe("what a run is compared with", () => {
     });
   });
 
-  test("what a run is compared with is pinned when the run is planned: a profile that is gone afterwards ends the attempt with 75", async () => {
+  test("the runs to compare with are pinned when a run is planned: a profile that disappears ends the attempt with 75", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const first = lastJson(await nights.night("run", "2026-11-20", "--json"));
@@ -199,7 +199,7 @@ describe("what a run is compared with", () => {
 });
 
 describe("checks in the spec", () => {
-  test("checks in the spec with on_fail: warn publish the run as it comes, with a verdict and warnings", async () => {
+  test("checks with on_fail: warn publish the run span by span, with a verdict and warnings", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, { checks: { on_fail: "warn" } });
     await nights.night("run", "2026-11-20");
@@ -213,7 +213,7 @@ describe("checks in the spec", () => {
     expect(done.stderr).toContain("checks: 50 rows");
   });
 
-  test("checks in the spec may be taken away, and a held run stays held", async () => {
+  test("removing checks from the spec leaves a held run held", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await heldNight(nights);
@@ -222,7 +222,7 @@ describe("checks in the spec", () => {
     expect(refused.code).toBe(67);
   });
 
-  test("checks in the spec with expect only warn of a run that is named", async () => {
+  test("checks only warn for a run that is named in expect", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await nights.night("run", "2026-11-20");
@@ -256,7 +256,7 @@ describe("report.on_held", () => {
     });
   });
 
-  test("report.on_held that is not set leaves a held run to on_failure", async () => {
+  test("a held run calls on_failure if report.on_held is not set", async () => {
     await using server = await listen();
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, { report: { on_failure: `${server.url}/fail` } });

@@ -121,7 +121,7 @@ describe("columns of hive folders", () => {
     ]);
   });
 
-  test("columns of hive folders are no features by default", async () => {
+  test("columns of Hive folders are not features by default", async () => {
     await using scratch = await scratchFolder();
     const input = { partitions: { month: "int64", y: "float64" } };
     const renamed: SmallModel = {
@@ -170,7 +170,7 @@ describe("folders that do not fit are refused with 65, naming them", () => {
     );
   });
 
-  test("folders that do not fit are refused with 65, naming them as the command tells it", async () => {
+  test("Hive folders that do not fit are refused with 65, and the command names them", async () => {
     await using scratch = await scratchFolder();
     const shards = { "dt=2026-01-31/a.parquet": one(1), "dt=latest/a.parquet": one(2) };
     const job = await hiveJob(scratch.path, shards, { input: { partitions: { dt: "date" } }, ...carried("dt") });
@@ -182,7 +182,7 @@ describe("folders that do not fit are refused with 65, naming them", () => {
     expect(stderr).toContain("input.partitions says dt: date");
   });
 
-  test("folders that do not fit are refused with 65, naming them when one shard lies in no such folder", async () => {
+  test("a shard outside of the Hive folders is refused with 65 and named", async () => {
     await using scratch = await scratchFolder();
     const shards = { "dt=2026-01-31/a.parquet": one(1), "z.parquet": one(2), "dt=2026-02-01/c.parquet": one(3) };
     const job = await hiveJob(scratch.path, shards, carried("id", "dt"));

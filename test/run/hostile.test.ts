@@ -161,7 +161,7 @@ describe("a spec", () => {
     expect((await readdir(scratch.path, { recursive: true })).toSorted()).toEqual(["job", "job/job.yaml"]);
   });
 
-  test("a spec with quotes, a newline and brackets in its output's name writes there, and only there", async () => {
+  test("an output folder with quotes, a newline and brackets in its name gets all files of the run", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", {
       params: { p: `o'; DROP "x"\n[a]*` },
@@ -196,7 +196,7 @@ describe("what is in the environment", () => {
     env: { AWS_SECRET_ACCESS_KEY: secret, DATABASE_URL: `postgres://u:${secret}@db/x`, PGPASSWORD: secret },
   };
 
-  test("what is in the environment is in no output, plan, manifest, part or message of a run that is carried out and found complete", async () => {
+  test("values of the environment are in no output, plan, manifest, part or message of a run", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
     const results = [await runSpec(job.spec, loud), await runSpec(job.spec, loud)];
@@ -235,7 +235,7 @@ describe("what is in the environment", () => {
     expect(await everything(scratch.path, [result])).not.toContain(secret);
   });
 
-  test("what is in the environment is not told when the program has a bug", async () => {
+  test("values of the environment are not in the message about a bug", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     const bug = `data:text/javascript,${encodeURIComponent(

@@ -46,7 +46,7 @@ async function put(folder: string, part: number): Promise<void> {
 
 describe("input.wait", () => {
   // Together: all that they do most of the time is to wait.
-  test.concurrent("input.wait waits for the marker of input.ready, whatever files are there", async () => {
+  test.concurrent("input.wait waits for the marker of input.ready, even if files match", async () => {
     const { code, stderr, report } = await runWaiting({ input: { ready: "in/_SUCCESS" } }, async (folder) => {
       await put(folder, 0);
       await put(folder, 1);
@@ -75,7 +75,7 @@ describe("input.wait", () => {
     expect(stderr).toContain("waiting for input: there is no in/part-00000.parquet; checking again");
   });
 
-  test.concurrent("input.wait waits until input.min_rows are there", async () => {
+  test.concurrent("input.wait waits until the input has input.min_rows rows", async () => {
     let told = 0;
     const { code, stderr, report } = await runWaiting({ input: { min_rows: 100 } }, async (folder) => {
       told += 1;
@@ -100,7 +100,7 @@ describe("input.wait", () => {
     );
   });
 
-  test.concurrent("input.wait ends in 75 when too few rows are there to the end", async () => {
+  test.concurrent("input.wait ends in 75 when the input still has too few rows at the end", async () => {
     const { code, stderr } = await runWaiting({ input: { min_rows: 1000, wait: "4s" } }, (folder) => put(folder, 0));
     expect([code, stderr]).toEqual([
       75,
@@ -155,19 +155,22 @@ describe("input.wait", () => {
     ]);
   });
 
-  test("input.wait is no matter of plan, which says at once that the input is not ready", async () => {
+  test("plan ignores input.wait and reports at once that the input is not ready", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
     const { code, stderr } = await runHere(["plan", spec]);
     expect([code, stderr]).toEqual([75, expect.stringContaining("_SUCCESS (input.ready) is not there yet\n")]);
   });
 
-  test.each(["4", "4 h", "1w", "-1s", "h", "1h30m"])("%j is no duration: 64", async (wait) => {
-    await using scratch = await scratchFolder();
-    const spec = await writeSpec(scratch.path, wine, { input: { wait } });
-    const { code, stderr } = await runHere(["plan", spec]);
-    expect([code, stderr]).toEqual([64, expect.stringContaining("expected a duration such as 30s, 15m, 4h or 2d")]);
-  });
+  test.each(["4", "4 h", "1w", "-1s", "h", "1h30m"])(
+    "input.wait refuses %j with 64, because it is not a duration",
+    async (wait) => {
+      await using scratch = await scratchFolder();
+      const spec = await writeSpec(scratch.path, wine, { input: { wait } });
+      const { code, stderr } = await runHere(["plan", spec]);
+      expect([code, stderr]).toEqual([64, expect.stringContaining("expected a duration such as 30s, 15m, 4h or 2d")]);
+    },
+  );
 });
 
 /** A night in which no marker comes; a look takes so long. */

@@ -222,7 +222,7 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
     expect(said).toContain("hint: export the table's current rows and read those");
   });
 
-  test("files of a lakehouse table that a pattern matches are refused: not all of their rows are current through a link, too", async () => {
+  test("a pattern that matches files of a lakehouse table through a link is refused", async () => {
     await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path, "latest/*.parquet");
     await symlink("in/dt=1", join(scratch.path, "latest"));
@@ -231,7 +231,7 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
     expect(await refused(scratch.path, job.spec)).toContain("the Delta Lake table <folder>/in,");
   });
 
-  test("files of a lakehouse table that a pattern matches are refused: not all of their rows are current with what to do", async () => {
+  test("a pattern that matches files of a lakehouse table is refused with a remedy", async () => {
     await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path);
     await put(join(scratch.path, delta));

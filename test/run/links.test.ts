@@ -103,7 +103,7 @@ async function hide(job: OwnJob, output: string): Promise<void> {
 }
 
 describe("output among the input", () => {
-  test("output among the input is refused with 64, and nothing is written", async () => {
+  test("an output folder that the input pattern matches is refused with 64, and nothing is written", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", {
       input: { path: ["in/*.parquet", "out/_old/*.parquet"] },
@@ -117,7 +117,7 @@ describe("output among the input", () => {
     expect(await readdir(job.out)).toEqual(["_old"]);
   });
 
-  test("output among the input is refused with 64 through a link too", async () => {
+  test("an output folder that the input pattern matches through a link is refused with 64", async () => {
     await using scratch = await scratchFolder();
     const output = { parquet: { path: "latest" } };
     const input = { path: ["in/*.parquet", "in/scored/_*/*.parquet"] };
@@ -131,7 +131,7 @@ describe("output among the input", () => {
     expect(stderr).toContain("in/scored/_old/a.parquet lies in output.parquet.path");
   });
 
-  test("output among the input is refused before the first part is there: else the same command could never resume", async () => {
+  test("an output folder that the input pattern matches is refused before the first part exists", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { path: "**/*.parquet" } });
 
@@ -179,7 +179,7 @@ describe("a decimal of more than 38 digits", () => {
     expect(await readdir(scratch.path)).not.toContain("out");
   });
 
-  test("a decimal of more than 38 digits that nobody asks for does no harm", async () => {
+  test("an unused decimal column of more than 38 digits does not stop a run", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await wideJob(scratch.path, {});
 
@@ -200,7 +200,7 @@ describe("a model that takes any number of columns", () => {
   };
   const select = "SELECT row AS id, row + 0.5 AS b, row - 0.5 AS a, 'x' AS t FROM range(3) AS t(row)";
 
-  test("a model that takes any number of columns is refused with 64 and a list to paste, which works", async () => {
+  test("a model that accepts any number of columns is refused with 64 and a list of columns to paste, which works", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, rewrite } = await smallJob(scratch.path, { model: anyWidth, select });
 

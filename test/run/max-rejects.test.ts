@@ -113,7 +113,7 @@ describe("a kill between a span's rejects and its part", () => {
     expect(await rejectNames(job.out)).toEqual([rejectsOf(1), rejectsOf(3)]);
   });
 
-  test("a kill between a span's rejects and its part whose rows the next attempt rejects no more leaves no stale file", async () => {
+  test("a kill between a span's rejects and its part leaves no stale file if the next attempt rejects no rows", async () => {
     await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
     const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: "before link part-00003 #1" }));

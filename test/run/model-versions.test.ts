@@ -65,7 +65,7 @@ const modelOf = async (out: string): Promise<unknown> =>
   (JSON.parse(await readFile(join(out, "_manifest.json"), "utf8")) as { model: unknown }).model;
 
 describe("the version of a model", () => {
-  test("workers that plan at once, between which an alias moves, score with the version of the plan that was stored", async () => {
+  test("workers that plan at the same time while an alias moves score with the version of the stored plan", async () => {
     await using world = await openWorld();
     const { mlflow } = world;
     const golden = join(world.out, "../golden.parquet");
@@ -102,7 +102,7 @@ describe("the version of a model", () => {
     await expectFinished(world.out, { golden: await goldenRows(fixture) });
   });
 
-  test("a planned version that was deleted ends with 66, and --new-run takes the version of today", async () => {
+  test("a deleted planned version ends with 66, and --new-run uses the current version", async () => {
     await using world = await openWorld();
     const { mlflow } = world;
     const spec = await world.spec();
@@ -119,7 +119,7 @@ describe("the version of a model", () => {
     await expectFinished(world.out, { golden: await goldenRows(fixture) });
   });
 
-  test("artifacts of a planned version that were replaced end with 66, and a registry that is away with 75", async () => {
+  test("replaced artifacts of a planned version end with 66, and an unreachable registry with 75", async () => {
     await using world = await openWorld();
     const { mlflow } = world;
     const spec = await world.spec();
@@ -154,7 +154,7 @@ describe("the version of a model", () => {
     expect(world.mlflow.requests).toEqual([]);
   });
 
-  test("inspect and init take a model of a registry", async () => {
+  test("inspect and init accept a model of a registry", async () => {
     await using world = await openWorld();
     const shown = await world.run(["inspect", "models:/churn@champion"]);
     expect(shown.stdout, shown.stderr).toMatch(/^model {3}models:\/churn@champion → version 1\n/);

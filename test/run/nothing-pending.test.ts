@@ -53,7 +53,7 @@ describe("a run that was killed when all was committed", () => {
     { at: "before link part-00001 #1", newRun: true },
     { at: "before rename _SUCCESS #1", newRun: false },
   ])(
-    "a run that was killed when all was committed as a new run ($at) is finished so, with --new-run: $newRun",
+    "a run that was killed when all was committed as a new run ($at) is finished, with --new-run: $newRun",
     async ({ at, newRun }) => {
       await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "wine-forest", settings);
@@ -68,7 +68,7 @@ describe("a run that was killed when all was committed", () => {
     },
   );
 
-  test("a run that was killed when all was committed is not finished over another model: 66, and --new-run gives it up", async () => {
+  test("a run that was killed when all was committed ends with 66 over another model, and --new-run abandons it", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     await kill(job, "before rename _SUCCESS #1");
@@ -81,7 +81,7 @@ describe("a run that was killed when all was committed", () => {
     await expectWhole(job);
   });
 
-  test("a run that was killed when all was committed is finished by a worker whose share was done before", async () => {
+  test("a run that was killed when all was committed is finished by a worker whose share was already done", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     expect((await scoreHere(job.spec, workerOf(0, 2))).status).toBe("partial");
@@ -94,7 +94,7 @@ describe("a run that was killed when all was committed", () => {
 });
 
 describe("a worker whose share is committed while that of others is not", () => {
-  test("a worker whose share is committed while that of others is not needs no model, unless it is to take over", async () => {
+  test("a worker whose share is committed needs no model, unless it takes over spans of others", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     await scoreHere(job.spec, workerOf(0, 2));

@@ -185,7 +185,7 @@ describe("a token model", () => {
     `);
   });
 
-  test("a token model whose padding is another is another run", async () => {
+  test("a token model with other padding is a changed spec", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, { commit_rows: 40 });
     await leaveUnfinished(spec, join(scratch.path, "out"), (span) => span === 0);
@@ -194,7 +194,7 @@ describe("a token model", () => {
     expect(await refusalOf(scoreHere(spec))).toMatch(/^66 [^]*model\.inputs is .*"shrink":true/);
   });
 
-  test("a token model may be given no more than the tokens: what else it takes is computed", async () => {
+  test("a token model may be given only the tokens, and its other inputs are computed", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await jobOver(scratch.path, "arrow", {
       model: identityOf({ input_ids: "int64", token_type_ids: "int64" }),
@@ -221,7 +221,7 @@ describe("a list that is too long", () => {
     modelSpec: { inputs: { ids: { column: "tokens", pad } } },
   });
 
-  test("a list that is too long ends the run with its length, and a way out", async () => {
+  test("a list that is too long ends the run with its length and a remedy", async () => {
     await using scratch = await scratchFolder();
     const { spec } = await smallJob(scratch.path, job({}));
     expect((await refusalOf(scoreHere(spec))).replace(scratch.path, "…")).toMatchInlineSnapshot(`
@@ -231,7 +231,7 @@ describe("a list that is too long", () => {
     `);
   });
 
-  test("a list that is too long is set aside with its length, or cut", async () => {
+  test("a list that is too long is rejected with its length, or truncated", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, rewrite } = await smallJob(scratch.path, { ...job({}), ...reject });
     await scoreHere(spec);

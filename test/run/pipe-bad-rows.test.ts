@@ -18,8 +18,8 @@ test("a damaged value in a pipe is reported with its place, and the hint names t
   expect(said).toContain("hint: correct the program that writes the stream");
 });
 
-describe("bad rows are what they are in a run", () => {
-  test("the first one ends it, told with its number in the stream", async () => {
+describe("bad rows of a pipe", () => {
+  test("the first bad row ends a pipe and is named by its number in the stream", async () => {
     await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, { input: { where: "id > 5" } });
 
@@ -32,7 +32,7 @@ describe("bad rows are what they are in a run", () => {
     expect(hasEnd(output)).toBe(false);
   });
 
-  test("or they are set aside, each with row and value", async () => {
+  test("bad rows of a pipe are set aside with row and value with on_bad_row: reject", async () => {
     await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, {
       input: { columns: { y: "ln(x)" }, where: "id % 2 = 1" },

@@ -108,7 +108,7 @@ describe("every type that is read is carried", () => {
     expect(rowsOf(output).map(({ word }) => word)).toEqual(words);
   });
 
-  test("every type that is read is carried as the columns that the stream says it has, those of lineage too", async () => {
+  test("a pipe writes every type as the columns of its schema, lineage included", async () => {
     await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, { output: { columns: ["id"], lineage: true } });
 

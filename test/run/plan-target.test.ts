@@ -11,7 +11,7 @@ const postgres = usePostgres();
 const wine = fixtureNamed("wine-forest");
 
 describe("plan with an output in files", () => {
-  test("plan ends with 64 if the folder has files of something else", async () => {
+  test("plan ends with 64 if the output folder has files that no run wrote", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine);
     await mkdir(join(scratch.path, "out"));
@@ -20,7 +20,7 @@ describe("plan with an output in files", () => {
     expect([code, stderr]).toEqual([64, expect.stringContaining("notes.txt is there, which no run wrote")]);
   });
 
-  test("plan says what it has not tried, and that a run is complete", async () => {
+  test("plan lists the checks that it did not carry out, and says that a run is complete", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine);
     expect((await runHere(["plan", spec])).stdout).toContain("untried  hard links and quotas of the disk\n");
@@ -96,7 +96,7 @@ postgres.describe("plan with an output in Postgres", () => {
     expect((await runHere(["plan", spec, "--param", "ds=2026-01-03"])).code).toBe(0);
   });
 
-  test("plan shows the plan, and says that the target was not tried, if the server is away", async () => {
+  test("plan shows the plan of a job whose server is unreachable, and says that the target was not checked", async () => {
     await using scratch = await scratchFolder();
     const url = "postgres://nobody@127.0.0.1:1/none";
     const spec = await writePgSpec(scratch.path, wine, { url }, { retry: { max_seconds: 1 } });

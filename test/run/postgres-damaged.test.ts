@@ -103,7 +103,7 @@ const cases: readonly Case[] = [
 
 postgres.describe("a run in Postgres that is damaged", () => {
   test.each(cases)(
-    "a run in Postgres that is damaged is refused by run, told by status, and followed by a new run: $what ($mode)",
+    "a damaged run in Postgres is refused by run, reported by status, and replaced by a new run: $what ($mode)",
     async (one) => {
       await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
@@ -131,7 +131,7 @@ postgres.describe("a run in Postgres that is damaged", () => {
     },
   );
 
-  test("a run in Postgres that is damaged by TRUNCATE when other spans followed says how to get each row once, with rows of others or without", async () => {
+  test("a run in Postgres that was damaged by TRUNCATE before more spans has a hint that gives each row once, with and without rows of other runs", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, "append");

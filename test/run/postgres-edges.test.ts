@@ -28,7 +28,7 @@ const nulRow = "CASE WHEN id = (SELECT min(id) + 7 FROM read_parquet('@')) THEN 
 const withNul = nulRow.replace("@", new URL("../../fixtures/data/diabetes/*.parquet", import.meta.url).pathname);
 
 postgres.describe("a value that Postgres cannot hold", () => {
-  test("a value that Postgres cannot hold ends the run, named with shard, row and column", async () => {
+  test("a value that Postgres cannot store ends the run, and is named with shard, row and column", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await textJob(scratch.path, database, withNul);
@@ -42,7 +42,7 @@ postgres.describe("a value that Postgres cannot hold", () => {
     expect(progress?.["last_error"]).toContain("row 7");
   });
 
-  test("a value that Postgres cannot hold is set aside with its reason, beside the rows of its span", async () => {
+  test("a value that Postgres cannot store is rejected with its reason, and the other rows of its span are written", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await textJob(scratch.path, database, withNul, { on_bad_row: "reject", max_rejects: 1 });
@@ -59,7 +59,7 @@ postgres.describe("a value that Postgres cannot hold", () => {
 });
 
 postgres.describe("a table that does not fit", () => {
-  test("a table that does not fit is refused before anything is scored, both sides shown", async () => {
+  test("a table that does not fit is refused before a row is scored, with both sides shown", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query(
@@ -94,7 +94,7 @@ postgres.describe("a table that does not fit", () => {
     await expect(scoreHere(spec)).rejects.toMatchObject({ exitCode: 64, message: expect.stringContaining(said) });
   });
 
-  test("a table that does not fit is not made anew when it is gone in the middle of a run", async () => {
+  test("a table that disappears during a run is not created again", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, { commit_rows: 100 });
@@ -105,7 +105,7 @@ postgres.describe("a table that does not fit", () => {
     await expect(scoreHere(spec)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED", exitCode: 66 });
   });
 
-  test("a table that does not fit of another name, mode or key is another target for an unfinished run: 66", async () => {
+  test("another table, mode or key ends an unfinished run with 66", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await scoreHere(await writePgSpec(scratch.path, fixture, database));
@@ -135,7 +135,7 @@ postgres.describe("a role", () => {
     await database.query("DROP OWNED BY scorer");
   });
 
-  test("a role that may do nothing is told so with 64, by name", async () => {
+  test("a role without privileges ends the run with 64 and is named", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query("DROP ROLE IF EXISTS nobody_here; CREATE ROLE nobody_here LOGIN");
@@ -147,7 +147,7 @@ postgres.describe("a role", () => {
 });
 
 postgres.describe("a password", () => {
-  test("a password is nowhere but in the connection", async () => {
+  test("a password is in no message, log or table", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const env = { DATABASE_URL: database.url.replace("postgres@", "postgres:s3cr3t-word@") };

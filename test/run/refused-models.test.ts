@@ -69,7 +69,7 @@ describe("a model that mixes the rows of a batch is refused before a plan is wri
     }
   });
 
-  test("a model that mixes the rows of a batch is refused before a plan is written where there are as many rows as the model's means, which would pass for their predictions", async () => {
+  test("a model that mixes the rows of a batch is refused before a plan is written if the model returns as many means as there are rows, which look like predictions", async () => {
     const { text } = await said("run", model({ axes: [0], keepdims: 0 }, ["N"]), 2);
 
     expect(text).toMatch(/^exit 64\n/);

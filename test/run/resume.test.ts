@@ -12,7 +12,7 @@ async function expectGolden({ out, fixture }: OwnJob): Promise<void> {
 }
 
 describe("a finished run", () => {
-  test("a finished run says already_complete and touches nothing when it is run again", async () => {
+  test("a finished run reports already_complete and changes no file when it is run again", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: 100 });
     expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", rows_scored: 569, spans_resumed: 0 });
@@ -32,7 +32,7 @@ describe("a finished run", () => {
     expect(await listing(scratch.path)).toEqual(before);
   });
 
-  test("a finished run is finished by the next attempt after a finish that died between the last part and _SUCCESS", async () => {
+  test("a run whose finish died between the last part and _SUCCESS is finished by the next attempt", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: 100 });
     await leaveUnfinished(job.spec, job.out, () => true);
@@ -117,7 +117,7 @@ describe("an unfinished run", () => {
     await expectGolden(job);
   });
 
-  test("an unfinished run may be taken up with other engine settings and another compression", async () => {
+  test("an unfinished run may be resumed with other engine settings and another compression", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "diabetes-mlp", { commit_rows: 100 });
     await leaveUnfinished(job.spec, job.out, (span) => span === 2);

@@ -81,7 +81,7 @@ s3.describe("shards in S3", () => {
     expect(JSON.parse(stdout)).toMatchObject({ status: "complete", rows_planned: fixture?.rows });
   });
 
-  test("shards in S3 are read by a thread that keeps what was compiled of the SDK", async () => {
+  test("shards in S3 are read by a thread that uses the cached code of the SDK", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const [fixture] = fixtures;
@@ -151,7 +151,7 @@ s3.describe("shards in S3", () => {
     expect(http.requests.length).toBeGreaterThan(before);
   });
 
-  test("shards in S3 come beside others on the disk", async () => {
+  test("shards in S3 and on disk may be in one job", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1::BIGINT AS id, 1::FLOAT AS x" });

@@ -84,7 +84,7 @@ s3.describe("files of a lakehouse table in S3 that a pattern matches are refused
 });
 
 s3.describe("an object that vanishes between the listing and its first bytes", () => {
-  test("an object that vanishes between the listing and its first bytes ends the planning with 75, and the same command goes on without it", async () => {
+  test("an object that vanishes between the listing and its first bytes ends the planning with 75, and the same command continues without it", async () => {
     await using world = await lake();
     const gone = "lake/t/dt=1/part-00002.parquet";
     const reached: Promise<void>[] = [];

@@ -48,7 +48,7 @@ async function unfinishedJob({ versions = false } = {}): Promise<ModelJob> {
 }
 
 s3.describe("an unfinished run whose model in S3 was replaced", () => {
-  test("an unfinished run whose model in S3 was replaced goes on with the model that it planned where this machine has it", async () => {
+  test("an unfinished run whose model in S3 was replaced continues with the planned model from this machine's cache", async () => {
     await using job = await unfinishedJob();
 
     const ended = await job.run("first");
@@ -57,7 +57,7 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
     expect((await outputRows(job.out)).length).toBe(wine.rows);
   });
 
-  test("an unfinished run whose model in S3 was replaced goes on with the planned version in a bucket that keeps versions, on another machine too", async () => {
+  test("an unfinished run whose model in S3 was replaced continues with the planned version of a versioned bucket, also on another machine", async () => {
     await using job = await unfinishedJob({ versions: true });
 
     const ended = await job.run("another");
@@ -68,7 +68,7 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
     expect(model).toMatchObject({ uri: `s3://${job.bucket.name}/wine.onnx`, version: expect.stringMatching(/\w{8,}/) });
   });
 
-  test("an unfinished run whose model in S3 was replaced ends with 66 where no copy of the planned model is left", async () => {
+  test("an unfinished run whose model in S3 was replaced ends with 66 if no copy of the planned model is left", async () => {
     await using job = await unfinishedJob();
 
     const ended = await job.run("another");
@@ -79,7 +79,7 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
     expect((await outputRows(job.out)).length).toBe(wine.rows);
   });
 
-  test("an unfinished run whose model in S3 was replaced ends with 66 where the spec names another model, whatever copies this machine has", async () => {
+  test("an unfinished run whose model in S3 was replaced ends with 66 if the spec names another model, even if the cache has the planned one", async () => {
     await using job = await unfinishedJob();
     await job.bucket.putFile("other.onnx", join(models, "wine-zipmap.onnx"));
 

@@ -82,7 +82,7 @@ s3.describe("predictions in S3", () => {
     expect(await readdir(join(scratch.path, "spool"))).toEqual([]);
   });
 
-  test("predictions in S3 have _SUCCESS at the very end, and nothing but parts that a reader sees", async () => {
+  test("an output folder in S3 gets _SUCCESS last, and readers see only parts", async () => {
     await using world = await worldOf();
     await scoreHere(world.job.spec);
     await world.job.expectDone();
@@ -94,7 +94,7 @@ s3.describe("predictions in S3", () => {
     expect(seen.every((name) => /^part-\d{5}\..+\.parquet$/.test(name))).toBe(true);
   });
 
-  test("predictions in S3 are taken up where an attempt ended with 75; what is committed stays as it is", async () => {
+  test("an attempt at an output in S3 that ended with 75 is resumed, and committed parts do not change", async () => {
     await using world = await worldOf({ retry: { max_seconds: 0 } });
     const { job, proxy } = world;
     proxy.twist = (request) => (/^PUT .*part-00003/.test(request) ? s3Error(503, "SlowDown") : undefined);
@@ -120,7 +120,7 @@ s3.describe("predictions in S3", () => {
     await job.expectDone();
   });
 
-  test("predictions in S3 are refused where something else lies, and tolerate empty objects that mark folders", async () => {
+  test("an output folder in S3 with other objects is refused, and empty objects that mark folders are accepted", async () => {
     await using world = await worldOf();
     const { bucket, job } = world;
     await bucket.put(`${folderName}/`, "");
@@ -159,7 +159,7 @@ s3.describe("predictions in S3", () => {
     expect((await scoreHere(job.spec)).status).toBe("already_complete");
   });
 
-  test("predictions in S3 come with what was set aside, as `rejects` shows it", async () => {
+  test("an output folder in S3 has the rejected rows, and `rejects` shows them", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, {
@@ -181,7 +181,7 @@ s3.describe("predictions in S3", () => {
     expect(rows).toEqual([3, 13, 23, 33, 43]);
   });
 
-  test("predictions in S3 are kept, and end with 143 at once, when SIGTERM comes while a part is on its way", async () => {
+  test("SIGTERM during the upload of a part ends the run with 143 at once, and committed parts are kept", async () => {
     await using world = await worldOf({ output: { timeouts: { silence: 3600, request: 3600 } } });
     const { job, proxy } = world;
     let stopped = 0;
@@ -206,7 +206,7 @@ s3.describe("predictions in S3", () => {
     await job.expectDone();
   });
 
-  test("predictions in S3 are taken up where footers are long", async () => {
+  test("a run into S3 with long footers is resumed", async () => {
     await using scratch = await scratchFolder();
     useCredentials();
     const bucket = await s3.server().createBucket();
@@ -230,7 +230,7 @@ s3.describe("predictions in S3", () => {
     expect(await bucket.keys()).toEqual(keys);
   });
 
-  test("predictions in S3 must not lie where the shards are", async () => {
+  test("an output folder in S3 that the input pattern matches is refused", async () => {
     await using scratch = await scratchFolder();
     useCredentials();
     const bucket = await s3.server().createBucket();
@@ -259,7 +259,7 @@ s3.describe("predictions in S3", () => {
     });
   });
 
-  test("predictions in S3 may not be written, or have no bucket: 64, naming the permission or the bucket", async () => {
+  test("a missing permission or bucket for the output in S3 ends with 64 and is named", async () => {
     await using world = await worldOf();
     world.proxy.twist = (request) => (/^PUT .*part-00000/.test(request) ? s3Error(403, "AccessDenied") : undefined);
     await expect(scoreHere(world.job.spec)).rejects.toMatchObject({

@@ -145,7 +145,7 @@ describe("a fault of the server that has the model", () => {
     expect(ended.stderr).toContain("unknown category");
   });
 
-  test("a server that fails on everything (500) is away: no row is rejected", async () => {
+  test("a server that answers 500 to all requests counts as unreachable: no row is rejected", async () => {
     const byRow = { engine: { batch_size: 1 }, commit_rows: 1 }; // a rejected row is committed at once
     await using job = await servedJob({ overrides: { ...reject, ...byRow, retry: { max_seconds: 3 } } });
     let isBroken = false;

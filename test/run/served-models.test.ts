@@ -28,7 +28,7 @@ describe("a model that a server has", () => {
     expect([...types]).toEqual([isBinary ? "application/octet-stream" : "application/json"]);
   });
 
-  test("a run tells its requests to the server, and how long they took", async () => {
+  test("a run reports its requests to the server and their response times", async () => {
     await using job = await servedJob();
     job.server.misbehave = ({ number }) => (number === 6 ? { status: 503 } : undefined);
 

@@ -71,12 +71,12 @@ async function stopAt(spec: string, when: RegExp, signal: NodeJS.Signals): Promi
   return { ...result, stopMs: performance.now() - (sentMs ?? Number.NaN) };
 }
 
-describe("a run that is told to stop", () => {
+describe("a run that is stopped", () => {
   test.each([
     { signal: "SIGTERM", exit: 143 },
     { signal: "SIGINT", exit: 130 },
   ] as const)(
-    "a run that is told to stop ends with $exit within 5 s of $signal, keeps what is committed and can be resumed",
+    "a run that is stopped ends with $exit within 5 s of $signal, keeps committed spans and can be resumed",
     async ({ signal, exit }) => {
       await using scratch = await scratchFolder();
       const job = await slowJob(scratch.path);
@@ -100,7 +100,7 @@ describe("a run that is told to stop", () => {
     },
   );
 
-  test("a run that is told to stop ends with 143 and without _SUCCESS when it is told so while it takes up an unfinished run", async () => {
+  test("a run that is stopped while it resumes ends with 143 and without _SUCCESS", async () => {
     await using scratch = await scratchFolder();
     const job = await slowJob(scratch.path);
     const { spec, out } = job;
@@ -118,7 +118,7 @@ describe("a run that is told to stop", () => {
     await expectAllRows(out);
   });
 
-  test("a run that is told to stop ends at once, by the signal itself, when it is told again", async () => {
+  test("a run that is stopped by a second signal ends at once, by the signal itself", async () => {
     await using scratch = await scratchFolder();
     const spec = await longCall(scratch.path);
     let url: string | undefined;

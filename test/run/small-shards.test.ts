@@ -68,7 +68,7 @@ describe("many small shards", () => {
     { when: "all but one span", done: [], lost: 1 },
     { when: "all but a span between others, and the last", done: [], lost: 3 },
   ])(
-    "many small shards are each there once where $when was committed before, and spans end where shards do",
+    "many small shards are each written once after $when was committed, with spans that end where shards do",
     async ({ done, lost }) => {
       await using scratch = await scratchFolder();
       const job = await shardJob(scratch.path, {}, { commit_rows: 100, output: { columns: ["id"] } });
@@ -101,7 +101,7 @@ describe("many small shards", () => {
     expect(await scores(job.out)).toEqual(everyRow.filter(([id]) => id % 3 !== 0));
   });
 
-  test("many small shards may have a column that is called as what tells them apart", async () => {
+  test("many small shards may have a column with the name of the column that distinguishes them", async () => {
     await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path, {}, 'id * 2.0 AS x, 7 AS file_index, 0 AS "input.shard"');
 
@@ -110,7 +110,7 @@ describe("many small shards", () => {
     expect(await scores(job.out)).toEqual(everyRow);
   });
 
-  test("many small shards are read with types of their own where one differs", async () => {
+  test("a small shard with another type is read with that type", async () => {
     await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path, {}, "id * 2.0 AS x, id::INTEGER AS n");
     await write(job.shard(nameOf(7)), startOf(7), sizes[7] ?? 0, "id * 2.0 AS x, 'text' AS n");
@@ -121,7 +121,7 @@ describe("many small shards", () => {
     expect(await readsTogether(job.out)).toBe(false);
   });
 
-  test("many small shards come with what their folders say", async () => {
+  test("many small shards have the values of their folders", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(
       scratch.path,
@@ -143,7 +143,7 @@ describe("many small shards", () => {
     expect(found.map(({ id, k }) => [Number(id), k]).toSorted(([a], [b]) => Number(a) - Number(b))).toEqual(due);
   });
 
-  test("many small shards of which one is damaged: it is named, and what comes before it is committed", async () => {
+  test("a damaged one among many small shards is named, and the rows before it are committed", async () => {
     await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path);
     const damaged = job.shard(nameOf(30));

@@ -122,7 +122,7 @@ test("a held run keeps its verdict when a condition of checks.sql changes, and a
   const base = { commit_rows: 3, output: { columns: ["id", "k"] } };
   await rewrite({ ...base, checks: { sql: { one: "count(*) = 8" } } });
   const held = await runHere(["run", spec]);
-  expect(held.code).toBe(67); // the verdict stands
+  expect(held.code).toBe(67); // the verdict is final
   const next = await runHere(["run", spec, "--new-run"]);
   expect(next.code, next.stderr).toBe(0);
 });

@@ -36,7 +36,7 @@ const damages = [
   },
 ];
 
-describe("a committed part that somebody spoils while the run goes on", () => {
+describe("a committed part that is damaged during the run", () => {
   test.each(damages)("($what) keeps it from finishing until the part is repaired", async (how) => {
     await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
@@ -146,7 +146,7 @@ describe("two jobs on one folder", () => {
 
 describe("an output folder with files of others", () => {
   test.each(["", "{}\n"])(
-    "an output folder with files of others is refused for its _SUCCESS (%j), and nothing is written to it",
+    "an output folder with another program's _SUCCESS (%j) is refused, and nothing is written to it",
     async (text) => {
       await using scratch = await scratchFolder();
       const { spec, out } = await watchedJob(scratch.path);
@@ -162,7 +162,7 @@ describe("an output folder with files of others", () => {
     },
   );
 
-  test("an output folder with files of others is used when all there is is lost+found", async () => {
+  test("an output folder that contains only lost+found is used", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     await mkdir(join(out, "lost+found"), { recursive: true });

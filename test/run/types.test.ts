@@ -22,7 +22,7 @@ const column = (rows: readonly Row[], name: string): unknown[] =>
   rows.map(({ [name]: value }) => (value instanceof Date ? value.getTime() : value));
 
 describe("carried columns of every type", () => {
-  test("carried columns of every type come out as they went in, over shards, row groups and spans", async () => {
+  test("carried columns of every type keep their values over shards, row groups and spans", async () => {
     await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in"));
     const names = typeCases.map((_, index) => `c${index}`);
@@ -70,7 +70,7 @@ async function nestedShard(folder: string): Promise<string> {
 }
 
 describe("fields of struct columns", () => {
-  test("fields of struct columns are carried under their path with _ for dots, the whole struct beside them", async () => {
+  test("fields of struct columns are carried under their path with _ for dots, together with the whole struct", async () => {
     await using scratch = await scratchFolder();
     const shard = await nestedShard(scratch.path);
 
@@ -82,7 +82,7 @@ describe("fields of struct columns", () => {
     expect(Object.keys((await readRows(output))[0] ?? {})).toEqual(["row", ...Object.keys(expected), "score"]);
   });
 
-  test("fields of struct columns are no other columns, whatever the struct is called", async () => {
+  test("fields of a struct column do not collide with other columns, for any name of the struct", async () => {
     await using scratch = await scratchFolder();
     const shard = await nestedShard(scratch.path);
 
@@ -125,7 +125,7 @@ describe("fields of struct columns", () => {
 });
 
 describe("a map column", () => {
-  test("a map column is harmless where nobody asks for it", async () => {
+  test("an unused map column does not stop a run", async () => {
     await using scratch = await scratchFolder();
     await nestedShard(scratch.path);
     expect(await scoreHere(await jobOver(scratch.path, []))).toMatchObject({

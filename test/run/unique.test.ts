@@ -41,7 +41,7 @@ test("a NULL in a key holds the run, also where no key repeats", async () => {
   expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("id, k: 2 rows have a NULL in their key")]);
 });
 
-test("a key of several columns that is of one row each passes", async () => {
+test("a key of several columns that is unique passes", async () => {
   await using scratch = await scratchFolder();
   const checks = { unique: ["k", "id"] };
   expect(await runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5"), checks })).toMatchObject({ code: 0 });
@@ -93,7 +93,7 @@ postgres.describe("checks.unique of rows for Postgres", () => {
     expect(done.code, done.stderr).toBe(0);
   });
 
-  test("checks.unique of rows for Postgres is refused in mode append with on_fail: warn, whose rows cannot be told from those of other runs", async () => {
+  test("checks.unique of rows for Postgres is refused in mode append with on_fail: warn, because its rows cannot be distinguished from those of other runs", async () => {
     await using scratch = await scratchFolder();
     const output = { parquet: undefined, postgres: { url: "postgres://x/y", table: "scores", mode: "append" } };
     const refused = await runUnique(scratch.path, {

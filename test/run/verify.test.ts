@@ -54,7 +54,7 @@ describe("input.verify: full", () => {
     ]);
   });
 
-  test("input.verify: full in a later attempt looks at the shards that are still needed, and at no others", async () => {
+  test("input.verify: full in a later attempt reads only the shards that are still needed", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain", b: "plain" }, full);
     await run(job);

@@ -71,7 +71,7 @@ describe("workers one after the other", () => {
     }
   });
 
-  test("workers one after the other are done when there are more of them than spans", async () => {
+  test("workers that run one after the other succeed when there are more workers than spans", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await job(scratch.path, 200);
     const statuses: string[] = [];
@@ -82,7 +82,7 @@ describe("workers one after the other", () => {
     await finished(out);
   });
 
-  test("workers one after the other may count differently from one attempt to the next", async () => {
+  test("workers may have other counts from one attempt to the next", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await job(scratch.path);
     await scoreHere(spec, workerOf(1, 2));
@@ -104,7 +104,7 @@ describe("a worker that died", () => {
     await finished(out);
   });
 
-  test("a worker that died is stood in for with --steal, which then finishes the run", async () => {
+  test("a worker with --steal does the share of a worker that died, and finishes the run", async () => {
     await using scratch = await scratchFolder();
     const { spec, out } = await job(scratch.path);
 

@@ -201,7 +201,7 @@ test.each([
   expect(warnings[0]).toContain(found);
 });
 
-test("a connection that is not established in time is abandoned", async () => {
+test("a connection that is not established in time is closed", async () => {
   const { ask } = await startServer(() => undefined, 100);
 
   await expect(ask({ secure: true })).rejects.toThrow(/^no connection to https:\/\/127.0.0.1:\d+ within 0.1 s$/);

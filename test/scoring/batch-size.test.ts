@@ -51,11 +51,11 @@ describe("a batch size of auto", () => {
     expect(scored(cached).settled).toBe(256);
   });
 
-  test("a batch size of auto stays where neither is better", () => {
+  test("a batch size of auto stays if neither neighbour is better", () => {
     expect(scored(peak).settled).toBe(4096);
   });
 
-  test("a batch size of auto is not misled by batches that were held up", () => {
+  test("a batch size of auto ignores delayed batches", () => {
     expect(scored(noisy).settled).toBe(256);
   });
 
@@ -94,14 +94,14 @@ describe("a batch size of auto", () => {
     expect(settled).toBe(0);
   });
 
-  test("a batch size of auto begins with what a slow model does in a moment", () => {
+  test("a batch size of auto begins small for a slow model", () => {
     expect(startingSize(10, 16_384)).toBe(16); // 160 ms
     expect(startingSize(0.1, 16_384)).toBe(256);
     expect(startingSize(0, 16_384)).toBe(4096);
     expect(startingSize(0.1, 100)).toBe(100);
   });
 
-  test("a batch size of auto that is given does not change", () => {
+  test("a given batch size does not change", () => {
     const sizer = fixedSize(7);
     sizer.took(7, 100);
     expect(sizer.rows).toBe(7);

@@ -22,7 +22,7 @@ function groupsOf(shards: readonly Shard[], changed: Partial<CoalesceLimits> = {
 }
 
 describe("small shards are read in one go", () => {
-  test("small shards are read in one go in their order, so many at once", () => {
+  test("small shards are read together in order, a bounded number at once", () => {
     expect(groupsOf(Array.from({ length: 9 }, () => ({})))).toEqual(["s0 s1 s2 s3", "s4 s5 s6 s7", "s8"]);
   });
 

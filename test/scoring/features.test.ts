@@ -44,7 +44,7 @@ function row(x: number | null, state: number = rowState.kept): LoopRow {
 }
 
 describe("profiles of features", () => {
-  test("profiles of features are the same however rows are read, batched, filtered, rejected, repeated, spilled and cut into spans", async () => {
+  test("profiles of features do not depend on how rows are read, batched, filtered, rejected, repeated, spilled and divided into spans", async () => {
     let beside = 0;
     await fc.assert(
       fc.asyncProperty(anyRows, attempt, attempt, fc.integer({ min: 1, max: 4 }), async (rows, one, other, every) => {
@@ -108,7 +108,7 @@ describe("profiles of features", () => {
   });
 });
 
-test("a key column that the model reads is not profiled, but for its rows and its NULLs", () => {
+test("the profile of a key column has only its rows and its NULLs", () => {
   const contract = {
     ...emptyContract,
     inputs: [matrixBinding(["user.id", "age"])],

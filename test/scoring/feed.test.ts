@@ -134,7 +134,7 @@ describe("while a shard is read", () => {
     expect(calls).not.toContain("begin s1");
   });
 
-  test("while a shard is read as many are begun as threads score, each when the one before it has given rows", async () => {
+  test("while a shard is read, as many shards are started as threads score, each after the shard before it has given rows", async () => {
     const { tools, calls } = watched(4);
     for await (const { rowStart } of feedRows({ ...tools, windowsAhead: 2 }, [{ rowStart: 0, rowEnd: 4 * rows }])) {
       calls.push(`row ${rowStart}`);

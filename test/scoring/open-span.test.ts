@@ -88,7 +88,7 @@ describe("rows of a span that was filtered", () => {
     expect(idsOf(span)).toEqual([101, 102, 105, 107]);
   });
 
-  test("rows of a span that was filtered may be none", () => {
+  test("a span whose rows are all filtered out has no rows", () => {
     const { open: span, faults } = open({ rowStart: 10, rowEnd: 14 });
     expect(span.take(batchFrom(10, [dropped, dropped, dropped, dropped]), { from: 0, to: 4, row: 10 })).toEqual({
       range: { from: 0, to: 0, row: 10 },
@@ -131,7 +131,7 @@ describe("rows of a span that was filtered", () => {
     expect(idsOf(span)).toEqual([]);
   });
 
-  test("rows of a span that was filtered are set aside once", () => {
+  test("bad rows of a filtered span are rejected once", () => {
     const { open: span } = open({ rowStart: 0, rowEnd: 3 });
     span.take(batchFrom(0, [dropped, kept, kept]), { from: 0, to: 3, row: 0 });
     const fault: RowFault = { reason: "missing", column: "f", row: 2, value: undefined };

@@ -46,7 +46,7 @@ const pieces = (at: readonly number[]): [number, number][] => {
 };
 
 describe("the rows of a span", () => {
-  test("the rows of a span come out in order, in whatever cut they were carried and whatever order they were predicted in", () => {
+  test("the rows of a span come out in order, however they were divided and in any order of predictions", () => {
     const cuts = fc.uniqueArray(fc.integer({ min: 101, max: 111 }));
     fc.assert(
       fc.property(cuts, cuts, fc.infiniteStream(fc.nat()), (carryCuts, predictCuts, noise) => {
@@ -69,7 +69,7 @@ describe("the rows of a span", () => {
     );
   });
 
-  test("the rows of a span are taken out of the middle of a record batch", () => {
+  test("the rows of a span are cut from the middle of a record batch", () => {
     const rows = open();
     rows.carry(carried(95, 120), { from: 5, to: 17, row: 100 });
     rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
@@ -194,7 +194,7 @@ describe("a tensor that is not what the signature says", () => {
     `);
   });
 
-  test("a tensor that is not what the signature says is a bug when the engine left it out", () => {
+  test("a missing output tensor of the engine is a bug", () => {
     expect(() => predictWith("score", undefined)).toThrow("the engine gave no tensor score");
   });
 });
@@ -241,7 +241,7 @@ describe("a rejected row", () => {
     expect([...(columns[0]?.column.valid ?? [])]).toEqual(kept.map((row) => (row === 105 ? 0 : 1)));
   });
 
-  test("a rejected row may be all there are", () => {
+  test("all rows of a span may be rejected", () => {
     const rows = open();
     rows.carry(carried(100, 112), { from: 0, to: 12, row: 100 });
     rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
@@ -253,7 +253,7 @@ describe("a rejected row", () => {
     expect(columns.map(({ column }) => (column as FixedColumn).data.length)).toEqual([0, 0, 0, 0]);
   });
 
-  test("a rejected row must be carried and predicted all the same", () => {
+  test("a rejected row must still be carried and predicted", () => {
     const rows = open();
     rows.carry(carried(100, 112), { from: 0, to: 12, row: 100 });
     rows.predict(predictions(101, 112), { rowStart: 101, rowCount: 11, packedRows: 11 });

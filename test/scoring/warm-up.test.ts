@@ -28,21 +28,21 @@ function engineTaking(ms: readonly (number | undefined)[]): Engine & { readonly 
 }
 
 describe("the time of a row", () => {
-  test("the time of a row is that of the fastest call: the first are slow, and others may be held up", async () => {
+  test("the time of a row is that of the fastest call, because first calls are slow and others may be delayed", async () => {
     expect(await timeRow(engineTaking([90, 80, 4, 1.6, 70, 2]), emptyContract)).toBe(0.1);
   });
 
-  test("the time of a row is not asked for three times where a call takes long", async () => {
+  test("the time of a row is measured only once if a call takes long", async () => {
     const engine = engineTaking([160]);
     expect(await timeRow(engine, emptyContract)).toBe(10);
     expect(engine.calls).toBe(4);
   });
 
-  test("the time of a row is unknown of a model that refuses zeros", async () => {
+  test("the time of a row is unknown for a model that refuses zeros", async () => {
     expect(await timeRow(engineTaking([undefined]), emptyContract)).toBe(0);
   });
 
-  test("the time of a row is of all rows of a model whose batches are fixed", async () => {
+  test("the time of a row counts all rows of a fixed batch", async () => {
     expect(await timeRow(engineTaking([4]), { ...emptyContract, fixedBatchRows: 2 })).toBe(2);
   });
 });

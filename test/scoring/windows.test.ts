@@ -123,7 +123,7 @@ describe("windows that are fetched ahead", () => {
     expect(seen.mostBytes).toBeGreaterThanOrEqual(Math.min(bytes, files * 100, 800) - 50);
   });
 
-  test("windows that are fetched ahead do not wait for each other: with room for several, several are under way", async () => {
+  test("windows that are fetched ahead do not wait for each other if the limit allows several", async () => {
     const { seen, tools } = world({ files: 4, bytes: 1000, windowBytes: 100 });
     const windows = windowsAhead(
       tools,
@@ -172,7 +172,7 @@ describe("windows that are fetched ahead", () => {
     expect(seen.open).toBe(0);
   });
 
-  test("windows that are fetched ahead of a group of which one cannot be opened: those before it come, then the failure", async () => {
+  test("a window that cannot be opened fails after the windows before it in its group", async () => {
     const { seen, tools } = world({ files: 1, bytes: 1000, windowBytes: 100 });
     const local = { ...tools.source, open: openLocally(tools.source, "s3") };
     const starts: number[] = [];
@@ -189,7 +189,7 @@ describe("windows that are fetched ahead", () => {
     expect(seen.open).toBe(0);
   });
 
-  test("windows that are fetched ahead of a group that can be opened is one", async () => {
+  test("a group of shards that can be opened is one window", async () => {
     const { seen, tools } = world({ files: 1, bytes: 1000, windowBytes: 100 });
     const local = { ...tools.source, open: openLocally(tools.source, "none") };
     const windows: (readonly [number, number, number])[] = [];

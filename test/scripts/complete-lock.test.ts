@@ -111,7 +111,7 @@ describe("completing the lock", () => {
     expect(JSON.parse(await readFile(join(project.path, "scripts/unverified.json"), "utf8"))).toEqual([]);
   });
 
-  test("completing the lock leaves a digest out that the registry does not have, and lists the package", async () => {
+  test("completing the lock omits a digest that the registry does not have, and lists the package", async () => {
     await using project = await projectWith((packages) => void delete packages[arm]);
     expect(project.complete([], { text: '{"error":{"code":"E404"}}', code: 1 })).toEqual({ code: 0, said: "" });
     expect((await project.packages())[arm]).not.toHaveProperty("integrity");

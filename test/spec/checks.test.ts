@@ -5,7 +5,7 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 const withChecks = (checks: string): string => `${minimalSpec}checks: ${checks}\n`;
 
 describe("checks", () => {
-  test("checks are absent unless the spec has them, and {} has all defaults", () => {
+  test("checks are off unless the spec has them, and {} has all defaults", () => {
     expect(load(minimalSpec).checks).toBeUndefined();
     expect(load(withChecks("{}")).checks).toEqual({
       on_fail: "hold",
@@ -40,7 +40,7 @@ describe("checks", () => {
     expect(specRefusal(withChecks(checks))).toMatch(message);
   });
 
-  test("checks that hold a run take the place of the default of max_rejects", () => {
+  test("checks that hold a run replace the default of max_rejects", () => {
     const limits = ["", "checks: {}\n", "checks: { on_fail: warn }\n", "checks: {}\nmax_rejects: 5\n"].map(
       (more) => load(minimalSpec + more).max_rejects,
     );

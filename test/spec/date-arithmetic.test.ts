@@ -71,7 +71,7 @@ describe("in a spec", () => {
     expect(spec.input.path).toEqual(["in/2026-11-19/2026-11-14/2026-11-01/2026-02-01"]);
   });
 
-  test("in SQL they are text literals", () => {
+  test("computed dates in SQL are text literals", () => {
     const text = `${minimalSpec}params: { ds: 2026-11-21 }\n`.replace(
       /path: \S*in\S*/,
       "$&\n  where: signup >= ${ds - 30d}",

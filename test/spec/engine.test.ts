@@ -39,7 +39,7 @@ describe("engine", () => {
     );
   });
 
-  test("engine takes what an earlier release refused, spelt out", () => {
+  test("engine accepts settings that an earlier release refused", () => {
     const text = `${minimalSpec}on_bad_row: fail\nengine: { providers: [cpu], device_id: 0 }\n`
       .replace("output:", "output:\n  lineage: false")
       .replace("input:", "input:\n  format: parquet\n  verify: pinned")

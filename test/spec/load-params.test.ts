@@ -36,7 +36,7 @@ describe("params", () => {
     expect(load(withParams("  ds: mine\n", "${ds}"), { env: { ds: "theirs" } }).input.path).toEqual(["mine"]);
   });
 
-  test("params may shadow the clock", () => {
+  test("params may have the names of clock values", () => {
     expect(load(withParams("  today: 2020-01-01\n", "${today}")).input.path).toEqual(["2020-01-01"]);
   });
 
@@ -46,13 +46,13 @@ describe("params", () => {
     );
   });
 
-  test("params that name a later param are told that order matters", () => {
+  test("the error for params that name a later param says that order matters", () => {
     const said = specRefusal(withParams("  a: ${b}\n  b: x\n"));
     expect(said).toMatch(/^64 SPEC_INVALID\nreading job\.yaml:11:6: params\.a: /);
     expect(said).toContain("later");
   });
 
-  test("params are filled everywhere below: nested, in lists, wherever they stand in the file", () => {
+  test("params are filled in everywhere in the file: nested and in lists", () => {
     const text = `params: { p: x }\n${minimalSpec}`
       .replace("in/*.parquet", "['a/${p}', 'b/${p}']")
       .replace("path: model.onnx", "path: ${p}.onnx\n  outputs: { s: '${p}[1]' }");
@@ -60,7 +60,7 @@ describe("params", () => {
     expect([spec.input.path, spec.model.path, spec.model.outputs]).toEqual([["a/x", "b/x"], "x.onnx", { s: "x[1]" }]);
   });
 
-  test("params are filled once: a value with ${…} in it stays as it is", () => {
+  test("params are filled in once: a value with ${…} in it is not changed", () => {
     expect(load(withParams("  p: a\n", "${p}"), { params: { p: "${q}" } }).input.path).toEqual(["${q}"]);
   });
 

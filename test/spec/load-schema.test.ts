@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 describe("a key that is not known", () => {
-  test("a key that is not known is refused at its own position, with the name that was meant", () => {
+  test("an unknown key is refused at its own position, with a suggestion", () => {
     expect(specRefusal(minimalSpec.replace("  path: in", "  pth: in"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml: 2 problems
@@ -11,7 +11,7 @@ describe("a key that is not known", () => {
     `);
   });
 
-  test("a key that is not known at the top of the file", () => {
+  test("an unknown key at the top of the file is refused", () => {
     expect(specRefusal(`${minimalSpec}comit_rows: 5\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:10:1: comit_rows: unknown key; did you mean \`commit_rows\`?"
@@ -32,7 +32,7 @@ describe("a key that is not known", () => {
     `);
   });
 
-  test("a key that is not known that only differs in case names the right one", () => {
+  test("an unknown key that differs only in case gets the right suggestion", () => {
     expect(specRefusal(minimalSpec.replace("name: daily", "Name: daily"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml: 2 problems
@@ -41,11 +41,11 @@ describe("a key that is not known", () => {
     `);
   });
 
-  test("a key that is not known with two letters swapped names the right one", () => {
+  test("an unknown key with two swapped letters gets the right suggestion", () => {
     expect(specRefusal(minimalSpec.replace("name: daily", "naem: daily"))).toContain("did you mean `name`?");
   });
 
-  test("a key that is not known that is a list is refused", () => {
+  test("an unknown key that is a list is refused", () => {
     expect(specRefusal(`${minimalSpec}? [a, b]\n: 1\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, engine, dedupe, output, commit_rows, on_bad_row, max_rejects, retry, checks, report"
@@ -69,7 +69,7 @@ describe("a key that is not known", () => {
 });
 
 describe("a key that must be there", () => {
-  test("a key that must be there is named when it is missing", () => {
+  test("a required key is named when it is missing", () => {
     expect(specRefusal(minimalSpec.replace("  path: model.onnx\n", "  sha256: x\n"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml: 2 problems
@@ -78,14 +78,14 @@ describe("a key that must be there", () => {
     `);
   });
 
-  test("a key that must be there is named when a whole section is missing", () => {
+  test("a required key is named when a whole section is missing", () => {
     expect(specRefusal(minimalSpec.slice(0, minimalSpec.indexOf("output:")))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:1:1: output: missing; expected a mapping"
     `);
   });
 
-  test("a key that must be there is named when its value was left out", () => {
+  test("a required key is named when its value is missing", () => {
     expect(specRefusal(minimalSpec.replace("\n  path: in/*.parquet", ""))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:3:7: input: found null, expected a mapping"
@@ -147,7 +147,7 @@ describe("an output reference", () => {
 });
 
 describe("several problems at once", () => {
-  test("several problems at once are told together, each at its place", () => {
+  test("several problems of a spec are reported together, each at its place", () => {
     const text = minimalSpec
       .replace("daily", "Daily")
       .replace("path: model.onnx", "pth: model.onnx")
@@ -162,14 +162,14 @@ describe("several problems at once", () => {
     `);
   });
 
-  test("several problems at once are cut at ten", () => {
+  test("of several problems of a spec, ten are shown", () => {
     const text = `${minimalSpec}${Array.from({ length: 15 }, (_, index) => `zzz${index}: 1\n`).join("")}`;
     const said = specRefusal(text);
     expect(said).toContain("and 5 more");
     expect(said.split("\n").filter((line) => line.includes("unknown key"))).toHaveLength(10);
   });
 
-  test("several problems at once are counted whole, though only ten are shown", () => {
+  test("all problems of a spec are counted, although only ten are shown", () => {
     const text = `${minimalSpec}${Array.from({ length: 15 }, (_, index) => `zzz${index}: 1\n`).join("")}`;
     const said = specRefusal(text);
     expect(said).toContain("job.yaml: 15 problems");
@@ -238,7 +238,7 @@ describe("a spec that is right", () => {
     `);
   });
 
-  test("a spec that is right is frozen all the way down", () => {
+  test("a valid spec is deeply frozen", () => {
     const text = `${minimalSpec}params: { ds: x }\n`.replace(
       "model:",
       "model:\n  inputs: { f: [a, b] }\n  outputs: { s: p }",
@@ -247,14 +247,14 @@ describe("a spec that is right", () => {
     expect(unfrozen(load(minimalSpec), "spec")).toEqual([]);
   });
 
-  test("a spec that is right is not shared between two loads", () => {
+  test("a valid spec is not shared between two loads", () => {
     expect(load(minimalSpec).engine.providers).toEqual(load(minimalSpec).engine.providers);
     expect(() => {
       (load(minimalSpec).input.path as string[]).push("x");
     }).toThrow(TypeError);
   });
 
-  test("a spec that is right takes JSON, since YAML does", () => {
+  test("a valid spec may be JSON, since JSON is YAML", () => {
     expect(load(JSON.stringify(load(minimalSpec)))).toEqual(load(minimalSpec));
   });
 });

@@ -147,20 +147,20 @@ describe("a bomb", () => {
     expect(specRefusal(`${minimalSpec}x:\n  ${"- ".repeat(depth)}1\n`)).toMatch(/^64 SPEC_INVALID\nreading job\.yaml/);
   });
 
-  test.each([17, 40, 500, 2000])("a bomb that the parser survives, %i deep, is refused for its depth", (deep) => {
+  test.each([17, 40, 500, 2000])("a YAML bomb that the parser survives, %i deep, is refused for its depth", (deep) => {
     expect(specRefusal(`${minimalSpec}x: ${"[".repeat(deep)}${"]".repeat(deep)}`)).toMatch(
       /^64 SPEC_INVALID\nreading job\.yaml/,
     );
   });
 
-  test("a bomb is told from a file that is nested a little too deep", () => {
+  test("the error for a file that is nested a little too deep differs from that for a bomb", () => {
     expect(specRefusal(`${minimalSpec}x: ${"{a: ".repeat(60)}1${"}".repeat(60)}`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:10:61: nested more than 16 deep"
     `);
   });
 
-  test("a bomb of length is refused unread", () => {
+  test("a YAML file that is too long is refused unread", () => {
     expect(specRefusal(`${minimalSpec}# ${"x".repeat(256 * 1024)}\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml: it has more than 262144 characters

@@ -111,14 +111,14 @@ describe("a URL with a password", () => {
     expect(said).not.toContain("s3cr3t");
   });
 
-  test("a URL with a password is told by the name that it comes from", () => {
+  test("a URL with a password is named by the variable that it comes from", () => {
     const env = { DATABASE_URL: secret.replace("postgres:", "mysql:") };
     expect(specRefusal(spec("    url: ${DATABASE_URL}\n"), { env })).toContain(
       "output.postgres.url: found something else, made from ${DATABASE_URL}, expected postgres://",
     );
   });
 
-  test("a URL with a password that stands in the spec itself is not quoted, in the wrong place neither", () => {
+  test("a URL with a password in the spec itself is not quoted, not even at a wrong key", () => {
     const wrong = specRefusal(spec(`    url: ${secret.replace("postgres:", "mysql:")}\n`));
     expect(wrong).toContain("output.postgres.url: found something else, expected postgres://");
     const said = specRefusal(spec("", secret));

@@ -4,7 +4,7 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 const withReport = (report: string): string => `${minimalSpec}report: ${report}\n`;
 
 describe("report", () => {
-  test("report is nothing unless somebody asks", () => {
+  test("a spec without report has an empty report", () => {
     expect(load(minimalSpec).report).toEqual({
       on_success: "",
       on_failure: "",
@@ -53,7 +53,7 @@ describe("report.openlineage", () => {
     expect(load(text).report.openlineage).toEqual({ url: "http://marquez:5000", namespace: "default" });
   });
 
-  test("report.openlineage refuses a URL that is none without showing it", () => {
+  test("report.openlineage refuses an invalid URL without showing it", () => {
     const said = specRefusal(withReport("{ openlineage: { url: 4b6f-secret } }"));
     expect(said).toMatch(/report\.openlineage\.url: .*expected http\(s\):\/\/host/);
     expect(said).not.toContain("4b6f");

@@ -61,7 +61,7 @@ describe("paths in S3", () => {
   );
 
   test.each(["minio:9000", "ftp://minio", "http://user:secret@minio", "http://minio?x=1"])(
-    "paths in S3 are not looked for at %s",
+    "a path in S3 is refused at %s",
     (endpoint) => {
       const said = specRefusal(inS3.replace("input:", `input:\n  endpoint: ${endpoint}`));
       expect(said).toContain("expected a URL such as http://minio:9000, without user and password");

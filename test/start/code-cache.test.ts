@@ -99,7 +99,7 @@ describe("the code cache", () => {
     expect(start(file, { "a.js": text })).toEqual({ said: [42], taken: [false] });
   });
 
-  test.skipIf(process.geteuid?.() !== 0)("the code cache is not another user's", async () => {
+  test.skipIf(process.geteuid?.() !== 0)("the code cache of another user is not used", async () => {
     await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     start(file, { "a.js": text });

@@ -5,7 +5,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-test("work that only informs people is given up after some seconds, and its failure is none of the caller", async () => {
+test("work that only informs people ends after a few seconds, and never fails", async () => {
   vi.useFakeTimers();
   let stop: AbortSignal | undefined;
   const waiting = briefly((signal) => {

@@ -69,12 +69,12 @@ test("on_late is called when the rows will not be scored by the deadline at the 
   expect(warnings).toEqual(["the run will miss report.deadline, 06:00 Europe/Berlin: it is expected to end at 21:39"]);
 });
 
-test("on_late is called at the end of an attempt that failed after its deadline, or that started after it and scored", async () => {
+test("on_late is called at the end of an attempt that failed after its deadline, or that started after its deadline and scored rows", async () => {
   expect((await watched({ startsAt: 30, endsAt: 31 }, failed("away"))).calls).toHaveLength(1);
   expect((await watched({ startsAt: 30, endsAt: 31 }, partly)).calls).toHaveLength(1);
 });
 
-test("on_late is not called for an attempt that ended in time, nor for one that found nothing to do after its deadline", async () => {
+test("on_late is not called for an attempt that ended in time, or that found nothing to do after its deadline", async () => {
   expect((await watched({ startsAt: -60, endsAt: -1 }, partly)).calls).toHaveLength(0);
   const idle = { ...recordOf(), counts: { ...recordOf().counts, spansCommitted: 0 } };
   expect((await watched({ startsAt: 30, endsAt: 31 }, partly, { record: idle })).calls).toHaveLength(0);
@@ -93,7 +93,7 @@ test("on_late is called during an attempt that starts after its deadline if it h
   }
 });
 
-test("an on_late that fails is one warning, and nothing else", async () => {
+test("a failed call of on_late is logged as one warning and changes nothing else", async () => {
   const { warnings } = await watched({ startsAt: -60, endsAt: 1 }, partly, { answer: 404 });
   expect(warnings).toEqual(["the run missed report.deadline, 06:00 Europe/Berlin", "calling report.on_late: HTTP 404"]);
 });

@@ -13,7 +13,7 @@ const to = (server: Listener, path = ""): SpecOverrides => ({
 
 const eventsAt = ({ calls }: Listener): Event[] => calls.map(({ body }) => parseEvent(JSON.parse(body)));
 
-test("a run sends START and COMPLETE with one id, its columns, rows and model", async () => {
+test("a run sends the lineage events START and COMPLETE with one id, its columns, rows and model", async () => {
   await using server = await listen();
   await inScratch(to(server), async (spec, folder) => {
     expect((await tell(spec)).report?.status).toBe("complete");
@@ -44,7 +44,7 @@ test("lineage events carry a token, which is in no message", async () => {
   });
 });
 
-test("an attempt that fails sends FAIL, with its error", async () => {
+test("an attempt that fails sends the lineage event FAIL with its error", async () => {
   await using server = await listen();
   await inScratch(to(server, "/lineage/"), async (spec) => {
     await tell(spec, fails);
@@ -55,7 +55,7 @@ test("an attempt that fails sends FAIL, with its error", async () => {
   });
 });
 
-test("a server that refuses events, or never answers, gives one warning and does not fail the run", async () => {
+test("a lineage server that refuses events or does not answer causes one warning and does not fail the run", async () => {
   await using refusing = await listen(() => 500);
   await inScratch(to(refusing), async (spec) => {
     const { report, said } = await tell(spec);

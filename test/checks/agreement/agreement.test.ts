@@ -69,7 +69,7 @@ function measuresOf<K extends Measures["kind"]>(agreement: Agreement, kind: K): 
 }
 
 describe("numbers", () => {
-  test("two predictions of numbers have mean and largest difference, rank correlation and rows beyond the tolerance", () => {
+  test("two columns of numbers are compared by mean and largest difference, rank correlation and rows beyond the tolerance", () => {
     const one = floats([1, 2, 3, 4, 5]);
     const other = floats([1, 2.5, 3.25, 4, 3]);
     const found = measuresOf(agreementOf({ type: "float32", one, other, rows: 5 }), "numbers");
@@ -83,7 +83,7 @@ describe("numbers", () => {
     ]);
   });
 
-  test("equal numbers share the mean of their ranks", () => {
+  test("equal numbers share the mean of their ranks in the rank correlation", () => {
     const one = floats([1, 1, 2, 3]);
     const other = floats([1, 2, 2, 3]);
     const found = measuresOf(agreementOf({ type: "float32", one, other, rows: 4 }), "numbers");
@@ -91,7 +91,7 @@ describe("numbers", () => {
     expect(found.rankCorrelation).toBeCloseTo(0.8333333333333334, 12);
   });
 
-  test("a number beside NULL, NaN or infinity is beyond every tolerance, and equal ones of these agree", () => {
+  test("a number differs from NULL, NaN and infinity by more than every tolerance, and each of these equals itself", () => {
     const one = floats([1, null, Number.NaN, Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]);
     const other = floats([null, null, Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]);
     const found = measuresOf(agreementOf({ type: "float32", one, other, rows: 5 }), "numbers");
@@ -122,7 +122,7 @@ describe("numbers", () => {
 });
 
 describe("labels", () => {
-  test("labels have a share of equal ones and a table of flips, the most frequent first", () => {
+  test("two columns of labels are compared by the share of equal labels and a table of flips, the most frequent first", () => {
     const one = texts(["a", "a", "b", "b", "c"]);
     const other = texts(["a", "b", "a", "a", "c"]);
     const found = measuresOf(agreementOf({ type: "utf8", one, other, rows: 5 }), "labels");
@@ -140,7 +140,7 @@ describe("labels", () => {
     expect(measuresOf(agreement, "labels")).toMatchObject({ equal: 1, flips: [{ one: "2", other: "3", rows: 1 }] });
   });
 
-  test("flips are told as too many when they have more different pairs than are kept", () => {
+  test("flips are reported as too many when they have more different pairs than are stored", () => {
     const rows = 300;
     const one = integers(Array.from({ length: rows }, (_value, index) => index));
     const other = integers(Array.from({ length: rows }, (_value, index) => index + 1));
@@ -150,7 +150,7 @@ describe("labels", () => {
   });
 });
 
-test("vectors have a mean and a lowest cosine, and those without a direction are counted", () => {
+test("two columns of vectors are compared by the mean and the lowest cosine, and vectors without a direction are counted", () => {
   const one = vectors([[1, 0], [1, 1], [0, 0], [1], [0, 0]]); // biome-ignore format: one row a vector
   const other = vectors([[0, 2], [2, 2], [0, 1], [1, 1], [0, 0]]); // biome-ignore format: one row a vector
   const found = measuresOf(agreementOf({ type: list, one, other, rows: 5 }), "vectors");
@@ -174,7 +174,7 @@ describe("merging", () => {
   const partOf = ({ one, other, firstRow }: (typeof pieces)[number]): Agreement =>
     agreementOf({ type: "float32", one: floats(one), other: floats(other), rows: one.length, firstRow });
 
-  test("the figures are the same for rows in one piece, and in pieces that are merged in any order", () => {
+  test("the figures of a comparison do not depend on how rows are divided or merged", () => {
     const whole = partOf({
       one: pieces.flatMap(({ one }) => one),
       other: pieces.flatMap(({ other }) => other),
@@ -187,7 +187,7 @@ describe("merging", () => {
     expect(measuresOf(backward, "numbers")).toEqual(measuresOf(whole, "numbers"));
   });
 
-  test("a sample has at most its limit of rows, the same ones in whatever order samples are merged", () => {
+  test("a rank sample has at most its limit of rows, and does not depend on the order of merging", () => {
     const whole = sampleOf(0, 1000);
     expect(whole.rows.length).toBeLessThanOrEqual(100);
     expect(whole.rows.length).toBeGreaterThan(30);
@@ -204,7 +204,7 @@ describe("merging", () => {
   });
 });
 
-test("columns that only one model has, or of other types, are told and not compared", () => {
+test("columns that only one model has, or whose types differ, are reported and not compared", () => {
   const one = [
     { name: "score", type: "float32" as const },
     { name: "label", type: "int64" as const },

@@ -40,7 +40,7 @@ function told(slices: SliceProfiles): unknown {
   });
 }
 
-test("slices have the rows of each value, NULL too, and those of fewer than 20 rows are not published", () => {
+test("a slice has the rows of one value or of NULL, and slices of fewer than 20 rows are not published", () => {
   const countries = Array.from({ length: 60 }, (_, row) => (row % 3 === 0 ? "FR" : row % 3 === 1 ? null : "D\u0007"));
   const slices = profileSlices(rowsOf([...countries, "US"]), plan);
   expect(told(slices)).toEqual([
@@ -50,7 +50,7 @@ test("slices have the rows of each value, NULL too, and those of fewer than 20 r
   ]);
 });
 
-test("slices are the same however the rows are cut, in whatever order they are merged, and through JSON", () => {
+test("slices do not depend on how rows are divided or merged, and survive JSON", () => {
   const countries = Array.from({ length: 90 }, (_, row) => ["FR", "DE", "US", null][((row * row) % 7) % 4] ?? null);
   const whole = JSON.stringify(slicesJson(profileSlices(rowsOf(countries), plan)));
   for (const size of [1, 13, 40]) {
@@ -63,7 +63,7 @@ test("slices are the same however the rows are cut, in whatever order they are m
   }
 });
 
-test("a column with too many values, or a long one, has no slices, in one span or in the run", () => {
+test("a column with too many values, or with a long value, has no slices", () => {
   const many = profileSlices(rowsOf(["a", "b", "c", "d", "e"]), plan);
   const few = profileSlices(rowsOf(["a", "b", "c"]), plan);
   const others = profileSlices(rowsOf(["d", "e"]), plan);
@@ -85,7 +85,7 @@ test.each<[ColumnType, number[], string[]]>([
   expect([...(slices.columns.get("country")?.keys() ?? [])]).toEqual(names);
 });
 
-test("the number of slices is such that the JSON of their profiles stays within 64 KiB", () => {
+test("the JSON of the profiles of all slices stays within 64 KiB", () => {
   const outputs = Array.from({ length: 4 }, (_, index) => ({ name: `p${index}`, type: "float64" as const }));
   expect(planSlices(["a"], [{ name: "score", type: "float32" }])).toEqual({
     columns: ["a"],

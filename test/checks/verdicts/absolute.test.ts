@@ -5,7 +5,7 @@ import { numbersProfile, runProfile, textsProfile } from "../../support/run-prof
 import { only, told } from "../../support/verdicts.js";
 
 describe("absolute checks", () => {
-  test("hold a first run that has nothing to be compared with", () => {
+  test("absolute checks hold a first run, which has no earlier runs", () => {
     const options: CheckOptions = {
       ...defaultChecks,
       outputs: new Map([
@@ -20,7 +20,7 @@ describe("absolute checks", () => {
     expect(only(verdict, "in", "label").numbers).toEqual({ c: 1 });
   });
 
-  test("pass what is wanted", () => {
+  test("absolute checks pass values within their limits", () => {
     const options: CheckOptions = {
       ...defaultChecks,
       outputs: new Map([

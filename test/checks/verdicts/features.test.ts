@@ -26,7 +26,7 @@ const weightOf = (values: readonly (number | null)[]): CheckResult =>
   only(verdictOf(withWeight(values)), "psi", "weight");
 
 describe("the PSI of a feature that moved", () => {
-  test("the PSI of a feature that moved says by how much all numbers were multiplied, and the medians", () => {
+  test("the PSI of a feature that drifted comes with the factor of all numbers and the medians", () => {
     const { numbers, level, isFeature } = weightOf(weights(1, 1000));
     expect([level, isFeature]).toEqual(["hold", true]);
     expect(numbers).toMatchObject({ runs_before: 8 });
@@ -36,14 +36,14 @@ describe("the PSI of a feature that moved", () => {
     expect(Number(numbers["largest_median_before"])).toBeLessThan(72);
   });
 
-  test("the PSI of a feature that moved says nothing of a factor where the numbers were shifted", () => {
+  test("the PSI of a feature that drifted comes without a factor if the numbers were shifted", () => {
     const { numbers, level } = weightOf(weights(1).map((weight) => weight + 100));
     expect(level).toBe("hold");
     expect(numbers["times"]).toBeUndefined();
     expect(Number(numbers["median"])).toBeCloseTo(170, -1);
   });
 
-  test("the PSI of a feature that moved gives the share of NaN and of NULL, and the largest before, if they rose", () => {
+  test("the PSI of a feature that drifted comes with the shares of NaN and NULL, now and before, if they rose", () => {
     const nan = weightOf(weights(1).map(() => Number.NaN));
     expect(nan.numbers).toMatchObject({ nan: 1, nan_before: 0 });
     expect(nan.numbers["median"]).toBeUndefined();
@@ -52,7 +52,7 @@ describe("the PSI of a feature that moved", () => {
     expect(weightOf(weights(1, 1000)).numbers["nulls"]).toBeUndefined();
   });
 
-  test("the PSI of a feature that did not move has no more numbers than that of an output", () => {
+  test("the PSI of a feature that did not drift has the same numbers as that of an output", () => {
     expect(Object.keys(weightOf(weights(1)).numbers)).toEqual(["rows", "rows_before"]);
   });
 });
@@ -64,7 +64,7 @@ describe("an output that did not pass", () => {
     label: textsProfile({ a: 1000 }),
   };
 
-  test("an output that did not pass names the feature that moved most, whatever check found the output", () => {
+  test("an output that did not pass names the feature that drifted most, for every check", () => {
     const verdict = verdictOf(withWeight(weights(1, 1000), far));
     const causes = verdict.results.filter(({ feature }) => feature !== undefined);
     expect(new Set(causes.map(({ check, column }) => `${check} ${column}`))).toEqual(
@@ -74,7 +74,7 @@ describe("an output that did not pass", () => {
     expect(only(verdict, "psi", "score").feature?.psi).toBeGreaterThan(1);
   });
 
-  test("an output that did not pass names no feature where none moved", () => {
+  test("an output that did not pass names no feature if none drifted", () => {
     const { results } = verdictOf(withWeight(weights(1), far));
     expect(results.filter(({ level }) => level === "hold").length).toBeGreaterThan(0);
     expect(results.filter(({ feature }) => feature !== undefined)).toEqual([]);
@@ -98,7 +98,7 @@ describe("earlier runs without profiles of features", () => {
     });
   });
 
-  test("earlier runs without profiles of features explain nothing, and leave nothing unexplained", () => {
+  test("earlier runs without profiles of features neither explain a drift nor count as unexplained", () => {
     const far = { ...usual(0).outputs, score: numbersProfile(normals(1000, { mean: 5 })) };
     const { results } = verdictOf(withWeight(weights(1, 1000), far), olderNights(8));
     expect(results.filter(({ check, isFeature }) => check === "unexplained" || isFeature === true)).toEqual([]);

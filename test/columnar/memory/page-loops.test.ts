@@ -122,7 +122,7 @@ describe("values of a dictionary are taken by their numbers", () => {
     }
   });
 
-  test("values of a dictionary are taken by their numbers to the first byte of the memory, too", () => {
+  test("values of a dictionary are gathered by index, also into the first byte of the memory", () => {
     const dictionary = dictionaryOf("float32", 3);
     const first = new Uint8Array(dictionary.buffer, 0, 20);
     const before = first.slice();

@@ -68,7 +68,7 @@ describe("a session that could not be opened", () => {
     expect(openingFault(message, ["tensorrt", "cuda", "cpu"])).toEqual({ kind: "missing", provider });
   });
 
-  test("a session that could not be opened for memory, or for the model", () => {
+  test("an error that opens no session is attributed to memory or to the model", () => {
     expect(openingFault(bfcArena, ["cuda"])).toEqual({ kind: "memory" });
     expect(openingFault("Load model from x.onnx failed:Protobuf parsing failed.", ["cuda", "cpu"])).toBeUndefined();
   });

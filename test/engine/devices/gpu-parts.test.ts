@@ -57,7 +57,7 @@ describe("a machine with GPUs", () => {
     ]);
   });
 
-  test("a machine with GPUs has no third one", async () => {
+  test("a machine with two GPUs has no third one", async () => {
     expect(await faultsOf(goodMachine, "cuda", 2)).toEqual([
       "GPUs missing: there is no device 2: 2 can be seen, from 0; NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB)",
     ]);
@@ -72,7 +72,7 @@ describe("a machine with GPUs", () => {
 });
 
 describe("what is missing is named", () => {
-  test("what is missing is named where the npm package is as it came, without CUDA files", async () => {
+  test("a missing part is named for the npm package without CUDA files", async () => {
     const cpu: MachineFacts = {
       ...goodMachine,
       names: { ...names, [libraries]: ["libonnxruntime.so.1"] },
@@ -87,7 +87,7 @@ describe("what is missing is named", () => {
     });
   });
 
-  test("what is missing is named where there is no driver: neither library nor module", async () => {
+  test("a missing part is named for a machine without driver library and module", async () => {
     const ldd = lddText({ "libcudart.so.13": "/cuda", "libcuda.so.1": "" });
     const bare = { programs: { ldd }, names: { [libraries]: names[libraries] ?? [] } };
     expect(await faultsOf(bare)).toEqual([
@@ -97,7 +97,7 @@ describe("what is missing is named", () => {
     ]);
   });
 
-  test("what is missing is named where a container was started without GPUs", async () => {
+  test("a missing part is named for a container that was started without GPUs", async () => {
     const ldd = lddText({ "libcudart.so.13": "/cuda", "libcuda.so.1": "" });
     const version = "/proc/driver/nvidia/version"; // the kernel is the host's
     const apart = { files: { [version]: files[version] ?? "" }, names: { [libraries]: names[libraries] ?? [] } };
@@ -108,7 +108,7 @@ describe("what is missing is named", () => {
     ]);
   });
 
-  test("what is missing is named where the driver is too old for the CUDA that the provider was built for", async () => {
+  test("a missing part is named for a driver that is too old for the provider's CUDA", async () => {
     const version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n";
     const old = { ...goodMachine, files: { ...files, "/proc/driver/nvidia/version": version } };
     expect(await faultsOf(old)).toEqual(["NVIDIA driver missing: 550.54.15 is too old for CUDA 13"]);
@@ -116,7 +116,7 @@ describe("what is missing is named", () => {
     expect(await faultsOf({ ...older, files: old.files })).toEqual([]);
   });
 
-  test("what is missing is named where another CUDA is installed", async () => {
+  test("a missing part is named for another version of CUDA", async () => {
     const other = withLdd({ "libcublasLt.so.12": "", "libcudart.so.12": "", "libcuda.so.1": "/lib", "libz.so.1": "" });
     expect(await faultsOf({ ...other, env: { LD_LIBRARY_PATH: "/usr/local/cuda-13/lib64" } })).toEqual([
       "CUDA 12 missing: libcublasLt.so.12, libcudart.so.12 nowhere (LD_LIBRARY_PATH is /usr/local/cuda-13/lib64)",
@@ -124,7 +124,7 @@ describe("what is missing is named", () => {
     ]);
   });
 
-  test("what is missing is named where there is no cuDNN: it is missing when the provider needs it to be loaded", async () => {
+  test("a missing part is named for a machine without cuDNN only if the provider needs it to load", async () => {
     const without = { ...programs, "/sbin/ldconfig": "\tlibcudnn.so.8 (libc6,x86-64) => /lib/libcudnn.so.8\n" };
     expect(await faultsOf({ ...goodMachine, programs: without })).toEqual(["cuDNN optional: libcudnn.so.9 is nowhere"]);
     const needing = lddText({ "libcudart.so.12": "/cuda", "libcuda.so.1": "/lib", "libcudnn.so.9": "" });
@@ -133,12 +133,12 @@ describe("what is missing is named", () => {
     ]);
   });
 
-  test("what is missing is named where ONNX Runtime has no CUDA at all", async () => {
+  test("a missing part is named for an ONNX Runtime without CUDA", async () => {
     const [library] = await gpuParts("cuda", machineOf({ platform: "linux/arm64" }), 0);
     expect(library?.found).toBe("onnxruntime-node has CUDA for Linux on x64 only; this is linux arm64");
   });
 
-  test("what is missing is named in one line, for an error", async () => {
+  test("missing parts are named in one line for an error", async () => {
     const parts = await gpuParts("cuda", machineOf({ ...goodMachine, names: { ...names, [libraries]: [] } }), 7);
     expect(missingText(parts)).toBe(
       `provider library: libonnxruntime_providers_shared.so, libonnxruntime_providers_cuda.so not in ${libraries} (the npm package does not have them); GPUs: there is no device 7: 2 can be seen, from 0; NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB)`,
@@ -159,14 +159,14 @@ describe("devices", () => {
     expect(visibleGpus(machineOf({ ...goodMachine, env }))).toBe(count);
   });
 
-  test("devices are taken by workers in turn", () => {
+  test("workers use the devices in turn", () => {
     const machine = machineOf(goodMachine);
     expect([0, 1, 2, 3].map((index) => deviceOf("worker", { index }, machine))).toEqual([0, 1, 0, 1]);
     expect(deviceOf("worker", { index: 3 }, machineOf({}))).toBe(3); // nobody knows how many there are
     expect(deviceOf(1, { index: 3 }, machine)).toBe(1);
   });
 
-  test("devices have another identity with another driver, another GPU or other ones visible", () => {
+  test("the identity of a device depends on the driver, the GPU and the visible devices", () => {
     const others: MachineFacts[] = [
       goodMachine,
       { ...goodMachine, files: { ...files, "/proc/driver/nvidia/version": "NVRM version: X  1.2  y\n" } },

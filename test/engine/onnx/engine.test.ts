@@ -32,7 +32,7 @@ const codes = (...values: number[]): EngineRequest => ({
 });
 
 describe("an engine", () => {
-  test("an engine tells the model's signature, with null for dimensions that vary", async () => {
+  test("an engine has the model's signature, with null for dimensions that vary", async () => {
     await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity);
 
@@ -56,7 +56,7 @@ describe("an engine", () => {
     );
   });
 
-  test("an engine is there when its first session is; what another is refused with, the next call meets", async () => {
+  test("an engine is open when its first session is open; the error of another session fails the next call", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "model.onnx");
     await writeModel(path, identity);
@@ -94,7 +94,7 @@ describe("an engine", () => {
     await Promise.race(ends); // whoever has the port of that session is not left waiting
   });
 
-  test("an engine ends the ports that somebody asks of it when it is closed", async () => {
+  test("a closed engine ends the ports that it has handed out", async () => {
     await using scratch = await scratchFolder();
     const engine = await engineOf(scratch.path, identity, 2);
     await engine[Symbol.asyncDispose]();
@@ -105,7 +105,7 @@ describe("an engine", () => {
     expect(ports).toHaveLength(2);
   });
 
-  test("an engine gives the buffers of a call back, whole", async () => {
+  test("an engine returns the buffers of a call undamaged", async () => {
     await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity);
     const request = floats(1, 2, 3);
@@ -116,7 +116,7 @@ describe("an engine", () => {
     expect(response.kind === "done" && response.inputs).toMatchObject([{ name: "x", data: Float32Array.of(1, 2, 3) }]);
   });
 
-  test("an engine tells a call that the model fails on, with its inputs, and answers the next", async () => {
+  test("an engine reports a call that the model fails on, with its inputs, and answers the next call", async () => {
     await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, lookup());
 
@@ -169,7 +169,7 @@ const square: SmallModel = {
 };
 
 describe("an engine without memory for a batch", () => {
-  test("an engine without memory for a batch says so, with the inputs, and goes on when it is renewed", async () => {
+  test("an engine without memory for a batch returns the inputs, and works again after it is renewed", async () => {
     await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, square);
     const rows = 8_000_000; // 256 TB: more than a process can address
@@ -197,7 +197,7 @@ describe("an engine without memory for a batch", () => {
     expect(all).toMatchObject([1, 2, 3, 4, 5, 6].map((value) => ({ outputs: [{ data: Float32Array.of(value) }] })));
   });
 
-  test("an engine without memory for a batch is closed for good when its model has changed meanwhile", async () => {
+  test("an engine without memory for a batch cannot be renewed if its model has changed", async () => {
     await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity);
     await writeModel(join(scratch.path, "model.onnx"), lookup());

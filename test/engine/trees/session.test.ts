@@ -56,7 +56,7 @@ const wrong =
   });
 
 describe("a session of a model with trees", () => {
-  test("a session of a model with trees is ONNX Runtime's while few rows come", async () => {
+  test("a session of a model with trees uses ONNX Runtime for few rows", async () => {
     const { session, states, request } = await open();
     await session.run(request(100));
     await session.expect(1000, 0.001);
@@ -67,7 +67,7 @@ describe("a session of a model with trees", () => {
     await session.close();
   });
 
-  test("a session of a model with trees is ONNX Runtime's where opening the model took longer than the rows will", async () => {
+  test("a session of a model with trees uses ONNX Runtime if opening the model took longer than its rows will take", async () => {
     const { session, states, request } = await open({ openedMs: 10_000 });
     await session.run(request(64));
     await session.expect(1e6, 0.01);
@@ -116,7 +116,7 @@ describe("a session of a model with trees", () => {
     await session.close();
   });
 
-  test("a session of a model with trees leaves single rows to ONNX Runtime, which takes no longer for them", async () => {
+  test("a session of a model with trees uses ONNX Runtime for single rows, which is as fast", async () => {
     const { session, request } = await open();
     await session.run(request(64));
     await session.expect(1e6, 0.01);
@@ -125,7 +125,7 @@ describe("a session of a model with trees", () => {
     await session.close();
   });
 
-  test("a session of a model with trees leaves rows of another width to ONNX Runtime, which refuses them", async () => {
+  test("a session of a model with trees passes rows of a wrong width to ONNX Runtime, which refuses them", async () => {
     const { session, request } = await open();
     await session.run(request(64));
     await session.expect(1e6, 0.01);

@@ -27,7 +27,7 @@ describe("NULL counts", () => {
     expect(await nullsOf(path)).toEqual({ id: 0, a: 82, nothing: 3000 });
   });
 
-  test("NULL counts are unknown when one row group does not tell", async () => {
+  test("NULL counts are unknown when one row group does not state them", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(path, someNulls, "ROW_GROUP_SIZE 2048");
@@ -55,7 +55,7 @@ describe("NULL counts", () => {
     expect(await nullsOf(path)).toEqual({ must: 0, may: null });
   });
 
-  test("NULL counts are unknown when they cannot be true", async () => {
+  test("NULL counts are unknown when the stated ones are impossible", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(path, "SELECT CASE WHEN row >= 77 THEN row END AS a FROM range(100) AS t(row)");
@@ -86,7 +86,7 @@ describe("NULL counts", () => {
 });
 
 describe("sizes and codecs", () => {
-  test("sizes and codecs of nested columns are those of all that lies in them, and together those of the row groups", async () => {
+  test("sizes and codecs of a nested column cover all of its leaves, and add up to those of the row groups", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(

@@ -173,7 +173,7 @@ describe("files of DuckDB's own are read as it reads them", () => {
     await compare(path, cutsOf(duckDbRows, 3));
   });
 
-  test("files of DuckDB's own are read as it reads them without dictionaries", async () => {
+  test("files of DuckDB's writer are read like DuckDB does without dictionaries", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     const select = `SELECT ${columns} FROM range(${duckDbRows}) t(row)`;

@@ -231,7 +231,7 @@ describe("NULL", () => {
     },
   );
 
-  test("NULL is not what an unfit value becomes where missing values are NaN", async () => {
+  test("a value that does not fit does not become NULL if missing values are NaN", async () => {
     const rule: CastRules = { cast: "exact", missing: "nan" };
     expect(await castOne("int32", "float32", "16777217", rule)).toBeNull();
     expect(await castOne("float64", "float32", "1e39", rule)).toBeNull();

@@ -72,20 +72,20 @@ describe("an expression of one row is taken", () => {
     expect(await shard.bind(text)).toMatchObject({ sourceType, uses });
   });
 
-  test("an expression of one row is taken with the column of an arrow's left side, be it a key's or a lambda's", async () => {
+  test("an expression of one row may have a column on the left of an arrow, for a key or a lambda", async () => {
     expect((await shard.bind("js -> '$.k'")).uses).toEqual(["js"]);
     expect((await shard.bind("(s.a::VARCHAR) -> '$'")).uses).toEqual(["s"]);
     expect((await shard.bind("list_transform(l, x -> x + 1)")).uses).toEqual(["l", "x"]);
   });
 
-  test("an expression of one row is taken with a type that is not carried, which is for the caller to refuse", async () => {
+  test("an expression of one row may have a type that cannot be carried, which the caller refuses", async () => {
     expect((await shard.bind("tags")).type).toBeUndefined();
     expect((await shard.bind("id::HUGEINT")).type).toBeUndefined();
   });
 });
 
 describe("what is no single expression is refused", () => {
-  test("what is no single expression is refused with code, message and hint", async () => {
+  test("a text that is not a single expression is refused with code, message and hint", async () => {
     expect(await shard.refusedAs("sum(x) OVER ()")).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       checking the expression sum(x) OVER (): it has a window function

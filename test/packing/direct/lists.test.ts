@@ -38,7 +38,7 @@ describe("rows of lists from the middle of a column", () => {
     },
   );
 
-  test("rows of lists from the middle of a column have NaN for NULL where that is the rule", () => {
+  test("rows of lists from the middle of a column have NaN for NULL if missing values are NaN", () => {
     const options = { from: 4, to: 5, missing: "nan" } as const;
     expect(listsOf(castLists("float32", listColumn("float32", lists), "copy", options))).toEqual([[2, Number.NaN, 3]]);
   });

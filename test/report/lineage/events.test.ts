@@ -24,7 +24,7 @@ const end = ({ record, outcome }: Pick<typeof held, "record" | "outcome">): Retu
   parseEvent(endEvent(lineage, { record, outcome, endedMs }));
 
 describe("lineage events", () => {
-  test("each event and facet fits the JSON Schema that it names", () => {
+  test("each lineage event and facet conforms to the JSON Schema that it names", () => {
     const events = [
       parseEvent(startEvent(lineage, recordOf())),
       end(published),
@@ -35,7 +35,7 @@ describe("lineage events", () => {
     expect(events.map(({ eventType }) => eventType)).toEqual(["START", "COMPLETE", "FAIL", "FAIL", "START"]);
   });
 
-  test("an event that does not fit the JSON Schema is noticed", () => {
+  test("a lineage event that does not conform to its JSON Schema is detected", () => {
     const event = startEvent(lineage, recordOf());
     expect(() => parseEvent({ ...event, eventTime: "yesterday" })).toThrow("eventTime");
     expect(() => parseEvent({ ...event, run: { runId: "1", facets: {} } })).toThrow("runId");
@@ -82,19 +82,19 @@ describe("lineage events", () => {
     expect(assertions).toContainEqual(expect.objectContaining({ assertion: "rows", success: true }));
   });
 
-  test("an attempt that a signal stopped is aborted", () => {
+  test("the lineage event of an attempt that a signal stopped is ABORT", () => {
     const stopped: Outcome = { kind: "failed", code: "SIGTERM", message: "stopped", hint: undefined, exitCode: 143 };
     expect(end({ record: recordOf(), outcome: stopped }).eventType).toBe("ABORT");
   });
 
-  test("an event has no credentials, and no signature of a model's URL", () => {
+  test("a lineage event has no credentials and no signature of a model's URL", () => {
     const record = recordOf({ modelUri: "https://me:secret1@host/m.onnx?sig=secret2" });
     const event = JSON.stringify(end({ record, outcome: failed("connecting to postgres://me:secret3@db/x") }));
     expect(event).not.toMatch(/secret\d/);
     expect(event).toContain("https://***@host/m.onnx");
   });
 
-  test("an event has no values of rows", () => {
+  test("a lineage event has no values of rows", () => {
     const refused = (code: string, message: string, exitCode: 65 | 75 | 1): string =>
       JSON.stringify(
         end({ record: recordOf(), outcome: { kind: "failed", code, message, hint: undefined, exitCode } }).run.facets,
@@ -146,7 +146,7 @@ describe("lineage events", () => {
     expect(discarded.outputs[0]?.outputFacets).toEqual({});
   });
 
-  test("the rows of a run that several attempts scored are told only if they were counted", () => {
+  test("a lineage event has the rows of a run that several attempts scored only if they were counted", () => {
     const { outcome } = published;
     if (outcome.kind === "failed") {
       expect.fail();

@@ -24,7 +24,7 @@ describe("names of datasets", () => {
     expect(`${namespace} ${name}`).toBe(expected);
   });
 
-  test("patterns in one folder are one dataset, files are one each", () => {
+  test("all patterns in a folder are one lineage dataset, and each file is one", () => {
     const text = minimalSpec.replace("path: in/*.parquet", "path: [in/*.parquet, in/*.arrow, s3://lake/c.parquet]");
     expect(inputDatasets(load(text), absolute).map(({ name }) => name)).toEqual(["/jobs/in", "c.parquet"]);
   });
@@ -38,7 +38,7 @@ describe("names of datasets", () => {
     expect(`${namespace} ${name}`).toBe(expected);
   });
 
-  test("a table has no name where its URL is none, or has a password that is not escaped", () => {
+  test("a table has no dataset name if its URL is invalid or has an unescaped password", () => {
     expect(tableDataset("host=db", "t", {})).toBeUndefined();
     expect(tableDataset("postgres://me:12/secret@db/sales", "t", {})).toBeUndefined();
   });

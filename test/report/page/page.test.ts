@@ -65,7 +65,7 @@ describe("the page of a held run", () => {
     expect(psis).toHaveLength(3);
   });
 
-  test("the page of a held run is that of a published or discarded one after a person decided", () => {
+  test("the page of a held run becomes that of a published or discarded run after a decision", () => {
     const approved = decidedPage(heldPage, { runId, kind: "approved", by: "ana", reason: "a <new> shop" }) ?? "";
     expect(approved).toContain("<h1>PUBLISHED. Approved by ana: a &lt;new&gt; shop.</h1>");
     expect(approved).toContain("<title>PUBLISHED: ");
@@ -129,7 +129,7 @@ describe("the page of an attempt", () => {
     expect(pageWith(null)).not.toContain("trees");
   });
 
-  test("the page of an attempt with nothing to do is the earlier one, unless a person decided since", () => {
+  test("the page of an attempt with nothing to do is the earlier page, unless a person has decided since", () => {
     const record = createAttemptRecord({ info: recordOf().info, nowMs: () => 0, dateMs: () => 0 });
     record.setRun(recordOf().run ?? expect.fail());
     const report = published.outcome.kind === "done" ? published.outcome.report : expect.fail();

@@ -65,7 +65,7 @@ describe("a batch that is sent to another thread", () => {
     },
   );
 
-  test("a batch that is sent to another thread takes along what was made for it, and says whether its numbers are finite", () => {
+  test("a batch that is sent to another thread includes its derived data, and whether its numbers are finite", () => {
     const made = matrix([[1, 2]]);
     const batch: RecordBatch = { rowCount: 1, inputs: [made, matrix([[Number.NaN]])], carried: [] };
 

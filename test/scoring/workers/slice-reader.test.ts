@@ -88,7 +88,7 @@ async function writeShard(folder: string, rows: number, options?: string): Promi
 }
 
 describe("a slice of a Parquet shard", () => {
-  test("a slice of a Parquet shard is decoded by other threads where it is large", async () => {
+  test("a large slice of a Parquet shard is decoded by other threads", async () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, manyRows);
 
@@ -98,7 +98,7 @@ describe("a slice of a Parquet shard", () => {
     expect(found.longest).toBeGreaterThan(vectorRows);
   });
 
-  test("a slice of a Parquet shard is decoded and scored where a thread has the model, however small it is", async () => {
+  test("a slice of a Parquet shard of any size is decoded and scored by a thread that has the model", async () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 5000);
 
@@ -107,7 +107,7 @@ describe("a slice of a Parquet shard", () => {
     expect(found).toMatchObject({ ids: range(10, 4990), scored: 4980, refusal: undefined });
   });
 
-  test("a slice of a Parquet shard is not scored by one thread alone where it is large, and there are more cores", async () => {
+  test("a large slice of a Parquet shard is scored by several threads if there are more cores", async () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, manyRows);
 
@@ -118,7 +118,7 @@ describe("a slice of a Parquet shard", () => {
     expect(found.longest).toBeGreaterThan(vectorRows);
   });
 
-  test("a slice of a Parquet shard is left to DuckDB where it is small and no thread has the model", async () => {
+  test("a small slice of a Parquet shard is read by DuckDB if no thread has the model", async () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 5000);
 
@@ -127,7 +127,7 @@ describe("a slice of a Parquet shard", () => {
     expect(found).toMatchObject({ ids: range(0, 5000), longest: vectorRows });
   });
 
-  test("a slice of a Parquet shard waits for its turn where DuckDB reads it, and is not read once it is no longer needed", async () => {
+  test("a slice of a Parquet shard that DuckDB reads waits for its turn, and is not read if it is no longer needed", async () => {
     await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 100);
     const reader = openReader(scratch.path, echoing());
@@ -145,7 +145,7 @@ describe("a slice of a Parquet shard", () => {
     await expect(unwanted[Symbol.asyncIterator]().next()).rejects.toThrow("no longer needed");
   });
 
-  test("a slice of a Parquet shard is left to the decoder where its units do not begin with its first row, and no row comes before it", async () => {
+  test("a slice of a Parquet shard whose units do not begin with its first row is read by the decoder", async () => {
     const asked: number[] = [];
     const decoder = {
       units: () => Promise.resolve({ units: [], constants: new Map(), fitting: (count: number) => count }),
@@ -161,7 +161,7 @@ describe("a slice of a Parquet shard", () => {
     expect(asked).toEqual([5000]);
   });
 
-  test("a slice of a Parquet shard is left to the decoder alone once workers could read no row of two slices, each of which counts once", async () => {
+  test("slices of a Parquet shard are read by the decoder alone after workers could read no row of two slices", async () => {
     const asked: number[] = [];
     const failures: string[] = [];
     const reasons: string[] = [];
@@ -194,23 +194,20 @@ describe("a slice of a Parquet shard", () => {
     expect(reasons).toEqual(["workers read no row of 2 slices in a row"]);
   });
 
-  test.runIf(hasPyarrow)(
-    "a slice of a Parquet shard is left to DuckDB from where a page is met that only DuckDB reads",
-    async () => {
-      await using scratch = await scratchFolder();
-      const path = join(scratch.path, "a.parquet");
-      runPython(
-        `import sys, pyarrow as pa, pyarrow.parquet as pq
+  test.runIf(hasPyarrow)("DuckDB reads the rest of a slice from the first page that only DuckDB can read", async () => {
+    await using scratch = await scratchFolder();
+    const path = join(scratch.path, "a.parquet");
+    runPython(
+      `import sys, pyarrow as pa, pyarrow.parquet as pq
 table = pa.table({"id": pa.array(range(5000), pa.int64()), "x": pa.array([i % 7 for i in range(5000)], pa.float32())})
 pq.write_table(table, sys.argv[1], use_dictionary=False, column_encoding={"id": "DELTA_BINARY_PACKED"})`,
-        path,
-      );
+      path,
+    );
 
-      const found = await readAll(openReader(scratch.path, echoing()), slice(path, 0, 5000));
+    const found = await readAll(openReader(scratch.path, echoing()), slice(path, 0, 5000));
 
-      expect(found).toMatchObject({ ids: range(0, 5000), scored: 0, refusal: undefined });
-    },
-  );
+    expect(found).toMatchObject({ ids: range(0, 5000), scored: 0, refusal: undefined });
+  });
 });
 
 describe("a shard that is damaged", () => {

@@ -99,7 +99,7 @@ const addUp: RunModel = async ({ inputs }) => {
 };
 
 describe("rows that threads decode", () => {
-  test("rows that threads decode come once, in order, whichever thread is ahead", async () => {
+  test("rows that threads decode come once and in order, whichever thread is ahead", async () => {
     await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 10_000);
     const two = [thread(), thread()];
@@ -113,7 +113,7 @@ describe("rows that threads decode", () => {
     }
   });
 
-  test("rows that threads decode end early where a thread is gone, and none comes twice", async () => {
+  test("rows that threads decode end early if a thread ends, and no row comes twice", async () => {
     await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 10_000);
     const one = thread();
@@ -128,7 +128,7 @@ describe("rows that threads decode", () => {
     expect(await read(threads, units)).toEqual({ ids: [], scores: [], reached: 0 }); // and no thread is asked again
   });
 
-  test("rows that threads decode end where the file does", async () => {
+  test("rows that threads decode end with the file", async () => {
     await using scratch = await scratchFolder();
     const { path, units } = await writeShard(scratch.path, 10_000);
     await truncate(path, units[3]?.columns[0]?.start);
@@ -186,7 +186,7 @@ const manyOutputs: RunModel = async ({ inputs }) => {
 };
 
 describe("a reader that stops early", () => {
-  test("a reader that stops early has the thread stop, and gives back what came", async () => {
+  test("a reader that stops early stops the thread, and returns the received memory", async () => {
     const buffer = new ArrayBuffer(8);
     const { port, heard } = scripted((answer) => {
       for (const rowStart of [0, 5]) {
@@ -273,7 +273,7 @@ describe("a thread that has the model", () => {
     one.close();
   });
 
-  test("a thread that has the model leaves rows to others where the model fails", async () => {
+  test("a thread that has the model leaves rows that the model fails on to the main thread", async () => {
     await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 3000);
     const one = thread(() => Promise.reject(new Error("the model fails")));

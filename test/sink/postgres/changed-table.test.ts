@@ -77,7 +77,7 @@ postgres.describe("a column whose type changes during a run", () => {
 
 postgres.describe("a table that is made anew in mid-run", () => {
   test.each(modes.slice(0, 2))(
-    "a table that is made anew in mid-run does not take the rest of the rows: %s",
+    "a table that is created again during a run does not get the remaining rows: %s",
     async (_mode, spec) => {
       await using database = await postgres.server().createDatabase();
       const change = "DROP TABLE scores.predictions; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)";
@@ -97,7 +97,7 @@ postgres.describe("a table that is made anew in mid-run", () => {
 });
 
 postgres.describe("a trigger that keeps a row out", () => {
-  test.each(modes)("a trigger that keeps a row out ends the run: %s", async (_mode, spec) => {
+  test.each(modes)("a trigger that rejects a row ends the run: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await database.query(withTrigger("IF NEW.id = 3 THEN RETURN NULL; END IF;"));
     for (const more of spec.mode === "upsert" ? [{}, { on_duplicate: "last" as const }] : [{}]) {

@@ -83,7 +83,7 @@ postgres.describe("the profile of a run in Postgres", () => {
 });
 
 postgres.describe("published runs of a series in Postgres", () => {
-  test("published runs of a series in Postgres are those with earlier dates, of the same params besides, published last of their date", async () => {
+  test("published runs of a series in Postgres are those with earlier dates and otherwise equal params, the last one published for each date", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url, postgres: { mode: "upsert", key: ["id"] }, allowOlder: true });
     const ids = async (): Promise<ReadonlySet<string>> =>

@@ -5,7 +5,7 @@ import { begun, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 
 const postgres = usePostgres();
 
-postgres.describe("a run that somebody has removed from the control tables", () => {
+postgres.describe("a run that was removed from the control tables", () => {
   test.each(modes.slice(1))("a run whose control rows were removed starts over: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await wholeRun(database, 5);

@@ -39,7 +39,7 @@ describe("a footer whose row count is not that of its row groups", () => {
     expect(await inspectParquet(job.shard(0))).toMatchObject({ rows: 60, rowGroups: 4 });
   });
 
-  test("a footer whose row count is not that of its row groups ends the run with 65 when it says something else, even where another says as many fewer", async () => {
+  test("a footer whose row count is not that of its row groups ends the run with 65, even if another file's error cancels it out", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await tellRows(job.shard(0), { from: 60, to: 61 });
@@ -61,7 +61,7 @@ describe("a footer whose row count is not that of its row groups", () => {
 });
 
 describe("a shard that only other readers can read", () => {
-  test("a shard that only other readers can read is called encrypted where it is", async () => {
+  test("a shard that is encrypted is reported as encrypted", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     const bytes = await readFile(job.shard(0));
@@ -76,7 +76,7 @@ describe("a shard that only other readers can read", () => {
     expect(stderr).toContain("hint: encrypted files are not supported; write the shard without encryption");
   });
 
-  test("a shard that only other readers can read is not called damaged where its codec is one that DuckDB lacks", async () => {
+  test("a shard with a codec that DuckDB lacks is not reported as damaged", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     const bytes = await readFile(job.shard(0));

@@ -28,13 +28,13 @@ async function read(file: Partial<TinyFile>): Promise<unknown> {
 const oneRun = [2, 0, 0, 0, 6, 1];
 
 describe("a page is read", () => {
-  test("a page is read that is as it should be", async () => {
+  test("a correct page is read", async () => {
     expect(await read({})).toEqual(shown);
     expect(await read({ repetition: 1, levels: oneRun })).toEqual(shown);
     expect(await read({ dictionaryAt: 0 })).toEqual(shown); // some writers say so where there is none
   });
 
-  test("a page is read whose header is long", async () => {
+  test("a page with a long header is read", async () => {
     expect(await read({ statisticsBytes: 300_000 })).toEqual(shown);
   });
 });
@@ -90,7 +90,7 @@ describe("a page is refused", () => {
     expect(error).not.toBeInstanceOf(JobError); // which is about the footer
   });
 
-  test("a page is refused of more values than are unpacked at once, without memory for them", async () => {
+  test("a page with more values than can be unpacked at once is refused without allocating memory for them", async () => {
     const rows = 2 ** 31 - 1;
     const claim = { values: [], rows, groupRows: rows, chunkValues: rows, pageValues: rows };
     const before = process.memoryUsage().rss;

@@ -10,7 +10,7 @@ function count(runs: readonly number[], most: number, levels: number): { first: 
 }
 
 describe("levels are counted", () => {
-  test.each([1, 2, 3, 4, 7, 12])("levels are counted of at most %i, repeated and packed", (most) => {
+  test.each([1, 2, 3, 4, 7, 12])("levels up to %i are counted, repeated and packed", (most) => {
     const random = randomOf(most);
     const width = Math.ceil(Math.log2(most + 1));
     for (let round = 0; round < 200; round += 1) {

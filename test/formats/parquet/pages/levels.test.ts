@@ -51,7 +51,7 @@ function levels(...runs: readonly (readonly number[])[]): number[] {
 const all = repeatedRun(1, 3, 1);
 
 describe("a list's levels", () => {
-  test("a list's levels of two rows are read", async () => {
+  test("the levels of a list over two rows are read", async () => {
     expect(await readTiny({ levels: levels(packedRun([0, 1, 0], 1), all) })).toEqual({ rows: 2 });
     expect(await readTiny({ levels: levels(packedRun([0, 0, 1, 1, 1, 1, 1, 1], 1), all) })).toEqual({ rows: 2 });
   });

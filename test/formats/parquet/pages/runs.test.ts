@@ -39,17 +39,17 @@ describe("numbers are read", () => {
     },
   );
 
-  test("numbers are read of no bits: the only entry of a dictionary", () => {
+  test("numbers of zero bits are read as the only entry of a dictionary", () => {
     expect(read(repeatedRun(0, 5, 0), 0, 5)).toEqual([0, 0, 0, 0, 0]);
     expect(read([3], 0, 5)).toEqual([0, 0, 0, 0, 0]);
   });
 
-  test("numbers are read where there are none", () => {
+  test("numbers are read from runs without values", () => {
     expect(read([], 3, 0)).toEqual([]);
     expect(read([0], 3, 0)).toEqual([]);
   });
 
-  test("numbers are read of a last run that is filled up: DuckDB packs 256 at a time", () => {
+  test("numbers are read from a last run with padding: DuckDB packs 256 at a time", () => {
     const filled = packedRun(
       Array.from({ length: 256 }, (_, index) => (index < 8 ? index : 0)),
       3,
@@ -58,7 +58,7 @@ describe("numbers are read", () => {
     expect(() => read([...filled, ...packedRun([1], 3)], 3, 8)).toThrow(RangeError);
   });
 
-  test("numbers are read whose last bits that nothing needs are not there", () => {
+  test("numbers are read although unneeded bits at the end are missing", () => {
     expect(read(packedRun([1, 2, 3], 4).slice(0, 3), 4, 3)).toEqual([1, 2, 3]);
   });
 });
@@ -91,7 +91,7 @@ describe("runs are refused", () => {
     expect(() => read(runs, width, count)).toThrow();
   });
 
-  test("runs are refused that end behind the bytes", () => {
+  test("runs that extend beyond the bytes are refused", () => {
     const target = new Uint8Array(16);
     expect(() => {
       readRuns(Uint8Array.from([5, 255]), { at: 0, end: 3, width: 1 }, target, 16);
@@ -103,7 +103,7 @@ const isOne = (runs: readonly number[]): boolean =>
   isOneRun(Uint8Array.from([...runs, 1, 1]), { at: 0, end: runs.length, value: 1 }, 100);
 
 describe("levels of rows that all have a value", () => {
-  test("levels of rows that all have a value are one run", () => {
+  test("levels of rows that all have a value form one run", () => {
     expect(isOne(repeatedRun(1, 100, 1))).toBe(true);
   });
 

@@ -80,7 +80,7 @@ async function compareRows(folder: string): Promise<Record<string, string>> {
 const fixtures = join(projectFolder, "fixtures");
 
 describe("the fixtures", () => {
-  test("the fixtures have columns that are told without DuckDB, as DuckDB tells them", async () => {
+  test("the types of the fixtures' columns are read without DuckDB as DuckDB reads them", async () => {
     expect(await compareColumns(fixtures)).toContain("data/wine/part-00000.parquet");
   });
 
@@ -92,7 +92,7 @@ describe("the fixtures", () => {
 });
 
 describe(`Apache Parquet's test files${corpusNote}`, () => {
-  test("the fixtures have columns that are told without DuckDB, as DuckDB tells them", async () => {
+  test("the types of the fixtures' columns are read without DuckDB as DuckDB reads them", async () => {
     expect(await compareColumns(corpusFolder)).toContain("data/sort_columns.parquet");
   });
 
@@ -119,7 +119,7 @@ async function bothOf(path: string): Promise<{ ours: SourceColumn[] | undefined;
 }
 
 describe("only DuckDB tells the columns of a file", () => {
-  test("only DuckDB tells the columns of a file of GeoParquet, whose bytes are geometries", async () => {
+  test("only DuckDB determines the column types of a GeoParquet file, whose bytes are geometries", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     const geo = {

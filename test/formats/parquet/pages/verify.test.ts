@@ -33,18 +33,15 @@ describe("pages that are as they should be", () => {
     { name: "plain", checksums: 0 },
     { name: "checked", checksums: 66 },
     { name: "checked-v2", checksums: 66 },
-  ] as const)(
-    "pages that are as they should be are counted, those with a checksum too ($name)",
-    async ({ name, checksums }) => {
-      expect(await verifyPages({ path: shardFixture(name) })).toEqual({ pages: 66, checksums });
-    },
-  );
+  ] as const)("correct pages are counted, and those with a checksum ($name)", async ({ name, checksums }) => {
+    expect(await verifyPages({ path: shardFixture(name) })).toEqual({ pages: 66, checksums });
+  });
 
-  test("pages that are as they should be of an encrypted column are passed over", async () => {
+  test("correct pages of an encrypted column are skipped", async () => {
     expect(await verifyPages({ path: shardFixture("encrypted-column") })).toEqual({ pages: 8, checksums: 0 });
   });
 
-  test("pages that are as they should be may be larger than what is held at once", async () => {
+  test("correct pages may be larger than the read buffer", async () => {
     const many = Array.from({ length: 400_000 }, (_, row) => row / 7);
     const whole = tinyParquet({ values: many, crc: crcOf(many) });
     expect(await check(whole)).toEqual({ pages: 1, checksums: 1 });
@@ -52,11 +49,11 @@ describe("pages that are as they should be", () => {
     expect(await check(whole)).toMatch(/the page at byte 4 does not match its checksum/);
   });
 
-  test("pages that are as they should be may have long statistics in their header", async () => {
+  test("correct pages may have long statistics in their header", async () => {
     expect(await tiny({ statisticsBytes: 300_000, crc: crcOf(values) })).toEqual({ pages: 1, checksums: 1 });
   });
 
-  test("pages that are as they should be of DuckDB's own writer, over many row groups", async () => {
+  test("correct pages of DuckDB's writer are verified over many row groups", async () => {
     await using folder = await scratchFolder();
     const path = join(folder.path, "a.parquet");
     await writeRows(
@@ -86,14 +83,14 @@ describe("a page is refused, with its row group, column and byte, when", () => {
     }
   });
 
-  test("a page is refused, with its row group, column and byte, when its checksum is another", async () => {
+  test("a page is refused, with its row group, column and byte, when its checksum is wrong", async () => {
     expect(await tiny({ crc: crcOf(values) })).toEqual({ pages: 1, checksums: 1 });
     expect(await tiny({ crc: crcOf(values) ^ 1 })).toMatchInlineSnapshot(
       `"65 SHARD_CORRUPT checking a.parquet: row group 0, column \`x\`: the page at byte 4 does not match its checksum"`,
     );
   });
 
-  test("a page is refused, with its row group, column and byte, when its size is a lie; nothing of that size is made room for", async () => {
+  test("a page is refused, with its row group, column and byte, when its stated size is wrong, and no memory of that size is allocated", async () => {
     const before = process.memoryUsage().rss;
     expect(await tiny({ pageBytes: 2 ** 31 - 1, crc: 1 })).toMatchInlineSnapshot(
       `"65 SHARD_CORRUPT checking a.parquet: row group 0, column \`x\`: the page at byte 4 claims 2147483647 bytes, which the file does not have"`,
@@ -104,13 +101,13 @@ describe("a page is refused, with its row group, column and byte, when", () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(300 * 1024 * 1024);
   });
 
-  test("a page is refused, with its row group, column and byte, when it claims to be larger, when unpacked, than its column chunk", async () => {
+  test("a page is refused, with its row group, column and byte, when its stated uncompressed size exceeds that of its column chunk", async () => {
     expect(await tiny({ codec: 2, unpackedBytes: 2 ** 31 - 1, chunkUnpackedBytes: 100 })).toBe(
       "65 SHARD_CORRUPT checking a.parquet: row group 0, column `x`: the page at byte 4 claims 2147483647 bytes when unpacked, its column chunk 100",
     );
   });
 
-  test("a page is refused, with its row group, column and byte, when it holds fewer or more values than the footer promises", async () => {
+  test("a page is refused, with its row group, column and byte, when it has fewer or more values than the footer states", async () => {
     expect(await tiny({ pageValues: 2 })).toMatchInlineSnapshot(
       `"65 SHARD_CORRUPT checking a.parquet: row group 0, column \`x\`: its pages have 2 values, the footer promises 3"`,
     );
@@ -119,7 +116,7 @@ describe("a page is refused, with its row group, column and byte, when", () => {
     );
   });
 
-  test("a page is refused, with its row group, column and byte, when its header is no header", async () => {
+  test("a page is refused, with its row group, column and byte, when its header cannot be parsed", async () => {
     const bytes = tinyParquet({ values });
     bytes.fill(0xff, 4, 10);
     expect(await check(bytes)).toMatchInlineSnapshot(

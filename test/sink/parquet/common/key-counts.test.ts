@@ -26,7 +26,7 @@ async function* groupsOf(...groups: string[][]): AsyncGenerator<string[]> {
   yield* groups;
 }
 
-test("keys are counted exactly in parts that are read in groups, by all columns of the key", async () => {
+test("repeated keys are counted exactly over groups of parts, by all columns of the key", async () => {
   await using scratch = await scratchFolder();
   const [one, other] = [join(scratch.path, "1.staged"), join(scratch.path, "2.staged")];
   await writeRows(one, "SELECT * FROM (VALUES (1, 'a'), (1, 'b'), (NULL, 'a'), (2, NULL)) t(i, s)");
@@ -36,7 +36,7 @@ test("keys are counted exactly in parts that are read in groups, by all columns 
   expect(await countKeysIn(smallDuckDb(scratch.path), ["i"], groupsOf())).toMatchObject({ repeated: 0, nulls: 0 });
 });
 
-test("more keys than memory holds go to the spill folder, and without one the count fails", async () => {
+test("keys that do not fit in memory go to the spill folder, and without one the count fails", async () => {
   await using scratch = await scratchFolder();
   const part = join(scratch.path, "part.staged");
   await writeRows(part, "SELECT md5((i % 499_999)::VARCHAR) AS key FROM range(500_000) t(i)", "COMPRESSION zstd");

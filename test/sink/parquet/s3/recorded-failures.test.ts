@@ -20,7 +20,7 @@ function slowStore({ proxy }: S3World): { count: number } {
 }
 
 s3.describe("errors of attempts at a target in S3", () => {
-  test("an attempt that ends because the store is away does not ask it once more to record that", async () => {
+  test("an attempt that ends because the store is unreachable does not try to record the error there", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
     const { run } = await begun(sink, s3Plan());
@@ -29,7 +29,7 @@ s3.describe("errors of attempts at a target in S3", () => {
     expect(seen.count).toBe(0);
   });
 
-  test("requests that only inform people end when they are stopped, although the store may be retried for minutes", async () => {
+  test("requests that only inform people end when they are stopped, although requests may be retried for minutes", async () => {
     await using at = await s3World(s3.server());
     const seen = slowStore(at);
     using store = s3Target({ port: at.proxy.port, retrySeconds: 300 });
@@ -40,7 +40,7 @@ s3.describe("errors of attempts at a target in S3", () => {
     expect(seen.count).toBeGreaterThan(0);
   });
 
-  test("an error is not recorded where the plan of the run is gone", async () => {
+  test("an error is not recorded if the plan of the run is gone", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
     const { run } = await begun(sink, s3Plan());

@@ -12,8 +12,8 @@ import { reject, rejectLines } from "../../support/rejects.js";
 import { scoreHere } from "../../support/score.js";
 import { shardJob } from "../../support/shards.js";
 
-describe("rows that were scored where they were decoded", () => {
-  test("rows that were scored where they were decoded come out as those that are scored here, however they are cut, batched and filtered", async () => {
+describe("rows that a worker scored", () => {
+  test("rows that a worker scored equal rows that the main thread scores, however they are divided, batched and filtered", async () => {
     let beside = 0;
     await fc.assert(
       fc.asyncProperty(loopRows, loopWays, async (rows, way) => {
@@ -30,7 +30,7 @@ describe("rows that were scored where they were decoded", () => {
     expect(beside).toBeGreaterThan(0); // batches that are cut elsewhere ask for other rows
   });
 
-  test("rows that were scored where they were decoded are refused where the model gives a tensor of another length, also where a span ends among them", () => {
+  test("rows that a worker scored are refused if the model returns a tensor of another length, also across the end of a span", () => {
     const span = { index: 0, rowStart: 0, rowEnd: 7 };
     const contract = {
       ...emptyContract,
@@ -52,7 +52,7 @@ describe("rows that were scored where they were decoded", () => {
     }).toThrow("output `score` came as float32 [1,1] for a batch of 10 rows");
   });
 
-  test("rows that were scored where they were decoded are each there once, with their own features, where spans and row groups end anywhere in a batch", async () => {
+  test("rows that a worker scored appear once with their own features, if spans and row groups end anywhere in a batch", async () => {
     await using scratch = await scratchFolder();
     const rows = 30_000;
     const bad = [0, 4095, 12_345, rows - 1];

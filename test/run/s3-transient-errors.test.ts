@@ -66,7 +66,7 @@ async function ids(out: string): Promise<number[]> {
 const all = Array.from({ length: rows }, (_, id) => id);
 
 s3.describe("a run over shards in S3", () => {
-  test("a run over shards in S3 ends with 75 when the store stays away, and the same command does the rest", async () => {
+  test("a run over shards in S3 ends with 75 when the store stays unreachable, and the same command continues", async () => {
     await using world = await jobInS3();
     let seen = 0;
     const away = s3Error(503, "SlowDown");
@@ -91,7 +91,7 @@ s3.describe("a run over shards in S3", () => {
     expect(await ids(world.out)).toEqual(all);
   });
 
-  test("a run over shards in S3 does not read again what is committed", async () => {
+  test("a run over shards in S3 does not read committed rows again", async () => {
     await using world = await jobInS3();
     await runInS3(["run", world.spec], { port: world.proxy.port });
     const whole = world.proxy.bodyBytes;
@@ -136,7 +136,7 @@ s3.describe("a run over shards in S3", () => {
     expect(again.stderr).toContain("changed since it was planned: s3://");
   });
 
-  test("a run over shards in S3 tells of damage by the shard's name and place", async () => {
+  test("a run over shards in S3 reports damage with the shard's name and place", async () => {
     await using world = await jobInS3();
     const path = join(world.folder, "2.parquet");
     const [place] = await query(
