@@ -19,7 +19,10 @@ export function bindContract(request: ContractRequest): Contract {
 /** A computed column that nothing takes is a mistake, and would cost time and rejects all the same. */
 function refuseUnused(request: ContractRequest, bound: Pick<Contract, "inputs" | "passthrough">): void {
   const used = new Set(boundColumns(bound).flatMap(({ path, computed }) => (computed === true ? [path[0]] : [])));
-  const idle = request.expressions?.list.find(({ kind, name }) => kind === "column" && !used.has(name));
+  const { expressions, takenElsewhere } = request;
+  const idle = expressions?.list.find(
+    ({ kind, name }) => kind === "column" && !used.has(name) && takenElsewhere?.has(name) !== true,
+  );
   if (idle !== undefined) {
     throw refuse(
       request,

@@ -1,4 +1,4 @@
-import { parseOutputReference } from "../spec/job-spec.js";
+import { parseOutputReference } from "../spec/model-spec.js";
 import { outputName } from "../spec/values.js";
 import { didYouMean } from "../util/suggest.js";
 import { keepRows } from "./batch-rows.js";

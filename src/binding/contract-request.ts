@@ -16,6 +16,8 @@ export interface ContractRequest {
   /** The columns of the file, of its folders, and of `expressions`. */
   readonly columns: readonly SourceColumn[];
   readonly expressions: Expressions | null;
+  /** Computed columns that another model takes: this one need not. Default: none. */
+  readonly takenElsewhere?: ReadonlySet<string> | undefined;
   readonly inputs: ModelSpec["inputs"];
   readonly outputs: Readonly<Record<string, string>> | undefined;
   readonly passthrough: readonly string[];

@@ -23,7 +23,12 @@ export interface Contract {
  * The part of a contract that a decoder needs: the row filter, a column for each input, cast and packed, then the
  * carried columns as they are.
  */
-export type Projection = Pick<Contract, "inputs" | "passthrough" | "expressions" | "cast" | "missing">;
+export interface Projection extends Pick<Contract, "passthrough" | "expressions" | "cast" | "missing"> {
+  readonly inputs: readonly ProjectedInput[];
+}
+
+/** `rules`: how its numbers are cast; default: as the projection says. */
+export type ProjectedInput<T = InputBinding> = T & { readonly rules?: CastRules | undefined };
 
 /** The part of a contract that decides how numbers become elements of a tensor. */
 export type CastRules = Pick<Contract, "cast" | "missing">;
@@ -166,8 +171,13 @@ export function inputColumns(binding: InputBinding): readonly ColumnRef[] {
 }
 
 /** The inputs that are read from shards, in their order. */
-export function decodedInputs({ inputs }: Pick<Contract, "inputs">): DecodedBinding[] {
+export function decodedInputs({ inputs }: Pick<Projection, "inputs">): ProjectedInput<DecodedBinding>[] {
   return inputs.filter((binding) => binding.kind !== "mask");
+}
+
+/** How the numbers of an input are cast. */
+export function castRulesOf({ rules }: ProjectedInput<DecodedBinding>, projection: CastRules): CastRules {
+  return rules ?? projection;
 }
 
 /** The input that a mask is of. */

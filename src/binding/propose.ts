@@ -1,4 +1,4 @@
-import { parseOutputReference } from "../spec/job-spec.js";
+import { parseOutputReference } from "../spec/model-spec.js";
 import { outputName } from "../spec/values.js";
 import { isList, padExample } from "./bind-padded.js";
 import { type ContractRequest, refuse } from "./contract-request.js";

@@ -1,5 +1,7 @@
 import type { NamedColumn, OutputRows } from "../columnar/types.js";
 import { type AggregateProfile, aggregatesJson, mergeAggregates, parseAggregates } from "./aggregates.js";
+import { type AgreementJson, agreementJson, parseAgreement } from "./agreement/agreement-json.js";
+import { mergeSpanAgreements, type SpanAgreement } from "./agreement/span-agreement.js";
 import { featureLimits, measuredOf, outputLimits } from "./features/feature-limits.js";
 import {
   type ColumnProfile,
@@ -28,6 +30,8 @@ export interface SpanProfile {
   readonly slices?: SliceProfiles | undefined;
   /** Profiles of the expressions of `checks.sql`; undefined: the run has none. */
   readonly aggregates?: readonly AggregateProfile[] | undefined;
+  /** How the challenger agrees with the champion; undefined: the run has no challenger. */
+  readonly agreement?: SpanAgreement | undefined;
 }
 
 /** A column that the model predicts. `isKey`: its values identify rows, so its profile contains no values. */
@@ -70,12 +74,17 @@ export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanPro
     one.aggregates === undefined || other.aggregates === undefined
       ? undefined
       : mergeAggregates(one.aggregates, other.aggregates);
+  const agreement =
+    one.agreement === undefined || other.agreement === undefined
+      ? undefined
+      : mergeSpanAgreements(one.agreement, other.agreement);
   return {
     rows: one.rows + other.rows,
     columns,
     ...(features === undefined ? {} : { features }),
     ...(slices === undefined ? {} : { slices }),
     ...(aggregates === undefined ? {} : { aggregates }),
+    ...(agreement === undefined ? {} : { agreement }),
   };
 }
 
@@ -101,25 +110,30 @@ function limitsOf(outputs: number, features: SpanProfile["features"]): VectorLim
   return features === undefined ? profileLimits(columns) : outputLimits(columns);
 }
 
-/** A profile as JSON of at most 64 KiB, the names of its columns, and as much for slices; equal profiles have equal texts. */
-export function spanProfileText({ rows, columns, features, slices, aggregates }: SpanProfile): string {
+/**
+ * A profile as JSON of at most 64 KiB, the names of its columns, and as much for slices and for the challenger's agreement;
+ * equal profiles have equal texts.
+ */
+export function spanProfileText({ rows, columns, features, slices, aggregates, agreement }: SpanProfile): string {
   return JSON.stringify({
     rows,
     columns: columnsJson(columns),
     features: features && columnsJson(features),
     slices: slices && slicesJson(slices),
     aggregates: aggregates && aggregatesJson(aggregates),
+    agreement: agreement && agreementJson(agreement),
   });
 }
 
 /** Reads what `spanProfileText` wrote; trusts the text to be such. */
 export function parseSpanProfile(text: string): SpanProfile {
-  const { rows, columns, features, slices, aggregates } = JSON.parse(text) as {
+  const { rows, columns, features, slices, aggregates, agreement } = JSON.parse(text) as {
     rows: number;
     columns: ColumnsJson;
     features?: ColumnsJson;
     slices?: SlicesJson;
     aggregates?: readonly ProfileJson[];
+    agreement?: AgreementJson;
   };
   return {
     rows,
@@ -127,5 +141,6 @@ export function parseSpanProfile(text: string): SpanProfile {
     ...(features === undefined ? {} : { features: parseColumns(features) }),
     ...(slices === undefined ? {} : { slices: parseSlices(slices) }),
     ...(aggregates === undefined ? {} : { aggregates: parseAggregates(aggregates) }),
+    ...(agreement === undefined ? {} : { agreement: parseAgreement(agreement) }),
   };
 }

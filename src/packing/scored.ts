@@ -15,7 +15,10 @@ export interface Predictions {
   readonly byTrees?: boolean | undefined;
 }
 
-/** Rows that may have been scored where they were decoded: all of them were good then, and `inputs` is empty. */
+/**
+ * Rows that may have been scored where they were decoded: all of them were good then, and `inputs` are those of the
+ * challenger, if the run has one.
+ */
 export interface ScoredBatch extends RecordBatch {
   /** Predictions for all rows of the batch, in order. */
   readonly predictions?: readonly Predictions[] | undefined;

@@ -2,7 +2,7 @@ import type { ChecksSpec } from "../spec/checks-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { modelUri } from "../spec/model-spec.js";
 import { isModelUri, isServedUri } from "../spec/model-uri.js";
-import { bindingRequest } from "./make-plan.js";
+import { bindingRequest, challengerRequest } from "./make-plan.js";
 import type { Plan, PlannedChecks, PlannedShard } from "./plan.js";
 
 /** A shard as a listing finds it: its identity, without its rows. */
@@ -69,6 +69,7 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...difference("input.where", plan.request.where, requested.where),
     ...difference("model.cast", plan.request.cast, requested.cast),
     ...difference("model.missing", plan.request.missing, requested.missing),
+    ...challengerDifference(plan, spec),
     ...difference("output.lineage", plan.contract.lineage === true, spec.output.lineage),
     ...difference("output.columns", plan.request.passthrough, requested.passthrough),
     // Thresholds and `on_fail` may change: they are recorded with the verdict.
@@ -100,6 +101,27 @@ function modelDifference({ model }: Plan, spec: JobSpec): string[] {
   return [
     ...(isModelUri(model.uri) || isModelUri(uri) ? difference(key, model.uri, uri) : []),
     ...(version === undefined ? [] : difference("model.server.version", model.version ?? null, version)),
+  ];
+}
+
+/** The file of a challenger may move, too: its digest is compared when it is loaded. */
+function challengerDifference({ challenger: planned }: Plan, { challenger: now }: JobSpec): string[] {
+  if (planned === undefined || now === undefined) {
+    return difference(
+      "challenger",
+      planned === undefined ? "absent" : "present",
+      now === undefined ? "absent" : "present",
+    );
+  }
+  const { inputs, outputs, cast, missing } = planned.request;
+  const requested = challengerRequest(now);
+  return [
+    ...(isModelUri(planned.uri) || isModelUri(now.path) ? difference("challenger.path", planned.uri, now.path) : []),
+    ...difference("challenger.inputs", inputs, requested.inputs),
+    ...difference("challenger.outputs", outputs, requested.outputs),
+    ...difference("challenger.cast", cast, requested.cast),
+    ...difference("challenger.missing", missing, requested.missing),
+    ...difference("challenger.tolerance", planned.tolerance, now.tolerance),
   ];
 }
 

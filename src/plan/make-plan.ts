@@ -1,8 +1,19 @@
 import type { Contract } from "../binding/contract.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import type { ChallengerSpec } from "../spec/challenger-spec.js";
 import { modelUri } from "../spec/model-spec.js";
-import type { BindingRequest, Plan, PlannedChecks, PlannedModel, PlannedShard, PlanTarget, RunId } from "./plan.js";
+import type {
+  BindingRequest,
+  ChallengerRequest,
+  Plan,
+  PlannedChallenger,
+  PlannedChecks,
+  PlannedModel,
+  PlannedShard,
+  PlanTarget,
+  RunId,
+} from "./plan.js";
 
 /** The most rows of a span with `commit_rows: auto`: a fraction of a second to half a minute of scoring. */
 const defaultCommitRows = 262_144;
@@ -25,6 +36,8 @@ export interface PlanInputs {
   readonly uniform: boolean;
   readonly model: Omit<PlannedModel, "uri">;
   readonly contract: Contract;
+  /** undefined: the spec has no `challenger`. */
+  readonly challenger?: PlannedChallenger | undefined;
   /** About the time of one session; 0 when it was not measured. */
   readonly msPerRow: number;
   /** The target, as the sink describes it. */
@@ -59,6 +72,7 @@ export function makePlan(facts: PlanInputs): Plan {
     model: { uri: modelUri(spec.model), ...model },
     request: bindingRequest(spec),
     contract,
+    ...(facts.challenger === undefined ? {} : { challenger: facts.challenger }),
     target,
     commitRows: spec.commit_rows === "auto" ? autoCommitRows(contract, msPerRow) : spec.commit_rows,
     staged: isStaged(spec),
@@ -78,6 +92,11 @@ export function bindingRequest(spec: JobSpec): BindingRequest {
   const { inputs = null, outputs = null, cast, missing } = spec.model;
   const { partitions, columns, where = null } = spec.input;
   return { inputs, outputs, passthrough: spec.output.columns, partitions, columns, where, cast, missing };
+}
+
+/** The keys of `challenger` that decide its bindings. */
+export function challengerRequest({ inputs, outputs, cast, missing }: ChallengerSpec): ChallengerRequest {
+  return { inputs: inputs ?? null, outputs: outputs ?? null, cast, missing };
 }
 
 function autoCommitRows(contract: Contract, msPerRow: number): number {

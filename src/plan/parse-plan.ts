@@ -76,6 +76,20 @@ const inputSource = z.union([
   z.strictObject({ mask_of: z.string() }),
 ]);
 
+const model = {
+  uri: z.string(),
+  sha256,
+  version: z.string().optional(),
+  origin: z.strictObject({ runId: z.string().optional(), tags: z.record(z.string(), z.string()) }).optional(),
+};
+
+const modelRequest = {
+  inputs: z.record(z.string(), inputSource).nullable(),
+  outputs: z.record(z.string(), z.string()).nullable(),
+  cast: z.enum(["exact", "lossy"]),
+  missing: z.enum(["bad_row", "nan"]),
+};
+
 const version1 = z.strictObject({
   format: z.literal("infer-batch-plan"),
   version: z.literal(1),
@@ -91,21 +105,13 @@ const version1 = z.strictObject({
       z.strictObject({ uri: z.string(), sizeBytes: rows, fingerprint: z.string(), rows, sha256: sha256.optional() }),
     ),
   }),
-  model: z.strictObject({
-    uri: z.string(),
-    sha256,
-    version: z.string().optional(),
-    origin: z.strictObject({ runId: z.string().optional(), tags: z.record(z.string(), z.string()) }).optional(),
-  }),
+  model: z.strictObject(model),
   request: z.strictObject({
-    inputs: z.record(z.string(), inputSource).nullable(),
-    outputs: z.record(z.string(), z.string()).nullable(),
+    ...modelRequest,
     passthrough: z.array(z.string()),
     partitions: z.record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"])),
     columns: z.record(z.string(), z.string()),
     where: z.string().nullable(),
-    cast: z.enum(["exact", "lossy"]),
-    missing: z.enum(["bad_row", "nan"]),
   }),
   contract,
   target: z.looseObject({ kind: z.string() }),
@@ -119,6 +125,9 @@ const pinnedFile = z.strictObject({ uri: z.string(), sha256 });
 
 const version2 = version1.extend({
   version: z.literal(2),
+  challenger: z
+    .strictObject({ ...model, request: z.strictObject(modelRequest), contract, tolerance: z.number().min(0) })
+    .optional(),
   staged: z.boolean(),
   dateParam: z.string().nullable(),
   checks: z

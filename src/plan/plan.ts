@@ -40,6 +40,8 @@ export interface Plan {
   /** The bindings that the spec asks for. A later attempt compares them without opening the model. */
   readonly request: BindingRequest;
   readonly contract: Contract;
+  /** The model whose predictions are compared with those of `model`; absent: the spec has no `challenger`. */
+  readonly challenger?: PlannedChallenger | undefined;
   readonly target: PlanTarget;
   /** C: span k is rows [k·C, (k+1)·C). */
   readonly commitRows: number;
@@ -64,6 +66,18 @@ export interface PlannedModel {
   readonly version?: string | undefined;
   readonly origin?: ModelOrigin | undefined;
 }
+
+/** The challenger of a run, pinned when it is planned. */
+export interface PlannedChallenger extends PlannedModel {
+  readonly request: ChallengerRequest;
+  /** It carries no columns: its predictions are not published. */
+  readonly contract: Contract;
+  /** Numbers that differ by more are counted. */
+  readonly tolerance: number;
+}
+
+/** The keys of `challenger` that decide its bindings; null when not set. */
+export type ChallengerRequest = Pick<BindingRequest, "inputs" | "outputs" | "cast" | "missing">;
 
 /** The origin of a version of a model, as its registry records it. */
 export interface ModelOrigin {

@@ -1,3 +1,4 @@
+import { type ChallengerResult, reviveChallenger } from "./challenger-result.js";
 import type { Verdict } from "../checks/verdicts/verdict.js";
 import { z } from "../util/zod.js";
 
@@ -11,6 +12,8 @@ export interface RunVerdict {
   readonly dates: Readonly<Record<string, string>>;
   /** The thresholds that it was made with: `checks` of the attempt's spec, as plain JSON. */
   readonly thresholds: Readonly<Record<string, unknown>>;
+  /** How the challenger agrees with the predictions; absent: the run has none. It decides nothing. */
+  readonly challenger?: ChallengerResult | undefined;
   /** The attempt that made it. */
   readonly writer: string;
   /** ISO 8601, in UTC. */
@@ -36,5 +39,10 @@ const schema = z.looseObject({
 /** Reads a stored verdict; undefined for anything else. */
 export function parseRunVerdict(json: unknown): RunVerdict | undefined {
   const { data } = schema.safeParse(json);
-  return data === undefined ? undefined : (data as unknown as RunVerdict);
+  if (data === undefined) {
+    return undefined;
+  }
+  const verdict = data as unknown as RunVerdict;
+  const { challenger } = verdict;
+  return challenger === undefined ? verdict : { ...verdict, challenger: reviveChallenger(challenger) };
 }

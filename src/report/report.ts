@@ -1,5 +1,7 @@
 import type { AttemptFailure } from "../publish/attempt-failure.js";
+import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { JobError } from "../util/errors.js";
+import { challengerFields } from "./agreement/fields.js";
 import { serverFields, type ServerReport } from "./server-report.js";
 import type { Stage } from "./stage-times.js";
 
@@ -13,6 +15,8 @@ export interface RunReport {
   readonly status: "complete" | "already_complete" | "partial" | "held" | "discarded";
   /** null: the run has no checks, or no verdict yet. */
   readonly verdict: VerdictReport | null;
+  /** How the challenger agrees; undefined: the run has none, or is not scored to its end. */
+  readonly challenger?: ChallengerResult | undefined;
   /** Set for a run that is held or discarded. */
   readonly decided?: DecidedReport | undefined;
   readonly rowsPlanned: number;
@@ -113,6 +117,8 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     units_read_again: report.unitsReadAgain,
     ...(report.server === undefined ? {} : { server: serverFields(report.server) }),
     verdict: verdictFields(report.verdict),
+    // A scheduler keeps this line in its log, where no keys belong.
+    ...(report.challenger === undefined ? {} : { challenger: challengerFields(report.challenger, false) }),
     output: report.output,
   };
 }

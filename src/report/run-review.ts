@@ -1,4 +1,5 @@
 import type { RunProfile } from "../checks/verdicts/run-profile.js";
+import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 
 /** The profile of a run whose spans are all committed, with the runs and the checks that it is compared by. */
@@ -10,6 +11,8 @@ export interface RunReview {
    * For a held run, the logical date of the run that readers still see; undefined: there is none, or it is not known.
    */
   readonly readersHave?: string | undefined;
+  /** How the challenger agrees; undefined: the run has none. */
+  readonly challenger?: ChallengerResult | undefined;
   /** The verdict; undefined: the run has no checks. */
   readonly verdict: RunVerdict | undefined;
 }

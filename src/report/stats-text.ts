@@ -1,11 +1,16 @@
 import type { ColumnProfiles, RunProfile } from "../checks/verdicts/run-profile.js";
 import { type ColumnStats, columnStats } from "./column-stats.js";
+import type { ChallengerResult } from "../publish/challenger-result.js";
+import { challengerTables } from "./agreement/challenger-text.js";
+import { challengerFields } from "./agreement/fields.js";
 import { count } from "./report.js";
 import { table } from "./table.js";
 
 /** The profiles of a run, with its state. */
 export interface RunStats {
   readonly profile: RunProfile;
+  /** How the challenger agrees; undefined: the run has none, or it is not known any more. */
+  readonly challenger?: ChallengerResult | undefined;
   /** The state of the run, such as "published" or "held". */
   readonly state: string;
 }
@@ -14,7 +19,7 @@ export interface RunStats {
 const leastFeatureRows = 20;
 
 /** Returns the profiles as one line of JSON. */
-export function statsJson({ profile, state }: RunStats): string {
+export function statsJson({ profile, state, challenger }: RunStats): string {
   const { runId, date, modelSha256, rows, rejected, outputs, features } = profile;
   return JSON.stringify({
     run_id: runId,
@@ -25,11 +30,12 @@ export function statsJson({ profile, state }: RunStats): string {
     rejected,
     outputs: Object.fromEntries(statsOf(outputs, 1)),
     features: features.size === 0 ? null : Object.fromEntries(statsOf(features, leastFeatureRows)),
+    ...(challenger === undefined ? {} : { challenger: challengerFields(challenger, true) }),
   });
 }
 
 /** Returns a table of the predicted columns and a table of the features. */
-export function statsText({ profile, state }: RunStats): string {
+export function statsText({ profile, state, challenger }: RunStats): string {
   const { runId, rows, rejected, outputs, features } = profile;
   const outputStats = statsOf(outputs, 1);
   const featureStats = statsOf(features, leastFeatureRows);
@@ -41,6 +47,7 @@ export function statsText({ profile, state }: RunStats): string {
     ...lines(outputStats),
     features.size === 0 ? "features: not profiled, because the run was planned without checks" : `features${about}`,
     ...lines(featureStats),
+    ...(challenger === undefined ? [] : challengerTables(challenger)),
   ].join("\n");
 }
 

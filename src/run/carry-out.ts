@@ -8,17 +8,17 @@ import { count, type RunReport } from "../report/report.js";
 import type { ServerReport } from "../report/server-report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
-import { type BatchLimit, openBatchLimit } from "../scoring/batch-limit.js";
 import type { JobContext } from "../scoring/context.js";
 import { aggregatesOf } from "./aggregates.js";
 import { attemptFacts } from "./attempt.js";
+import { openChallenger } from "./challenger/open-challenger.js";
 import { checkRejects, conclude, countCommitted } from "./conclude.js";
 import { both } from "./loading.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
 import { verifyingSource } from "./planning/verify.js";
-import { warmUp } from "../scoring/warm-up.js";
+import { measureEngine } from "../scoring/warm-up.js";
 
 /** A run, with the decoder and the engine that carry it out. */
 export interface RunParts {
@@ -38,25 +38,17 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
   const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
   takeUpRejects(context, plan, run);
+  const pending = pendingRows(plan, run.committed, share);
+  await using challenger = await openChallenger(context, plan, pending);
   const [writer, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),
-    measureEngine(context, plan, { engine, rows: pendingRows(plan, run.committed, share) }),
+    measureEngine(context, plan, { engine, rows: pending }),
   );
   signal.throwIfAborted();
   record.startScoring(engineFacts(engine, sizer));
   await using aggregates = await aggregatesOf(context, plan);
-  await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, share });
+  await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
   return await conclude(context, { ...parts, writer });
-}
-
-/** Finds out how many rows a batch can have, and how many it should have. */
-async function measureEngine(
-  context: JobContext,
-  plan: Plan,
-  { engine, rows }: { readonly engine: Engine; readonly rows: number },
-): Promise<{ batchLimit: BatchLimit; sizer: BatchSizer }> {
-  const batchLimit = await openBatchLimit(context, { engine, contract: plan.contract, modelSha256: plan.model.sha256 });
-  return { batchLimit, sizer: await warmUp(context, { plan, engine, batchLimit, rows }) };
 }
 
 function engineFacts({ provider, concurrency, local, traffic }: Engine, sizer: BatchSizer): EngineInfo {
@@ -107,27 +99,18 @@ function takeUpRejects(context: JobContext, plan: Plan, run: RunSink): void {
   }
 }
 
+type ScoringParts = Pick<ScoringOptions, "writer" | "sizer" | "batchLimit" | "aggregates" | "challenger">;
+
 /** Scores this worker's share, then, with `--steal`, spans that other workers have not committed. */
 async function scoreShares(
   context: JobContext,
-  {
-    stored,
-    run,
-    writer,
-    decoder,
-    engine,
-    digests,
-    sizer,
-    batchLimit,
-    aggregates,
-    share,
-  }: RunParts & Pick<ScoringOptions, "writer" | "sizer" | "batchLimit" | "aggregates"> & { share: SpanRange },
+  { stored: { plan }, digests, share, ...scoring }: RunParts & ScoringParts & { readonly share: SpanRange },
 ): Promise<void> {
   const { worker, progress, signal, log } = context;
-  const { plan } = stored;
+  const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
-  await using reader = openRunReader(context, { plan, decoder, engine, sizer });
-  const tools: ScoringOptions = { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates };
+  await using reader = openRunReader(context, { plan, ...scoring });
+  const tools: ScoringOptions = { plan, reader, ...scoring };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);

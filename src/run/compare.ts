@@ -146,9 +146,10 @@ type Scored = Pick<OpenModel, "scorer" | "plan">;
  * turn.
  */
 function comparingContext(given: JobContext): JobContext {
-  const { checks: _checks, ...spec } = given.spec;
+  const { checks: _checks, challenger: _challenger, ...spec } = given.spec;
   return {
     ...given,
+    challenger: undefined,
     spec: {
       ...spec,
       on_bad_row: "reject",

@@ -10,6 +10,8 @@ import { secondsByStage } from "../report/stage-times.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
+import { challengerLines } from "../report/agreement/challenger-text.js";
+import { challengerOfRun } from "./challenger/challenger-result.js";
 import { decidedReport, verdictReport } from "./decided.js";
 import { verdictOn } from "./review.js";
 
@@ -63,24 +65,28 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
 async function endRun(
   context: JobContext,
   { stored, run, writer }: EndingRun,
-): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
+): Promise<Pick<RunReport, "status" | "verdict" | "challenger" | "decided">> {
   const { plan } = stored;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
   checkRejects(context, plan, run);
   const verdict = await verdictOn(context, { stored, run });
   warnOfResults(context, verdict);
+  const challenger = await challengerOfRun(plan, run, verdict);
+  for (const line of challenger === undefined ? [] : challengerLines(challenger)) {
+    context.log.info(line);
+  }
   const state =
     verdict === undefined || !plan.staged ? undefined : await decidedState(context, { stored, run, verdict });
   if (state?.kind === "held" || state?.kind === "discarded") {
     context.log.debug(`run ${plan.runId} is ${state.kind}`);
-    return decidedReport(context, { plan, state, verdict });
+    return { ...decidedReport(context, { plan, state, verdict }), challenger };
   }
   if (state?.kind === "superseded") {
     requireApproved(state.decision, plan.runId);
   }
   await writer.finish(attemptJson(context.record));
   context.log.debug(`finished run ${plan.runId}`);
-  return { status: "complete", verdict: verdict === undefined ? null : verdictReport(verdict) };
+  return { status: "complete", verdict: verdict === undefined ? null : verdictReport(verdict), challenger };
 }
 
 /** Warns of the checks that warn, and of those that would hold a run which is published all the same. */

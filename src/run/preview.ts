@@ -12,7 +12,8 @@ import type { JobContext } from "../scoring/context.js";
 import { loadEngine } from "./loading.js";
 import { openPinnedModel } from "./model.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "./planning/input.js";
-import { bindFirstShard, planRun, warnOfModel } from "./planning/planning.js";
+import { bindFirstShard } from "./planning/bind-model.js";
+import { planRun, warnOfModel } from "./planning/planning.js";
 import { type SeenSchema, seenSchema } from "./planning/read-shards.js";
 
 /** Makes the plan that `run` would make now, whether or not the target has one. Writes nothing. */

@@ -15,6 +15,7 @@ import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { aggregatesOf } from "./aggregates.js";
+import { resultOf } from "./challenger/challenger-result.js";
 import { warnOfSlices } from "./slices.js";
 import { didYouMean } from "../util/suggest.js";
 
@@ -59,11 +60,13 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
       [...baseline, ...(first === null ? [] : [first])].map(({ runId, date }) => [runId, date]),
     ),
     thresholds: { ...checks },
+    challenger: resultOf(plan, profile),
     writer: context.writer,
     at: new Date(context.dateMs()).toISOString(),
   });
   const readersHave = await dateOfReaders(context, plan, verdict);
-  context.record.setReview({ profile: judged.run, earlier: judged.baseline, verdict, readersHave });
+  const { challenger } = verdict;
+  context.record.setReview({ profile: judged.run, earlier: judged.baseline, verdict, challenger, readersHave });
   return verdict;
 }
 
@@ -89,6 +92,7 @@ export async function reviewForReports(
         profile: runProfileOf(plan, { profile, rejected: run.rejectedRows }),
         earlier,
         verdict,
+        challenger: verdict?.challenger ?? resultOf(plan, profile),
         readersHave: await dateOfReaders(context, plan, verdict),
       });
     }

@@ -10,6 +10,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
 import { recordingFailure, runFacts } from "./attempt.js";
 import { carryOut, carryOutIdle, isIdle } from "./carry-out.js";
+import { requireChallenger } from "./challenger/open-challenger.js";
 import { countCommitted } from "./conclude.js";
 import { publishApproved, refusePruned, reportDecided } from "./decided.js";
 import { checkGolden } from "./golden/golden.js";
@@ -176,6 +177,7 @@ async function resume(
     const modelSha256 = model === undefined ? await digestIfThere(context, planned) : model.sha256;
     shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
     requirePinned(plan, idle ? undefined : await pinGolden(context));
+    await (idle ? undefined : requireChallenger(context, plan));
   } catch (error) {
     if (newRun && error instanceof JobError && error.exitCode === 66) {
       return await abandon(context, plan.runId, error);

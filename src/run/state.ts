@@ -3,6 +3,7 @@ import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
+import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { Decision } from "../publish/decision.js";
 import type { VerdictReport } from "../report/report.js";
 import { spanAt, spanCount } from "../plan/spans.js";
@@ -25,6 +26,8 @@ export interface RunState {
     | "damaged";
   /** What the checks say; null: they have not judged the run. */
   readonly verdict: VerdictReport | null;
+  /** How the challenger agrees; undefined: the run has none, or no verdict. */
+  readonly challenger?: ChallengerResult | undefined;
   /** What was decided on the run; null: nothing. */
   readonly decision: Decision | null;
   /** The error that the last attempt which failed ended with, while the run is not complete; null: none is recorded. */
@@ -101,11 +104,12 @@ async function reviewOf(
   context: JobContext,
   plan: Plan,
   run: RunSink,
-): Promise<Pick<RunState, "verdict" | "decision" | "commands">> {
+): Promise<Pick<RunState, "verdict" | "challenger" | "decision" | "commands">> {
   const { state } = run;
   const verdict = plan.checks === null ? undefined : await run.verdict();
   return {
     verdict: verdict === undefined ? null : verdictReport(verdict),
+    challenger: verdict?.challenger,
     decision: "decision" in state ? state.decision : null,
     commands: state.kind === "held" ? Object.values(decidingCommands(context, plan)) : [],
   };

@@ -6,6 +6,7 @@ import type { RunStats } from "../report/stats-text.js";
 import type { JobContext } from "../scoring/context.js";
 import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
+import { resultOf } from "./challenger/challenger-result.js";
 import { countCommitted } from "./conclude.js";
 
 /**
@@ -53,7 +54,9 @@ async function statsOf({ sink, command }: JobContext, stored: StoredPlan): Promi
       "score again with --new-run",
     );
   }
-  return { profile: runProfileOf(plan, { profile, rejected: run.rejectedRows }), state: run.state.kind };
+  const { kind: state } = run.state;
+  const challenger = resultOf(plan, profile);
+  return { profile: runProfileOf(plan, { profile, rejected: run.rejectedRows }), challenger, state };
 }
 
 /** Finds a run among the published runs whose params equal this run's, except for dates. */

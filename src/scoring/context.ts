@@ -25,6 +25,8 @@ export interface ScoringContext {
   /** Finds the spec's model. @param planned the model that the plan of an unfinished run pins */
   readonly resolveModel: (planned?: ModelPin) => Promise<FoundModel>;
   readonly openEngine: (model: Model, need: EngineNeed) => Promise<Engine>;
+  /** The same for the spec's challenger; undefined: it has none. */
+  readonly challenger?: Pick<ScoringContext, "resolveModel" | "openEngine"> | undefined;
   readonly sha256: Sha256;
   readonly nowMs: () => number;
   /** Milliseconds from 1970: what `nowMs` is not. */

@@ -4,6 +4,7 @@ import { createFeatureRows, type FeatureRows } from "../checks/features/feature-
 import type { SpanProfile } from "../checks/span-profile.js";
 import { createDistinctRows, type DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault, RowRange } from "../packing/input-target.js";
+import type { Challenger, ChallengerPiece } from "./challenger/challenger.js";
 import { createSpanRows, type SpanRows } from "./span-rows.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { Span } from "../plan/plan.js";
@@ -22,6 +23,8 @@ export interface OpenSpan {
   readonly distinct: DistinctRows | undefined;
   /** Collects the features of the piece; undefined: features are not profiled. */
   readonly features: FeatureRows | undefined;
+  /** Set if the run has a challenger: its predictions of the piece. */
+  readonly challenger: ChallengerPiece | undefined;
   /** Ends of its batches, in the order they were submitted. */
   readonly predictions: Promise<void>[];
   /** Rows of the span that the model was given so far, by what computed them. */
@@ -30,6 +33,8 @@ export interface OpenSpan {
   readonly faults: ReadonlyMap<number, RowFault>;
   /** Rows of the piece that came and were not filtered out. */
   readonly keptRows: number;
+  /** The run's number of a row of the piece, which is numbered as in `rows`. */
+  rowInRun(this: void, row: number): number;
   /** The pieces of the span that come before this one. */
   readonly before: SpanTotals;
   /**
@@ -89,6 +94,8 @@ export interface OpenSpanOptions {
   readonly dedupe?: boolean;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
+  /** Default: there is none. */
+  readonly challenger?: Challenger | undefined;
 }
 
 export function openSpan(options: OpenSpanOptions): OpenSpan {
@@ -107,20 +114,22 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
     rows,
     distinct,
     features: features && createFeatureRows(features, contract.outputs.length),
+    challenger: options.challenger?.openPiece(piece),
     predictions: [],
     scored: { ...before.scored },
     faults,
     get keptRows() {
       return numbers.count;
     },
+    rowInRun: numbers.inRun,
     take(batch, read) {
       const { from, to } = rowsBetween(batch, read);
       const range = { from, to, row: piece.rowStart + numbers.count };
       numbers.add(batch, range, read);
       rows.carry(batch, range);
       for (const { row, expression } of batch.selection?.failed ?? []) {
-        if (row >= from && row < to) {
-          const column = contract.expressions?.list[expression]?.name;
+        const column = contract.expressions?.list[expression]?.name; // undefined: only the challenger uses it
+        if (column !== undefined && row >= from && row < to) {
           tell({ reason: "expression", column, row: range.row + (row - from), value: undefined });
         }
       }
@@ -167,7 +176,7 @@ interface RowNumbers {
   readonly count: number;
   add(batch: RecordBatch, range: RowRange, read: RowRange): void;
   /** Converts a row's number in the piece to the run's number. */
-  inRun(row: number): number;
+  inRun(this: void, row: number): number;
   /** Converts the run's number of a row to its number in the piece. */
   inPiece(row: number): number;
 }

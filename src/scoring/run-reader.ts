@@ -10,7 +10,13 @@ import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
  */
 export function openRunReader(
   { spec, decodeWorkers, memory, record, log }: JobContext,
-  { plan, decoder, engine, sizer }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer">,
+  {
+    plan,
+    decoder,
+    engine,
+    sizer,
+    challenger,
+  }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer" | "challenger">,
 ): SliceReader {
   const { contract } = plan;
   const features = featurePlanOf(plan, keyColumns(spec));
@@ -24,7 +30,15 @@ export function openRunReader(
     scoring:
       ports === undefined || spec.dedupe
         ? undefined
-        : { count: sessions, ports, contract, tensors: outputTensors(contract), batchRows: () => sizer.rows, features },
+        : {
+            count: sessions,
+            ports,
+            contract,
+            tensors: outputTensors(contract),
+            batchRows: () => sizer.rows,
+            features,
+            sentInputs: challenger?.shared.sent,
+          },
     onFailure({ kind, message }) {
       record.addFailedUnit(kind);
       const isNew = !warned.has(kind);

@@ -1,5 +1,5 @@
 import { type FeatureBatch, sliceBatch } from "../packing/packer.js";
-import type { NamedTensor } from "../columnar/tensor.js";
+import type { NamedTensor, Tensor } from "../columnar/tensor.js";
 import type { Engine, EngineResponse } from "../engine/port.js";
 import { assertNever } from "../util/errors.js";
 import type { BatchLimit } from "./batch-limit.js";
@@ -59,4 +59,16 @@ async function scoreHalves(tools: BatchOptions, batch: FeatureBatch, inputs: rea
   ] as const) {
     await scoreBatch(tools, sliceBatch(batch, inputs, { from, to, fixedBatchRows }));
   }
+}
+
+/** The tensors of a response, by the names that were asked for. */
+export function tensorsByName(names: readonly string[], tensors: readonly Tensor[]): ReadonlyMap<string, Tensor> {
+  const found = new Map<string, Tensor>();
+  for (const [index, name] of names.entries()) {
+    const tensor = tensors[index];
+    if (tensor !== undefined) {
+      found.set(name, tensor);
+    }
+  }
+  return found;
 }

@@ -19,6 +19,7 @@ import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
+import type { Challenger } from "./challenger/challenger.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
 import { featurePlanOf, keyColumns, takeFeatures, slicePlanOf } from "./features.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
@@ -38,19 +39,22 @@ export interface ScoringOptions {
   readonly batchLimit: BatchLimit;
   /** The expressions of `checks.sql`; undefined: there are none. */
   readonly aggregates?: Aggregates | undefined;
+  /** undefined: the run has none. */
+  readonly challenger?: Challenger | undefined;
 }
 
 /** Scores the pending rows of a share of a run. */
 export async function scoreSpans(context: JobContext, tools: ScoringOptions, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates } = tools;
+  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
   const { unitPorts, sessions = 1 } = engine.local ?? {};
   const windowsAhead = unitPorts === undefined || spec.dedupe ? 1 : sessions;
-  const feed = { source, decoder, reader, windowsAhead, spans, projection: contract, uniform, stages };
+  const projection = challenger?.shared.projection ?? contract;
+  const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
   await scorePieces(
     context,
@@ -71,6 +75,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
       features: featurePlanOf(plan, keyColumns(spec)),
       slices: slicePlanOf(plan, keyColumns(spec)),
       aggregate: aggregates?.profile,
+      challenger,
     },
     feedRows(feed, pendingRanges(spans, run.committed, share)),
   );
@@ -103,6 +108,8 @@ export interface PieceOptions {
   readonly slices?: SlicePlan | undefined;
   /** Profiles the expressions of `checks.sql` over rows; undefined: there are none. */
   readonly aggregate?: Aggregates["profile"] | undefined;
+  /** Scores the rows, too; default: there is none. */
+  readonly challenger?: Challenger | undefined;
 }
 
 /**
@@ -147,13 +154,14 @@ export async function scorePieces(
     stages.took("wait", sinceMs);
   } catch (error) {
     // What is under way ends by itself: threads are never torn down inside the model, nor a part half published.
-    await pipeline.settled();
+    await Promise.all([pipeline.settled(), tools.challenger?.settled()]);
     throw error instanceof PendingFault ? await faultError(rejects, error) : error;
   }
 }
 
 /** The state of the loop between decoder and batches. */
-interface ScoringState extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe" | "pieceBytes" | "features"> {
+interface ScoringState
+  extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe" | "pieceBytes" | "features" | "challenger"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -179,11 +187,11 @@ function packerFor(state: ScoringState, sizer: BatchSizer): Packer {
 
 /** The span that a row is the first of, or the piece that begins with it behind others of the span. */
 function spanFrom(state: ScoringState, rowStart: number, before?: SpanTotals): OpenSpan {
-  const { contract, spanOf, onFault, dedupe, pieceBytes, features } = state;
+  const { contract, spanOf, onFault, dedupe, pieceBytes, features, challenger } = state;
   const span = spanOf(rowStart);
   const most = Math.max(1, Math.floor(pieceBytes / outputRowBytes(contract)));
   const piece = { rowStart, rowEnd: Math.min(span.rowEnd, rowStart + most) };
-  return openSpan({ contract, span, piece, before, onFault, dedupe, features });
+  return openSpan({ contract, span, piece, before, onFault, dedupe, features, challenger });
 }
 
 /** Packs rows into batches, starts their scoring, and commits the spans that they complete. */
@@ -212,14 +220,16 @@ async function takePiece(
       await scoreRest(pipeline, open, packer.flush());
       pipeline.take(open, batch.predictions, range);
     }
+    await open.challenger?.take(batch, range);
     state.progress.scored(filtered + repeatsIn(open) - repeated);
     from = to;
     const row = rowStart + from;
     const isWhole = row === open.span.rowEnd;
-    if (isWhole || row === open.piece.rowEnd || open.rows.bytes + (open.features?.bytes ?? 0) >= state.pieceBytes) {
+    if (isWhole || row === open.piece.rowEnd || bytesOf(open) >= state.pieceBytes) {
       const rest = packer.flush();
       sinceMs = stages.took("pack", sinceMs);
       await scoreRest(pipeline, open, rest);
+      await open.challenger?.end();
       if (isWhole) {
         await checkAll(shards); // before anything made from what was read is committed
         await pipeline.commit(open);
@@ -231,6 +241,11 @@ async function takePiece(
     }
   } while (from < rowsRead(batch));
   stages.took("pack", sinceMs);
+}
+
+/** Bytes of a piece that are held in memory. */
+function bytesOf({ rows, features, challenger }: OpenSpan): number {
+  return rows.bytes + (features?.bytes ?? 0) + (challenger?.bytes ?? 0);
 }
 
 /** Rows so far that take others' predictions. */

@@ -11,7 +11,6 @@ import {
 import type { SlicePlan } from "../checks/slices/slice-plan.js";
 import { profileSlices } from "../checks/slices/slice-profiles.js";
 import type { Aggregates } from "../checks/aggregates.js";
-import type { Tensor } from "../columnar/tensor.js";
 import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
 import type { RunWriter } from "../sink/port.js";
@@ -20,7 +19,7 @@ import type { BatchLimit } from "./batch-limit.js";
 import { createInFlight } from "./in-flight.js";
 import type { ScoringContext } from "./context.js";
 import type { OpenSpan, SpanTotals, ScoredRows } from "./open-span.js";
-import { type BatchOptions, scoreBatch } from "./score-batch.js";
+import { type BatchOptions, scoreBatch, tensorsByName } from "./score-batch.js";
 
 /** Runs inference and commits while the decoder goes on, each within a bound; the first failure ends it. */
 export interface SpanPipeline {
@@ -154,13 +153,17 @@ type ProfileOption = "predicted" | "slices" | "aggregate";
 /** Adds a piece to the pieces of the span before it. */
 async function totalsWith(
   { predicted, slices, aggregate }: Pick<SpanPipelineOptions, ProfileOption>,
-  { before, keptRows, rows, faults, scored, features }: OpenSpan,
+  open: OpenSpan,
   output: OutputRows,
 ): Promise<SpanTotals & { readonly profile: SpanProfile }> {
+  const { before, keptRows, rows, faults, scored, features } = open;
+  const isInOutput = (row: number): boolean => !faults.has(open.rowInRun(row));
+  const agreement = await open.challenger?.compare({ ...open, keptRows, isInOutput }, output);
   const profile: SpanProfile = {
     ...profileRows(output, predicted, features?.finish()),
     ...(slices === undefined ? {} : { slices: profileSlices(output, slices) }),
     ...(aggregate === undefined ? {} : { aggregates: await aggregate(output) }),
+    ...(agreement === undefined ? {} : { agreement }),
   };
   return {
     keptRows: before.keptRows + keptRows,
@@ -199,7 +202,7 @@ function takePredictions(
       countRows(open, rowCount, part.byTrees);
       const { outputs, packedRows } = rowsOf(part, taken);
       const rowStart = row + start + taken.from - from;
-      open.rows.predict(byName(tensors, outputs), { rowStart, rowCount, packedRows });
+      open.rows.predict(tensorsByName(tensors, outputs), { rowStart, rowCount, packedRows });
       progress.scored(rowCount);
     }
   }
@@ -243,7 +246,7 @@ function createPredictor(
       }
       const { rowStart, rowCount, packedRows } = done;
       countRows(open, rowCount, response.byTrees);
-      open.rows.predict(byName(tensors, response.outputs), { rowStart, rowCount, packedRows });
+      open.rows.predict(tensorsByName(tensors, response.outputs), { rowStart, rowCount, packedRows });
       progress.scored(rowCount);
     };
     const onRow = (row: number, message: string): void => {
@@ -252,15 +255,4 @@ function createPredictor(
     };
     await scoreBatch({ engine, batchLimit, tensors, fixedBatchRows, onDone, onRow }, batch);
   };
-}
-
-function byName(names: readonly string[], tensors: readonly Tensor[]): ReadonlyMap<string, Tensor> {
-  const found = new Map<string, Tensor>();
-  for (const [index, name] of names.entries()) {
-    const tensor = tensors[index];
-    if (tensor !== undefined) {
-      found.set(name, tensor);
-    }
-  }
-  return found;
 }

@@ -4,7 +4,7 @@ import { bytesPerRow } from "../binding/row-bytes.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan } from "../plan/plan.js";
 import { type BatchSizer, fixedSize, measuringSize, startingSize } from "./batch-size.js";
-import { type BatchLimit, sizeWithin } from "./batch-limit.js";
+import { type BatchLimit, openBatchLimit, sizeWithin } from "./batch-limit.js";
 import type { ScoringContext } from "./context.js";
 
 export interface WarmUpOptions {
@@ -13,6 +13,16 @@ export interface WarmUpOptions {
   readonly batchLimit: Pick<BatchLimit, "rows">;
   /** Rows that will be scored. */
   readonly rows: number;
+}
+
+/** Finds out how many rows a batch can have, and how many it should have. */
+export async function measureEngine(
+  context: Pick<ScoringContext, "spec" | "log" | "batchLimits">,
+  plan: Pick<Plan, "contract" | "commitRows" | "model">,
+  { engine, rows }: { readonly engine: Engine; readonly rows: number },
+): Promise<{ batchLimit: BatchLimit; sizer: BatchSizer }> {
+  const batchLimit = await openBatchLimit(context, { engine, contract: plan.contract, modelSha256: plan.model.sha256 });
+  return { batchLimit, sizer: await warmUp(context, { plan, engine, batchLimit, rows }) };
 }
 
 /** Enough to lay out memory and page code in, and soon done with heavy models. */

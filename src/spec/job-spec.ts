@@ -1,9 +1,10 @@
 import { z } from "../util/zod.js";
 import { lineageColumns } from "../binding/lineage.js";
+import { challenger, type ChallengerSpec } from "./challenger-spec.js";
 import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
 import { input, type InputSpec } from "./input-spec.js";
-import { model, type ModelSpec } from "./model-spec.js";
+import { model, type ModelSpec, parseOutputReference } from "./model-spec.js";
 import { paramJsonSchema } from "./params/param-json-schema.js";
 import { parquetOutput, type ParquetOutputSpec, parquetProblems } from "./parquet-spec.js";
 import { type PostgresOutputSpec, postgresOutput, postgresProblems } from "./postgres-spec.js";
@@ -22,6 +23,8 @@ export interface JobSpec {
   readonly params: Readonly<Record<string, string>>;
   readonly input: InputSpec;
   readonly model: ModelSpec;
+  /** A model that scores the same rows, and whose predictions are not published. Default: there is none. */
+  readonly challenger?: ChallengerSpec | undefined;
   readonly engine: EngineSpec;
   /** Rows of a span whose features repeat are scored once. */
   readonly dedupe: boolean;
@@ -97,6 +100,11 @@ const job = z.strictObject({
     ),
   input,
   model,
+  challenger: challenger
+    .optional()
+    .describe(
+      "A second model that scores the same rows: how its predictions agree with the published ones is shown. See challenger.md.",
+    ),
   engine: engine.prefault({}),
   dedupe: z
     .boolean()
@@ -134,7 +142,7 @@ const job = z.strictObject({
   report: report.prefault({}),
 });
 
-const named = job.superRefine(checkOutputNames).superRefine(checkColumnNames);
+const named = job.superRefine(checkOutputNames).superRefine(checkReferences).superRefine(checkColumnNames);
 const schema = named
   .superRefine(checkTarget)
   .superRefine(checkPlaces)
@@ -200,15 +208,20 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
   for (const [index, column] of spec.output.columns.entries()) {
     add(column.replaceAll(".", "_"), ["output", "columns", index]);
   }
-  for (const [column, reference] of Object.entries(spec.model.outputs ?? {})) {
+  for (const column of Object.keys(spec.model.outputs ?? {})) {
     add(column, ["model", "outputs", column]);
-    if (parseOutputReference(reference) === undefined) {
-      context.addIssue({
-        code: "custom",
-        path: ["model", "outputs", column],
-        message: "expected a tensor's name or name[index]",
-        params: showFound,
-      });
+  }
+}
+
+/** Output columns come from tensors, or elements of their rows. */
+function checkReferences(spec: z.output<typeof job>, context: z.RefinementCtx): void {
+  for (const key of ["model", "challenger"] as const) {
+    for (const [column, reference] of Object.entries(spec[key]?.outputs ?? {})) {
+      if (parseOutputReference(reference) === undefined) {
+        const path = [key, "outputs", column];
+        const message = "expected a tensor's name or name[index]";
+        context.addIssue({ code: "custom", path, message, params: showFound });
+      }
     }
   }
 }
@@ -226,12 +239,6 @@ function checkColumnNames({ input: { columns } }: z.output<typeof job>, context:
     }
     seen.add(column.toLowerCase());
   }
-}
-
-/** `probabilities[1]` -> tensor and element; undefined when the text is neither a name nor `name[i]`. */
-export function parseOutputReference(reference: string): { tensor: string; element: number | undefined } | undefined {
-  const [, tensor, element] = /^([^[\]]+)(?:\[(\d{1,9})\])?$/.exec(reference) ?? [];
-  return tensor === undefined ? undefined : { tensor, element: element === undefined ? undefined : Number(element) };
 }
 
 function isPercentage(given: string): boolean {

@@ -46,6 +46,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "model.path_style": "attempt",
   "model.request_payer": "attempt",
   "model.timeouts": "attempt",
+  challenger: "plan",
   engine: "attempt",
   dedupe: "attempt",
   "output.columns": "plan",

@@ -91,12 +91,46 @@ const inputSource = z.union([z.array(text).min(1), filled], {
   error: "expected a list of columns, { column, pad } or { mask_of }",
 }) satisfies z.ZodType<InputSource>;
 
-const modelPath = text.superRefine((path, context) => {
+/** A model's path or URI. */
+export const modelPath = text.superRefine((path, context) => {
   const message = modelUriProblem(path);
   if (message !== undefined) {
     context.addIssue({ code: "custom", message });
   }
 });
+
+/** The keys that bind a model to columns. */
+export const bindingKeys = {
+  inputs: z
+    .record(z.string(), inputSource)
+    .optional()
+    .describe(
+      "What each model input is made from: columns in the model's order (struct fields as user.age), { column, pad } for lists of any length, or { mask_of } for their mask. Default: the column of the input's name; for a single [N,F] input, the numeric columns in file order, except those in output.columns and those from folder names.",
+    ),
+  outputs: z
+    .record(name, text)
+    .refine(
+      (outputs) => Object.keys(outputs).length > 0,
+      "expected at least one output, or leave it out for all of them",
+    )
+    .optional()
+    .describe(
+      "Output columns: the name of an output tensor, or tensor[i] for one element of each row. Default: each tensor output under its own name.",
+    ),
+  cast: z
+    .enum(["exact", "lossy"])
+    .default("exact")
+    .describe(
+      "What happens to a number that the input's type cannot hold exactly. exact: an integer that a float type would round, or a fraction for an integer type, is a bad row; lossy: it is rounded. With both, a number outside the type's range is a bad row, and doubles and decimals are rounded for float inputs.",
+    ),
+  missing: z
+    .enum(["bad_row", "nan"])
+    .default("bad_row")
+    .describe("bad_row makes a row with a NULL or NaN feature bad; nan passes NULL to the model as NaN."),
+};
+
+/** Hex digest of a model. */
+export const modelSha256 = z.string().regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits");
 
 export const model = z
   .strictObject({
@@ -116,37 +150,8 @@ export const model = z
       })
       .optional()
       .describe("The MLflow server for a path that starts with models:/ or runs:/. Default: MLFLOW_TRACKING_URI."),
-    sha256: z
-      .string()
-      .regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits")
-      .optional()
-      .describe("SHA-256 that the model file must have."),
-    inputs: z
-      .record(z.string(), inputSource)
-      .optional()
-      .describe(
-        "What each model input is made from: columns in the model's order (struct fields as user.age), { column, pad } for lists of any length, or { mask_of } for their mask. Default: the column of the input's name; for a single [N,F] input, the numeric columns in file order, except those in output.columns and those from folder names.",
-      ),
-    outputs: z
-      .record(name, text)
-      .refine(
-        (outputs) => Object.keys(outputs).length > 0,
-        "expected at least one output, or leave it out for all of them",
-      )
-      .optional()
-      .describe(
-        "Output columns: the name of an output tensor, or tensor[i] for one element of each row. Default: each tensor output under its own name.",
-      ),
-    cast: z
-      .enum(["exact", "lossy"])
-      .default("exact")
-      .describe(
-        "What happens to a number that the input's type cannot hold exactly. exact: an integer that a float type would round, or a fraction for an integer type, is a bad row; lossy: it is rounded. With both, a number outside the type's range is a bad row, and doubles and decimals are rounded for float inputs.",
-      ),
-    missing: z
-      .enum(["bad_row", "nan"])
-      .default("bad_row")
-      .describe("bad_row makes a row with a NULL or NaN feature bad; nan passes NULL to the model as NaN."),
+    sha256: modelSha256.optional().describe("SHA-256 that the model file must have."),
+    ...bindingKeys,
     ...s3Keys,
   })
   .superRefine(checkPlace)
@@ -182,4 +187,10 @@ type ModelPlaces = Pick<ModelSpec, "path" | "server" | "sha256">;
 /** Returns the model's name in plans: its path, or for a model on a server, protocol and name ("v2:churn"). */
 export function modelUri({ path, server: served }: Pick<ModelSpec, "path" | "server">): string {
   return served === undefined ? (path ?? "") : `${served.protocol}:${served.name}`;
+}
+
+/** `probabilities[1]` -> tensor and element; undefined when the text is neither a name nor `name[i]`. */
+export function parseOutputReference(reference: string): { tensor: string; element: number | undefined } | undefined {
+  const [, tensor, element] = /^([^[\]]+)(?:\[(\d{1,9})\])?$/.exec(reference) ?? [];
+  return tensor === undefined ? undefined : { tensor, element: element === undefined ? undefined : Number(element) };
 }

@@ -10,6 +10,7 @@ const unused = [
   ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
   ["output", "parquet"],
   ["output", "postgres"],
+  ["challenger"],
   ["commit_rows"],
   ["report"], // there may be hundreds of pipes
 ];

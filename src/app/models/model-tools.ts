@@ -3,18 +3,18 @@ import type { JobSpec } from "../../spec/job-spec.js";
 import { type EngineOptions, openEngine } from "../open-engine.js";
 import { type ModelOptions, resolveModel } from "../open-model.js";
 
+type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine">;
+
 export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
   /** Returns the place of a key in the spec file, for messages. */
   readonly where: (path: readonly string[]) => string;
 }
 
-/** Finds the model of a spec and opens an engine for it: on this machine, or on a server. */
-export function modelTools(
-  spec: JobSpec,
-  options: ModelToolsOptions,
-): Pick<ScoringContext, "resolveModel" | "openEngine"> {
+/** Finds the models of a spec and opens engines for them: on this machine, or on a server. */
+export function modelTools(spec: JobSpec, options: ModelToolsOptions): ModelTools & Pick<ScoringContext, "challenger"> {
   const { server, path = "" } = spec.model;
   return {
+    challenger: challengerTools(spec, options),
     async resolveModel(planned) {
       if (server !== undefined) {
         const { findServed } = await import("./served-model.js");
@@ -32,6 +32,33 @@ export function modelTools(
         throw new Error(`the spec has no server for ${model.name}`);
       }
       return await openEngine(model, need, { ...options, spec });
+    },
+  };
+}
+
+/**
+ * How the challenger of a spec is found, and an engine opened for it on this machine; undefined: the spec has none. The keys
+ * of `model` that say how its registry or store is reached hold for both.
+ */
+function challengerTools({ challenger, model, engine }: JobSpec, given: ModelToolsOptions): ModelTools | undefined {
+  if (challenger === undefined) {
+    return undefined;
+  }
+  const options = { ...given, profileFolder: undefined }; // its profiles would replace those of the champion
+  const place = { ...model, path: challenger.path, sha256: challenger.sha256 };
+  // Two threads with a session each on WebGPU crash ONNX Runtime.
+  const providers = engine.providers.includes("webgpu") ? (["cpu"] as const) : engine.providers;
+  const spec = { engine: { ...engine, providers }, model: { outputs: challenger.outputs } };
+  return {
+    async resolveModel(planned) {
+      const { file, ...found } = await resolveModel(place, options, planned);
+      return { ...found, model: file };
+    },
+    async openEngine(file, need) {
+      if ("served" in file) {
+        throw new Error(`challenger ${file.name} is on a server`);
+      }
+      return await openEngine(file, need, { ...options, spec });
     },
   };
 }

@@ -5,6 +5,7 @@ import { alignProfiles } from "../verdicts/aligned.js";
 import { psi, psiBins } from "../verdicts/psi.js";
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { type ColumnAgreement, comparableKind, compareColumns, mergeColumnAgreements } from "./column-agreement.js";
+import { type AgreementOptions, unboundOptions } from "./prediction-pair.js";
 import type { DifferentRow } from "./different-rows.js";
 import { rankCorrelation } from "./rank-sample.js";
 
@@ -23,8 +24,15 @@ export interface MatchedColumns {
   readonly apart: readonly { readonly name: string; readonly reason: string }[];
 }
 
-/** Matches the predicted columns of two models by name. Only columns of comparable types are compared. */
-export function matchColumns(one: readonly TypedColumn[], other: readonly TypedColumn[]): MatchedColumns {
+/**
+ * Matches the predicted columns of two models by name. Only columns of comparable types are compared.
+ * @param names the models in reasons
+ */
+export function matchColumns(
+  one: readonly TypedColumn[],
+  other: readonly TypedColumn[],
+  [a, b]: readonly [string, string] = ["A", "B"],
+): MatchedColumns {
   const others = new Map(other.map((column) => [column.name, column]));
   const compared: string[] = [];
   const apart: { name: string; reason: string }[] = [];
@@ -32,14 +40,14 @@ export function matchColumns(one: readonly TypedColumn[], other: readonly TypedC
     const match = others.get(name);
     others.delete(name);
     if (match === undefined) {
-      apart.push({ name, reason: `only A has it (${showType(type)})` });
+      apart.push({ name, reason: `only ${a} has it (${showType(type)})` });
     } else if (comparableKind(type, match.type) === undefined) {
-      apart.push({ name, reason: `${showType(type)} in A, ${showType(match.type)} in B` });
+      apart.push({ name, reason: `${showType(type)} in ${a}, ${showType(match.type)} in ${b}` });
     } else {
       compared.push(name);
     }
   }
-  const rest = [...others.values()].map(({ name, type }) => ({ name, reason: `only B has it (${showType(type)})` }));
+  const rest = [...others.values()].map(({ name, type }) => ({ name, reason: `only ${b} has it (${showType(type)})` }));
   return { compared, apart: [...apart, ...rest] };
 }
 
@@ -51,15 +59,22 @@ export interface ComparedRows {
   readonly other: readonly NamedColumn[];
 }
 
+export interface CompareOptions extends Pick<MatchedColumns, "compared"> {
+  /** Numbers that differ by more are counted. */
+  readonly tolerance: number;
+  /** Default: those of an agreement that is held in memory only. */
+  readonly options?: AgreementOptions | undefined;
+}
+
 /** Compares the columns that match, of some rows. */
 export function compareRows(
   { rowNumbers, one, other }: ComparedRows,
-  { compared, tolerance }: Pick<MatchedColumns, "compared"> & { readonly tolerance: number },
+  { compared, tolerance, options = unboundOptions }: CompareOptions,
 ): Agreement {
   return new Map(
     compared.map((name) => {
       const pair = { one: columnOf(one, name), other: columnOf(other, name) };
-      return [name, compareColumns({ rowNumbers, ...pair, tolerance })] as const;
+      return [name, compareColumns({ rowNumbers, ...pair, tolerance, options })] as const;
     }),
   );
 }
@@ -73,13 +88,13 @@ function columnOf(columns: readonly NamedColumn[], name: string): NamedColumn {
 }
 
 /** Merges the agreement of different rows, in any order. */
-export function mergeAgreements(first: Agreement, second: Agreement): Agreement {
-  return new Map(
-    [...first].map(([name, column]) => {
-      const more = second.get(name);
-      return [name, more === undefined ? column : mergeColumnAgreements(column, more)] as const;
-    }),
-  );
+export function mergeAgreements(first: Agreement, second: Agreement, options = unboundOptions): Agreement {
+  const merged = new Map(first);
+  for (const [name, column] of second) {
+    const before = merged.get(name);
+    merged.set(name, before === undefined ? column : mergeColumnAgreements(before, column, options));
+  }
+  return merged;
 }
 
 /** Figures about the agreement of a column. NaN: there are no rows to compute a figure from. */

@@ -5,10 +5,11 @@ import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/co
 import { numbersOfType } from "../profiles/column-numbers.js";
 import { mergeNumbers, type NumberProfile } from "../profiles/number-profile.js";
 import { limitValues, mergeValues, type ValueCounts } from "../profiles/value-counts.js";
-import { areEqual, type Scalar, shown, type Value, valueAt } from "../row-values.js";
+import { shown, valueAt } from "../row-values.js";
 import { createDifferentRows, type DifferentRow, mostDifferent } from "./different-rows.js";
-import { agreementLimits, type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
-import { limitSample, mergeSamples, type RankSample } from "./rank-sample.js";
+import { type AgreementOptions, type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
+import { mergeSamples, type RankSample, takeSample } from "./rank-sample.js";
+import { sameLabels } from "./same-labels.js";
 import { compareVectors, type VectorAgreement } from "./vector-agreement.js";
 
 /**
@@ -82,7 +83,7 @@ export function compareColumns(pair: PredictionPair): ColumnAgreement {
   }
 }
 
-function compareNumbers({ rowNumbers, one, other, tolerance }: PredictionPair): ColumnAgreement {
+function compareNumbers({ rowNumbers, one, other, tolerance, options }: PredictionPair): ColumnAgreement {
   const rows = rowNumbers.length;
   const [a, b] = [floatsOf(one, rows), floatsOf(other, rows)];
   const finite = new Uint32Array(rows);
@@ -91,25 +92,26 @@ function compareNumbers({ rowNumbers, one, other, tolerance }: PredictionPair): 
   let [count, beyond] = [0, 0];
   for (let row = 0; row < rows; row += 1) {
     const [x, y] = [a[row] as number, b[row] as number];
-    const isFinite = Number.isFinite(x) && Number.isFinite(y);
-    const distance = isFinite ? Math.abs(x - y) : Object.is(x, y) ? 0 : Number.POSITIVE_INFINITY;
-    if (isFinite) {
+    let distance = Math.abs(x - y);
+    if (distance < Number.POSITIVE_INFINITY) {
       finite[count] = row;
       differences[count] = distance;
       count += 1;
+    } else {
+      distance = Object.is(x, y) ? 0 : Number.POSITIVE_INFINITY;
     }
     beyond += distance > tolerance ? 1 : 0;
-    most.add(rowNumbers[row] as number, distance, () => textsAt({ one, other }, row));
+    if (distance > 0 && most.takes(rowNumbers[row] as number, distance)) {
+      most.add({ row: rowNumbers[row] as number, distance, ...textsAt({ one, other }, row) });
+    }
   }
-  const kept = finite.subarray(0, count);
-  const take = (values: Float64Array): Float64Array => Float64Array.from(kept, (row) => values[row] as number);
   return {
     rows,
     kind: "numbers",
-    differences: profileOf(differences.subarray(0, count)),
+    differences: profileOf(differences.subarray(0, count), options.limits),
     beyond,
-    ...distributions({ one, other }),
-    sample: limitSample({ level: 0, rows: take(rowNumbers), one: take(a), other: take(b) }),
+    ...distributions({ one, other }, options),
+    sample: takeSample({ rows: rowNumbers, one: a, other: b }, finite.subarray(0, count), options.level),
     most: most.rows,
   };
 }
@@ -124,54 +126,59 @@ function floatsOf({ type, column }: NamedColumn, rows: number): Float64Array {
   return values;
 }
 
-function compareLabels({ rowNumbers, one, other }: PredictionPair): ColumnAgreement {
+function compareLabels({ rowNumbers, one, other, options }: PredictionPair): ColumnAgreement {
   const rows = rowNumbers.length;
   const flips = new Map<string, number>();
   const most = createDifferentRows();
+  const isSame = sameLabels(one, other);
   let equal = 0;
   for (let row = 0; row < rows; row += 1) {
-    const [a, b] = [valueAt(one.type, one.column, row), valueAt(other.type, other.column, row)];
-    if (areSame(a, b)) {
+    if (isSame(row)) {
       equal += 1;
-    } else {
+      continue;
+    }
+    if (flips.size <= options.limits.values) {
+      const [a, b] = [valueAt(one.type, one.column, row), valueAt(other.type, other.column, row)];
       const name = JSON.stringify([shown(a), shown(b)]);
       flips.set(name, (flips.get(name) ?? 0) + 1);
-      most.add(rowNumbers[row] as number, 1, () => textsAt({ one, other }, row));
+    } // of more pairs nothing is kept but that they are many
+    if (most.takes(rowNumbers[row] as number, 1)) {
+      most.add({ row: rowNumbers[row] as number, distance: 1, ...textsAt({ one, other }, row) });
     }
   }
-  const limited = limitValues(flips, agreementLimits, undefined);
-  return { rows, kind: "labels", equal, flips: limited, ...distributions({ one, other }), most: most.rows };
+  const limited = limitValues(flips, options.limits, undefined);
+  return { rows, kind: "labels", equal, flips: limited, ...distributions({ one, other }, options), most: most.rows };
 }
 
-function areSame(one: Value, other: Value): boolean {
-  if (!Array.isArray(one) || !Array.isArray(other)) {
-    return areEqual(one as Scalar, other as Scalar);
-  }
-  return one.length === other.length && one.every((value: Scalar, index) => areEqual(value, other[index] as Scalar));
-}
-
-function distributions({ one, other }: Pick<PredictionPair, "one" | "other">): {
+function distributions(
+  { one, other }: Pick<PredictionPair, "one" | "other">,
+  { limits }: AgreementOptions,
+): {
   readonly one: ColumnProfile;
   readonly other: ColumnProfile;
 } {
   return {
-    one: profileColumn({ type: one.type }, one.column, agreementLimits),
-    other: profileColumn({ type: other.type }, other.column, agreementLimits),
+    one: profileColumn({ type: one.type }, one.column, limits),
+    other: profileColumn({ type: other.type }, other.column, limits),
   };
 }
 
 /** Merges the agreement of different rows of one column. */
-export function mergeColumnAgreements(first: ColumnAgreement, second: ColumnAgreement): ColumnAgreement {
+export function mergeColumnAgreements(
+  first: ColumnAgreement,
+  second: ColumnAgreement,
+  { limits }: AgreementOptions,
+): ColumnAgreement {
   const rows = first.rows + second.rows;
   const most = mostDifferent([...first.most, ...second.most]);
   if (first.kind === "numbers" && second.kind === "numbers") {
     return {
       rows,
       kind: "numbers",
-      differences: mergeNumbers(first.differences, second.differences, agreementLimits),
+      differences: mergeNumbers(first.differences, second.differences, limits),
       beyond: first.beyond + second.beyond,
-      one: mergeProfiles(first.one, second.one, agreementLimits),
-      other: mergeProfiles(first.other, second.other, agreementLimits),
+      one: mergeProfiles(first.one, second.one, limits),
+      other: mergeProfiles(first.other, second.other, limits),
       sample: mergeSamples(first.sample, second.sample),
       most,
     };
@@ -181,9 +188,9 @@ export function mergeColumnAgreements(first: ColumnAgreement, second: ColumnAgre
       rows,
       kind: "labels",
       equal: first.equal + second.equal,
-      flips: mergeValues(first.flips, second.flips, agreementLimits, undefined),
-      one: mergeProfiles(first.one, second.one, agreementLimits),
-      other: mergeProfiles(first.other, second.other, agreementLimits),
+      flips: mergeValues(first.flips, second.flips, limits, undefined),
+      one: mergeProfiles(first.one, second.one, limits),
+      other: mergeProfiles(first.other, second.other, limits),
       most,
     };
   }
@@ -191,7 +198,7 @@ export function mergeColumnAgreements(first: ColumnAgreement, second: ColumnAgre
     return {
       rows,
       kind: "vectors",
-      cosines: mergeNumbers(first.cosines, second.cosines, agreementLimits),
+      cosines: mergeNumbers(first.cosines, second.cosines, limits),
       without: first.without + second.without,
       most,
     };

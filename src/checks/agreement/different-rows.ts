@@ -10,6 +10,8 @@ export interface DifferentRow {
   /** Both predictions, as a reader sees them. */
   readonly one: string;
   readonly other: string;
+  /** Values that tell whose row it is, by column; undefined: they are not known here. */
+  readonly keys?: Readonly<Record<string, string>> | undefined;
 }
 
 /** The number of rows that are collected for each column. */
@@ -17,17 +19,21 @@ const keptRows = 10;
 
 /** Collects the rows that differ most. If rows differ equally, the one with the lower number comes first. */
 export function createDifferentRows(): {
-  add(row: number, distance: number, texts: () => Pick<DifferentRow, "one" | "other">): void;
+  /** Whether the row is one of those that differ most so far. */
+  takes(row: number, distance: number): boolean;
+  add(row: DifferentRow): void;
   readonly rows: readonly DifferentRow[];
 } {
   let rows: DifferentRow[] = [];
+  /** The least distance that a row needs, unless its number is low. */
+  let least = 0;
   return {
-    add(row, distance, texts) {
-      const last = rows.at(-1);
-      const isFull = last !== undefined && rows.length >= keptRows;
-      if (distance > 0 && (!isFull || isBefore({ row, distance }, last))) {
-        rows = mostDifferent([...rows, { row, distance, ...texts() }]);
-      }
+    takes(row, distance) {
+      return distance > least || (distance === least && distance > 0 && isBefore({ row, distance }, rows.at(-1)));
+    },
+    add(row) {
+      rows = mostDifferent([...rows, row]);
+      least = rows.length < keptRows ? 0 : (rows.at(-1)?.distance ?? 0);
     },
     get rows() {
       return rows;
@@ -42,6 +48,8 @@ export function mostDifferent(rows: readonly DifferentRow[]): DifferentRow[] {
 
 type Place = Pick<DifferentRow, "row" | "distance">;
 
-function isBefore(one: Place, other: Place): boolean {
-  return one.distance > other.distance || (one.distance === other.distance && one.row < other.row);
+function isBefore(one: Place, other: Place | undefined): boolean {
+  return (
+    other === undefined || one.distance > other.distance || (one.distance === other.distance && one.row < other.row)
+  );
 }

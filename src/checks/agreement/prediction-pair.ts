@@ -1,5 +1,6 @@
 import type { NamedColumn } from "../../columnar/types.js";
 import { profileLimits } from "../profiles/column-profile.js";
+import type { VectorLimits } from "../profiles/vector-profile.js";
 import { blockValues, type NumberProfile } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
 import { type Scalar, shown, valueAt } from "../row-values.js";
@@ -13,20 +14,29 @@ export interface PredictionPair {
   readonly other: NamedColumn;
   /** The largest difference of two numbers that count as equal. */
   readonly tolerance: number;
+  readonly options: AgreementOptions;
 }
 
-/** The limits of the profile of one column. */
-export const agreementLimits = profileLimits(1);
+/** What is stored of an agreement. Agreements that are merged have the same options. */
+export interface AgreementOptions {
+  /** The limits of each profile. */
+  readonly limits: VectorLimits;
+  /** The level of the sample for the rank correlation, see `RankSample`; it is raised where rows are many. */
+  readonly level: number;
+}
+
+/** The options of an agreement that is held in memory only. */
+export const unboundOptions: AgreementOptions = { limits: profileLimits(1), level: 0 };
 
 /** Profiles numbers. */
-export function profileOf(values: Float64Array): NumberProfile {
+export function profileOf(values: Float64Array, limits: VectorLimits): NumberProfile {
   let at = 0;
   return profileNumbers((target) => {
     const block = values.subarray(at, at + blockValues);
     target.set(block);
     at += block.length;
     return block.length;
-  }, agreementLimits);
+  }, limits);
 }
 
 const longestText = 60;

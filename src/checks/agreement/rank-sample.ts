@@ -10,7 +10,7 @@ export interface RankSample {
 }
 
 /** The limit of rows in a sample. */
-const sampledRows = 100_000;
+export const sampledRows = 100_000;
 
 /**
  * Takes at most `limit` rows, chosen by a hash of their numbers: each level halves the sample. The sample depends only
@@ -34,11 +34,41 @@ export function mergeSamples(first: RankSample, second: RankSample, limit = samp
   );
 }
 
+/** Takes the sample of this level of some rows. `indices`: of those rows. */
+export function takeSample(all: Omit<RankSample, "level">, indices: Uint32Array, level: number): RankSample {
+  const taken = new Uint32Array(indices.length);
+  let count = 0;
+  for (const index of indices) {
+    if (level === 0 || isSampled(all.rows[index] as number, level)) {
+      taken[count] = index;
+      count += 1;
+    }
+  }
+  const take = (values: Float64Array): Float64Array => {
+    const kept = new Float64Array(count);
+    for (let at = 0; at < count; at += 1) {
+      kept[at] = values[taken[at] as number] as number;
+    }
+    return kept;
+  };
+  return limitSample({ level, rows: take(all.rows), one: take(all.one), other: take(all.other) });
+}
+
+/** Whether a sample of this level has a row. */
+function isSampled(row: number, level: number): boolean {
+  return hashOf(row) % 2 ** level === 0;
+}
+
+/** The level of a sample that has about `limit` of so many rows, at most. */
+export function levelFor(rows: number, limit: number): number {
+  return Math.max(0, Math.ceil(Math.log2(rows / limit)));
+}
+
 function raise(sample: RankSample, level: number): RankSample {
   if (sample.level === level) {
     return sample;
   }
-  const isKept = (_value: number, index: number): boolean => hashOf(sample.rows[index] as number) % 2 ** level === 0;
+  const isKept = (_value: number, index: number): boolean => isSampled(sample.rows[index] as number, level);
   return {
     level,
     rows: sample.rows.filter(isKept),

@@ -22,6 +22,7 @@ export function compareVectors({
   rowNumbers,
   one,
   other,
+  options,
 }: PredictionPair): VectorAgreement & { readonly most: readonly DifferentRow[] } {
   const [readOne, readOther] = [vectorReader(one), vectorReader(other)];
   const cosines = new Float64Array(rowNumbers.length);
@@ -40,9 +41,12 @@ export function compareVectors({
       count += 1;
     }
     const distance = Number.isNaN(cosine) ? Number.POSITIVE_INFINITY : 1 - cosine;
-    most.add(rowNumbers[row] as number, distance, () => textsAt({ one, other }, row));
+    if (most.takes(rowNumbers[row] as number, distance)) {
+      most.add({ row: rowNumbers[row] as number, distance, ...textsAt({ one, other }, row) });
+    }
   }
-  return { kind: "vectors", cosines: profileOf(cosines.subarray(0, count)), without, most: most.rows };
+  const profile = profileOf(cosines.subarray(0, count), options.limits);
+  return { kind: "vectors", cosines: profile, without, most: most.rows };
 }
 
 /** Reads the vector of a row into memory that the next call uses again; undefined for NULL. */

@@ -1,4 +1,6 @@
 import { printable } from "../../util/printable.js";
+import { challengerLines } from "../../report/agreement/challenger-text.js";
+import { challengerFields } from "../../report/agreement/fields.js";
 import { count, failureFields, showCount, verdictFields } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
@@ -37,6 +39,7 @@ function stateJson(state: RunState): object {
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
     verdict: verdictFields(state.verdict),
+    ...(state.challenger === undefined ? {} : { challenger: challengerFields(state.challenger, false) }),
     decision: state.decision,
     last_error: failureFields(state.lastFailure ?? undefined),
     commands: state.commands,
@@ -143,12 +146,13 @@ function stateText(state: RunState): string {
 }
 
 /** What the checks say, what was decided, and what a person can do. */
-function reviewText({ verdict, decision, status, commands }: RunState): string[] {
+function reviewText({ verdict, challenger, decision, status, commands }: RunState): string[] {
   const published = status === "complete" ? [] : (verdict?.failed ?? []);
   const { kind, by, at, reason } = decision ?? {};
   return [
     ...published.map((line) => `  failed: ${line}`),
     ...(verdict?.warnings ?? []).map((line) => `  warning: ${line}`),
+    ...(challenger === undefined ? [] : challengerLines(challenger).map((line) => `  ${line}`)),
     ...(kind === undefined ? [] : [`  ${kind} by ${by} at ${at}${reason === null ? "" : `: ${reason}`}`]),
     ...commands.map((command) => `  ${command}`),
   ];

@@ -1,4 +1,11 @@
-import { type ColumnRef, type DecodedBinding, decodedInputs, type Projection } from "../../binding/contract.js";
+import {
+  castRulesOf,
+  type CastRules,
+  type ColumnRef,
+  type DecodedBinding,
+  decodedInputs,
+  type Projection,
+} from "../../binding/contract.js";
 import type { Column, ColumnType, DecodedInput, FixedColumn, RecordBatch } from "../../columnar/types.js";
 import type { Piece } from "../../columnar/piece.js";
 import { type Cast, castOf } from "./cast.js";
@@ -32,7 +39,7 @@ export function directPlan(projection: Projection, take?: TakeValues): DirectPla
   }
   const packers: PackInput[] = [];
   for (const binding of decodedInputs(projection)) {
-    const packer = inputPacker(binding, projection, take);
+    const packer = inputPacker(binding, castRulesOf(binding, projection), take);
     if (packer === undefined) {
       return undefined;
     }
@@ -56,7 +63,7 @@ function isPlain({ path, computed }: ColumnRef): boolean {
   return path.length === 1 && computed !== true;
 }
 
-function inputPacker(binding: DecodedBinding, rules: Projection, take: TakeValues | undefined): PackInput | undefined {
+function inputPacker(binding: DecodedBinding, rules: CastRules, take: TakeValues | undefined): PackInput | undefined {
   if (binding.kind === "matrix") {
     return matrixPacker(binding, rules, take ?? reusing());
   }
@@ -90,7 +97,7 @@ function elementType(type: ColumnType): ColumnType | undefined {
 
 function matrixPacker(
   { columns: refs, dtype }: Extract<DecodedBinding, { kind: "matrix" }>,
-  rules: Projection,
+  rules: CastRules,
   take: TakeValues,
 ): PackInput | undefined {
   const casts: Cast[] = [];

@@ -1,6 +1,7 @@
 import type { AttemptRecord } from "../attempt-record.js";
 import { type Outcome, statusOf } from "../outcome.js";
 import { attemptDetails } from "./attempt.js";
+import { challengerSection } from "./challenger.js";
 import { pageColumns } from "./columns.js";
 import { html, type Html, nothing } from "./html.js";
 import { driftTable, historyCharts, outputCards } from "./sections.js";
@@ -100,5 +101,6 @@ function predictions(record: AttemptRecord): Html {
   const columns = pageColumns(record);
   const compared =
     review === undefined ? nothing : html`${driftTable(columns, review)}${historyCharts(columns, review)}`;
-  return html`${outputCards(columns, review?.earlier.at(-1))}${compared}`;
+  const challenger = challengerSection(review?.challenger);
+  return html`${outputCards(columns, review?.earlier.at(-1))}${challenger}${compared}`;
 }

@@ -1,25 +1,24 @@
-import { bindContract } from "../../binding/bind-contract.js";
-import { type Contract, outputColumns, usedColumns } from "../../binding/contract.js";
+import { computedColumns, withUsedExpressions } from "../../binding/challenged.js";
+import { type Contract, usedColumns } from "../../binding/contract.js";
 import { signatureDifferences } from "../../binding/declared-signature.js";
 import { lostOutputs } from "../../binding/model-traits.js";
-import { bytesPerRow } from "../../binding/row-bytes.js";
 import type { ModelSignature } from "../../columnar/tensor.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Engine } from "../../engine/port.js";
-import type { FoundModel, Model } from "../../models/port.js";
+import type { FoundModel } from "../../models/port.js";
 import { JobError } from "../../util/errors.js";
 import { makePlan } from "../../plan/make-plan.js";
 import type { ListedShard } from "../../plan/compare.js";
-import type { Plan, RunId } from "../../plan/plan.js";
+import type { Plan, PlannedChallenger, RunId } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
 import { refuseDrift, withTypesOf } from "./drift.js";
-import { bindExpressions } from "./expressions.js";
-import type { JobContext, ScoringContext, ShardFiles } from "../../scoring/context.js";
+import { planChallenger } from "../challenger/plan-challenger.js";
+import { bindFirstShard, type BindingInput } from "./bind-model.js";
+import type { JobContext, ScoringContext } from "../../scoring/context.js";
 import { both } from "../loading.js";
 import { warnOfNulls } from "./null-features.js";
 import { planChecks } from "./plan-checks.js";
-import { probeRows } from "./probe-rows.js";
 import { readShards, type SeenSchema, type SeenShards } from "./read-shards.js";
 import { timeRow } from "../../scoring/warm-up.js";
 
@@ -48,16 +47,9 @@ export async function planRun(
     loading,
     read.shards === undefined ? readBeside(context, loading, { decoder, listed }) : Promise.resolve(read.shards),
   );
-  const { shards, rows, schemas, encrypted } = seen;
-  const [first, ...others] = schemas;
-  const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
-  const contract = await bindShards(context, typed, { decoder, model, engine });
+  const { shards, rows, schemas } = seen;
+  const { contract, challenger } = await bindModels(context, seen, { decoder, model, engine });
   warnOfModel(context, resolved, engine.signature);
-  const used = new Set(usedColumns(contract));
-  for (const other of schemas) {
-    refuseDrift(contract, typed[0], other);
-  }
-  refuseEncrypted(used, encrypted);
   warnOfNulls(context, contract, seen);
   const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
@@ -69,6 +61,7 @@ export async function planRun(
     spec,
     ...pinned,
     contract,
+    challenger,
     msPerRow,
     target,
     dateParam,
@@ -85,6 +78,35 @@ export async function planRun(
   return plan;
 }
 
+interface BoundModels {
+  readonly contract: Contract;
+  readonly challenger: PlannedChallenger | undefined;
+}
+
+/**
+ * Binds the model and the challenger of the spec to the columns of all shards.
+ * @throws JobError CONTRACT, SCHEMA_MISMATCH, SHARD_CORRUPT
+ */
+async function bindModels(
+  context: JobContext,
+  { schemas, encrypted }: Pick<SeenShards, "schemas" | "encrypted">,
+  tools: BindingInput,
+): Promise<BoundModels> {
+  const [first, ...others] = schemas;
+  const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
+  const challenger = await planChallenger(context, typed[0], tools.decoder);
+  const takenElsewhere = challenger === undefined ? undefined : computedColumns(challenger.contract);
+  const bound = await bindShards(context, typed, { ...tools, takenElsewhere });
+  const contract = challenger === undefined ? bound : withUsedExpressions(bound);
+  for (const one of [contract, ...(challenger === undefined ? [] : [challenger.contract])]) {
+    for (const other of schemas) {
+      refuseDrift(one, typed[0], other);
+    }
+    refuseEncrypted(new Set(usedColumns(one)), encrypted);
+  }
+  return { contract, challenger };
+}
+
 /** Warns when a run is planned, and not in each attempt. */
 export function warnOfModel(
   { spec, log }: Pick<ScoringContext, "spec" | "log">,
@@ -98,25 +120,6 @@ export function warnOfModel(
   if (differences.length > 0) {
     log.warn(`${model.name} has another signature than its registry declares: ${differences.join("; ")}`);
   }
-}
-
-/** Refuses two output columns of one name: outputs of the model may have the names that lineage adds. */
-function refuseDoubleNames(contract: Contract): void {
-  const seen = new Set<string>();
-  for (const { name } of outputColumns(contract)) {
-    if (seen.has(name.toLowerCase())) {
-      throw new JobError("CONTRACT", `planning: two output columns are called \`${name}\``, {
-        hint: "give them names of their own in model.outputs; output.lineage adds run_id, model_sha256 and scored_at",
-      });
-    }
-    seen.add(name.toLowerCase());
-  }
-}
-
-interface BindingInput {
-  readonly decoder: Decoder;
-  readonly model: Model;
-  readonly engine: Engine;
 }
 
 /**
@@ -149,52 +152,6 @@ async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contra
       return undefined;
     }
     throw error;
-  }
-}
-
-/**
- * Binds the model to a shard's schema, and checks the bound model.
- * @throws JobError CONTRACT, or SPEC_INVALID for an expression
- */
-export async function bindFirstShard(
-  context: Pick<ScoringContext, "spec" | "where"> & { readonly source: ShardFiles },
-  seen: SeenSchema | undefined,
-  { decoder, model, engine }: BindingInput,
-): Promise<Contract> {
-  const { spec } = context;
-  const { columns, expressions } = await bindExpressions(context, decoder, seen);
-  const bound = bindContract({
-    model: model.name,
-    signature: engine.signature,
-    shard: seen?.name ?? "no shard",
-    columns,
-    expressions,
-    inputs: spec.model.inputs,
-    outputs: spec.model.outputs,
-    passthrough: spec.output.columns,
-    cast: spec.model.cast,
-    missing: spec.model.missing,
-  });
-  const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
-  refuseDoubleNames(contract);
-  refuseLargeBatches(context, contract);
-  await probeRows(engine, contract);
-  return contract;
-}
-
-/** Threads cannot send each other 4 GiB at once; this is a safe limit below. */
-const batchBytesLimit = 2 ** 30;
-
-/** Refuses an `engine.batch_size` whose batches would be too large. @throws JobError SPEC_INVALID */
-function refuseLargeBatches({ spec, where }: Pick<ScoringContext, "spec" | "where">, contract: Contract): void {
-  const given = spec.engine.batch_size;
-  const bytes = bytesPerRow(contract);
-  if (given !== "auto" && contract.fixedBatchRows === null && given * bytes > batchBytesLimit) {
-    const most = Math.max(1, Math.floor(batchBytesLimit / bytes));
-    const place = where(["engine", "batch_size"]);
-    throw new JobError("SPEC_INVALID", `reading ${place}: ${given} rows of ${bytes} bytes are more than 1 GiB`, {
-      hint: `give the model ${most} rows at once at most, or leave the batch size to auto`,
-    });
   }
 }
 

@@ -32,6 +32,8 @@ export interface UnitScoring {
   readonly tensors: readonly string[];
   /** Rows of a batch, to begin with. */
   readonly batchRows: number;
+  /** Indices of the inputs that are sent with the predictions, in this order; default: none. */
+  readonly sentInputs?: readonly number[] | undefined;
 }
 
 /** A unit, and what a worker makes of its rows. */

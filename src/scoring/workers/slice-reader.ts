@@ -47,6 +47,8 @@ export interface ScoringWorkers {
   readonly batchRows: () => number;
   /** Which features are profiled. */
   readonly features?: FeaturePlan | undefined;
+  /** The inputs that a challenger takes; see `UnitScoring`. */
+  readonly sentInputs?: readonly number[] | undefined;
 }
 
 export interface SliceReaderOptions {
@@ -160,10 +162,11 @@ function openPools({ cores, startDecodeWorkers, memory, scoring, onFailure }: Sl
         decoding ??= startDecoding(most);
         return yield* decoding.pool.read(units, requestTo(decoding.workers.ports.length), most);
       }
-      const { contract, tensors, batchRows, features: plan } = scoring;
+      const { contract, tensors, batchRows, features: plan, sentInputs } = scoring;
       scoringPool ??= openUnitPool(scoring.ports(), { batchRows, onFailure });
       const features = plan === undefined ? undefined : { plan, firstRow: slice.firstRow ?? 0 };
-      const request = { ...requestTo(scoring.count), scoring: { contract, tensors, batchRows: batchRows() }, features };
+      const model = { contract, tensors, batchRows: batchRows(), sentInputs };
+      const request = { ...requestTo(scoring.count), scoring: model, features };
       return yield* scoringPool.read(units, request, fitting(scoring.count));
     },
     async close() {

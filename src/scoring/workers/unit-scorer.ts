@@ -1,3 +1,4 @@
+import { decodedInputs } from "../../binding/contract.js";
 import { matrixDims } from "../../packing/input-target.js";
 import { createPacker, type FeatureBatch } from "../../packing/packer.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
@@ -12,9 +13,10 @@ export type ScoreBatch = (batch: RecordBatch, rows: number) => Promise<Predictio
 
 export function scorer({ contract, tensors }: UnitScoring, run: RunModel): ScoreBatch {
   let packing = createPacking(contract);
+  const inputs = decodedInputs(contract).length; // others that were read are a challenger's
   return async (batch, rows) => {
     const predictions: Predictions[] = [];
-    const isPlain = batch.inputs.every(isGood);
+    const isPlain = batch.inputs.slice(0, inputs).every(isGood);
     let isAtModel = false;
     try {
       for (let from = 0; from < batch.rowCount; from += rows) {

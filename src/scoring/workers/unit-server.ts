@@ -225,7 +225,8 @@ async function* batchesOf(
       // While the inputs are in the cache of the processor.
       const measured =
         predictions === undefined || features === undefined ? undefined : batchFeatures(features, batch, rowStart);
-      const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: [] }, tools);
+      const sent = scoring?.sentInputs?.flatMap((place) => batch.inputs[place] ?? []) ?? [];
+      const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: sent }, tools);
       takeBack(pool, tools.left(parcel.buffers));
       yield { rowStart, batch: { ...parcel.batch, predictions, features: measured }, buffers: parcel.buffers };
       rowStart = rowEnd;

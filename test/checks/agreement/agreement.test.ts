@@ -181,8 +181,8 @@ describe("merging", () => {
       firstRow: 0,
     });
     const parts = pieces.map(partOf);
-    const forward = parts.reduce(mergeAgreements);
-    const backward = parts.toReversed().reduce(mergeAgreements);
+    const forward = parts.reduce((one, other) => mergeAgreements(one, other));
+    const backward = parts.toReversed().reduce((one, other) => mergeAgreements(one, other));
     expect(measuresOf(forward, "numbers")).toEqual(measuresOf(whole, "numbers"));
     expect(measuresOf(backward, "numbers")).toEqual(measuresOf(whole, "numbers"));
   });

@@ -1,0 +1,74 @@
+import type { Measures } from "../../checks/agreement/agreement.js";
+import type { DifferentRow } from "../../checks/agreement/different-rows.js";
+import type { ChallengerResult } from "../../publish/challenger-result.js";
+import { assertNever } from "../../util/errors.js";
+
+function finite(value: number): number | null {
+  return Number.isFinite(value) ? value : null;
+}
+
+/**
+ * The figures of a column under their JSON names; those that cannot be computed are null.
+ * @param rowFields what is known of a row besides its predictions
+ */
+export function agreementFields(
+  found: Measures,
+  [a, b]: readonly [one: string, other: string],
+  rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
+): object {
+  const most = found.most.map((row) => ({
+    ...rowFields(row),
+    [a]: row.one,
+    [b]: row.other,
+    distance: finite(row.distance),
+  }));
+  switch (found.kind) {
+    case "numbers":
+      return {
+        kind: "numbers",
+        mean_difference: finite(found.meanDifference),
+        largest_difference: finite(found.largestDifference),
+        rows_beyond_tolerance: found.beyond,
+        rank_correlation: finite(found.rankCorrelation),
+        rows_ranked: found.rankedRows,
+        psi: finite(found.psi),
+        most_different: most,
+      };
+    case "labels": {
+      const flips = found.flips?.map(({ one, other, rows }) => ({ [a]: one, [b]: other, rows })) ?? null;
+      return { kind: "labels", rows_equal: found.equal, psi: finite(found.psi), flips, most_different: most };
+    }
+    case "vectors":
+      return {
+        kind: "vectors",
+        mean_cosine: finite(found.meanCosine),
+        lowest_cosine: finite(found.lowestCosine),
+        rows_without_cosine: found.without,
+        most_different: most,
+      };
+    default:
+      return assertNever(found);
+  }
+}
+
+/** A result under its JSON names. @param withKeys whether the rows that differ most come with their keys */
+export function challengerFields(
+  { model, sha256, version, tolerance, compared, missed, columns, apart }: ChallengerResult,
+  withKeys: boolean,
+): Readonly<Record<string, unknown>> {
+  const fieldsOf = (found: Measures): object =>
+    agreementFields(found, ["champion", "challenger"], ({ row, keys }) => ({
+      row,
+      ...(withKeys && keys !== undefined ? { keys } : {}),
+    }));
+  return {
+    model,
+    sha256,
+    version: version ?? null,
+    tolerance,
+    rows_compared: compared,
+    rows_missed: missed,
+    outputs: Object.fromEntries(columns.map(([name, found]) => [name, fieldsOf(found)])),
+    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+  };
+}

@@ -1,0 +1,160 @@
+import type { Measures } from "../../checks/agreement/agreement.js";
+import type { DifferentRow } from "../../checks/agreement/different-rows.js";
+import { assertNever } from "../../util/errors.js";
+import { count, showCount } from "../report.js";
+import { table } from "../table.js";
+
+/** How the two models are called. */
+export type Names = readonly [one: string, other: string];
+
+/** How two models agree, for people. */
+export interface ShownAgreement {
+  readonly columns: ReadonlyMap<string, Measures>;
+  readonly tolerance: number;
+  readonly names: Names;
+  /** What tells whose row it is, by column; undefined: the number of the row is shown. */
+  readonly keysOf: (row: DifferentRow) => Readonly<Record<string, string | null>> | undefined;
+}
+
+type Named<K extends Measures["kind"]> = readonly [string, Extract<Measures, { kind: K }>];
+
+function ofKind<K extends Measures["kind"]>(columns: ShownAgreement["columns"], kind: K): Named<K>[] {
+  return [...columns].flatMap(([name, found]) =>
+    found.kind === kind ? [[name, found as Extract<Measures, { kind: K }>] as const] : [],
+  );
+}
+
+/** The figures of all columns as tables. */
+export function agreementTables({ columns, tolerance, names }: Omit<ShownAgreement, "keysOf">): string[] {
+  const numbers = ofKind(columns, "numbers");
+  const labels = ofKind(columns, "labels");
+  const vectors = ofKind(columns, "vectors");
+  return [
+    ...(numbers.length === 0 ? [] : numberLines(numbers, tolerance)),
+    ...(labels.length === 0 ? [] : labelLines(labels, names)),
+    ...(vectors.length === 0 ? [] : vectorLines(vectors)),
+  ];
+}
+
+/** Columns that are not compared, with the reason. */
+export function apartTable(apart: readonly { readonly name: string; readonly reason: string }[]): string[] {
+  return apart.length === 0 ? [] : ["not compared", ...table(apart.map(({ name, reason }) => [name, reason]))];
+}
+
+/** The rows that differ most, a table for each column. */
+export function differentRowTables(shown: ShownAgreement): string[] {
+  return [...shown.columns].flatMap(([name, measures]) => differentLines(shown, name, measures));
+}
+
+/** The figures of a column in one line. */
+export function agreementLine(found: Measures, tolerance: number): string {
+  switch (found.kind) {
+    case "numbers":
+      return [
+        `mean difference ${shownFigure(found.meanDifference)}`,
+        `largest ${shownFigure(found.largestDifference)}`,
+        `${share(found.beyond, found.rows)} of the rows differ by more than ${tolerance}`,
+        `rank correlation ${shownFigure(found.rankCorrelation)}`,
+        `PSI ${shownFigure(found.psi)}`,
+      ].join(", ");
+    case "labels":
+      return `${share(found.equal, found.rows)} of the rows equal, PSI ${shownFigure(found.psi)}`;
+    case "vectors":
+      return `mean cosine ${shownFigure(found.meanCosine)}, lowest ${shownFigure(found.lowestCosine)}`;
+    default:
+      return assertNever(found);
+  }
+}
+
+function shownFigure(value: number): string {
+  return figure(value) || "unknown";
+}
+
+function numberLines(columns: readonly Named<"numbers">[], tolerance: number): string[] {
+  const head = ["column", "mean difference", "largest", `rows beyond ${tolerance}`, "rank correlation", "PSI"];
+  const rows = columns.map(([name, found]) => [
+    name,
+    figure(found.meanDifference),
+    figure(found.largestDifference),
+    share(found.beyond, found.rows),
+    figure(found.rankCorrelation),
+    figure(found.psi),
+  ]);
+  const sampled = columns.find(([, found]) => found.isSampled)?.[1];
+  return [
+    "numbers",
+    ...table([head, ...rows], { right: [1, 2, 3, 4, 5] }),
+    ...(sampled === undefined
+      ? []
+      : [`  the rank correlation is that of a sample of ${count(sampled.rankedRows, "row")}`]),
+  ];
+}
+
+/** The number of pairs of labels that are shown. */
+const shownFlips = 10;
+
+function labelLines(columns: readonly Named<"labels">[], names: Names): string[] {
+  const rows = columns.map(([name, found]) => [name, share(found.equal, found.rows), figure(found.psi)]);
+  const flips = columns.flatMap(([name, found]) => {
+    const some = found.flips?.slice(0, shownFlips) ?? [];
+    const left = (found.flips?.length ?? 0) - some.length;
+    const lines = some.map(({ one, other, rows: flipped }) => [name, one, other, showCount(flipped)]);
+    const rest = found.flips === undefined ? "too many different pairs" : `${left} more pairs`;
+    return found.flips === undefined || left > 0 ? [...lines, [name, rest, "", ""]] : lines;
+  });
+  return [
+    "labels",
+    ...table([["column", "equal", "PSI"], ...rows], { right: [1, 2] }),
+    ...(flips.length === 0
+      ? []
+      : ["labels that differ", ...table([["column", ...names, "rows"], ...flips], { right: [3] })]),
+  ];
+}
+
+function vectorLines(columns: readonly Named<"vectors">[]): string[] {
+  const rows = columns.map(([name, { meanCosine, lowestCosine, without }]) => [
+    name,
+    figure(meanCosine),
+    figure(lowestCosine),
+    showCount(without),
+  ]);
+  return ["vectors", ...table([["column", "mean cosine", "lowest", "rows without"], ...rows], { right: [1, 2, 3] })];
+}
+
+/** The rows that differ most in a column. */
+function differentLines(
+  { names, keysOf }: Pick<ShownAgreement, "names" | "keysOf">,
+  column: string,
+  { kind, most }: Measures,
+): string[] {
+  const [first] = most;
+  if (first === undefined) {
+    return [];
+  }
+  const keys = Object.keys(keysOf(first) ?? {});
+  const lines = most.map((row) => {
+    const values = keys.map((key) => keysOf(row)?.[key] ?? "NULL");
+    return [
+      ...(keys.length === 0 ? [String(row.row)] : values),
+      row.one,
+      row.other,
+      ...(kind === "labels" ? [] : [figure(row.distance)]),
+    ];
+  });
+  const heads = keys.length === 0 ? ["row"] : keys;
+  const distance = { numbers: ["difference"], vectors: ["1 - cosine"], labels: [] }[kind];
+  return [`rows that differ most in ${column}`, ...table([[...heads, ...names, ...distance], ...lines])];
+}
+
+/** Six digits that count; "" for NaN. */
+export function figure(value: number): string {
+  return Number.isNaN(value) ? "" : String(Number(value.toPrecision(6)));
+}
+
+/** Shows a share as a percentage. Only a share of none is 0%, and only a share of all is 100%. */
+function share(rows: number, of: number): string {
+  const percent = (100 * rows) / of;
+  const digits = percent.toFixed(2);
+  const shown = rows > 0 && digits === "0.00" ? "<0.01" : rows < of && digits === "100.00" ? ">99.99" : digits;
+  return of === 0 ? "" : `${shown}%`;
+}

@@ -1,0 +1,58 @@
+import type { Measures } from "../../checks/agreement/agreement.js";
+import type { ChallengerResult } from "../../publish/challenger-result.js";
+import { agreementLine, figure } from "../agreement/tables.js";
+import { challengerRows } from "../agreement/challenger-text.js";
+import { showCount } from "../report.js";
+import { html, type Html, nothing } from "./html.js";
+
+/** How the challenger agrees with the predictions; nothing if the run has none. */
+export function challengerSection(result: ChallengerResult | undefined): Html {
+  if (result === undefined) {
+    return nothing;
+  }
+  const { model, columns, apart, tolerance } = result;
+  const outputs = columns.map(([name, found]) => output(name, found, tolerance));
+  const rest = apart.map(({ name, reason }) => html`<p>${name}: not compared, ${reason}.</p>`);
+  return html`<section><h2>Challenger</h2>
+<p>${model}: ${challengerRows(result)}. Its predictions are not published.</p>
+${outputs}${rest}</section>
+`;
+}
+
+function output(name: string, found: Measures, tolerance: number): Html {
+  return html`<h3>${name}</h3>
+<p>${agreementLine(found, tolerance)}.</p>${flips(found)}${different(found)}
+`;
+}
+
+/** The number of pairs of labels that are shown. */
+const shownFlips = 10;
+
+function flips(found: Measures): Html {
+  if (found.kind !== "labels" || found.flips?.length === 0) {
+    return nothing;
+  }
+  if (found.flips === undefined) {
+    return html`<p>Too many different pairs of labels to list.</p>`;
+  }
+  const lines = found.flips
+    .slice(0, shownFlips)
+    .map(({ one, other, rows }) => html`<tr><th>${one}</th><td>${other}</td><td>${showCount(rows)}</td></tr>`);
+  return html`<div class="scroll"><table><thead><tr><th>champion</th><td>challenger</td><td>rows</td></tr></thead><tbody>${lines}</tbody></table></div>`;
+}
+
+function different({ kind, most }: Measures): Html {
+  const [first] = most;
+  if (first === undefined) {
+    return nothing;
+  }
+  const keys = Object.keys(first.keys ?? {});
+  const heads = keys.length === 0 ? ["row"] : keys;
+  const lines = most.map(({ row, keys: values = {}, one, other, distance }) => {
+    const named = keys.length === 0 ? [String(row)] : keys.map((key) => values[key] ?? "NULL");
+    const cells = [...named.slice(1), one, other, ...(kind === "labels" ? [] : [figure(distance)])];
+    return html`<tr><th>${named[0] ?? ""}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`;
+  });
+  const rest = [...heads.slice(1), "champion", "challenger", ...(kind === "labels" ? [] : ["difference"])];
+  return html`<details><summary>The rows that differ most</summary><div class="scroll"><table><thead><tr><th>${heads[0] ?? ""}</th>${rest.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div></details>`;
+}

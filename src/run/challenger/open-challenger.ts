@@ -1,0 +1,94 @@
+import { shareProjection } from "../../binding/challenged.js";
+import { scoredColumns } from "../../binding/contract.js";
+import { type AgreementPlan, planAgreement } from "../../checks/agreement/span-agreement.js";
+import type { FoundModel } from "../../models/port.js";
+import type { Plan } from "../../plan/plan.js";
+import { type Challenger, createChallenger } from "../../scoring/challenger/challenger.js";
+import type { JobContext } from "../../scoring/context.js";
+import { keyColumns } from "../../scoring/features.js";
+import { measureEngine } from "../../scoring/warm-up.js";
+import { JobError } from "../../util/errors.js";
+import { loadEngine } from "../loading.js";
+import { openPinnedModel, plannedModel } from "../model.js";
+import { challengerContext } from "./challenger-context.js";
+
+/**
+ * Opens the challenger that a plan pins; undefined: the plan has none.
+ * @param rows that this attempt will score
+ * @throws JobError MODEL_CHANGED
+ */
+export async function openChallenger(
+  context: JobContext,
+  plan: Plan,
+  rows: number,
+): Promise<(Challenger & AsyncDisposable) | undefined> {
+  const { challenger: planned } = plan;
+  const own = challengerContext(context);
+  if (planned === undefined || own === undefined) {
+    return undefined;
+  }
+  const { model } = await findPlanned(own, planned);
+  const inputBytes = plan.input.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  const loading = loadEngine(own, model, { inputBytes });
+  try {
+    const engine = await loading.engine;
+    const { contract } = planned;
+    const measured = await measureEngine(own, { ...plan, contract, model: planned }, { engine, rows });
+    const opened = createChallenger(context, {
+      name: model.name,
+      contract,
+      engine,
+      ...measured,
+      shared: shareProjection(plan.contract, contract),
+      agreement: agreementPlanOf(plan, planned),
+      keys: shownKeys(context, plan),
+    });
+    return { ...opened, [Symbol.asyncDispose]: () => loading[Symbol.asyncDispose]() };
+  } catch (error) {
+    await loading[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+/**
+ * Checks that the challenger of a plan is still what it was, before anything is scored.
+ * @throws JobError MODEL_CHANGED
+ */
+export async function requireChallenger(context: JobContext, { challenger: planned }: Plan): Promise<void> {
+  const own = challengerContext(context);
+  if (planned !== undefined && own !== undefined) {
+    await findPlanned(own, planned);
+  }
+}
+
+async function findPlanned(own: JobContext, planned: NonNullable<Plan["challenger"]>): Promise<FoundModel> {
+  const found = await openPinnedModel(own, plannedModel(own, { model: planned }));
+  if (found.model.sha256 !== planned.sha256) {
+    throw new JobError(
+      "MODEL_CHANGED",
+      `comparing the challenger ${planned.uri} with the plan of this unfinished run: its sha256 is ${found.model.sha256}, planned ${planned.sha256}`,
+      { hint: "put back the challenger that was planned and run again; or give this run up: --new-run" },
+    );
+  }
+  return found;
+}
+
+/** What is compared, and how much is stored of it. It depends on the plan alone. */
+export function agreementPlanOf(
+  { contract, input: { rows }, commitRows: spanRows }: Plan,
+  { contract: challengers, tolerance }: NonNullable<Plan["challenger"]>,
+): AgreementPlan {
+  const predicted = scoredColumns({ ...contract, passthrough: [] });
+  return planAgreement(predicted, scoredColumns(challengers), { rows, spanRows, tolerance });
+}
+
+/** Copied columns that are shown with a row. */
+const mostKeys = 3;
+
+/** The columns that tell whose row it is: those that the spec calls keys, or the first ones that are copied. */
+function shownKeys({ spec }: JobContext, { contract }: Plan): string[] {
+  const copied = contract.passthrough.map(({ column }) => column);
+  const keys = keyColumns(spec);
+  const named = copied.filter((column) => keys.has(column));
+  return (named.length > 0 ? named : copied).slice(0, mostKeys);
+}

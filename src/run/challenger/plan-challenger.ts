@@ -1,0 +1,36 @@
+import { withUsedExpressions } from "../../binding/challenged.js";
+import type { Decoder } from "../../formats/port.js";
+import { challengerRequest } from "../../plan/make-plan.js";
+import type { PlannedChallenger } from "../../plan/plan.js";
+import { atKey, type JobContext } from "../../scoring/context.js";
+import { loadEngine } from "../loading.js";
+import { openPinnedModel } from "../model.js";
+import { bindFirstShard } from "../planning/bind-model.js";
+import type { SeenSchema } from "../planning/read-shards.js";
+import { challengerContext } from "./challenger-context.js";
+
+/**
+ * Finds the challenger of the spec and binds it to the columns of the first shard; undefined: the spec has none.
+ * @throws JobError CONTRACT, and those of `openPinnedModel`
+ */
+export async function planChallenger(
+  context: JobContext,
+  seen: SeenSchema | undefined,
+  decoder: Decoder,
+): Promise<PlannedChallenger | undefined> {
+  const own = challengerContext(context);
+  const { challenger } = context.spec;
+  if (own === undefined || challenger === undefined) {
+    return undefined;
+  }
+  const { model, version, origin } = await openPinnedModel(own);
+  await using loading = loadEngine(own, model, { inputBytes: 0, preview: true });
+  const engine = await loading.engine;
+  const takenElsewhere = new Set(Object.keys(context.spec.input.columns)); // the champion refuses those that nothing takes
+  const bound = await atKey(own, ["model"], () =>
+    bindFirstShard(own, seen, { decoder, model, engine, takenElsewhere }),
+  );
+  const contract = withUsedExpressions({ ...bound, passthrough: [] });
+  const { path: uri, tolerance } = challenger;
+  return { uri, sha256: model.sha256, version, origin, request: challengerRequest(challenger), contract, tolerance };
+}

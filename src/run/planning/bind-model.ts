@@ -1,0 +1,79 @@
+import { bindContract } from "../../binding/bind-contract.js";
+import { type Contract, outputColumns } from "../../binding/contract.js";
+import { bytesPerRow } from "../../binding/row-bytes.js";
+import type { Engine } from "../../engine/port.js";
+import type { Decoder } from "../../formats/port.js";
+import type { Model } from "../../models/port.js";
+import type { ScoringContext, ShardFiles } from "../../scoring/context.js";
+import { JobError } from "../../util/errors.js";
+import { bindExpressions } from "./expressions.js";
+import { probeRows } from "./probe-rows.js";
+import type { SeenSchema } from "./read-shards.js";
+
+export interface BindingInput {
+  readonly decoder: Decoder;
+  readonly model: Model;
+  readonly engine: Engine;
+  /** Computed columns that another model takes; default: none. */
+  readonly takenElsewhere?: ReadonlySet<string> | undefined;
+}
+
+/**
+ * Binds the model to a shard's schema, and checks the bound model.
+ * @throws JobError CONTRACT, or SPEC_INVALID for an expression
+ */
+export async function bindFirstShard(
+  context: Pick<ScoringContext, "spec" | "where"> & { readonly source: ShardFiles },
+  seen: SeenSchema | undefined,
+  { decoder, model, engine, takenElsewhere }: BindingInput,
+): Promise<Contract> {
+  const { spec } = context;
+  const { columns, expressions } = await bindExpressions(context, decoder, seen);
+  const bound = bindContract({
+    model: model.name,
+    signature: engine.signature,
+    shard: seen?.name ?? "no shard",
+    columns,
+    expressions,
+    takenElsewhere,
+    inputs: spec.model.inputs,
+    outputs: spec.model.outputs,
+    passthrough: spec.output.columns,
+    cast: spec.model.cast,
+    missing: spec.model.missing,
+  });
+  const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
+  refuseDoubleNames(contract);
+  refuseLargeBatches(context, contract);
+  await probeRows(engine, contract);
+  return contract;
+}
+
+/** Threads cannot send each other 4 GiB at once; this is a safe limit below. */
+const batchBytesLimit = 2 ** 30;
+
+/** Refuses an `engine.batch_size` whose batches would be too large. @throws JobError SPEC_INVALID */
+function refuseLargeBatches({ spec, where }: Pick<ScoringContext, "spec" | "where">, contract: Contract): void {
+  const given = spec.engine.batch_size;
+  const bytes = bytesPerRow(contract);
+  if (given !== "auto" && contract.fixedBatchRows === null && given * bytes > batchBytesLimit) {
+    const most = Math.max(1, Math.floor(batchBytesLimit / bytes));
+    const place = where(["engine", "batch_size"]);
+    throw new JobError("SPEC_INVALID", `reading ${place}: ${given} rows of ${bytes} bytes are more than 1 GiB`, {
+      hint: `give the model ${most} rows at once at most, or leave the batch size to auto`,
+    });
+  }
+}
+
+/** Refuses two output columns of one name: outputs of the model may have the names that lineage adds. */
+function refuseDoubleNames(contract: Contract): void {
+  const seen = new Set<string>();
+  for (const { name } of outputColumns(contract)) {
+    if (seen.has(name.toLowerCase())) {
+      throw new JobError("CONTRACT", `planning: two output columns are called \`${name}\``, {
+        hint: "give them names of their own in model.outputs; output.lineage adds run_id, model_sha256 and scored_at",
+      });
+    }
+    seen.add(name.toLowerCase());
+  }
+}

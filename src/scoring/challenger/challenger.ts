@@ -1,0 +1,153 @@
+import { type Contract, outputTensors } from "../../binding/contract.js";
+import type { SharedProjection } from "../../binding/challenged.js";
+import type { AgreementPlan, SpanAgreement } from "../../checks/agreement/span-agreement.js";
+import type { OutputRows } from "../../columnar/types.js";
+import type { Engine } from "../../engine/port.js";
+import type { RowRange } from "../../packing/input-target.js";
+import { createPacker, type FeatureBatch, type Packer } from "../../packing/packer.js";
+import type { ScoredBatch } from "../../packing/scored.js";
+import { messageOf } from "../../util/errors.js";
+import type { BatchLimit } from "../batch-limit.js";
+import type { BatchSizer } from "../batch-size.js";
+import type { Log } from "../context.js";
+import { createInFlight, type InFlight } from "../in-flight.js";
+import type { RunRows } from "../open-span.js";
+import { type BatchOptions, scoreBatch, tensorsByName } from "../score-batch.js";
+import { type ChampionRows, compareOutputs } from "./compare-outputs.js";
+import { createChallengedRows, type ChallengedRows } from "./challenged-rows.js";
+
+/** A model that scores the rows of a run beside the one whose predictions are published. */
+export interface Challenger {
+  /** What is read for both models. */
+  readonly shared: SharedProjection;
+  /** Begins a piece of a span. Pieces are filled one after the other. */
+  openPiece(piece: RunRows): ChallengerPiece;
+  /** Waits for all batches. Throws nothing. */
+  settled(): Promise<void>;
+}
+
+/** The challenger's predictions of a piece of a span. Whatever goes wrong is counted, and nothing is thrown. */
+export interface ChallengerPiece {
+  /** The size of the predictions so far, in bytes. */
+  readonly bytes: number;
+  /** Scores rows of a batch; `row` is numbered as the champion's rows are. Waits while many batches are under way. */
+  take(batch: ScoredBatch, range: RowRange): Promise<void>;
+  /** Scores the rows that are left. No more rows come. */
+  end(): Promise<void>;
+  /** Compares the predictions of both models, once the challenger's are there. `output`: the champion's rows. */
+  compare(champion: ChampionRows, output: OutputRows): Promise<SpanAgreement>;
+}
+
+export interface ChallengerParts {
+  /** The challenger as messages name it. */
+  readonly name: string;
+  readonly contract: Contract;
+  readonly engine: Engine;
+  readonly sizer: BatchSizer;
+  readonly batchLimit: BatchLimit;
+  readonly shared: SharedProjection;
+  readonly agreement: AgreementPlan;
+  /** Output columns whose values are told of the rows that differ most. */
+  readonly keys: readonly string[];
+}
+
+/** Scores rows with the challenger until it fails: its failure ends no run. */
+export function createChallenger({ log }: { readonly log: Pick<Log, "warn"> }, parts: ChallengerParts): Challenger {
+  const { contract, engine, sizer, shared } = parts;
+  const inFlight = createInFlight(engine.concurrency);
+  const packer = createPacker({
+    contract,
+    batchRows: () => sizer.rows,
+    onFault: ({ row, reason }) => scorer.filled?.miss(row, reason),
+  });
+  const scorer: Scorer = { ...parts, log, inFlight, packer, isStopped: false, filled: undefined };
+  return {
+    shared,
+    settled: () => inFlight.settled(),
+    openPiece: (piece) => openPiece(scorer, createChallengedRows(contract, piece)),
+  };
+}
+
+interface Scorer extends ChallengerParts {
+  readonly log: Pick<Log, "warn">;
+  readonly inFlight: InFlight;
+  readonly packer: Packer;
+  /** It has failed, and is not called again. */
+  isStopped: boolean;
+  /** The rows that are packed now. */
+  filled: ChallengedRows | undefined;
+}
+
+function openPiece(scorer: Scorer, rows: ChallengedRows): ChallengerPiece {
+  const { packer, shared } = scorer;
+  return {
+    get bytes() {
+      return rows.bytes;
+    },
+    take: (batch, range) =>
+      guarded(scorer, rows, async () => {
+        scorer.filled = rows;
+        rows.take(batch, range, shared.projection);
+        for (const full of packer.push(challengersInputs(shared, batch), range)) {
+          await score(scorer, rows, full);
+        }
+      }),
+    end: () =>
+      guarded(scorer, rows, async () => {
+        const rest = packer.flush();
+        if (rest !== undefined) {
+          await score(scorer, rows, rest);
+        }
+      }),
+    compare: (champion, output) => compareOutputs(scorer, { champion, output, rows }),
+  };
+}
+
+/** Does work of a piece. If it fails, the piece has not all of its predictions, and the challenger stops. */
+async function guarded(scorer: Scorer, rows: ChallengedRows, work: () => Promise<void>): Promise<void> {
+  try {
+    if (scorer.isStopped) {
+      rows.abandon();
+    } else {
+      await work();
+    }
+  } catch (error) {
+    rows.abandon();
+    if (!scorer.isStopped) {
+      scorer.isStopped = true;
+      scorer.log.warn(`the challenger ${scorer.name} stops scoring in this attempt: ${messageOf(error)}`);
+    }
+  }
+}
+
+/** Starts to score a batch, once fewer batches than the bound are under way. */
+async function score(scorer: Scorer, rows: ChallengedRows, batch: FeatureBatch): Promise<void> {
+  const { done } = await scorer.inFlight.start(() => guarded(scorer, rows, () => predict(scorer, rows, batch)));
+  rows.waitFor(done);
+}
+
+/** A batch with the challenger's inputs. Workers that scored the batch sent those alone. */
+function challengersInputs({ places, sent }: SharedProjection, batch: ScoredBatch): ScoredBatch {
+  const indices = batch.predictions === undefined ? places : places.map((place) => sent.indexOf(place));
+  return { ...batch, inputs: indices.flatMap((index) => batch.inputs[index] ?? []) };
+}
+
+async function predict(
+  { contract, engine, sizer, batchLimit, packer }: Scorer,
+  rows: ChallengedRows,
+  batch: FeatureBatch,
+): Promise<void> {
+  const tensors = outputTensors(contract);
+  const { fixedBatchRows } = contract;
+  const onDone: BatchOptions["onDone"] = (done, response) => {
+    sizer.took(done.packedRows, response.ms);
+    if (done === batch) {
+      packer.recycle(response.inputs); // those of a part have sizes of their own
+    }
+    rows.predict(tensorsByName(tensors, response.outputs), done);
+  };
+  const onRow: BatchOptions["onRow"] = (row, message) => {
+    rows.refuse(row, message);
+  };
+  await scoreBatch({ engine, batchLimit, tensors, fixedBatchRows, onDone, onRow }, batch);
+}

@@ -1,0 +1,133 @@
+import { type Agreement, compareRows } from "../../checks/agreement/agreement.js";
+import type { DifferentRow } from "../../checks/agreement/different-rows.js";
+import {
+  type AgreementPlan,
+  type MissedReason,
+  missedRows,
+  type SpanAgreement,
+} from "../../checks/agreement/span-agreement.js";
+import { filterColumn } from "../../columnar/column-builder.js";
+import { jsonOf } from "../../columnar/json-text.js";
+import type { NamedColumn, OutputRows } from "../../columnar/types.js";
+import type { RunRows } from "../open-span.js";
+import type { ChallengedRows } from "./challenged-rows.js";
+
+/** The champion's rows of a piece of a span. */
+export interface ChampionRows {
+  readonly piece: RunRows;
+  /** Rows of the piece that came and were not filtered out. */
+  readonly keptRows: number;
+  /** Whether the output has a row: it was not rejected. */
+  readonly isInOutput: (row: number) => boolean;
+  /** The run's number of a row. */
+  readonly rowInRun: (row: number) => number;
+}
+
+interface Compared {
+  readonly champion: ChampionRows;
+  /** The rows of `champion` that are in the output. */
+  readonly output: OutputRows;
+  readonly rows: ChallengedRows;
+}
+
+/** Compares the predictions of both models for the rows of the output that the challenger could score. */
+export async function compareOutputs(
+  { agreement: plan, keys }: { readonly agreement: AgreementPlan; readonly keys: readonly string[] },
+  { champion, output, rows }: Compared,
+): Promise<SpanAgreement> {
+  await rows.ended();
+  if (!rows.isWhole) {
+    return missedRows(output.rowCount === 0 ? new Map() : new Map([["not_running", output.rowCount]]));
+  }
+  const { rowNumbers, places, missed } = commonRows(champion, output, rows);
+  const compared = output.columns.filter(({ name }) => plan.compared.includes(name));
+  const ours = places.length === output.rowCount ? compared : takePlaces(compared, output.rowCount, places);
+  const theirs = rows.finish(champion.keptRows).columns;
+  const columns = compareRows({ rowNumbers, one: ours, other: theirs }, plan);
+  return { compared: rowNumbers.length, missed, columns: withKeys(columns, { keys, output, rowNumbers, places }) };
+}
+
+interface CommonRows {
+  /** The numbers of the rows that both models scored. */
+  readonly rowNumbers: Float64Array;
+  /** The index in the output of each of them. */
+  readonly places: Uint32Array;
+  readonly missed: ReadonlyMap<MissedReason, number>;
+}
+
+/** Finds the rows that both models scored; of the challenger's, all others are left out. */
+function commonRows(
+  { piece, keptRows, isInOutput, rowInRun }: ChampionRows,
+  { rowCount }: OutputRows,
+  rows: ChallengedRows,
+): CommonRows {
+  const rowNumbers = new Float64Array(rowCount);
+  const places = new Uint32Array(rowCount);
+  const missed = new Map<MissedReason, number>();
+  if (rows.isComplete && rowCount === keptRows) {
+    for (let at = 0; at < keptRows; at += 1) {
+      rowNumbers[at] = rowInRun(piece.rowStart + at);
+      places[at] = at;
+    }
+    return { rowNumbers, places, missed };
+  }
+  let [place, count] = [0, 0];
+  for (let at = 0; at < keptRows; at += 1) {
+    const row = piece.rowStart + at;
+    const reason = rows.missed(row);
+    const isThere = isInOutput(row);
+    if (isThere && reason === undefined) {
+      rowNumbers[count] = rowInRun(row);
+      places[count] = place;
+      count += 1;
+    } else {
+      rows.leaveOut(row);
+    }
+    if (isThere && reason !== undefined) {
+      missed.set(reason, (missed.get(reason) ?? 0) + 1);
+    }
+    place += isThere ? 1 : 0;
+  }
+  return { rowNumbers: rowNumbers.subarray(0, count), places: places.subarray(0, count), missed };
+}
+
+/** The rows of columns at these places. */
+function takePlaces(columns: readonly NamedColumn[], rowCount: number, places: Uint32Array): NamedColumn[] {
+  const flags = new Uint8Array(rowCount);
+  for (const place of places) {
+    flags[place] = 1;
+  }
+  return columns.map(({ name, type, column }) => ({ name, type, column: filterColumn(type, column, flags) }));
+}
+
+interface KeyedRows extends Pick<CommonRows, "rowNumbers" | "places"> {
+  readonly keys: readonly string[];
+  readonly output: OutputRows;
+}
+
+/** Adds the values of key columns to the rows that differ most. */
+function withKeys(agreement: Agreement, rows: KeyedRows): Agreement {
+  const columns = rows.output.columns.filter(({ name }) => rows.keys.includes(name));
+  return columns.length === 0
+    ? agreement
+    : new Map(
+        [...agreement].map(([name, column]) => {
+          const most = column.most.map((row): DifferentRow => ({ ...row, keys: keysOf(row.row, columns, rows) }));
+          return [name, { ...column, most }] as const;
+        }),
+      );
+}
+
+/** Characters of a value that are told. */
+const longestKey = 60;
+
+function keysOf(row: number, columns: readonly NamedColumn[], { rowNumbers, places }: KeyedRows): DifferentRow["keys"] {
+  const place = places[rowNumbers.indexOf(row)] as number;
+  return Object.fromEntries(
+    columns.map(({ name, type, column }) => {
+      const json = jsonOf(type, column, place);
+      const text = json.startsWith('"') ? String(JSON.parse(json)) : json;
+      return [name, text.length > longestKey ? `${text.slice(0, longestKey - 1)}…` : text];
+    }),
+  );
+}

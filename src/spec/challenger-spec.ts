@@ -1,0 +1,30 @@
+import { z } from "../util/zod.js";
+import { bindingKeys, modelPath, modelSha256, type ModelSpec } from "./model-spec.js";
+import { isHttpUri } from "./model-uri.js";
+
+/** A second model, whose predictions are compared with the champion's (`model`) and published nowhere. */
+export interface ChallengerSpec extends Pick<ModelSpec, "sha256" | "inputs" | "outputs" | "cast" | "missing"> {
+  readonly path: string;
+  /** Numbers that differ by more are counted. */
+  readonly tolerance: number;
+}
+
+export const challenger = z
+  .strictObject({
+    path: modelPath.describe("A second model, named as model.path names the first. Its predictions are not published."),
+    sha256: modelSha256.optional().describe("SHA-256 that the challenger's file must have."),
+    ...bindingKeys,
+    tolerance: z
+      .number("expected a number")
+      .min(0, "expected 0 or more")
+      .default(0.01)
+      .describe(
+        "Rows whose two predictions differ by more than this are counted, for outputs that are floating-point numbers.",
+      ),
+  })
+  .superRefine(({ path, sha256 }, context) => {
+    if (isHttpUri(path) && sha256 === undefined) {
+      const message = "expected the challenger's sha256 beside a URL, whose server could send another file";
+      context.addIssue({ code: "custom", path: ["sha256"], message });
+    }
+  }) satisfies z.ZodType<ChallengerSpec>;

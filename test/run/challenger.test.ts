@@ -1,0 +1,258 @@
+import { copyFile, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { describe, expect, test } from "vitest";
+import { projectFolder, runCli, runHere } from "../support/cli.js";
+import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { lastJson } from "../support/nights.js";
+import { writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { torture } from "../support/torture.js";
+import { fixtureNamed } from "../support/world.js";
+
+/** What fixtures/challenger.py has computed with numpy, scipy and Python's ONNX Runtime. */
+const python = JSON.parse(await readFile(join(projectFolder, "fixtures/challenger/agreement.json"), "utf8")) as {
+  readonly tolerance: number;
+  readonly columns: readonly [string, string, ...string[]];
+  readonly swapped: Expected;
+  readonly missed: Expected;
+};
+
+interface Expected {
+  readonly rows: number;
+  readonly p: Record<
+    "mean_difference" | "largest_difference" | "rank_correlation" | "rows_beyond_tolerance",
+    number
+  > & {
+    readonly most_different: readonly string[];
+  };
+  readonly label: { readonly rows_equal: number; readonly psi: number; readonly flips: readonly number[][] };
+  readonly probabilities: { readonly mean_cosine: number; readonly lowest_cosine: number };
+}
+
+const shifted = join(projectFolder, "fixtures/challenger/shifted.onnx");
+const outputs = { label: "label", p: "probabilities[1]", probabilities: "probabilities" };
+const [first, second, ...others] = python.columns;
+const swapped = { input: [second, first, ...others] };
+
+function jobOf({ challenger, ...overrides }: SpecOverrides & { readonly challenger?: object } = {}): SpecOverrides {
+  return {
+    checks: {},
+    commit_rows: 100,
+    model: { outputs },
+    challenger: { path: shifted, outputs, inputs: swapped, tolerance: python.tolerance, ...challenger },
+    ...overrides,
+  };
+}
+
+const write = async (folder: string, overrides?: Parameters<typeof jobOf>[0]): Promise<string> =>
+  await writeSpec(folder, fixtureNamed("cancer-logistic"), jobOf(overrides));
+
+interface Row {
+  readonly row: number;
+  readonly keys?: { readonly id: string };
+}
+
+interface Found {
+  readonly rows_compared: number;
+  readonly rows_missed: object;
+  readonly outputs: {
+    readonly p: Record<string, number> & { readonly most_different: readonly Row[] };
+    readonly label: { readonly flips: readonly object[] } & Record<string, unknown>;
+    readonly probabilities: Record<string, number>;
+  };
+}
+
+function expectFigures({ outputs: { p, label, probabilities }, rows_compared: rows }: Found, expected: Expected): void {
+  expect(rows).toBe(expected.rows);
+  expect(p["mean_difference"]).toBeCloseTo(expected.p.mean_difference, 6);
+  expect(p["largest_difference"]).toBeCloseTo(expected.p.largest_difference, 6);
+  expect(p["rank_correlation"]).toBeCloseTo(expected.p.rank_correlation, 6);
+  expect(p["rows_beyond_tolerance"]).toBe(expected.p.rows_beyond_tolerance);
+  expect(label["rows_equal"]).toBe(expected.label.rows_equal);
+  expect(label["psi"]).toBeCloseTo(expected.label.psi, 9);
+  expect(label.flips).toEqual(
+    expected.label.flips.map(([champion, challenger, flipped]) => ({
+      champion: String(champion),
+      challenger: String(challenger),
+      rows: flipped,
+    })),
+  );
+  expect(probabilities["mean_cosine"]).toBeCloseTo(expected.probabilities.mean_cosine, 6);
+  expect(probabilities["lowest_cosine"]).toBeCloseTo(expected.probabilities.lowest_cosine, 6);
+}
+
+/** The challenger's part of the stored verdict, as text. */
+async function verdictIn(folder: string): Promise<string> {
+  const names = await readdir(join(folder, "out"), { recursive: true });
+  const name = names.find((path) => path.endsWith("verdict.json")) ?? "";
+  const verdict = JSON.parse(await readFile(join(folder, "out", name), "utf8")) as { readonly challenger: object };
+  expect(verdict.challenger).toMatchObject({ compared: expect.any(Number) as number });
+  return JSON.stringify(verdict.challenger);
+}
+
+const command = async (...args: string[]): Promise<Record<string, unknown>> => {
+  const done = await runHere([...args, "--json"]);
+  expect(done.code, done.stderr).toBe(0);
+  return lastJson(done);
+};
+
+const statsOf = async (spec: string): Promise<Found> => (await command("stats", spec))["challenger"] as Found;
+
+describe("a run with a challenger", () => {
+  test("the agreement in the report, the verdict, status and stats is that of numpy and scipy, and only stats has keys", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await write(scratch.path, { report: { html: "page.html" } });
+    const done = await runHere(["run", spec, "--json"]);
+    expect(done.code, done.stderr).toBe(0);
+    expectFigures(lastJson(done)["challenger"] as Found, python.swapped);
+    expectFigures((await command("status", spec))["challenger"] as Found, python.swapped);
+    const stats = await statsOf(spec);
+    expectFigures(stats, python.swapped);
+    const ids = stats.outputs.p.most_different.map(({ keys }) => keys?.id);
+    expect(ids).toEqual(python.swapped.p.most_different);
+    const [id = ""] = ids;
+    expect(`${done.stdout}${done.stderr}`).not.toContain(id);
+    expect(done.stderr).toMatch(/challenger .*shifted\.onnx: 569 rows compared\n.*label: 97\.72% of the rows equal/);
+    expect(await verdictIn(scratch.path)).toContain(id);
+    expect(await readFile(join(scratch.path, "page.html"), "utf8")).toContain(`<tr><th>${id}</th>`);
+    const parts = (await readdir(join(scratch.path, "out"))).filter((name) => name.endsWith(".parquet"));
+    expect(parts).toHaveLength(6); // and no other predictions
+  });
+
+  test("rows that only the challenger cannot score are counted by reason, and are neither rejected nor compared", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await write(scratch.path, {
+      checks: undefined,
+      model: { outputs, inputs: { input: python.columns } },
+      challenger: { inputs: { input: ["known", second, ...others] } },
+      input: { columns: { known: `case when id % 49 = 0 then null else ${first} end` } },
+    });
+    const done = await command("run", spec);
+    expect(done).toMatchObject({ status: "complete", rows_scored: 569, rows_rejected: 0, verdict: null });
+    const found = done["challenger"] as Found;
+    expect(found.rows_missed).toEqual({ missing: 569 - python.missed.rows });
+    expectFigures(found, python.missed);
+    const { outputs: shown } = await statsOf(spec);
+    expect(shown.p.most_different.map(({ keys }) => keys?.id)).toEqual(python.missed.p.most_different);
+  });
+
+  test("rows that the champion rejects are not compared, and rows that input.where leaves out do not move the others", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await write(scratch.path, {
+      checks: undefined,
+      on_bad_row: "reject",
+      max_rejects: "50%",
+      input: { where: "id % 5 <> 0", columns: { known: `case when id % 7 = 0 then null else ${first} end` } },
+      model: { outputs, inputs: { input: ["known", second, ...others] } },
+      challenger: { inputs: { input: ["known", second, ...others] } },
+    });
+    const done = await command("run", spec);
+    expect(done["rows_rejected"]).toBeGreaterThan(50);
+    const { outputs: shown, rows_compared: rows, rows_missed: missed } = await statsOf(spec);
+    expect([rows, missed]).toEqual([done["rows_scored"], {}]);
+    // The shift alone makes the difference, which is largest where the champion is undecided.
+    const ids = shown.p.most_different.map(({ keys }) => keys?.id ?? "");
+    expect(ids.filter((id) => BigInt(id) % 5n === 0n || BigInt(id) % 7n === 0n)).toEqual([]);
+    expect(shown.p["largest_difference"]).toBeGreaterThan(0.3);
+  });
+
+  test("killed attempts, and two workers, have the verdict of one attempt", async () => {
+    await using scratch = await scratchFolder();
+    // Trees predict the same however rows are put into batches. The challenger is given two columns in each other's place.
+    const wine =
+      "malic_acid alcohol ash alcalinity_of_ash magnesium total_phenols flavanoids nonflavanoid_phenols proanthocyanins color_intensity hue od280_od315_of_diluted_wines proline";
+    const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), {
+      checks: {},
+      commit_rows: 12,
+      model: { outputs: { label: "label", p: "probabilities[1]" } },
+      challenger: {
+        path: join(projectFolder, "fixtures/models/wine-forest.onnx"),
+        inputs: { input: wine.split(" ") },
+        outputs: { label: "label", p: "probabilities[1]" },
+      },
+    });
+    await command("run", spec);
+    const alone = await verdictIn(scratch.path);
+    const out = join(scratch.path, "out");
+    await rm(out, { recursive: true });
+    let kills = 0;
+    for (const most of torture ? [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] : [4, 9]) {
+      const { signal } = await runCli(["run", spec], { onStart: (child) => void killAt(child, out, most) });
+      kills += signal === "SIGKILL" ? 1 : 0;
+    }
+    expect(kills).toBeGreaterThan(0);
+    await command("run", spec);
+    expect(await verdictIn(scratch.path)).toBe(alone);
+    await rm(out, { recursive: true });
+    for (const worker of ["1/2", "0/2"]) {
+      await command("run", spec, "--worker", worker);
+    }
+    expect(await verdictIn(scratch.path)).toBe(alone);
+  });
+
+  test("a challenger, or a key of it, that is not that of the plan ends an unfinished run with 66", async () => {
+    await using scratch = await scratchFolder();
+    const model = join(scratch.path, "challenger.onnx");
+    await copyFile(shifted, model);
+    const spec = await write(scratch.path, { challenger: { path: model } });
+    expect((await runHere(["run", spec, "--worker", "0/2"])).code).toBe(0);
+    await copyFile(join(projectFolder, "fixtures/models/cancer-logistic.onnx"), model);
+    const changed = await runHere(["run", spec]);
+    expect([changed.code, changed.stderr]).toEqual([66, expect.stringContaining("comparing the challenger ")]);
+    await copyFile(shifted, model);
+    await write(scratch.path, { challenger: { path: model, missing: "nan" } });
+    const key = await runHere(["run", spec]);
+    expect([key.code, key.stderr]).toEqual([
+      66,
+      expect.stringContaining('challenger.missing is "nan", planned "bad_row"'),
+    ]);
+    await write(scratch.path, { challenger: { path: model } });
+    expect((await runHere(["run", spec])).code).toBe(0);
+  });
+
+  test("a challenger that cannot be loaded or bound ends planning with 64, names the key, and plans nothing", async () => {
+    await using scratch = await scratchFolder();
+    await writeFile(join(scratch.path, "empty.onnx"), "");
+    for (const [challenger, found] of [
+      [{ path: "gone.onnx" }, /challenger\.path: .*gone\.onnx/],
+      [{ path: "empty.onnx" }, /empty\.onnx/],
+      [{ inputs: { input: ["no_column"] } }, /job\.yaml:\d+:\d+: challenger: binding .*no_column/],
+      [{ outputs: { p: "nothing[1]" } }, /job\.yaml:\d+:\d+: challenger: binding .*nothing/],
+    ] as const) {
+      const refused = await runHere(["run", await write(scratch.path, { challenger })]);
+      expect([refused.code, refused.stderr]).toEqual([64, expect.stringMatching(found)]);
+    }
+    expect(await readdir(scratch.path)).not.toContain("out");
+  });
+});
+
+/** Kills a process once so many parts are there. */
+async function killAt(child: { kill(signal: "SIGKILL"): boolean }, out: string, parts: number): Promise<void> {
+  for (let tries = 0; tries < 5000; tries += 1) {
+    const names = await readdir(out, { recursive: true }).catch(() => []);
+    if (names.filter((name) => /parts\/part-\d/.test(name)).length >= parts) {
+      child.kill("SIGKILL");
+      return;
+    }
+    await sleep(2);
+  }
+}
+
+const postgres = usePostgres();
+
+postgres.describe("in a database,", () => {
+  test("a challenger's agreement is in the verdict, which workers share", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const { model, ...rest } = jobOf();
+    const spec = await writePgSpec(scratch.path, fixtureNamed("cancer-logistic"), database, {
+      ...rest,
+      model: { ...model, outputs: { ...outputs, probabilities: "probabilities" } },
+      output: { postgres: { mode: "append" } },
+    });
+    await command("run", spec, "--worker", "0/2");
+    expectFigures((await command("run", spec, "--worker", "1/2"))["challenger"] as Found, python.swapped);
+    expectFigures((await command("status", spec))["challenger"] as Found, python.swapped);
+  });
+});
