@@ -4,7 +4,7 @@ import { createFeatureRows, type FeatureRows } from "../checks/features/feature-
 import type { SpanProfile } from "../checks/span-profile.js";
 import { createDistinctRows, type DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault, RowRange } from "../packing/input-target.js";
-import type { Challenger, ChallengerPiece } from "./challenger/challenger.js";
+import type { Challenger, ChallengerPiece } from "./challenger/port.js";
 import { createSpanRows, type SpanRows } from "./span-rows.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { Span } from "../plan/plan.js";

@@ -8,7 +8,7 @@ import { limitValues, mergeValues, type ValueCounts } from "../profiles/value-co
 import { shown, valueAt } from "../row-values.js";
 import { createDifferentRows, type DifferentRow, mostDifferent } from "./different-rows.js";
 import { type AgreementOptions, type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
-import { mergeSamples, type RankSample, takeSample } from "./rank-sample.js";
+import { limitSample, mergeSamples, type RankSample, takeSample } from "./rank-sample.js";
 import { sameLabels } from "./same-labels.js";
 import { compareVectors, type VectorAgreement } from "./vector-agreement.js";
 
@@ -111,7 +111,7 @@ function compareNumbers({ rowNumbers, one, other, tolerance, options }: Predicti
     differences: profileOf(differences.subarray(0, count), options.limits),
     beyond,
     ...distributions({ one, other }, options),
-    sample: takeSample({ rows: rowNumbers, one: a, other: b }, finite.subarray(0, count), options.level),
+    sample: limitSample(takeSample({ rows: rowNumbers, one: a, other: b }, finite.subarray(0, count), options.level)),
     most: most.rows,
   };
 }

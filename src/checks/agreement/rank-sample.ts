@@ -51,7 +51,7 @@ export function takeSample(all: Omit<RankSample, "level">, indices: Uint32Array,
     }
     return kept;
   };
-  return limitSample({ level, rows: take(all.rows), one: take(all.one), other: take(all.other) });
+  return { level, rows: take(all.rows), one: take(all.one), other: take(all.other) };
 }
 
 /** Whether a sample of this level has a row. */

@@ -4,8 +4,8 @@ import type { Tensor } from "../../columnar/tensor.js";
 import type { OutputRows, RecordBatch } from "../../columnar/types.js";
 import type { RowFault, RowRange } from "../../packing/input-target.js";
 import type { FeatureBatch } from "../../packing/packer.js";
-import type { RunRows } from "../open-span.js";
 import { createSpanRows } from "../span-rows.js";
+import type { PieceRows } from "./port.js";
 
 /** The challenger's predictions of a piece of a span, and the rows that it could not score. */
 export interface ChallengedRows {
@@ -50,7 +50,7 @@ interface Misses extends Pick<ChallengedRows, "isComplete"> {
   missed(this: void, row: number): MissedReason | undefined;
 }
 
-function createMisses({ rowStart, rowEnd }: RunRows): Misses {
+function createMisses({ rowStart, rowEnd }: PieceRows): Misses {
   /** For each row the index of its reason, plus one; 0: the row has a prediction. */
   const codes = new Uint8Array(rowEnd - rowStart);
   let isComplete = true;
@@ -67,7 +67,7 @@ function createMisses({ rowStart, rowEnd }: RunRows): Misses {
 }
 
 /** Rows are numbered as the champion's are (`SpanRows`). */
-export function createChallengedRows(contract: Contract, piece: RunRows): ChallengedRows {
+export function createChallengedRows(contract: Contract, piece: PieceRows): ChallengedRows {
   const misses = createMisses(piece);
   const { miss, missed } = misses;
   const predictions: Promise<void>[] = [];

@@ -1,9 +1,7 @@
 import { type Contract, outputTensors } from "../../binding/contract.js";
 import type { SharedProjection } from "../../binding/challenged.js";
-import type { AgreementPlan, SpanAgreement } from "../../checks/agreement/span-agreement.js";
-import type { OutputRows } from "../../columnar/types.js";
+import type { AgreementPlan } from "../../checks/agreement/span-agreement.js";
 import type { Engine } from "../../engine/port.js";
-import type { RowRange } from "../../packing/input-target.js";
 import { createPacker, type FeatureBatch, type Packer } from "../../packing/packer.js";
 import type { ScoredBatch } from "../../packing/scored.js";
 import { messageOf } from "../../util/errors.js";
@@ -11,32 +9,10 @@ import type { BatchLimit } from "../batch-limit.js";
 import type { BatchSizer } from "../batch-size.js";
 import type { Log } from "../context.js";
 import { createInFlight, type InFlight } from "../in-flight.js";
-import type { RunRows } from "../open-span.js";
 import { type BatchOptions, scoreBatch, tensorsByName } from "../score-batch.js";
-import { type ChampionRows, compareOutputs } from "./compare-outputs.js";
-import { createChallengedRows, type ChallengedRows } from "./challenged-rows.js";
-
-/** A model that scores the rows of a run beside the one whose predictions are published. */
-export interface Challenger {
-  /** What is read for both models. */
-  readonly shared: SharedProjection;
-  /** Begins a piece of a span. Pieces are filled one after the other. */
-  openPiece(piece: RunRows): ChallengerPiece;
-  /** Waits for all batches. Throws nothing. */
-  settled(): Promise<void>;
-}
-
-/** The challenger's predictions of a piece of a span. Whatever goes wrong is counted, and nothing is thrown. */
-export interface ChallengerPiece {
-  /** The size of the predictions so far, in bytes. */
-  readonly bytes: number;
-  /** Scores rows of a batch; `row` is numbered as the champion's rows are. Waits while many batches are under way. */
-  take(batch: ScoredBatch, range: RowRange): Promise<void>;
-  /** Scores the rows that are left. No more rows come. */
-  end(): Promise<void>;
-  /** Compares the predictions of both models, once the challenger's are there. `output`: the champion's rows. */
-  compare(champion: ChampionRows, output: OutputRows): Promise<SpanAgreement>;
-}
+import { compareOutputs } from "./compare-outputs.js";
+import { type ChallengedRows, createChallengedRows } from "./challenged-rows.js";
+import type { Challenger, ChallengerPiece } from "./port.js";
 
 export interface ChallengerParts {
   /** The challenger as messages name it. */

@@ -9,19 +9,8 @@ import {
 import { filterColumn } from "../../columnar/column-builder.js";
 import { jsonOf } from "../../columnar/json-text.js";
 import type { NamedColumn, OutputRows } from "../../columnar/types.js";
-import type { RunRows } from "../open-span.js";
 import type { ChallengedRows } from "./challenged-rows.js";
-
-/** The champion's rows of a piece of a span. */
-export interface ChampionRows {
-  readonly piece: RunRows;
-  /** Rows of the piece that came and were not filtered out. */
-  readonly keptRows: number;
-  /** Whether the output has a row: it was not rejected. */
-  readonly isInOutput: (row: number) => boolean;
-  /** The run's number of a row. */
-  readonly rowInRun: (row: number) => number;
-}
+import type { ChampionRows } from "./port.js";
 
 interface Compared {
   readonly champion: ChampionRows;

@@ -1,0 +1,42 @@
+import type { SharedProjection } from "../../binding/challenged.js";
+import type { SpanAgreement } from "../../checks/agreement/span-agreement.js";
+import type { OutputRows } from "../../columnar/types.js";
+import type { RowRange } from "../../packing/input-target.js";
+import type { ScoredBatch } from "../../packing/scored.js";
+import type { Span } from "../../plan/plan.js";
+
+/** The rows of a piece of a span, by the run's numbers. */
+export type PieceRows = Pick<Span, "rowStart" | "rowEnd">;
+
+/** A model that scores the rows of a run beside the one whose predictions are published. */
+export interface Challenger {
+  /** What is read for both models. */
+  readonly shared: SharedProjection;
+  /** Begins a piece of a span. Pieces are filled one after the other. */
+  openPiece(piece: PieceRows): ChallengerPiece;
+  /** Waits for all batches. Throws nothing. */
+  settled(): Promise<void>;
+}
+
+/** The challenger's predictions of a piece of a span. Whatever goes wrong is counted, and nothing is thrown. */
+export interface ChallengerPiece {
+  /** The size of the predictions so far, in bytes. */
+  readonly bytes: number;
+  /** Scores rows of a batch; `row` is numbered as the champion's rows are. Waits while many batches are under way. */
+  take(batch: ScoredBatch, range: RowRange): Promise<void>;
+  /** Scores the rows that are left. No more rows come. */
+  end(): Promise<void>;
+  /** Compares the predictions of both models, once the challenger's are there. `output`: the champion's rows. */
+  compare(champion: ChampionRows, output: OutputRows): Promise<SpanAgreement>;
+}
+
+/** The champion's rows of a piece of a span. */
+export interface ChampionRows {
+  readonly piece: PieceRows;
+  /** Rows of the piece that came and were not filtered out. */
+  readonly keptRows: number;
+  /** Whether the output has a row: it was not rejected. */
+  readonly isInOutput: (row: number) => boolean;
+  /** The run's number of a row. */
+  readonly rowInRun: (row: number) => number;
+}
