@@ -6,16 +6,17 @@ import { scratchFolder } from "../support/job.js";
 import { query } from "../support/parquet.js";
 import { scoreHere } from "../support/score.js";
 
+const jobOver = async (folder: string, input = {}): ReturnType<typeof smallJob> =>
+  await smallJob(folder, {
+    model: identity,
+    select: "SELECT 1",
+    input: { path: "in/*.arrow", ...input },
+    output: { columns: ["id", "note"], parquet: { path: "out" } },
+  });
+
 describe("a column that has NULLs only in a shard", () => {
   const nulls = "SELECT i::BIGINT AS id, i / 8 AS x, NULL AS note FROM range(5) t(i)";
   const typed = "SELECT i::BIGINT AS id, i / 8 AS x, 'n' || i AS note FROM range(5, 10) t(i)";
-  const jobOver = async (folder: string, input = {}): ReturnType<typeof smallJob> =>
-    await smallJob(folder, {
-      model: identity,
-      select: "SELECT 1",
-      input: { path: "in/*.arrow", ...input },
-      output: { columns: ["id", "note"], parquet: { path: "out" } },
-    });
 
   test.each(["a", "z"])(
     "a column that has NULLs only in a shard has the type of the other shards, in any order (%s)",

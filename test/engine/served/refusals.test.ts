@@ -24,11 +24,12 @@ test.each<[status: number, said: string, kind: string]>([
   });
 });
 
+const pauseOf = (given: string): unknown => {
+  const found = refusalKind({ status: 503, headers: new Headers({ "retry-after": given }), said: "" });
+  return found.kind === "overloaded" ? found.retryAfterMs : found.kind;
+};
+
 test("a server asks for a pause in seconds or until a date", () => {
-  const pauseOf = (given: string): unknown => {
-    const found = refusalKind({ status: 503, headers: new Headers({ "retry-after": given }), said: "" });
-    return found.kind === "overloaded" ? found.retryAfterMs : found.kind;
-  };
   expect(pauseOf("7")).toBe(7000);
   expect(pauseOf("soon")).toBe(0);
   expect(pauseOf(new Date(0).toUTCString())).toBe(0);
