@@ -29,7 +29,7 @@ process.on("exit", () => {
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
-    setupFiles: ["test/support/bundled-workers.mjs"],
+    setupFiles: ["test/support/bundled-workers.mjs", "test/support/report-stuck-commands.ts"],
     // Certificates that a machine has for its own reasons would be loaded by each process that a test starts: 50 ms.
     env: { TMPDIR: scratch, NODE_EXTRA_CA_CERTS: "" },
     // Files keep to themselves; loading all modules anew for each took a tenth of the suite's time.

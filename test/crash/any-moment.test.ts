@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type RunningCli, runCli } from "../support/cli.js";
-import { expectFewDoneAgain, expectFinished, inParallel, inspectWreck, type Wreck } from "../support/crash.js";
+import { expectFewDoneAgain, expectFinished, failuresOf, inspectWreck, type Wreck } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
 import type { Expected } from "../support/output.js";
@@ -38,12 +38,12 @@ async function paceOf(): Promise<Pace> {
   const { spec, out, expected } = await prepare(scratch.path);
   const start = performance.now();
   let planned = start;
-  const { code } = await runCli(["run", spec], {
+  const { code, stderr } = await runCli(["run", spec], {
     onStderr: (seen) => {
       planned = planned === start && underWay.test(seen) ? performance.now() : planned;
     },
   });
-  expect(code).toBe(0);
+  expect(code, stderr).toBe(0);
   await expectFinished(out, expected);
   return { planMs: planned - start, spanMs: (performance.now() - planned) / spans };
 }
@@ -104,8 +104,8 @@ async function killAtRandom(seed: number, pace: Pace): Promise<Wreck[]> {
     }
   }
   const standing = (wrecks.at(-1)?.committed ?? []).length;
-  const { code, summary } = await runSpec(spec);
-  expect(code).toBe(0);
+  const { code, stderr, summary } = await runSpec(spec);
+  expect(code, stderr).toBe(0);
   if (summary?.status === "complete") {
     expect(summary.spans_resumed).toBe(standing);
   }
@@ -118,15 +118,10 @@ describe("a run of many spans, killed at random moments", () => {
     timeout: 1_200_000,
   }, async () => {
     const pace = await paceOf();
-    const failures: string[] = [];
     const wrecks: Wreck[] = [];
     const seeds = Array.from({ length: moments }, (_, index) => index + 1);
-    await inParallel(seeds, parallelRuns, async (seed) => {
-      try {
-        wrecks.push(...(await killAtRandom(seed, pace)));
-      } catch (error) {
-        failures.push(`seed ${seed}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
-      }
+    const failures = await failuresOf(seeds, { limit: parallelRuns, name: (seed) => `seed ${seed}` }, async (seed) => {
+      wrecks.push(...(await killAtRandom(seed, pace)));
     });
 
     const left = wrecks.map(({ committed }) => committed.length).toSorted((a, b) => a - b);

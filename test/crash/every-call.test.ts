@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { expectFewDoneAgain, expectFinished, inParallel, inspectWreck } from "../support/crash.js";
+import { expectFewDoneAgain, expectFinished, failuresOf, inspectWreck } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { scoreHere } from "../support/score.js";
 import { tellingCalls, torture } from "../support/torture.js";
@@ -53,14 +53,9 @@ test("each part is flushed before it has its name, and its name before its tempo
 
 test("every row comes out once, whichever durable call the process dies at", { timeout: 600_000 }, async () => {
   const kills = killsAt(tellingCalls(await traceOf(), (call) => call, { ends: true }));
-  const failures: string[] = [];
   const committed = new Set<number>();
-  await inParallel(kills, parallelKills, async (kill) => {
-    try {
-      committed.add((await killAndResume(kill)).committed);
-    } catch (error) {
-      failures.push(`killed ${kill}: ${error instanceof Error ? error.message : String(error)}`);
-    }
+  const failures = await failuresOf(kills, { limit: parallelKills, name: (kill) => `killed ${kill}` }, async (kill) => {
+    committed.add((await killAndResume(kill)).committed);
   });
 
   expect(failures).toEqual([]);

@@ -1,7 +1,7 @@
 import { cp, mkdir, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { inParallel } from "../support/crash.js";
+import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, type Night, nightAt, nightlyJob, type NightSeen, seenBy } from "../support/nights.js";
 import { torture } from "../support/torture.js";
@@ -90,33 +90,29 @@ test.each(cases)(
     await cp(first, whole, { recursive: true });
     const moments = await momentsOf(nightAt(whole, date), one, scratch.path);
     expect(moments.length).toBeGreaterThan(5);
-    const failures: string[] = [];
     const seen = new Set<unknown>();
-    await inParallel(moments, parallelKills, async (moment, index) => {
-      try {
-        const folder = join(scratch.path, `kill-${index}`);
-        await cp(first, folder, { recursive: true });
-        const night = nightAt(folder, date);
-        const killed = await watchCommand(night.args(...one.command), { CRASH_ROOT: night.out, CRASH_AT: moment });
-        expect(killed.signal, killed.stderr).toBe("SIGKILL");
-        const left = await seenBy(night.out);
-        expect(one.seen).toContainEqual(left);
-        seen.add(left);
-        if (one.command[0] === "approve" && index % 2 === 0) {
-          // Any attempt publishes what is approved. Without a decision the run is still held.
-          const code = (await isDecided(night)) ? 0 : 67;
-          expect((await night.run("run")).code).toBe(code);
-        }
-        // A run that was held when --new-run was killed is superseded by the next one.
-        const result = await night.run(...one.command);
-        expect([result.code, result.stderr]).toEqual([one.code, expect.any(String)]);
-        expect(await seenBy(night.out)).toBe(one.end);
-        expect(lastJson(await night.run("status", "--json"))["status"]).toBe(
-          one.end === "new" ? "complete" : one.command[0] === "discard" ? "discarded" : "held",
-        );
-      } catch (error) {
-        failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
+    const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
+    const failures = await failuresOf(moments, how, async (moment, index) => {
+      const folder = join(scratch.path, `kill-${index}`);
+      await cp(first, folder, { recursive: true });
+      const night = nightAt(folder, date);
+      const killed = await watchCommand(night.args(...one.command), { CRASH_ROOT: night.out, CRASH_AT: moment });
+      expect(killed.signal, killed.stderr).toBe("SIGKILL");
+      const left = await seenBy(night.out);
+      expect(one.seen).toContainEqual(left);
+      seen.add(left);
+      if (one.command[0] === "approve" && index % 2 === 0) {
+        // Any attempt publishes what is approved. Without a decision the run is still held.
+        const code = (await isDecided(night)) ? 0 : 67;
+        expect((await night.run("run")).code).toBe(code);
       }
+      // A run that was held when --new-run was killed is superseded by the next one.
+      const result = await night.run(...one.command);
+      expect([result.code, result.stderr]).toEqual([one.code, expect.any(String)]);
+      expect(await seenBy(night.out)).toBe(one.end);
+      expect(lastJson(await night.run("status", "--json"))["status"]).toBe(
+        one.end === "new" ? "complete" : one.command[0] === "discard" ? "discarded" : "held",
+      );
     });
     expect(failures).toEqual([]);
     expect(seen).toEqual(new Set(one.seen));

@@ -1,7 +1,7 @@
 import { mkdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { inParallel } from "../support/crash.js";
+import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { scoreHere } from "../support/score.js";
@@ -53,33 +53,29 @@ interface Kills {
 
 /** Kills the new run at each moment, and has the same command finish it. */
 async function killAtEach({ finished, first, folder, moments, number, isDamaged }: Kills): Promise<void> {
-  const failures: string[] = [];
   const seen = new Set<string>();
   const before = await partNames(finished.out);
-  await inParallel(moments, parallelKills, async (moment, index) => {
-    try {
-      const runs = await copyOf(finished, first, join(folder, `kill-${index}`));
-      const killed = await runWatched(runs.spec, { CRASH_ROOT: runs.out, CRASH_AT: moment }, { args });
-      expect(killed.signal, killed.stderr).toBe("SIGKILL");
-      const left = await look(runs);
-      const names = await partNames(runs.out);
-      if (left === "new" || left === "nothing") {
-        seen.add(left);
-      } else {
-        expect(isDamaged || left === "old", JSON.stringify(left)).toBe(true);
-        expect(names).toEqual(expect.arrayContaining(before)); // the old rows stay until all new ones are there
-        seen.add("old");
-      }
-
-      const report = await scoreHere(runs.spec, { newRun: true });
-
-      expect(report.status).toBe("complete");
-      // Killed when all was done, it is opened once more.
-      expect(report.runId).toMatch(new RegExp(`-r${left === "new" ? number + 1 : number}$`));
-      await expectNew(runs);
-    } catch (error) {
-      failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
+  const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
+  const failures = await failuresOf(moments, how, async (moment, index) => {
+    const runs = await copyOf(finished, first, join(folder, `kill-${index}`));
+    const killed = await runWatched(runs.spec, { CRASH_ROOT: runs.out, CRASH_AT: moment }, { args });
+    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    const left = await look(runs);
+    const names = await partNames(runs.out);
+    if (left === "new" || left === "nothing") {
+      seen.add(left);
+    } else {
+      expect(isDamaged || left === "old", JSON.stringify(left)).toBe(true);
+      expect(names).toEqual(expect.arrayContaining(before)); // the old rows stay until all new ones are there
+      seen.add("old");
     }
+
+    const report = await scoreHere(runs.spec, { newRun: true });
+
+    expect(report.status).toBe("complete");
+    // Killed when all was done, it is opened once more.
+    expect(report.runId).toMatch(new RegExp(`-r${left === "new" ? number + 1 : number}$`));
+    await expectNew(runs);
   });
   expect(failures).toEqual([]);
   expect(seen).toEqual(new Set(["old", "nothing", "new"]));

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { type CliResult, type RunningCli, runCli, runHere } from "../support/cli.js";
-import { inParallel } from "../support/crash.js";
+import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, type PgJob, pgJob, runWatchedPg } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
@@ -67,38 +67,34 @@ postgres.describe("an older run that was killed at any statement, after a newer 
       // In short: in a COPY, while each COMMIT is on its way, and when all is done.
       const kills = killsOf(await traced(), { ofEnd: true }).filter((kill) => torture || !kill.startsWith("before"));
       expect(kills.length).toBeGreaterThan(2);
-      const failures: string[] = [];
       const ends: (number | null)[] = [];
-      await inParallel(kills, parallelKills, async (moment, index) => {
-        try {
-          await using database = await postgres.server().createDatabase();
-          const job = await dailyJob(join(scratch.path, `kill-${index}`), database, mode);
-          const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { args: yesterday });
-          expect(killed.signal, killed.stderr).toBe("SIGKILL");
-          const newer = await run(job, today);
-          expect(newer.code, newer.stderr).toBe(0);
+      const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
+      const failures = await failuresOf(kills, how, async (moment, index) => {
+        await using database = await postgres.server().createDatabase();
+        const job = await dailyJob(join(scratch.path, `kill-${index}`), database, mode);
+        const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { args: yesterday });
+        expect(killed.signal, killed.stderr).toBe("SIGKILL");
+        const newer = await run(job, today);
+        expect(newer.code, newer.stderr).toBe(0);
 
-          const { code, stderr } = await run(job, yesterday);
-          ends.push(code);
-          if (code !== 0) {
-            expect(code, stderr).toBe(66);
-            expect(stderr).toMatch(/was planned after .*, and its rows are there\n.*hint: .*--allow-older/);
-          }
-          expect(await runsIn(job)).toEqual({ [await idOf(job, "2026-11-02")]: job.fixture.rows });
-
-          const allowed = await run(job, [...yesterday, "--allow-older"]);
-          expect(allowed.code, allowed.stderr).toBe(0);
-          const all = await runsIn(job);
-          if (code === 66 && mode === "replace") {
-            expect(all).toEqual({ [await idOf(job, "2026-11-01")]: job.fixture.rows });
-          }
-          expect(await database.query("SELECT DISTINCT status FROM infer_batch.progress")).toEqual([
-            { status: "complete" },
-          ]);
-          expect(await leftTables(database)).toEqual([]);
-        } catch (error) {
-          failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
+        const { code, stderr } = await run(job, yesterday);
+        ends.push(code);
+        if (code !== 0) {
+          expect(code, stderr).toBe(66);
+          expect(stderr).toMatch(/was planned after .*, and its rows are there\n.*hint: .*--allow-older/);
         }
+        expect(await runsIn(job)).toEqual({ [await idOf(job, "2026-11-02")]: job.fixture.rows });
+
+        const allowed = await run(job, [...yesterday, "--allow-older"]);
+        expect(allowed.code, allowed.stderr).toBe(0);
+        const all = await runsIn(job);
+        if (code === 66 && mode === "replace") {
+          expect(all).toEqual({ [await idOf(job, "2026-11-01")]: job.fixture.rows });
+        }
+        expect(await database.query("SELECT DISTINCT status FROM infer_batch.progress")).toEqual([
+          { status: "complete" },
+        ]);
+        expect(await leftTables(database)).toEqual([]);
       });
       expect(failures).toEqual([]);
       expect(ends).toContain(66);
@@ -134,14 +130,16 @@ postgres.describe("an older run and a newer one at the same time", () => {
       timeout: 900_000,
     },
     async (mode) => {
-      const failures: string[] = [];
       const ends: (number | null)[] = [];
-      for (let seed = 0; seed < seeds; seed += 1) {
-        const random = randomOf(seed);
-        await using scratch = await scratchFolder();
-        await using database = await postgres.server().createDatabase();
-        const job = await dailyJob(scratch.path, database, mode, 20);
-        try {
+      const how = { limit: 1, name: (seed: number) => `seed ${seed}` };
+      const failures = await failuresOf(
+        Array.from({ length: seeds }, (_, index) => index),
+        how,
+        async (seed) => {
+          const random = randomOf(seed);
+          await using scratch = await scratchFolder();
+          await using database = await postgres.server().createDatabase();
+          const job = await dailyJob(scratch.path, database, mode, 20);
           let newer: Promise<CliResult> | undefined;
           const older = await runCli(["run", job.spec, "--no-progress", ...yesterday], {
             onStderr: (seen, child) => {
@@ -155,10 +153,8 @@ postgres.describe("an older run and a newer one at the same time", () => {
           expect([0, 66], older.stderr).toContain(older.code);
           ends.push(older.code);
           expect(await runsIn(job)).toEqual({ [await idOf(job, "2026-11-02")]: job.fixture.rows });
-        } catch (error) {
-          failures.push(`seed ${seed}: ${error instanceof Error ? error.message : String(error)}`);
-        }
-      }
+        },
+      );
       console.info(`exit codes of yesterday's runs: ${ends.join(", ")}`);
       expect(failures).toEqual([]);
       expect(ends).toContain(66);

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { inParallel } from "../support/crash.js";
+import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import {
   expectFinishedPg,
@@ -77,14 +77,10 @@ postgres.describe("a run into Postgres that is killed at any statement", () => {
       const all = killsOf(await traceOf(mode), { ofEnd: mode !== "append" });
       // In short, only `append` is killed before a COMMIT: the server then rolls back in all modes.
       const kills = all.filter((moment) => torture || mode === "append" || !moment.startsWith("before"));
-      const failures: string[] = [];
       const resumed = new Set<number>();
-      await inParallel(kills, parallelKills, async (moment) => {
-        try {
-          resumed.add(await killAndResume(mode, moment));
-        } catch (error) {
-          failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
-        }
+      const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
+      const failures = await failuresOf(kills, how, async (moment) => {
+        resumed.add(await killAndResume(mode, moment));
       });
       expect(failures).toEqual([]);
       console.info(

@@ -1,7 +1,7 @@
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { inParallel } from "../support/crash.js";
+import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { killsOf, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
@@ -41,23 +41,19 @@ postgres.describe("a new run over a run whose table was emptied", () => {
     // The short form: each second one, the last among them.
     const kills = all.filter((_, index) => torture || (all.length - 1 - index) % 2 === 0);
     expect(kills.length).toBeGreaterThan(5);
-    const failures: string[] = [];
     const ends = new Set<number | null>();
-    await inParallel(kills, parallelKills, async (moment, index) => {
-      try {
-        await using database = await postgres.server().createDatabase();
-        const { spec, fixture } = await emptiedJob(join(scratch.path, `kill-${index}`), database);
-        const killed = await runWatchedPg(spec, { CRASH_AT: moment }, { args });
-        expect(killed.signal, killed.stderr).toBe("SIGKILL");
-        const { code, stderr } = await runSpec(spec, { args });
-        ends.add(code);
-        // Killed when all was done: yet another run would add all rows again.
-        expect([0, 64], stderr).toContain(code);
-        expect((await scoreHere(spec)).status).toBe("already_complete");
-        expect(await tableFaults(database, fixture)).toEqual([]);
-      } catch (error) {
-        failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
-      }
+    const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
+    const failures = await failuresOf(kills, how, async (moment, index) => {
+      await using database = await postgres.server().createDatabase();
+      const { spec, fixture } = await emptiedJob(join(scratch.path, `kill-${index}`), database);
+      const killed = await runWatchedPg(spec, { CRASH_AT: moment }, { args });
+      expect(killed.signal, killed.stderr).toBe("SIGKILL");
+      const { code, stderr } = await runSpec(spec, { args });
+      ends.add(code);
+      // Killed when all was done: yet another run would add all rows again.
+      expect([0, 64], stderr).toContain(code);
+      expect((await scoreHere(spec)).status).toBe("already_complete");
+      expect(await tableFaults(database, fixture)).toEqual([]);
     });
     expect(failures).toEqual([]);
     expect(ends).toEqual(new Set([0, 64]));

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { type RunningCli, runCli } from "../support/cli.js";
-import { inParallel } from "../support/crash.js";
+import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
@@ -70,35 +70,31 @@ postgres.describe("a new run into Postgres that is killed at any statement", () 
         ? all
         : short.filter((_, index) => short.length < 7 || index < 3 || index > short.length - 4);
       expect(kills.length).toBeGreaterThan(3);
-      const failures: string[] = [];
       const runs = new Set<string>();
-      await inParallel(kills, parallelKills, async (moment, index) => {
-        try {
-          await using database = await postgres.server().createDatabase();
-          const folder = join(scratch.path, `kill-${index}`);
-          await mkdir(folder);
-          const job = await finishedJob(folder, database, mode);
-          await using reader = await postgres.server().open(database.name);
-          const { seen } = await readMeanwhile(reader, oldRows, async () => {
-            const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { args });
-            expect(killed.signal, killed.stderr).toBe("SIGKILL");
-            expect(await faultsForReaders(job)).toEqual([]);
-            const report = await scoreHere(job.spec, { newRun: true });
-            expect(report.status).toBe("complete");
-            runs.add(report.runId.slice(-3));
-          });
-          const { rows } = job.fixture;
-          expect(seen.filter(({ n }) => n !== rows)).toEqual([]);
-          if (mode === "replace") {
-            expectInOrder(
-              seen.map(({ old }) => old),
-              [rows, 0],
-            );
-          }
-          await expectNew(job);
-        } catch (error) {
-          failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
+      const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
+      const failures = await failuresOf(kills, how, async (moment, index) => {
+        await using database = await postgres.server().createDatabase();
+        const folder = join(scratch.path, `kill-${index}`);
+        await mkdir(folder);
+        const job = await finishedJob(folder, database, mode);
+        await using reader = await postgres.server().open(database.name);
+        const { seen } = await readMeanwhile(reader, oldRows, async () => {
+          const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { args });
+          expect(killed.signal, killed.stderr).toBe("SIGKILL");
+          expect(await faultsForReaders(job)).toEqual([]);
+          const report = await scoreHere(job.spec, { newRun: true });
+          expect(report.status).toBe("complete");
+          runs.add(report.runId.slice(-3));
+        });
+        const { rows } = job.fixture;
+        expect(seen.filter(({ n }) => n !== rows)).toEqual([]);
+        if (mode === "replace") {
+          expectInOrder(
+            seen.map(({ old }) => old),
+            [rows, 0],
+          );
         }
+        await expectNew(job);
       });
       expect(failures).toEqual([]);
       // Killed when all was done, it is opened once more.
@@ -114,19 +110,18 @@ postgres.describe("a new run that is opened while an attempt of the run before w
   test(`opening a new run ends an attempt of the run before, whose committed spans are there before the plan, ${moments} seeds`, {
     timeout: 900_000,
   }, async () => {
-    const failures: string[] = [];
     const ends: (number | null)[] = [];
-    for (let seed = 0; seed < moments; seed += 1) {
-      const random = randomOf(seed);
-      const mode = (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
-      await using scratch = await scratchFolder();
-      await using database = await postgres.server().createDatabase();
-      try {
-        ends.push(await raceOver(scratch.path, database, mode, random));
-      } catch (error) {
-        failures.push(`seed ${seed}, ${mode}: ${error instanceof Error ? error.message : String(error)}`);
-      }
-    }
+    const modeOf = (seed: number): Mode => (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
+    const how = { limit: 1, name: (seed: number) => `seed ${seed}, ${modeOf(seed)}` };
+    const failures = await failuresOf(
+      Array.from({ length: moments }, (_, index) => index),
+      how,
+      async (seed) => {
+        await using scratch = await scratchFolder();
+        await using database = await postgres.server().createDatabase();
+        ends.push(await raceOver(scratch.path, database, modeOf(seed), randomOf(seed)));
+      },
+    );
     console.info(`exit codes of the earlier runs: ${ends.join(", ")}`);
     expect(failures).toEqual([]);
     expect(ends).toContain(66);

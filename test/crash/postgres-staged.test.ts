@@ -2,7 +2,7 @@ import { appendFile, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { inParallel } from "../support/crash.js";
+import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
@@ -99,14 +99,8 @@ postgres.describe("a staged run in Postgres that is killed at any statement", ()
       const last = command === "run" ? all.slice(-5) : all;
       const kills = torture ? all : last.filter((_, index) => command !== "approve" || index % 2 === 0);
       expect(kills.length).toBeGreaterThan(command === "discard" ? 2 : 3);
-      const failures: string[] = [];
-      await inParallel(kills, parallelKills, async (moment) => {
-        try {
-          await killAndRepeat(mode, command, moment);
-        } catch (error) {
-          failures.push(`killed ${moment}: ${error instanceof Error ? error.message : String(error)}`);
-        }
-      });
+      const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
+      const failures = await failuresOf(kills, how, (moment) => killAndRepeat(mode, command, moment));
       expect(failures).toEqual([]);
       console.info(`${command}, ${mode}: ${kills.length} kills`);
     },

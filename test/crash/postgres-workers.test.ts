@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { type RunningCli, runCli } from "../support/cli.js";
+import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { expectFinishedPg, faultsInDatabase, type Mode, pgJob, runWatchedPg } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
@@ -117,23 +118,23 @@ postgres.describe("a run into Postgres that is killed at random moments", () => 
   test(`a run into Postgres that is killed at random moments and resumed has each row once, ${moments} seeds`, {
     timeout: 1_800_000,
   }, async () => {
-    const failures: string[] = [];
     const left: number[] = [];
-    for (let seed = 1; seed <= moments; seed += 1) {
-      await using scratch = await scratchFolder();
-      await using database = await postgres.server().createDatabase();
-      const mode = (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
-      const job = await pgJob(scratch.path, database, mode, { engine: { threads: 1, batch_size: 4 } });
-      await killedSomewhere(job.spec, randomOf(seed));
-      try {
+    const modeOf = (seed: number): Mode => (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
+    const how = { limit: 1, name: (seed: number) => `seed ${seed}, ${modeOf(seed)}` };
+    const failures = await failuresOf(
+      Array.from({ length: moments }, (_, index) => index + 1),
+      how,
+      async (seed) => {
+        await using scratch = await scratchFolder();
+        await using database = await postgres.server().createDatabase();
+        const job = await pgJob(scratch.path, database, modeOf(seed), { engine: { threads: 1, batch_size: 4 } });
+        await killedSomewhere(job.spec, randomOf(seed));
         expect(await faultsInDatabase(job)).toEqual([]);
         const report = await scoreHere(job.spec);
         left.push(report.status === "already_complete" ? 4 : report.spansResumed);
         await expectFinishedPg(job);
-      } catch (error) {
-        failures.push(`seed ${seed}, ${mode}: ${error instanceof Error ? error.message : String(error)}`);
-      }
-    }
+      },
+    );
     console.info(`${moments} kills, which left ${left.join(", ")} spans (4: finished)`);
     expect(failures).toEqual([]);
     expect(left.filter((spans) => spans < 4).length, "kills before the run was finished").toBeGreaterThan(moments / 10);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { RunningCli } from "../support/cli.js";
-import { inParallel } from "../support/crash.js";
+import type { CliResult, RunningCli } from "../support/cli.js";
+import { failuresOf } from "../support/crash.js";
 import { type HttpProxy, httpProxy, type Twist } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import { randomOf } from "../support/random.js";
@@ -38,14 +38,13 @@ async function runAndKill(
   { job }: World,
   args: readonly string[],
   strike: (kill: () => void) => void,
-): Promise<NodeJS.Signals | null> {
-  const result = await runInS3(["run", job.spec, "--no-progress", ...args], {
+): Promise<CliResult> {
+  return await runInS3(["run", job.spec, "--no-progress", ...args], {
     port: s3.server().port,
     onStart: (child: RunningCli) => {
       strike(() => void child.kill("SIGKILL"));
     },
   });
-  return result.signal;
 }
 
 /**
@@ -62,7 +61,7 @@ s3.describe("a process that is killed while it writes to S3", () => {
     "a process that is killed at %s (%s) leaves a run that the same command finishes",
     async (pattern, when) => {
       await using world = await worldOf();
-      const signal = await runAndKill(world, [], (kill) => {
+      const killed = await runAndKill(world, [], (kill) => {
         let struck = false;
         world.proxy.twist = (request): Twist | undefined => {
           const hung = pattern.test(request) && !struck;
@@ -71,7 +70,7 @@ s3.describe("a process that is killed while it writes to S3", () => {
         };
       });
       world.proxy.twist = undefined;
-      expect(signal).toBe("SIGKILL");
+      expect(killed.signal, killed.stderr).toBe("SIGKILL");
       await world.job.expectSound();
       await scoreHere(world.job.spec);
       await world.job.expectDone();
@@ -81,18 +80,18 @@ s3.describe("a process that is killed while it writes to S3", () => {
   test("a process that is killed at any moment while it writes to S3 leaves a run that has each row once", async () => {
     const pace = await paceOf();
     const count = torture ? 100 : 3;
-    const failures: string[] = [];
     let killed = 0;
-    await inParallel(
+    const how = { limit: parallelRuns, name: (seed: number) => `seed ${seed} of ${JSON.stringify(pace)}` };
+    const failures = await failuresOf(
       Array.from({ length: count }, (_, index) => index),
-      parallelRuns,
+      how,
       async (seed) => {
         const random = randomOf(seed);
         await using world = await worldOf();
         // By its requests, and a share of the time to the next one: in the middle, whatever else the machine does.
         const at = Math.floor(random() * pace.requests);
         const delayMs = random() * pace.requestMs;
-        const signal = await runAndKill(world, [], (kill) => {
+        const { signal } = await runAndKill(world, [], (kill) => {
           let requests: number | undefined;
           world.proxy.twist = (request) => {
             requests = isFirstWrite(request) ? 0 : requests === undefined ? undefined : requests + 1;
@@ -104,15 +103,9 @@ s3.describe("a process that is killed while it writes to S3", () => {
           };
         });
         killed += signal === "SIGKILL" ? 1 : 0;
-        try {
-          await world.job.expectSound();
-          await scoreHere(world.job.spec);
-          await world.job.expectDone();
-        } catch (error) {
-          failures.push(
-            `seed ${seed}, ${delayMs.toFixed(1)} ms after request ${at}: ${error instanceof Error ? error.message : String(error)}`,
-          );
-        }
+        await world.job.expectSound();
+        await scoreHere(world.job.spec);
+        await world.job.expectDone();
       },
     );
     expect(failures).toEqual([]);
@@ -158,12 +151,12 @@ s3.describe("several workers on one run in S3", () => {
   test("a worker finishes the spans of another one that is killed again and again", async () => {
     await using world = await worldOf();
     const dying = async (part: RegExp, after: boolean): Promise<void> => {
-      const signal = await runAndKill(world, ["--worker", "1/2"], (kill) => {
+      const killed = await runAndKill(world, ["--worker", "1/2"], (kill) => {
         world.proxy.twist = (request): Twist | undefined =>
           part.test(request) ? { kind: "hang", after, hung: kill } : undefined;
       });
       world.proxy.twist = undefined;
-      expect(signal).toBe("SIGKILL");
+      expect(killed.signal, killed.stderr).toBe("SIGKILL");
     };
     await dying(/^PUT .*part-00003\./, true);
     expect((await scoreHere(world.job.spec, workerOf(0, 2))).status).toBe("partial");

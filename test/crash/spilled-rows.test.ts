@@ -1,7 +1,7 @@
 import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type RunningCli, runCli } from "../support/cli.js";
+import { type CliResult, type RunningCli, runCli } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { writeLongRows, writeLongValuesSpec } from "../support/long-values.js";
 import { query } from "../support/parquet.js";
@@ -55,7 +55,7 @@ async function filesBelow(folder: string): Promise<string[]> {
 }
 
 /** Runs the job until so many spans had spilled rows, and kills it. */
-async function killAt(folder: string, spec: string, target: Target, spans: number): Promise<NodeJS.Signals | null> {
+async function killAt(folder: string, spec: string, target: Target, spans: number): Promise<CliResult> {
   const seen = new Set<string>();
   const over = new AbortController();
   const watch = async (child: RunningCli): Promise<void> => {
@@ -65,12 +65,12 @@ async function killAt(folder: string, spec: string, target: Target, spans: numbe
     }
     child.kill("SIGKILL");
   };
-  const { signal } = await runCli(["run", spec, "--no-progress"], {
+  const result = await runCli(["run", spec, "--no-progress"], {
     env: target.env,
     onStart: (child) => void watch(child),
   });
   over.abort();
-  return signal;
+  return result;
 }
 
 function expectOnce(found: readonly { readonly id: number; readonly bytes: number }[]): void {
@@ -80,7 +80,8 @@ function expectOnce(found: readonly { readonly id: number; readonly bytes: numbe
 
 async function killAndFinish(folder: string, target: Target, spans: number): Promise<void> {
   const spec = await writeJob(folder, target);
-  expect(await killAt(folder, spec, target, spans)).toBe("SIGKILL");
+  const killed = await killAt(folder, spec, target, spans);
+  expect(killed.signal, killed.stderr).toBe("SIGKILL");
   const left = (await filesBelow(folder)).filter(target.isSpilled);
   expectOnce(await target.found());
 

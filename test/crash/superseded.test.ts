@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { expectFinished, inParallel } from "../support/crash.js";
+import { expectFinished, failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { listing } from "../support/output.js";
 import { scoreHere } from "../support/score.js";
@@ -60,14 +60,8 @@ async function momentsOf(): Promise<string[]> {
 test("a process that another one overtakes at any durable call ends well and does no harm", {
   timeout: 600_000,
 }, async () => {
-  const failures: string[] = [];
-  await inParallel(await momentsOf(), parallelRuns, async (call) => {
-    try {
-      await overtake(call);
-    } catch (error) {
-      failures.push(`superseded before ${call}: ${error instanceof Error ? error.message : String(error)}`);
-    }
-  });
+  const how = { limit: parallelRuns, name: (call: string) => `superseded before ${call}` };
+  const failures = await failuresOf(await momentsOf(), how, overtake);
 
   expect(failures).toEqual([]);
 });

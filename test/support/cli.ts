@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import type { Io } from "#src/cli/io.js";
 import { runProgram } from "#src/cli/run-program.js";
+import { noteEnded, noteRunning } from "./running-commands.js";
 
 export const projectFolder = fileURLToPath(new URL("../..", import.meta.url));
 const program = fileURLToPath(new URL("../../bin/infer-batch.js", import.meta.url));
@@ -52,13 +53,17 @@ export async function runCli(args: readonly string[], options: CliOptions = {}):
     stderr += text;
     options.onStderr?.(stderr, child);
   });
+  const command = { what: `infer-batch ${args.join(" ")}`, pid: child.pid ?? 0, output: () => stdout + stderr };
+  using _ = noteRunning(command);
   options.onStart?.(child);
-  return await new Promise((resolve, reject) => {
+  const result = await new Promise<CliResult>((resolve, reject) => {
     child.once("error", reject);
     child.once("close", (code, signal) => {
       resolve({ code, signal, stdout, stderr });
     });
   });
+  noteEnded(command, result);
+  return result;
 }
 
 /**
@@ -75,8 +80,16 @@ export async function runHere(args: readonly string[], { env = {} }: Pick<CliOpt
     },
   });
   const io: Io = { stdout: into("stdout"), stderr: into("stderr") };
+  const command = {
+    what: `infer-batch ${args.join(" ")}, in this process,`,
+    pid: process.pid,
+    output: () => said.stdout + said.stderr,
+  };
+  using _running = noteRunning(command);
   await runProgram(args, io);
-  return { code: Number(io.exitCode ?? 0), signal: null, ...said };
+  const ended = { code: Number(io.exitCode ?? 0), signal: null };
+  noteEnded(command, ended);
+  return { ...ended, ...said };
 }
 
 export interface HereOrApart extends CliOptions {

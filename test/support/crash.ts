@@ -1,8 +1,10 @@
 import { readdir } from "node:fs/promises";
 import { expect } from "vitest";
 import { commitConcurrency } from "#src/sink/port.js";
+import { messageOf } from "#src/util/errors.js";
 import { differences } from "./golden.js";
 import { type Expected, faultsAtAnyMoment, faultsOfFinished, outputRows, partNames, spanOfName } from "./output.js";
+import { recordingCommands } from "./running-commands.js";
 
 /** Runs `work` over `items`, at most `limit` at once. */
 export async function inParallel<T>(
@@ -17,6 +19,25 @@ export async function inParallel<T>(
     }
   };
   await Promise.all(Array.from({ length: limit }, worker));
+}
+
+/**
+ * Runs `work` over `items`, at most `limit` at once. Returns a text for each that failed: `name` of the item, the error,
+ * and what the commands of that work printed.
+ */
+export async function failuresOf<T>(
+  items: readonly T[],
+  { limit, name }: { readonly limit: number; readonly name: (item: T) => string },
+  work: (item: T, index: number) => Promise<void>,
+): Promise<string[]> {
+  const failures: string[] = [];
+  await inParallel(items, limit, async (item, index) => {
+    const commands: string[] = [];
+    await recordingCommands(commands, () => work(item, index)).catch((error: unknown) => {
+      failures.push([`${name(item)}: ${messageOf(error)}`, ...commands].join("\n"));
+    });
+  });
+  return failures;
 }
 
 /** What a killed attempt left. */
