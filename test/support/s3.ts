@@ -68,7 +68,7 @@ async function startServer(program: string): Promise<S3Server> {
   const start = async (): Promise<void> => {
     const out = openSync(log, "a");
     const store = ["posix", "--versioning-dir", join(scratch, "versions"), join(scratch, "data")];
-    child = spawn(program, ["--port", `127.0.0.1:${port}`, "-q", ...store], {
+    child = spawn(program, ["--port", `127.0.0.1:${port}`, "-q", "--keep-alive", ...store], {
       env: { ...process.env, ROOT_ACCESS_KEY: credentials.accessKeyId, ROOT_SECRET_KEY: credentials.secretAccessKey },
       stdio: ["ignore", out, out],
     });
