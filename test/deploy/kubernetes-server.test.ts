@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { deployFolder, finalCodes, retriedCodes } from "../support/deploy.js";
 import { scratchFolder } from "../support/job.js";
-import { type Kubernetes, startKubernetes, whatKubernetesLacks } from "../support/kubernetes-server.js";
+import { type Kubernetes, lookMs, startKubernetes, whatKubernetesLacks } from "../support/kubernetes-server.js";
 import { manifestFolders } from "../support/pod.js";
 import { until } from "../support/waiting.js";
 
@@ -42,6 +42,7 @@ const pods = z.object({
     }),
   ),
 });
+const jobsPath = "/apis/batch/v1/namespaces/default/jobs";
 const jobs = z.object({ items: z.array(z.object({ metadata: z.object({ name: z.string() }) })) });
 
 /** What became of a Job, by what Kubernetes says of it and of its first worker's pods. */
@@ -76,20 +77,26 @@ describe.skipIf(missing !== undefined)(
       expect(() => server.kubectl(["create", "--dry-run=server", "--filename", file])).toThrow(/restartPolicy/);
     });
 
-    const podsOf = (name: string, index: number): z.infer<typeof pods>["items"] => {
-      const labels = `batch.kubernetes.io/job-name=${name},batch.kubernetes.io/job-completion-index=${index}`;
-      return pods.parse(server.get(["pods", "--selector", labels])).items;
+    const podsOf = async (name: string): Promise<z.infer<typeof pods>["items"]> => {
+      const selector = encodeURIComponent(`batch.kubernetes.io/job-name=${name}`);
+      return pods.parse(await server.get(`/api/v1/namespaces/default/pods?labelSelector=${selector}`)).items;
+    };
+    const podsAt = async (name: string, index: number): Promise<z.infer<typeof pods>["items"]> => {
+      const label = "batch.kubernetes.io/job-completion-index";
+      return (await podsOf(name)).filter(({ metadata }) => metadata.labels[label] === String(index));
     };
 
     /** As README.md has it; waits until its four pods are there. */
     const begin = async (name: string): Promise<void> => {
       server.kubectl(["create", "job", "--from=cronjob/daily-churn", name]);
-      await until(() => [0, 1, 2, 3].every((index) => podsOf(name, index).length === 1));
+      const indexes = async (): Promise<(string | undefined)[]> =>
+        (await podsOf(name)).map(({ metadata }) => metadata.labels["batch.kubernetes.io/job-completion-index"]);
+      await until(async () => (await indexes()).toSorted().join() === "0,1,2,3", lookMs);
     };
 
     /** As the kubelet would tell it. */
-    const end = (name: string, exitCode: number, conditions: readonly object[] = []): void => {
-      const [pod] = podsOf(name, 0);
+    const end = async (name: string, exitCode: number, conditions: readonly object[] = []): Promise<void> => {
+      const [pod] = await podsAt(name, 0);
       const terminated = { exitCode, reason: "Error" };
       const container = { name: "infer-batch", image: "", imageID: "", ready: false, restartCount: 0 };
       const status = { phase: "Failed", conditions, containerStatuses: [{ ...container, state: { terminated } }] };
@@ -97,15 +104,15 @@ describe.skipIf(missing !== undefined)(
       server.kubectl(["patch", "pod", pod?.metadata.name ?? "", ...patch]);
     };
 
-    const look = (name: string): Became | undefined => {
-      const { status } = job.parse(server.get(["job", name]));
+    const look = async (name: string): Promise<Became | undefined> => {
+      const { status } = job.parse(await server.get(`${jobsPath}/${name}`));
       if (status.conditions.some(({ type, reason }) => type === "FailureTarget" && reason === "PodFailurePolicy")) {
         return "Job failed";
       }
       if (status.failedIndexes !== "") {
         return "index failed";
       }
-      const next = podsOf(name, 0).find(({ status: { phase } }) => phase === "Pending")?.metadata.annotations;
+      const next = (await podsAt(name, 0)).find(({ status: { phase } }) => phase === "Pending")?.metadata.annotations;
       switch (next?.["batch.kubernetes.io/job-index-failure-count"]) {
         case undefined:
           return undefined;
@@ -130,9 +137,9 @@ describe.skipIf(missing !== undefined)(
     test.concurrent.for(ends)("after exit code $code: $expected", async ({ code, conditions, expected }) => {
       const name = `daily-churn-${code}-${conditions === undefined ? "alone" : "drained"}-2026-01-31`;
       await begin(name);
-      end(name, code, conditions);
-      await until(() => look(name) !== undefined);
-      expect(look(name)).toBe(expected);
+      await end(name, code, conditions);
+      await until(async () => (await look(name)) !== undefined, lookMs);
+      expect(await look(name)).toBe(expected);
     });
 
     test("names the Jobs of a CronJob by minutes, and tells pods the name, from which they take their day", async () => {
@@ -142,16 +149,16 @@ describe.skipIf(missing !== undefined)(
       server.kubectl(["patch", "cronjob", "daily-churn", "--patch", JSON.stringify(changes)]);
       const status = ["--subresource=status", "--type=merge", "--patch", JSON.stringify(last)];
       server.kubectl(["patch", "cronjob", "daily-churn", ...status]);
-      const made = (): string[] =>
+      const made = async (): Promise<string[]> =>
         jobs
-          .parse(server.get(["jobs"]))
+          .parse(await server.get(jobsPath))
           .items.map(({ metadata }) => metadata.name)
           .filter((name) => /^daily-churn-\d+$/.test(name));
-      await until(() => made().length > 0);
-      const [name = ""] = made();
+      await until(async () => (await made()).length > 0, lookMs);
+      const [name = ""] = await made();
       expect(Number(name.slice("daily-churn-".length)) - dueMs / 60_000).toBeOneOf([0, 1]);
-      await until(() => podsOf(name, 3).length === 1);
-      const [pod] = podsOf(name, 3);
+      await until(async () => (await podsAt(name, 3)).length === 1, lookMs);
+      const [pod] = await podsAt(name, 3);
       const path = pod?.spec.containers[0].env.find((variable) => variable.name === "JOB_NAME")?.valueFrom?.fieldRef;
       const [, label = ""] = /^metadata\.labels\['(.*)'\]$/.exec(path?.fieldPath ?? "") ?? [];
       expect(pod?.metadata.labels[label]).toBe(name);

@@ -2,8 +2,11 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { generateKeyPairSync } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, openSync } from "node:fs";
+import type { IncomingMessage } from "node:http";
 import { writeFile } from "node:fs/promises";
+import { get } from "node:https";
 import { delimiter, join } from "node:path";
+import { text } from "node:stream/consumers";
 import { cacheFolder } from "./build-once.mjs";
 import { scratchFolder } from "./job.js";
 import { freePort } from "./s3-server.mjs";
@@ -28,9 +31,17 @@ export function whatKubernetesLacks(): string | undefined {
 export interface Kubernetes extends AsyncDisposable {
   /** @throws Error with what kubectl said */
   kubectl(args: readonly string[]): string;
-  /** What `kubectl` prints as JSON. */
-  get(args: readonly string[]): unknown;
+  /**
+   * Reads from the server's API: a `kubectl` for each look would take a tenth of a second of processor time.
+   * @param path such as `/apis/batch/v1/namespaces/default/jobs`
+   * @throws Error with the server's answer, unless its status is 200
+   */
+  get(path: string): Promise<unknown>;
 }
+
+const token = "secret";
+/** Between two looks at the server. */
+export const lookMs = 100;
 
 export async function startKubernetes(): Promise<Kubernetes> {
   const scratch = await scratchFolder();
@@ -44,15 +55,15 @@ export async function startKubernetes(): Promise<Kubernetes> {
     const log = openSync(at(`${name}.log`), "w");
     running.push(spawn(name, args, { env, stdio: ["ignore", log, log] }));
   };
-  const attempt = (args: readonly string[]): ReturnType<typeof spawnSync> =>
-    spawnSync("kubectl", args, { env: { ...env, KUBECONFIG: at("kubeconfig"), HOME: scratch.path }, encoding: "utf8" });
   const kubectl = (args: readonly string[]): string => {
-    const { status, stdout, stderr } = attempt(args);
+    const access = { ...env, KUBECONFIG: at("kubeconfig"), HOME: scratch.path };
+    const { status, stdout, stderr } = spawnSync("kubectl", args, { env: access, encoding: "utf8" });
     if (status !== 0) {
-      throw new Error(`kubectl ${args.join(" ")}: ${String(stderr)}`);
+      throw new Error(`kubectl ${args.join(" ")}: ${stderr}`);
     }
-    return String(stdout);
+    return stdout;
   };
+  const read = (path: string): Promise<string> => readFrom(`https://127.0.0.1:${secure}${path}`);
 
   start("etcd", [
     `--data-dir=${at("etcd")}`,
@@ -74,7 +85,12 @@ export async function startKubernetes(): Promise<Kubernetes> {
     "--disable-admission-plugins=ServiceAccount",
     "--endpoint-reconciler-type=none",
   ]);
-  await until(() => attempt(["get", "--raw", "/readyz"]).status === 0);
+  const isReady = (): Promise<boolean> =>
+    read("/readyz").then(
+      () => true,
+      () => false,
+    );
+  await until(isReady, lookMs);
   start("kube-controller-manager", [
     `--kubeconfig=${at("kubeconfig")}`,
     "--controllers=job,cronjob",
@@ -85,7 +101,7 @@ export async function startKubernetes(): Promise<Kubernetes> {
   ]);
   return {
     kubectl,
-    get: (args) => JSON.parse(kubectl(["get", "--output=json", ...args])),
+    get: async (path) => JSON.parse(await read(path)) as unknown,
     async [Symbol.asyncDispose]() {
       for (const child of running.toReversed()) {
         const exited = once(child, "exit");
@@ -98,19 +114,30 @@ export async function startKubernetes(): Promise<Kubernetes> {
   };
 }
 
+/** Reads what the server answers. It has made its certificate itself. */
+async function readFrom(url: string): Promise<string> {
+  const options = { rejectUnauthorized: false, headers: { authorization: `Bearer ${token}` } };
+  const [answer] = (await once(get(url, options), "response")) as [IncomingMessage];
+  const body = await text(answer);
+  if (answer.statusCode !== 200) {
+    throw new Error(`GET ${url}: ${answer.statusCode} ${body}`);
+  }
+  return body;
+}
+
 /** Who may do everything, and keys that the server signs with. */
 async function writeAccess(at: (name: string) => string, port: number): Promise<void> {
   const { publicKey, privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
   await writeFile(at("public.pem"), publicKey.export({ type: "spki", format: "pem" }));
   await writeFile(at("private.pem"), privateKey.export({ type: "pkcs8", format: "pem" }));
-  await writeFile(at("tokens"), "secret,admin,admin,system:masters\n");
+  await writeFile(at("tokens"), `${token},admin,admin,system:masters\n`);
   await writeFile(
     at("kubeconfig"),
     JSON.stringify({
       apiVersion: "v1",
       kind: "Config",
       clusters: [{ name: "here", cluster: { server: `https://127.0.0.1:${port}`, "insecure-skip-tls-verify": true } }],
-      users: [{ name: "admin", user: { token: "secret" } }],
+      users: [{ name: "admin", user: { token } }],
       contexts: [{ name: "here", context: { cluster: "here", user: "admin" } }],
       "current-context": "here",
     }),

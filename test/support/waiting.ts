@@ -3,9 +3,9 @@ import { constants } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
 /** Waits until `condition` holds, however long that takes here: what it waits for in vain, the test's own limit ends. */
-export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+export async function until(condition: () => boolean | Promise<boolean>, pauseMs = 5): Promise<void> {
   while (!(await condition())) {
-    await sleep(5);
+    await sleep(pauseMs);
   }
 }
 
