@@ -6,6 +6,7 @@ import { syncBuiltinESMExports } from "node:module";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import workerThreads from "node:worker_threads";
+import { lendWorker } from "./lent-workers.mjs";
 
 const dist = fileURLToPath(new URL("../../dist", import.meta.url));
 const bundle = join(dist, "bundle");
@@ -22,7 +23,12 @@ class BundledWorker extends Worker {
   constructor(file, options) {
     const path = file instanceof URL ? fileURLToPath(file) : file;
     const isOurs = path.startsWith(`${dist}/`) && path.endsWith("-worker.js");
-    super(isOurs ? join(bundle, basename(path)) : file, options);
+    const bundled = join(bundle, basename(path));
+    if (isOurs && basename(path) === "scoring-worker.js") {
+      // oxlint-disable-next-line no-constructor-return -- stands in for one
+      return lendWorker(bundled, () => new Worker(bundled, options));
+    }
+    super(isOurs ? bundled : file, options);
   }
 }
 

@@ -36,6 +36,8 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
       open: (settings) =>
         inTurn(async (): Promise<Sent<Opened>> => {
           try {
+            await opened?.close();
+            opened = undefined;
             opened = await openServed(runtime, settings, onTrees);
             return { body: { kind: "ready", signature: opened.signature, operators: opened.operators } };
           } catch (error) {
