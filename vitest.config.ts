@@ -2,6 +2,7 @@ import { chmodSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defineConfig } from "vitest/config";
+import { LongestFirst } from "./test/support/longest-first.js";
 
 /** Tests flush files by the thousand: those lie in memory where there is enough of it, unless TMPDIR says otherwise. */
 function temporaryFolder(): string {
@@ -36,6 +37,7 @@ export default defineConfig({
     isolate: false,
     // What is built is loaded as Node loads it: vite would read and rewrite each module.
     server: { deps: { external: [/\/dist\//] } },
+    sequence: { sequencer: LongestFirst },
     // One more than CI has cores: tests wait for processes, servers and pauses, and one of them always does.
     maxWorkers: 3,
     // Bounds of a hang, not of pace: what takes a second alone takes twenty on a slow machine with other work.
