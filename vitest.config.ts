@@ -1,4 +1,4 @@
-import { chmodSync, mkdtempSync, rmSync, statfsSync } from "node:fs";
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defineConfig } from "vitest/config";
@@ -19,9 +19,21 @@ function temporaryFolder(): string {
 /** One for all that tests make: vitest ends its workers by SIGTERM, and what they leave goes with it. */
 const scratch = mkdtempSync(join(temporaryFolder(), "infer-batch-tests-"));
 chmodSync(scratch, 0o755); // servers run as other users
+/** Ends the Postgres servers that workers left: see test/support/postgres.ts. */
+function endServers(): void {
+  for (const name of readdirSync(scratch)) {
+    try {
+      process.kill(Number.parseInt(readFileSync(join(scratch, name, "data/postmaster.pid"), "utf8"), 10), "SIGQUIT");
+    } catch {
+      // there is none, or it has ended
+    }
+  }
+}
+
 process.on("exit", () => {
   try {
-    rmSync(scratch, { recursive: true, force: true });
+    endServers();
+    rmSync(scratch, { recursive: true, force: true, maxRetries: 5 }); // a server may be ending
   } catch {
     // something is mounted there by a test that was killed
   }

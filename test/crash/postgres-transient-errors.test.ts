@@ -9,7 +9,7 @@ import { type Fault, tcpProxy } from "../support/tcp-proxy.js";
 import { torture } from "../support/torture.js";
 import { watchQueries } from "./pg-calls.mjs";
 
-const postgres = usePostgres();
+const postgres = usePostgres({ own: true });
 /** Silence is noticed after the statement timeout and five seconds. */
 const timeouts = { connect: 5, statement: 1, lock: 1 };
 const downMs = 50;

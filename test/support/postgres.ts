@@ -50,17 +50,46 @@ function whatIsMissing(found: ReturnType<typeof findBinaries>, tls: boolean): st
   return tls && spawnSync("openssl", ["version"]).status !== 0 ? "no openssl to make a certificate with" : undefined;
 }
 
-/**
- * Starts a server for the tests of this file and stops it after them. Where none can be had, the tests are
- * skipped, and say why in their name: they never pass without a server.
- */
-export function usePostgres({
-  flags = [],
-  tls = false,
-}: {
+interface ServerNeed {
   readonly flags?: readonly string[];
   readonly tls?: boolean;
-} = {}): {
+  /** The tests kill it. */
+  readonly own?: boolean;
+}
+
+/** The server of all test files of this process that need none of their own. The main process ends it at last. */
+let shared: Promise<PostgresServer> | undefined;
+
+/** Returns the shared server, which is started when the first file needs it. */
+async function shareServer(native: string): Promise<PostgresServer> {
+  // A server writes up to 1 GB of its log before it uses that again, and lies in memory.
+  shared ??= startServer(native, { flags: ["-c", "max_wal_size=128MB"] }).then(withDatabases);
+  const server = await shared;
+  const refuse = (): Promise<never> => Promise.reject(new Error("others use this server: usePostgres({ own: true })"));
+  return { ...server, kill: refuse, start: refuse, stop: () => leaveServer(server) };
+}
+
+/** What the tests of a file may have left in a server beside what their databases hold. */
+const traces = `SELECT (SELECT count(*) FROM pg_roles WHERE oid >= 16384) + (SELECT count(*) FROM pg_db_role_setting)
+  + (SELECT count(*) FROM pg_database WHERE datname !~ '^test_' AND oid >= 16384)
+  + (SELECT count(*) FROM pg_database WHERE datname ~ '^test_' AND datacl IS NOT NULL) AS count`;
+
+/** Keeps the shared server for the next file, unless there are traces of this one. */
+async function leaveServer(server: PostgresServer): Promise<void> {
+  const admin = await connect(server.url("postgres"));
+  const { rows } = await admin.query<{ count: string }>(traces);
+  await admin.end();
+  if (rows[0]?.count !== "0") {
+    shared = undefined;
+    await server.stop();
+  }
+}
+
+/**
+ * Has a server for the tests of this file: that of this process, or one that is started for this file and stopped after
+ * it. Where none can be had, the tests are skipped, and say why in their name: they never pass without a server.
+ */
+export function usePostgres({ flags = [], tls = false, own = false }: ServerNeed = {}): {
   readonly server: () => PostgresServer;
   readonly describe: (name: string, tests: () => void) => void;
 } {
@@ -80,7 +109,8 @@ export function usePostgres({
   // Not before there is a test that runs: of a file that skips all of them, no hook would stop it again.
   let server: PostgresServer | undefined;
   beforeAll(async () => {
-    server = withDatabases(await startServer(found.native, { flags, tls }));
+    const isOwn = own || tls || flags.length > 0;
+    server = isOwn ? withDatabases(await startServer(found.native, { flags, tls })) : await shareServer(found.native);
   });
   afterAll(() => server?.stop());
   return {

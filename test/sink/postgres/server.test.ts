@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { usePostgres } from "../../support/postgres.js";
 
-const postgres = usePostgres();
+const postgres = usePostgres({ own: true });
 
 postgres.describe("the Postgres server of the tests", () => {
   test("the Postgres server of the tests is durable by default, and keeps what was committed when it is killed", async () => {
