@@ -1,4 +1,7 @@
-// Prints the CPU time that profiling columns takes: milliseconds for a million values, and the bytes of the profile.
+// Prints the CPU time that profiling columns takes: milliseconds for a million values, and the bytes of the profile. Then
+// that of counting and adding up all values of features.
+import { measureMatrix } from "#src/checks/features/measure-matrix.js";
+import { takeMemory } from "#src/columnar/memory/vectors.js";
 import { profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
 import { profileJson } from "#src/checks/profiles/profile-json.js";
 import { randomFrom } from "./random.mjs";
@@ -47,12 +50,50 @@ for (const [name, [type, column]] of Object.entries(columns)) {
   const values = column.kind === "list" ? column.child.data.length : rows;
   const once = () => profileColumn({ type }, column, limits);
   const profile = once(); // and compiles
+  console.log(`| ${name} | ${msOf(once, values).toFixed(1)} | ${JSON.stringify(profileJson(profile)).length} |`);
+}
+
+/** Milliseconds of CPU for a million values, of which `once` takes `values`. */
+function msOf(once, values) {
   once();
   const { user, system } = process.cpuUsage();
   for (let round = 0; round < rounds; round += 1) {
     once();
   }
   const spent = process.cpuUsage();
-  const ms = (spent.user + spent.system - user - system) / 1000 / rounds / (values / 1e6);
-  console.log(`| ${name} | ${ms.toFixed(1)} | ${JSON.stringify(profileJson(profile)).length} |`);
+  return (spent.user + spent.system - user - system) / 1000 / rounds / (values / 1e6);
+}
+
+/** Row-major features as a scoring thread has them, and how many columns of them are measured. */
+function features(element, width, draw) {
+  const batchRows = Math.floor(1_048_576 / (width * element.BYTES_PER_ELEMENT));
+  const piece = takeMemory(batchRows * width * element.BYTES_PER_ELEMENT);
+  const data = new element(piece.buffer, piece.byteOffset, batchRows * width);
+  for (let at = 0; at < data.length; at += 1) {
+    data[at] = draw();
+  }
+  return { kind: "matrix", width, data, valid: undefined };
+}
+
+const matrices = {
+  "32 columns, float32": features(Float32Array, 32, () => random() * 10 - 5),
+  "32 columns, float32, a third of them NaN": features(Float32Array, 32, () =>
+    random() < 0.3 ? Number.NaN : random(),
+  ),
+  "32 columns, float32, of eight orders of magnitude": features(
+    Float32Array,
+    32,
+    () => normal() * 10 ** (random() * 8),
+  ),
+  "the first 32 of 200 columns, float32": features(Float32Array, 200, normal),
+  "1 column, float32": features(Float32Array, 1, normal),
+  "1 column, float64": features(Float64Array, 1, normal),
+  "1 column, int64": features(BigInt64Array, 1, () => BigInt(Math.floor(random() * 1000))),
+};
+console.log("\n| features | ms of CPU for a million values |\n| --- | ---: |");
+for (const [name, matrix] of Object.entries(matrices)) {
+  const places = Array.from({ length: Math.min(32, matrix.width) }, (_, place) => place);
+  const to = matrix.data.length / matrix.width;
+  const once = () => measureMatrix(matrix, places, { from: 0, to });
+  console.log(`| ${name} | ${msOf(once, to * places.length).toFixed(1)} |`);
 }

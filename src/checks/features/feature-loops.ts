@@ -1,41 +1,43 @@
 /**
  * Counts and adds up floats of a matrix in WebAssembly (`feature-loops.wat`), four columns at a time and without
- * rounding: a fifth of the time that a profile of the same numbers takes.
+ * rounding: in a tenth of the time that a profile of the same numbers takes.
  */
 import { areHere, giveBackMemory, loopsSharingMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { featureLoopsCode } from "./feature-loops-code.js";
 
 /** See `feature-loops.wat`. */
 interface Loops {
-  readonly measure: (
+  readonly begin: (columns: number, records: number) => void;
+  readonly add: (
     at: number,
     stride: number,
     columns: number,
     rows: number,
     b: number,
-    to: number,
+    records: number,
     sums: number,
   ) => void;
+  readonly end: (columns: number, rows: number, records: number, to: number) => number;
 }
 
-/** Rows that are added up at once, while they are in the cache of the processor. */
-export const blockRows = 1024;
+/** Rows whose sums are stored together, and which are copied at once. */
+const blockRows = 1024;
 /** `blockRows` is 2 to this. */
 const blockBits = 10;
+/** What the loops store of four columns. */
+const recordBytes = 144;
+/** Counts of a column, as `countOf` names them. */
+export const counted = 7;
 
 let opened: Loops | undefined;
 
-/** Counts and sums of blocks of rows: by block, then by measure, then by column. Valid until it is closed. */
-export interface MeasuredBlocks extends Disposable {
-  readonly blocks: number;
-  /** The columns of a plane. */
-  readonly columns: number;
-  /** [block][4][columns]: the least and the greatest number; an infinite one may be among them. */
-  readonly extremes: Float32Array;
-  /** The same memory. 2: minus the rows that are not NaN; 3: -1 if the sums are exact, 0 if they are not. */
-  readonly counts: Int32Array;
-  /** [block][2][columns]: two sums, whose sum is that of the numbers. */
-  readonly sums: Float64Array;
+export interface MeasuredFloats {
+  /** [columns][counted]. The count of finite numbers is -1 if the sums of a column are not exact. */
+  readonly counts: Float64Array<ArrayBuffer>;
+  /** [any number][columns]: numbers whose exact sum is the column's. */
+  readonly sums: Float64Array<ArrayBuffer>;
+  /** The sums of all columns are exact. */
+  readonly areExact: boolean;
 }
 
 interface Floats {
@@ -49,44 +51,46 @@ interface Floats {
 }
 
 /** Measures columns of row-major floats. undefined: this thread has no loops for it. */
-export function measureFloats(data: Float32Array, { width, columns, from, to }: Floats): MeasuredBlocks | undefined {
+export function measureFloats(data: Float32Array, { width, columns, from, to }: Floats): MeasuredFloats | undefined {
   if (from < 0 || to <= from || to * width > data.length || columns < 4 || columns > width) {
     throw new RangeError(`rows ${from} to ${to} of ${data.length} floats, ${columns} of ${width} a row`);
   }
-  const blocks = Math.ceil((to - from) / blockRows);
-  const places = takeMemory(blocks * columns * (4 * floatBytes + 2 * doubleBytes));
-  const copied = areHere([data]) ? undefined : takeMemory(blockRows * width * floatBytes);
-  const memory = copied === undefined ? [places] : [places, copied];
-  if (!areHere(memory)) {
-    giveBackMemory(memory);
-    return undefined;
-  }
-  const { measure } = (opened ??= loopsSharingMemory(featureLoopsCode).loops as Loops);
-  const sums = new Float64Array(places.buffer, places.byteOffset, blocks * 2 * columns);
-  const ofFloats = places.byteOffset + sums.byteLength;
-  const stride = width * floatBytes;
-  if (copied === undefined) {
-    measure(data.byteOffset + from * stride, stride, columns, to - from, blockBits, ofFloats, sums.byteOffset);
-  } else {
-    const copy = new Float32Array(copied.buffer, copied.byteOffset, blockRows * width);
-    for (let block = 0, start = from; start < to; block += 1, start += blockRows) {
-      const end = Math.min(start + blockRows, to);
-      copy.set(data.subarray(start * width, end * width));
-      const toFloats = ofFloats + block * 4 * columns * floatBytes;
-      const toSums = sums.byteOffset + block * 2 * columns * doubleBytes;
-      measure(copy.byteOffset, stride, columns, end - start, blockBits, toFloats, toSums);
+  const rows = to - from;
+  const sumsLength = Math.ceil(rows / blockRows) * 2 * columns;
+  const countsLength = columns * counted;
+  const isHere = areHere([data]);
+  const copyBytes = isHere ? 0 : Math.min(rows, blockRows) * width * floatBytes;
+  const recordsBytes = Math.ceil(columns / 4) * recordBytes;
+  const memory = takeMemory((sumsLength + countsLength) * doubleBytes + recordsBytes + copyBytes);
+  try {
+    if (!areHere([memory])) {
+      return undefined;
     }
+    const { begin, add, end } = (opened ??= loopsSharingMemory(featureLoopsCode).loops as Loops);
+    const { buffer, byteOffset: sums } = memory;
+    const counts = sums + sumsLength * doubleBytes;
+    const records = counts + countsLength * doubleBytes;
+    const stride = width * floatBytes;
+    begin(columns, records);
+    if (isHere) {
+      add(data.byteOffset + from * stride, stride, columns, rows, blockBits, records, sums);
+    } else {
+      const copy = new Float32Array(buffer, records + recordsBytes, copyBytes / floatBytes);
+      for (let row = 0, toSums = sums; row < rows; row += blockRows, toSums += 2 * columns * doubleBytes) {
+        const many = Math.min(blockRows, rows - row);
+        copy.set(data.subarray((from + row) * width, (from + row + many) * width));
+        add(copy.byteOffset, stride, columns, many, blockBits, records, toSums);
+      }
+    }
+    const areExact = end(columns, rows, records, counts) === 0;
+    return {
+      counts: new Float64Array(buffer, counts, countsLength).slice(),
+      sums: new Float64Array(buffer, sums, sumsLength).slice(),
+      areExact,
+    };
+  } finally {
+    giveBackMemory([memory]);
   }
-  return {
-    blocks,
-    columns,
-    sums,
-    extremes: new Float32Array(places.buffer, ofFloats, blocks * 4 * columns),
-    counts: new Int32Array(places.buffer, ofFloats, blocks * 4 * columns),
-    [Symbol.dispose]() {
-      giveBackMemory(memory);
-    },
-  };
 }
 
 const floatBytes = Float32Array.BYTES_PER_ELEMENT;

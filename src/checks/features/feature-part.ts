@@ -22,6 +22,7 @@ export interface FeaturePart {
   readonly numbers: ReadonlyMap<number, SampledNumbers>;
   /** Sampled values of texts and lists, by column of the plan. */
   readonly others: ReadonlyMap<number, Column>;
+  /** Of the sampled values. */
   readonly bytes: number;
 }
 
@@ -55,8 +56,12 @@ export function measureFeatures(plan: FeaturePlan, inputs: readonly DecodedInput
       others.set(index, gatherColumn((columns[index] as FeatureColumn).type, column, sampled));
     }
   }
-  const part = { from: rows.from, to: rows.to, counts, nulls, numbers, others };
-  return { ...part, bytes: partBuffers(part).reduce((sum, { byteLength }) => sum + byteLength, 0) };
+  const sampledArrays = [
+    ...[...numbers.values()].map(({ values }) => values),
+    ...[...others.values()].flatMap(arraysOf),
+  ];
+  const bytes = sampledArrays.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  return { from: rows.from, to: rows.to, counts, nulls, numbers, others, bytes };
 }
 
 /** Indexes of the columns of the plan that an input has. */
@@ -109,7 +114,7 @@ function nullsIn(column: Column, { from, to }: BatchRows): number {
 }
 
 /** The buffers of a part, which are no one else's. */
-export function partBuffers({ counts, numbers, others }: Omit<FeaturePart, "bytes">): ArrayBuffer[] {
+export function partBuffers({ counts, numbers, others }: FeaturePart): ArrayBuffer[] {
   const arrays = [
     ...[...counts.values()].flatMap((of) => [of.counts, of.sums]),
     ...[...numbers.values()].flatMap(({ values, nulls }) => [values, nulls]),

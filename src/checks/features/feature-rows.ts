@@ -1,14 +1,16 @@
 import { nullColumn } from "../../columnar/column-rows.js";
+import type { Column } from "../../columnar/types.js";
 import type { AllRows } from "../profiles/all-rows.js";
 import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/column-profile.js";
 import { createFewAdder, exactSumOf } from "../profiles/few-sums.js";
 import { blockValues, type NextNumbers } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
 import type { VectorLimits } from "../profiles/vector-profile.js";
-import type { FeaturePart, SampledNumbers } from "./feature-part.js";
+import { counted } from "./feature-loops.js";
+import type { FeaturePart } from "./feature-part.js";
 import { featureLimits } from "./feature-limits.js";
 import { type FeatureColumn, type FeaturePlan, measuredColumn } from "./feature-plan.js";
-import { counted, countOf, type MatrixCounts } from "./measure-matrix.js";
+import { addCounts, createCounts, countOf } from "./measure-matrix.js";
 
 /** Collects the features of a span, or of a piece of one, while its rows come. */
 export interface FeatureRows {
@@ -21,12 +23,18 @@ export interface FeatureRows {
 
 /** @param outputs columns whose profiles are stored beside these */
 export function createFeatureRows(plan: FeaturePlan, outputs: number): FeatureRows {
-  const parts: FeaturePart[] = [];
+  const features = plan.columns.map((column, index) => {
+    const values =
+      column.kind === "number" ? collectNumbers(column, placeAmong(plan, index)) : collectOthers(column, index);
+    return { column, values };
+  });
   let bytes = 0;
   return {
     add(part) {
-      parts.push(part);
       bytes += part.bytes;
+      for (const { values } of features) {
+        values.add(part);
+      }
     },
     get bytes() {
       return bytes;
@@ -34,52 +42,109 @@ export function createFeatureRows(plan: FeaturePlan, outputs: number): FeatureRo
     finish() {
       const limits = featureLimits(plan.columns.map(measuredColumn), outputs);
       return new Map(
-        plan.columns.map((column, index) => {
-          return [column.name, profileOf({ plan, parts, index }, limits[index] as VectorLimits)];
+        features.map(({ column, values }, index) => {
+          return [column.name, profileOf(column, values, limits[index] as VectorLimits)];
         }),
       );
     },
   };
 }
 
-interface OneColumn {
-  readonly plan: FeaturePlan;
-  readonly parts: readonly FeaturePart[];
-  readonly index: number;
+/** The place of a column of the plan among those of its input. */
+function placeAmong({ columns }: FeaturePlan, index: number): number {
+  const input = columns[index]?.input;
+  return columns.slice(0, index).filter((column) => column.input === input).length;
 }
 
-function profileOf(one: OneColumn, limits: VectorLimits): ColumnProfile {
-  const column = one.plan.columns[one.index] as FeatureColumn;
-  const all = allRowsOf(one);
-  if (column.isKey === true) {
-    return { type: measuredColumn(column).type, rows: all.rows, nulls: all.nulls, kind: "rows" };
-  }
-  const make = column.kind === "number" ? profileOfNumbers : profileOfOthers;
-  return { ...make(one, limits), all };
+/** What is kept of the values of a column. */
+interface FeatureValues {
+  add(part: FeaturePart): void;
+  all(): AllRows;
+  /** The profile of the sampled rows. */
+  sampled(limits: VectorLimits): ColumnProfile;
 }
 
-function profileOfOthers({ plan, parts, index }: OneColumn, limits: VectorLimits): ColumnProfile {
-  const { type } = plan.columns[index] as FeatureColumn;
-  const columns = parts.flatMap(({ others }) => others.get(index) ?? []);
-  return [nullColumn(type, 0), ...columns]
-    .map((column) => profileColumn({ type }, column, limits))
-    .reduce((one, other) => mergeProfiles(one, other, limits));
+function profileOf(column: FeatureColumn, values: FeatureValues, limits: VectorLimits): ColumnProfile {
+  const all = values.all();
+  return column.isKey === true
+    ? { type: measuredColumn(column).type, rows: all.rows, nulls: all.nulls, kind: "rows" }
+    : { ...values.sampled(limits), all };
 }
 
-function profileOfNumbers({ plan, parts, index }: OneColumn, limits: VectorLimits): ColumnProfile {
-  const column = plan.columns[index] as FeatureColumn;
-  const place = placeAmong(plan, index);
-  const samples = parts.flatMap(({ numbers }) => numbers.get(column.input) ?? []);
-  const profile = profileNumbers(chained(samples, place), limits);
-  const rows = samples.reduce((sum, sample) => sum + sample.rows, 0);
-  const nulls = samples.reduce((sum, sample) => sum + (sample.nulls[place] as number), 0);
-  const numbers = { ...profile, nan: profile.nan - nulls };
-  return { type: measuredColumn(column).type, rows, nulls, kind: "numbers", numbers };
+/** Collects a column of texts or of lists. */
+function collectOthers({ type }: FeatureColumn, index: number): FeatureValues {
+  const columns: Column[] = [nullColumn(type, 0)];
+  let [rows, nulls] = [0, 0];
+  return {
+    add(part) {
+      rows += part.to - part.from;
+      nulls += part.nulls.get(index) ?? 0;
+      const column = part.others.get(index);
+      if (column !== undefined) {
+        columns.push(column);
+      }
+    },
+    all: () => ({ rows, nulls }),
+    sampled: (limits) =>
+      columns
+        .map((column) => profileColumn({ type }, column, limits))
+        .reduce((one, other) => mergeProfiles(one, other, limits)),
+  };
 }
 
-/** The sampled values of a column, NULLs as NaN. */
-function chained(samples: readonly SampledNumbers[], place: number): NextNumbers {
-  const columns = samples.map(({ values, rows }) => values.subarray(place * rows, (place + 1) * rows));
+/** @param place the column's place among those of its input */
+function collectNumbers(column: FeatureColumn, place: number): FeatureValues {
+  const { counts } = createCounts(1);
+  const adder = createFewAdder();
+  const samples: Float64Array[] = [];
+  let [rows, others, sampledRows, sampledNulls] = [0, 0n, 0, 0];
+  return {
+    add(part) {
+      rows += part.to - part.from;
+      const matrix = part.counts.get(column.input);
+      const sample = part.numbers.get(column.input);
+      if (matrix !== undefined) {
+        addCounts(counts, 0, matrix.counts, place * counted);
+        adder.add(matrix.sums, place, matrix.counts.length / counted);
+        for (const { column: of, values, sum } of matrix.others) {
+          others += of === place ? sum + exactSumOf(values) : 0n;
+        }
+      }
+      if (sample !== undefined) {
+        samples.push(sample.values.subarray(place * sample.rows, (place + 1) * sample.rows));
+        sampledRows += sample.rows;
+        sampledNulls += sample.nulls[place] as number;
+      }
+    },
+    all: () => allNumbers(rows, counts, others + adder.finish()),
+    sampled(limits) {
+      const profile = profileNumbers(chained(samples), limits);
+      const numbers = { ...profile, nan: profile.nan - sampledNulls };
+      return { type: measuredColumn(column).type, rows: sampledRows, nulls: sampledNulls, kind: "numbers", numbers };
+    },
+  };
+}
+
+/** @param sum in units of 2^-1074 */
+function allNumbers(rows: number, counts: Float64Array, sum: bigint): AllRows {
+  const count = (of: keyof typeof countOf): number => counts[countOf[of]] as number;
+  return {
+    rows,
+    nulls: count("nulls"),
+    numbers: {
+      nan: count("nan"),
+      positiveInfinite: count("positiveInfinite"),
+      negativeInfinite: count("negativeInfinite"),
+      finite: count("finite"),
+      min: count("min"),
+      max: count("max"),
+      sum,
+    },
+  };
+}
+
+/** The values of all columns, one after the other. */
+function chained(columns: readonly Float64Array[]): NextNumbers {
   let [next, from] = [0, 0];
   return (target) => {
     let filled = 0;
@@ -93,49 +158,4 @@ function chained(samples: readonly SampledNumbers[], place: number): NextNumbers
     }
     return filled;
   };
-}
-
-function allRowsOf({ plan, parts, index }: OneColumn): AllRows {
-  const { input, kind } = plan.columns[index] as FeatureColumn;
-  const rows = parts.reduce((sum, { from, to }) => sum + to - from, 0);
-  if (kind !== "number") {
-    return { rows, nulls: parts.reduce((sum, { nulls }) => sum + (nulls.get(index) ?? 0), 0) };
-  }
-  const column = placeAmong(plan, index);
-  const matrices = parts.flatMap(({ counts }) => counts.get(input) ?? []);
-  const found = (count: keyof typeof countOf): number[] =>
-    matrices.map(({ counts }) => counts[column * counted + countOf[count]] as number);
-  const sum = (count: keyof typeof countOf): number => found(count).reduce((one, other) => one + other, 0);
-  return {
-    rows,
-    nulls: sum("nulls"),
-    numbers: {
-      nan: sum("nan"),
-      positiveInfinite: sum("positiveInfinite"),
-      negativeInfinite: sum("negativeInfinite"),
-      finite: sum("finite"),
-      min: Math.min(Number.POSITIVE_INFINITY, ...found("min")),
-      max: Math.max(Number.NEGATIVE_INFINITY, ...found("max")),
-      sum: addUp(matrices, column),
-    },
-  };
-}
-
-/** The place of a column of the plan among those of its input. */
-function placeAmong({ columns }: FeaturePlan, index: number): number {
-  const input = columns[index]?.input;
-  return columns.slice(0, index).filter((column) => column.input === input).length;
-}
-
-/** The exact sum of a column. */
-function addUp(matrices: readonly MatrixCounts[], column: number): bigint {
-  let sum = 0n;
-  const adder = createFewAdder();
-  for (const { sums, sumsEach, others } of matrices) {
-    adder.add(sums, column * 2 * sumsEach, (column + 1) * 2 * sumsEach);
-    for (const other of others) {
-      sum += other.column === column ? other.sum + exactSumOf(other.values) : 0n;
-    }
-  }
-  return sum + adder.finish();
 }

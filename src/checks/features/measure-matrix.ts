@@ -2,15 +2,14 @@ import type { Matrix } from "../../columnar/types.js";
 import type { Values } from "../../columnar/values.js";
 import { blockValues, type NextNumbers, noCounts, type NumberCounts } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
-import { blockRows, type MeasuredBlocks, measureFloats } from "./feature-loops.js";
+import { counted, measureFloats, type MeasuredFloats } from "./feature-loops.js";
 
 /** Numbers of columns of a matrix, counted and added up without rounding. Few objects: threads send it to each other. */
 export interface MatrixCounts {
-  /** The counts that `countOf` names, for each column. */
-  readonly counts: Float64Array;
-  /** [columns][2][sumsEach]: numbers whose exact sum is the column's, with `others`. */
-  readonly sums: Float64Array;
-  readonly sumsEach: number;
+  /** [columns][counted], in the order of `countOf`. */
+  readonly counts: Float64Array<ArrayBuffer>;
+  /** [any number][columns]: numbers whose exact sum is the column's, with `others`. */
+  readonly sums: Float64Array<ArrayBuffer>;
   /** Numbers that are not in `sums`. */
   readonly others: readonly OtherNumbers[];
 }
@@ -25,7 +24,6 @@ export const countOf = {
   min: 5,
   max: 6,
 } as const;
-export const counted = 7;
 
 /** Finite numbers of a column: as they are, or added up, in units of 2^-1074. */
 export interface OtherNumbers {
@@ -40,148 +38,126 @@ interface Rows {
 }
 
 /** Measures columns of some rows of a matrix, given by their places in a row. */
-export function measureMatrix(matrix: Matrix, places: readonly number[], { from, to }: Rows): MatrixCounts {
-  const { data, valid, width } = matrix;
-  const isPlain = data instanceof Float32Array && valid === undefined && places.length > 0;
-  if (isPlain && width >= 4 && to > from) {
-    const lanes = places.map((place) => [place]);
-    const found = measureBlocks(data, { width, places: lanes, from, to });
-    if (found !== undefined) {
-      return found;
-    }
+export function measureMatrix(matrix: Matrix, places: readonly number[], rows: Rows): MatrixCounts {
+  const { data, valid } = matrix;
+  const found =
+    data instanceof Float32Array && valid === undefined && places.length > 0
+      ? measureInLoops(matrix, data, { places, ...rows })
+      : undefined;
+  if (found !== undefined) {
+    return found;
   }
-  if (isPlain && width === 1 && to - from >= 4) {
-    // One column as four side by side: neighbours are in one row.
-    const even = Math.floor((to - from) / 4);
-    const floats = data.subarray(from, to);
-    const found = measureBlocks(floats, { width: 4, places: [[0, 1, 2, 3]], from: 0, to: even });
-    if (found !== undefined) {
-      addSlowly(found, matrix, { column: 0, place: 0, ranges: [{ from: from + even * 4, to }] });
-      return found;
-    }
-  }
-  const found = createCounts(places.length);
+  const slow = createCounts(places.length);
   for (const [column, place] of places.entries()) {
-    addSlowly(found, matrix, { column, place, ranges: [{ from, to }] });
+    addSlowly(slow, matrix, { column, place, ...rows });
   }
-  return found;
+  return slow;
 }
 
 interface Counts extends MatrixCounts {
   readonly others: OtherNumbers[];
 }
 
-function createCounts(columns: number, sumsEach = 0): Counts {
+/** The counts of no rows, and room for so many sums of each column. */
+export function createCounts(columns: number, sums = 0): Counts {
   const counts = new Float64Array(columns * counted);
-  for (let column = 0; column < columns; column += 1) {
-    counts[column * counted + countOf.min] = Number.POSITIVE_INFINITY;
-    counts[column * counted + countOf.max] = Number.NEGATIVE_INFINITY;
+  for (let at = 0; at < counts.length; at += counted) {
+    counts[at + countOf.min] = Number.POSITIVE_INFINITY;
+    counts[at + countOf.max] = Number.NEGATIVE_INFINITY;
   }
-  return { counts, sums: new Float64Array(columns * 2 * sumsEach), sumsEach, others: [] };
+  return { counts, sums: new Float64Array(columns * sums), others: [] };
 }
 
-interface Floats extends Rows {
-  readonly width: number;
-  /** The places in a row that each column has. */
-  readonly places: readonly (readonly number[])[];
+/** Adds the counts of a column to those of the same one, or of another, given by where they begin. */
+export function addCounts(target: Float64Array, at: number, counts: Float64Array, from: number): void {
+  for (let index = 0; index < countOf.min; index += 1) {
+    target[at + index] = (target[at + index] as number) + (counts[from + index] as number);
+  }
+  const { min, max } = countOf;
+  target[at + min] = Math.min(target[at + min] as number, counts[from + min] as number);
+  target[at + max] = Math.max(target[at + max] as number, counts[from + max] as number);
 }
 
-/** undefined: there are no loops. */
-function measureBlocks(data: Float32Array, floats: Floats): Counts | undefined {
-  const { width, places } = floats;
-  const last = Math.max(...places.flat());
-  using measured = measureFloats(data, { ...floats, columns: Math.max(last + 1, 4) });
+interface Part extends Rows {
+  readonly places: readonly number[];
+}
+
+/** undefined: there are no loops for it. */
+function measureInLoops(matrix: Matrix, data: Float32Array, { places, from, to }: Part): MatrixCounts | undefined {
+  const { width } = matrix;
+  // The loops take four columns at once: of fewer, neighbouring rows are one.
+  const lanes = width >= 4 ? 1 : width === 2 ? 2 : 4;
+  const rows = Math.floor((to - from) / lanes);
+  if (rows === 0) {
+    return undefined;
+  }
+  const columns = lanes === 1 ? Math.max(3, ...places) + 1 : lanes * width;
+  const of = { width: lanes * width, columns, from: 0, to: rows };
+  const measured = measureFloats(data.subarray(from * width, to * width), of);
   if (measured === undefined) {
     return undefined;
   }
-  const lanes = places[0]?.length ?? 1;
-  const found = createCounts(places.length, lanes * measured.blocks);
-  const matrix: Matrix = { kind: "matrix", width, data: data as Float32Array<ArrayBuffer>, valid: undefined };
-  for (const [column, own] of places.entries()) {
-    for (const [lane, place] of own.entries()) {
-      const left = addBlocks(found, measured, { ...floats, column, place, firstSum: lane * measured.blocks });
-      if (left.length > 0) {
-        addSlowly(found, matrix, { column, place, ranges: left });
-      }
-    }
+  if (measured.areExact && columns === places.length && places.every((place, column) => place === column)) {
+    return { ...measured, others: [] };
+  }
+  const found = createCounts(places.length, (measured.sums.length * lanes) / columns);
+  for (const [column, place] of places.entries()) {
+    const isExact = takeColumn(found, measured, { column, place, lanes, columns });
+    addSlowly(found, matrix, { column, place, from: isExact ? from + rows * lanes : from, to });
   }
   return found;
 }
 
-interface OnePlace extends Floats {
+interface OneColumn {
   readonly column: number;
   readonly place: number;
-  /** The index of the first of these sums among those of the column. */
-  readonly firstSum: number;
+  readonly lanes: number;
+  /** Those that were measured. */
+  readonly columns: number;
 }
 
-/** Adds what is known of blocks of a column. Returns the rows of those whose sums are not exact, which are left out. */
-function addBlocks(found: Counts, measured: MeasuredBlocks, { from, to, column, place, firstSum }: OnePlace): Rows[] {
-  const { counts, sums, sumsEach } = found;
-  const { blocks, columns, extremes, counts: numbers, sums: measuredSums } = measured;
-  const left: Rows[] = [];
-  const at = column * counted;
-  const toSum = column * 2 * sumsEach + firstSum;
-  let [finite, nan] = [0, 0];
-  let min = counts[at + countOf.min] as number;
-  let max = counts[at + countOf.max] as number;
-  for (let block = 0; block < blocks; block += 1) {
-    const floats = block * 4 * columns + place;
-    const start = from + block * blockRows;
-    const end = start + blockRows < to ? start + blockRows : to;
-    if (numbers[floats + 3 * columns] === 0) {
-      left.push({ from: start, to: end });
-      continue;
-    }
-    const count = -(numbers[floats + 2 * columns] as number);
-    nan += end - start - count;
-    if (count > 0) {
-      finite += count;
-      const [least, greatest] = [extremes[floats] as number, extremes[floats + columns] as number];
-      min = least < min ? least : min;
-      max = greatest > max ? greatest : max;
-      const fromSum = block * 2 * columns + place;
-      sums[toSum + block] = measuredSums[fromSum] as number;
-      sums[toSum + sumsEach + block] = measuredSums[fromSum + columns] as number;
+/** Copies the counts and sums of a column; false: its sums are not exact. */
+function takeColumn(found: Counts, measured: MeasuredFloats, { column, place, lanes, columns }: OneColumn): boolean {
+  const each = columns / lanes;
+  for (let at = place; at < columns; at += each) {
+    if (measured.counts[at * counted + countOf.finite] === -1) {
+      return false;
     }
   }
-  counts[at + countOf.finite] = (counts[at + countOf.finite] as number) + finite;
-  counts[at + countOf.nan] = (counts[at + countOf.nan] as number) + nan;
-  counts[at + countOf.min] = min + 0; // of -0, too
-  counts[at + countOf.max] = max + 0;
-  return left;
+  for (let at = place; at < columns; at += each) {
+    addCounts(found.counts, column * counted, measured.counts, at * counted);
+  }
+  const perRow = found.counts.length / counted;
+  for (let at = place, to = column; at < measured.sums.length; at += each, to += perRow) {
+    found.sums[to] = measured.sums[at] as number;
+  }
+  return true;
 }
 
 /** Rows of a column. */
-interface Part {
+interface ColumnRows extends Rows {
   readonly column: number;
   readonly place: number;
-  readonly ranges: readonly Rows[];
 }
 
 /** The numbers of at most this many rows are kept as they are, which takes less time than adding them up. */
-const keptRows = 2 * blockRows;
+const keptRows = 2048;
 const noHistogram = { bins: 2, values: 0, nameBytes: 0 };
 const noValues = new Float64Array(0);
 const scratch = new Float64Array(blockValues);
 
 /** Adds any numbers of one column. */
-function addSlowly({ counts, others }: Counts, matrix: Matrix, { column, place, ranges }: Part): void {
-  const rows = ranges.reduce((sum, { from, to }) => sum + to - from, 0);
-  const at = column * counted;
-  const add = (index: number, count: number): void => {
-    counts[at + index] = (counts[at + index] as number) + count;
+function addSlowly({ counts, others }: Counts, matrix: Matrix, { column, place, from, to }: ColumnRows): void {
+  const rows = to - from;
+  if (rows === 0) {
+    return;
+  }
+  const next = numbersOf(matrix, place, { from, to });
+  const take = ({ nan, positiveInfinite, negativeInfinite, finite, min, max }: NumberCounts): void => {
+    const nulls = rows - nan - positiveInfinite - negativeInfinite - finite;
+    const found = Float64Array.of(nulls, nan, positiveInfinite, negativeInfinite, finite, min, max);
+    addCounts(counts, column * counted, found, 0);
   };
-  const take = (found: NumberCounts): void => {
-    add(countOf.nulls, rows - found.nan - found.positiveInfinite - found.negativeInfinite - found.finite);
-    add(countOf.nan, found.nan);
-    add(countOf.positiveInfinite, found.positiveInfinite);
-    add(countOf.negativeInfinite, found.negativeInfinite);
-    add(countOf.finite, found.finite);
-    counts[at + countOf.min] = Math.min(counts[at + countOf.min] as number, found.min);
-    counts[at + countOf.max] = Math.max(counts[at + countOf.max] as number, found.max);
-  };
-  const next = numbersOf(matrix, place, ranges);
   if (rows <= keptRows) {
     const { values, found } = keepNumbers(next, rows);
     take(found);
@@ -213,23 +189,17 @@ function keepNumbers(next: NextNumbers, rows: number): { readonly values: Float6
   return { values: values.slice(0, found.finite), found };
 }
 
-/** The numbers of a column of a matrix that are not NULL, block by block. */
-function numbersOf({ data, valid, width }: Matrix, place: number, ranges: readonly Rows[]): NextNumbers {
+/** The numbers of rows of a column of a matrix that are not NULL, block by block. */
+function numbersOf({ data, valid, width }: Matrix, place: number, { from, to }: Rows): NextNumbers {
   const read = reader(data);
-  let range = 0;
-  let row = ranges[0]?.from ?? 0;
+  let row = from;
   return (target) => {
     let count = 0;
-    while (count === 0 && range < ranges.length) {
-      const end = Math.min(ranges[range]?.to ?? 0, row + blockValues);
-      for (; row < end; row += 1) {
+    while (count === 0 && row < to) {
+      for (const end = Math.min(to, row + blockValues); row < end; row += 1) {
         const at = row * width + place;
         target[count] = read(at);
         count += valid === undefined || valid[at] !== 0 ? 1 : 0;
-      }
-      if (row === ranges[range]?.to) {
-        range += 1;
-        row = ranges[range]?.from ?? 0;
       }
     }
     return count;

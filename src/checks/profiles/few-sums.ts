@@ -7,8 +7,8 @@ import { createFloatBits, type FloatBits, upperWord } from "./float-bits.js";
  * kept as numbers that do not overlap. No sum may be near 2^1023.
  */
 export interface FewAdder {
-  /** Adds values [from, to). */
-  add(values: Float64Array, from: number, to: number): void;
+  /** Adds each `step`-th value from the one at `from` on. */
+  add(values: Float64Array, from: number, step: number): void;
   /** The sum, in units of 2^-1074. */
   finish(): bigint;
 }
@@ -20,8 +20,8 @@ export function createFewAdder(): FewAdder {
   const parts = new Float64Array(mostParts);
   let many = 0;
   return {
-    add(values, from, to) {
-      for (let at = from; at < to; at += 1) {
+    add(values, from, step) {
+      for (let at = from; at < values.length; at += step) {
         let x = values[at] as number;
         let kept = 0;
         for (let index = 0; index < many; index += 1) {
