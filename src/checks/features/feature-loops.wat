@@ -1,6 +1,7 @@
-;; Loops over rows of floats (f32) with the processor's vectors, for feature-loops.ts. Addresses and strides are bytes.
+;; Loops over rows of numbers with the processor's vectors, for feature-loops.ts: over floats (f32), then over doubles
+;; (f64). Addresses and strides are bytes.
 ;;
-;; Sums are exact. The numbers of a block of 2^b rows are multiples of the last bit of the smallest one, so float64 adds
+;; Sums of floats are exact. The numbers of a block of 2^b rows are multiples of the last bit of the smallest one, so float64 adds
 ;; them without rounding if their exponents differ by 29 - b at most. Others are split at one bit for all of a column,
 ;; which the largest number decides: the upper parts have at most the 53 bits that a float64 adds without rounding; so
 ;; have the lower parts if the exponents differ by 83 - 2 b at most.
@@ -18,7 +19,7 @@
   (import "memory" "memory" (memory 4096))
 
   ;; Begins with the first `columns` columns, at least four; their records are at `records`.
-  (func (export "begin") (param $columns i32) (param $records i32)
+  (func (export "beginFloats") (param $columns i32) (param $records i32)
     (local $end i32)
     (local.set $end
       (i32.add (local.get $records)
@@ -41,7 +42,7 @@
 
   ;; Adds `rows` rows, whose starts are `stride` apart, in blocks of 2^b rows. Stores the sums of each block at `sums`, two
   ;; numbers (f64) for each column whose sum is the column's: the first ones of all columns, then the second ones.
-  (func (export "add")
+  (func (export "addFloats")
     (param $at i32) (param $stride i32) (param $columns i32) (param $rows i32) (param $b i32) (param $records i32)
     (param $sums i32)
     (local $many i32) (local $column i32) (local $offset i32) (local $record i32)
@@ -230,38 +231,237 @@
     (v128.store (local.get $sums) (local.get $lowerAb))
     (v128.store offset=16 (local.get $sums) (local.get $lowerCd)))
 
-  ;; Stores what is known of each column at `to`, seven numbers (f64) in the order of `countOf`. Returns 0 if all sums are
-  ;; exact; where they are not, a column's count of finite numbers is -1.
-  (func (export "end") (param $columns i32) (param $rows i32) (param $records i32) (param $to i32) (result i32)
-    (local $column i32) (local $offset i32) (local $lane i32) (local $record i32) (local $place i32) (local $numbers i32)
-    (local $bad i32)
+  ;; Stores what is known of a column of `rows` rows at `to`, seven numbers (f64) in the order of `countOf`. Returns 0 if
+  ;; its sums are exact; if not, the count of finite numbers is -1.
+  (func $storeCounts
+    (param $to i32) (param $rows i32) (param $numbers i32) (param $isExact i32) (param $least f64) (param $greatest f64)
+    (result i32)
+    (f64.store (local.get $to) (f64.const 0))
+    (f64.store offset=8 (local.get $to) (f64.convert_i32_u (i32.sub (local.get $rows) (local.get $numbers))))
+    (f64.store offset=16 (local.get $to) (f64.const 0))
+    (f64.store offset=24 (local.get $to) (f64.const 0))
+    (f64.store offset=32 (local.get $to)
+      (select (f64.convert_i32_u (local.get $numbers)) (f64.const -1) (local.get $isExact)))
+    ;; -0 becomes 0.
+    (f64.store offset=40 (local.get $to) (f64.add (local.get $least) (f64.const 0)))
+    (f64.store offset=48 (local.get $to) (f64.add (local.get $greatest) (f64.const 0)))
+    (i32.eqz (local.get $isExact)))
+
+  ;; Stores what is known of all columns at `to`, one after the other. Returns 0 if all sums are exact.
+  (func (export "endFloats") (param $columns i32) (param $rows i32) (param $records i32) (param $to i32) (result i32)
+    (local $column i32) (local $offset i32) (local $lane i32) (local $record i32) (local $bad i32)
     (local.set $record (local.get $records))
     (loop $nextFour
       (local.set $offset (call $offsetOf (local.get $column) (local.get $columns)))
       (local.set $lane (i32.const 0))
       (loop $nextLane
-        (local.set $place
-          (i32.add (local.get $to) (i32.mul (i32.add (local.get $offset) (local.get $lane)) (i32.const 14))))
         (local.set $records (i32.add (local.get $record) (local.get $lane)))
-        (local.set $numbers (i32.sub (i32.const 0) (i32.load offset=48 (local.get $records))))
-        (f64.store (local.get $place) (f64.const 0))
-        (f64.store offset=8 (local.get $place)
-          (f64.convert_i32_u (i32.sub (local.get $rows) (local.get $numbers))))
-        (f64.store offset=16 (local.get $place) (f64.const 0))
-        (f64.store offset=24 (local.get $place) (f64.const 0))
-        (if (i32.load offset=128 (local.get $records))
-          (then (f64.store offset=32 (local.get $place) (f64.convert_i32_u (local.get $numbers))))
-          (else
-            (f64.store offset=32 (local.get $place) (f64.const -1))
-            (local.set $bad (i32.const 1))))
-        ;; -0 becomes 0.
-        (f64.store offset=40 (local.get $place)
-          (f64.add (f64.promote_f32 (f32.load offset=96 (local.get $records))) (f64.const 0)))
-        (f64.store offset=48 (local.get $place)
-          (f64.add (f64.promote_f32 (f32.load offset=112 (local.get $records))) (f64.const 0)))
+        (local.set $bad
+          (i32.or (local.get $bad)
+            (call $storeCounts
+              (i32.add (local.get $to) (i32.mul (i32.add (local.get $offset) (local.get $lane)) (i32.const 14)))
+              (local.get $rows)
+              (i32.sub (i32.const 0) (i32.load offset=48 (local.get $records)))
+              (i32.load offset=128 (local.get $records))
+              (f64.promote_f32 (f32.load offset=96 (local.get $records)))
+              (f64.promote_f32 (f32.load offset=112 (local.get $records))))))
         (local.set $lane (i32.add (local.get $lane) (i32.const 4)))
         (br_if $nextLane (i32.lt_u (local.get $lane) (i32.const 16))))
       (local.set $column (i32.add (local.get $column) (i32.const 4)))
       (local.set $record (i32.add (local.get $record) (i32.const 144)))
       (br_if $nextFour (i32.lt_u (local.get $column) (local.get $columns))))
+    (local.get $bad))
+
+  ;; Doubles, two columns side by side. They are split twice, at bits that the largest one decides: the upper and the
+  ;; middle parts of 2^b numbers have at most the 53 bits that a float64 adds without rounding; so have the lower parts if
+  ;; the exponents differ by 108 - 3 b at most. A record of two columns:
+  ;;   0  the least number of the block that is not NaN
+  ;;  16  the greatest one
+  ;;  32  its smallest magnitude but 0; infinite if there is none
+  ;;  48  minus the rows of all blocks that are not NaN (i64)
+  ;;  64  what splits the numbers of the block
+  ;;  80  what splits the rest
+  ;;  96  the least number of all blocks before
+  ;; 112  the greatest one
+  ;; 128  -1 if the sums of all blocks before are exact, else 0 (i64)
+
+  ;; Begins with the first `columns` columns, at least two; their records are at `records`.
+  (func (export "beginDoubles") (param $columns i32) (param $records i32)
+    (local $end i32)
+    (local.set $end
+      (i32.add (local.get $records)
+        (i32.mul (i32.shr_u (i32.add (local.get $columns) (i32.const 1)) (i32.const 1)) (i32.const 144))))
+    (loop $next
+      (call $beginBlockOfDoubles (local.get $records))
+      (v128.store offset=48 (local.get $records) (v128.const i64x2 0 0))
+      (v128.store offset=96 (local.get $records) (v128.const f64x2 inf inf))
+      (v128.store offset=112 (local.get $records) (v128.const f64x2 -inf -inf))
+      (v128.store offset=128 (local.get $records) (v128.const i64x2 -1 -1))
+      (local.set $records (i32.add (local.get $records) (i32.const 144)))
+      (br_if $next (i32.lt_u (local.get $records) (local.get $end)))))
+
+  (func $beginBlockOfDoubles (param $record i32)
+    (v128.store (local.get $record) (v128.const f64x2 inf inf))
+    (v128.store offset=16 (local.get $record) (v128.const f64x2 -inf -inf))
+    (v128.store offset=32 (local.get $record) (v128.const f64x2 inf inf)))
+
+  ;; As `addFloats`, with three sums for each column: the first ones of all columns, then the second ones, then the third ones.
+  (func (export "addDoubles")
+    (param $at i32) (param $stride i32) (param $columns i32) (param $rows i32) (param $b i32) (param $records i32)
+    (param $sums i32)
+    (local $many i32) (local $column i32) (local $offset i32) (local $record i32) (local $plane i32)
+    (local.set $plane (i32.shl (local.get $columns) (i32.const 3)))
+    (block $through
+      (loop $nextBlock
+        (br_if $through (i32.eqz (local.get $rows)))
+        (local.set $many (i32.shl (i32.const 1) (local.get $b)))
+        (if (i32.lt_u (local.get $rows) (local.get $many)) (then (local.set $many (local.get $rows))))
+        (local.set $column (i32.const 0))
+        (local.set $record (local.get $records))
+        (loop $nextTwo
+          (local.set $offset (call $offsetOfTwo (local.get $column) (local.get $columns)))
+          (call $readTwo
+            (i32.add (local.get $at) (local.get $offset)) (local.get $stride) (local.get $many) (local.get $record))
+          (call $endLane (local.get $record) (local.get $b))
+          (call $endLane (i32.add (local.get $record) (i32.const 8)) (local.get $b))
+          (call $splitTwo
+            (i32.add (local.get $at) (local.get $offset)) (local.get $stride) (local.get $many) (local.get $record)
+            (i32.add (local.get $sums) (local.get $offset)) (local.get $plane))
+          (call $beginBlockOfDoubles (local.get $record))
+          (local.set $column (i32.add (local.get $column) (i32.const 2)))
+          (local.set $record (i32.add (local.get $record) (i32.const 144)))
+          (br_if $nextTwo (i32.lt_u (local.get $column) (local.get $columns))))
+        (local.set $rows (i32.sub (local.get $rows) (local.get $many)))
+        (local.set $at (i32.add (local.get $at) (i32.mul (local.get $many) (local.get $stride))))
+        (local.set $sums (i32.add (local.get $sums) (i32.mul (local.get $plane) (i32.const 3))))
+        (br $nextBlock))))
+
+  ;; Bytes from the start of a row to two columns. The last two may be among those before, too.
+  (func $offsetOfTwo (param $column i32) (param $columns i32) (result i32)
+    (i32.shl
+      (select (local.get $column) (i32.sub (local.get $columns) (i32.const 2))
+        (i32.le_u (i32.add (local.get $column) (i32.const 2)) (local.get $columns)))
+      (i32.const 3)))
+
+  (func $readTwo (param $at i32) (param $stride i32) (param $rows i32) (param $record i32)
+    (local $end i32) (local $x v128) (local $least v128) (local $greatest v128) (local $smallest v128)
+    (local $numbers v128)
+    (local.set $least (v128.load (local.get $record)))
+    (local.set $greatest (v128.load offset=16 (local.get $record)))
+    (local.set $smallest (v128.load offset=32 (local.get $record)))
+    (local.set $numbers (v128.load offset=48 (local.get $record)))
+    (local.set $end (i32.add (local.get $at) (i32.mul (local.get $rows) (local.get $stride))))
+    (loop $next
+      (local.set $x (v128.load (local.get $at)))
+      (local.set $numbers (i64x2.add (local.get $numbers) (f64x2.eq (local.get $x) (local.get $x))))
+      (local.set $least (f64x2.pmin (local.get $least) (local.get $x)))
+      (local.set $greatest (f64x2.pmax (local.get $greatest) (local.get $x)))
+      ;; 0 becomes NaN, which is never smaller.
+      (local.set $smallest
+        (f64x2.pmin (local.get $smallest)
+          (v128.or (f64x2.abs (local.get $x)) (f64x2.eq (local.get $x) (v128.const f64x2 0 0)))))
+      (local.set $at (i32.add (local.get $at) (local.get $stride)))
+      (br_if $next (i32.ne (local.get $at) (local.get $end))))
+    (v128.store (local.get $record) (local.get $least))
+    (v128.store offset=16 (local.get $record) (local.get $greatest))
+    (v128.store offset=32 (local.get $record) (local.get $smallest))
+    (v128.store offset=48 (local.get $record) (local.get $numbers)))
+
+  ;; Decides where the numbers of a column are split, and whether their sums are exact; adds its extremes to those of the
+  ;; blocks before.
+  (func $endLane (param $record i32) (param $b i32)
+    (local $least f64) (local $greatest f64) (local $largest f64) (local $exponent i32) (local $smallest i32)
+    (local $within i32)
+    (local.set $least (f64.load (local.get $record)))
+    (local.set $greatest (f64.load offset=16 (local.get $record)))
+    (local.set $largest (f64.max (f64.abs (local.get $least)) (f64.abs (local.get $greatest))))
+    (local.set $exponent (call $exponentOf (local.get $largest)))
+    (local.set $smallest (call $exponentOf (f64.load offset=32 (local.get $record))))
+    ;; Numbers that split are finite and no subnormal ones.
+    (local.set $within
+      (select (local.get $exponent) (i32.const 64) (i32.gt_s (local.get $exponent) (i32.const 64))))
+    (local.set $within
+      (select (local.get $within) (i32.const 2030) (i32.lt_s (local.get $within) (i32.const 2030))))
+    (f64.store offset=64 (local.get $record) (call $splitAt (i32.add (local.get $within) (local.get $b))))
+    (f64.store offset=80 (local.get $record)
+      (call $splitAt
+        (i32.add (local.get $within) (i32.sub (i32.shl (local.get $b) (i32.const 1)) (i32.const 54)))))
+    (if
+      (i32.eqz
+        (i32.or
+          (i32.or
+            (f64.gt (local.get $least) (local.get $greatest)) ;; all are NaN
+            (f64.eq (local.get $largest) (f64.const 0)))
+          (i32.and
+            (i32.and
+              (i32.le_s (local.get $exponent) (i32.const 2030))
+              (i32.ge_s (local.get $smallest) (i32.const 53))) ;; subnormal parts would count as 0
+            (i32.le_s
+              (i32.sub (local.get $within) (local.get $smallest))
+              (i32.sub (i32.const 108) (i32.mul (local.get $b) (i32.const 3)))))))
+      (then (i64.store offset=128 (local.get $record) (i64.const 0))))
+    (f64.store offset=96 (local.get $record)
+      (f64.min (f64.load offset=96 (local.get $record)) (local.get $least)))
+    (f64.store offset=112 (local.get $record)
+      (f64.max (f64.load offset=112 (local.get $record)) (local.get $greatest))))
+
+  ;; The exponent in the bits of a number that is not negative.
+  (func $exponentOf (param $x f64) (result i32)
+    (i32.wrap_i64 (i64.shr_u (i64.reinterpret_f64 (local.get $x)) (i64.const 52))))
+
+  ;; 1.5 times the power of two with this exponent in its bits.
+  (func $splitAt (param $exponent i32) (result f64)
+    (f64.reinterpret_i64
+      (i64.or
+        (i64.shl (i64.extend_i32_u (local.get $exponent)) (i64.const 52))
+        (i64.const 0x8000000000000))))
+
+  ;; Stores at `sums` and each `plane` bytes further on the sums of the upper, the middle and the lower parts.
+  (func $splitTwo
+    (param $at i32) (param $stride i32) (param $rows i32) (param $record i32) (param $sums i32) (param $plane i32)
+    (local $end i32) (local $x v128) (local $part v128) (local $split v128) (local $splitRest v128)
+    (local $upper v128) (local $middle v128) (local $lower v128)
+    (local.set $split (v128.load offset=64 (local.get $record)))
+    (local.set $splitRest (v128.load offset=80 (local.get $record)))
+    (local.set $end (i32.add (local.get $at) (i32.mul (local.get $rows) (local.get $stride))))
+    (loop $next
+      (local.set $x (v128.load (local.get $at)))
+      (local.set $x (v128.and (local.get $x) (f64x2.eq (local.get $x) (local.get $x))))
+      (local.set $part (f64x2.sub (f64x2.add (local.get $x) (local.get $split)) (local.get $split)))
+      (local.set $upper (f64x2.add (local.get $upper) (local.get $part)))
+      (local.set $x (f64x2.sub (local.get $x) (local.get $part)))
+      (local.set $part (f64x2.sub (f64x2.add (local.get $x) (local.get $splitRest)) (local.get $splitRest)))
+      (local.set $middle (f64x2.add (local.get $middle) (local.get $part)))
+      (local.set $lower (f64x2.add (local.get $lower) (f64x2.sub (local.get $x) (local.get $part))))
+      (local.set $at (i32.add (local.get $at) (local.get $stride)))
+      (br_if $next (i32.ne (local.get $at) (local.get $end))))
+    (v128.store (local.get $sums) (local.get $upper))
+    (local.set $sums (i32.add (local.get $sums) (local.get $plane)))
+    (v128.store (local.get $sums) (local.get $middle))
+    (local.set $sums (i32.add (local.get $sums) (local.get $plane)))
+    (v128.store (local.get $sums) (local.get $lower)))
+
+  ;; As `endFloats`.
+  (func (export "endDoubles") (param $columns i32) (param $rows i32) (param $records i32) (param $to i32) (result i32)
+    (local $column i32) (local $offset i32) (local $lane i32) (local $record i32) (local $bad i32)
+    (local.set $record (local.get $records))
+    (loop $nextTwo
+      (local.set $offset (call $offsetOfTwo (local.get $column) (local.get $columns)))
+      (local.set $lane (i32.const 0))
+      (loop $nextLane
+        (local.set $records (i32.add (local.get $record) (local.get $lane)))
+        (local.set $bad
+          (i32.or (local.get $bad)
+            (call $storeCounts
+              (i32.add (local.get $to) (i32.mul (i32.add (local.get $offset) (local.get $lane)) (i32.const 7)))
+              (local.get $rows)
+              (i32.sub (i32.const 0) (i32.load offset=48 (local.get $records)))
+              (i32.load offset=128 (local.get $records))
+              (f64.load offset=96 (local.get $records))
+              (f64.load offset=112 (local.get $records)))))
+        (local.set $lane (i32.add (local.get $lane) (i32.const 8)))
+        (br_if $nextLane (i32.lt_u (local.get $lane) (i32.const 16))))
+      (local.set $column (i32.add (local.get $column) (i32.const 2)))
+      (local.set $record (i32.add (local.get $record) (i32.const 144)))
+      (br_if $nextTwo (i32.lt_u (local.get $column) (local.get $columns))))
     (local.get $bad)))

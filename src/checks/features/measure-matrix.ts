@@ -1,8 +1,9 @@
 import type { Matrix } from "../../columnar/types.js";
 import type { Values } from "../../columnar/values.js";
+import { copyNumbers } from "../profiles/column-numbers.js";
 import { blockValues, type NextNumbers, noCounts, type NumberCounts } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
-import { counted, measureFloats, type MeasuredFloats } from "./feature-loops.js";
+import { atOnce, counted, type MeasuredNumbers, measureNumbers, type Numbers } from "./feature-loops.js";
 
 /** Numbers of columns of a matrix, counted and added up without rounding. Few objects: threads send it to each other. */
 export interface MatrixCounts {
@@ -39,11 +40,7 @@ interface Rows {
 
 /** Measures columns of some rows of a matrix, given by their places in a row. */
 export function measureMatrix(matrix: Matrix, places: readonly number[], rows: Rows): MatrixCounts {
-  const { data, valid } = matrix;
-  const found =
-    data instanceof Float32Array && valid === undefined && places.length > 0
-      ? measureInLoops(matrix, data, { places, ...rows })
-      : undefined;
+  const found = measureInLoops(matrix, { places, ...rows });
   if (found !== undefined) {
     return found;
   }
@@ -83,29 +80,76 @@ interface Part extends Rows {
 }
 
 /** undefined: there are no loops for it. */
-function measureInLoops(matrix: Matrix, data: Float32Array, { places, from, to }: Part): MatrixCounts | undefined {
-  const { width } = matrix;
-  // The loops take four columns at once: of fewer, neighbouring rows are one.
-  const lanes = width >= 4 ? 1 : width === 2 ? 2 : 4;
+function measureInLoops(matrix: Matrix, { places, from, to }: Part): MatrixCounts | undefined {
+  const { data, valid, width } = matrix;
+  const kind = data instanceof Float32Array ? "floats" : "doubles";
+  const lanes = lanesFor(width, atOnce[kind]);
   const rows = Math.floor((to - from) / lanes);
-  if (rows === 0) {
+  if (rows === 0 || places.length === 0) {
     return undefined;
   }
-  const columns = lanes === 1 ? Math.max(3, ...places) + 1 : lanes * width;
-  const of = { width: lanes * width, columns, from: 0, to: rows };
-  const measured = measureFloats(data.subarray(from * width, to * width), of);
+  const columns = lanes === 1 ? Math.max(atOnce[kind], ...places.map((place) => place + 1)) : lanes * width;
+  const measured = measureNumbers({
+    kind,
+    rows,
+    width: lanes * width,
+    columns,
+    numbers: valid === undefined ? numbersAt(data, from * width) : undefined,
+    copy(target, at) {
+      copyElements(matrix, from * width + at, target);
+    },
+  });
   if (measured === undefined) {
     return undefined;
   }
-  if (measured.areExact && columns === places.length && places.every((place, column) => place === column)) {
+  const isInOrder = columns === places.length && places.every((place, column) => place === column);
+  if (measured.areExact && isInOrder && valid === undefined) {
     return { ...measured, others: [] };
   }
   const found = createCounts(places.length, (measured.sums.length * lanes) / columns);
   for (const [column, place] of places.entries()) {
     const isExact = takeColumn(found, measured, { column, place, lanes, columns });
-    addSlowly(found, matrix, { column, place, from: isExact ? from + rows * lanes : from, to });
+    const next = isExact ? from + rows * lanes : from;
+    takeNulls(found, matrix, { column, place, from, to: next });
+    addSlowly(found, matrix, { column, place, from: next, to });
   }
   return found;
+}
+
+/** The neighbouring rows that the loops read as one, since they measure so many columns at once and a row has fewer. */
+function lanesFor(width: number, columns: number): number {
+  return width >= columns ? 1 : columns % width === 0 ? columns / width : columns;
+}
+
+/** The numbers from index `at` on, if they are floats or doubles. */
+function numbersAt(data: Values, at: number): Numbers | undefined {
+  return data instanceof Float32Array || data instanceof Float64Array ? data.subarray(at) : undefined;
+}
+
+/** Fills `target` with elements from index `from` on, NULLs as NaN. */
+function copyElements({ data, valid }: Matrix, from: number, target: Numbers): void {
+  const to = from + target.length;
+  if (target instanceof Float32Array) {
+    target.set((data as Float32Array).subarray(from, to));
+  } else {
+    copyNumbers({ data }, from, to, target);
+  }
+  for (let at = from; valid !== undefined && at < to; at += 1) {
+    if (valid[at] === 0) {
+      target[at - from] = Number.NaN;
+    }
+  }
+}
+
+/** Counts the NULLs of a column, which were counted as NaN. */
+function takeNulls({ counts }: Counts, { valid, width }: Matrix, { column, place, from, to }: ColumnRows): void {
+  let nulls = 0;
+  for (let row = from; valid !== undefined && row < to; row += 1) {
+    nulls += valid[row * width + place] === 0 ? 1 : 0;
+  }
+  const at = column * counted;
+  counts[at + countOf.nulls] = (counts[at + countOf.nulls] as number) + nulls;
+  counts[at + countOf.nan] = (counts[at + countOf.nan] as number) - nulls;
 }
 
 interface OneColumn {
@@ -117,7 +161,7 @@ interface OneColumn {
 }
 
 /** Copies the counts and sums of a column; false: its sums are not exact. */
-function takeColumn(found: Counts, measured: MeasuredFloats, { column, place, lanes, columns }: OneColumn): boolean {
+function takeColumn(found: Counts, measured: MeasuredNumbers, { column, place, lanes, columns }: OneColumn): boolean {
   const each = columns / lanes;
   for (let at = place; at < columns; at += each) {
     if (measured.counts[at * counted + countOf.finite] === -1) {

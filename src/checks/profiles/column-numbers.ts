@@ -19,7 +19,8 @@ function isTime(type: Exclude<ColumnType, object>): boolean {
   return type === "date32" || type.startsWith("time");
 }
 
-const copyNumbers: ReadNumbers = ({ data }, from, to, target) => {
+/** Copies numbers as `ReadNumbers` does, of any type of elements. */
+export function copyNumbers({ data }: Pick<FixedColumn, "data">, from: number, to: number, target: Float64Array): void {
   if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
     // A BigInt for each value would take ten times as long as its two words.
     const words = new Uint32Array(data.buffer, data.byteOffset, data.length * 2);
@@ -32,7 +33,7 @@ const copyNumbers: ReadNumbers = ({ data }, from, to, target) => {
     return;
   }
   target.set(data.subarray(from, to));
-};
+}
 
 const firstWordIsLow = new Uint32Array(BigUint64Array.of(1n).buffer)[0] === 1;
 

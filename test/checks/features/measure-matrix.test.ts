@@ -15,6 +15,7 @@ const kinds: readonly ((random: Draw) => number)[] = [
   (random) => (random() - 0.5) * 10 ** (random() * 76 - 38),
   (random) => (1 + random()) * 2 ** -Math.floor(random() * 22),
   (random) => (1 + random()) * 2 ** -Math.floor(random() * 66),
+  (random) => (1 + random()) * 2 ** -Math.floor(random() * 98),
   (random) => (random() < 0.3 ? Number.NaN : random()),
   (random) => [0, -0, -1][Math.floor(random() * 3)] as number,
   (random) => (random() < 0.5 ? -0 : 0),
@@ -23,6 +24,9 @@ const kinds: readonly ((random: Draw) => number)[] = [
   (random) => (random() < 0.5 ? Number.POSITIVE_INFINITY : Number.NaN),
   () => Number.NaN,
   () => Number.POSITIVE_INFINITY,
+  (random) => (random() - 0.5) * 10 ** (random() * 20 - 318),
+  (random) => random() * 10 ** -300,
+  (random) => (random() - 0.5) * 1e300,
   (random) => (random() < 0.5 ? 3.402_823_466_385_288_6e38 : -1e-30),
 ];
 
