@@ -28,9 +28,9 @@ interface Loops {
 }
 
 /** Rows whose sums are stored together, and which are copied at once. */
-const blockRows = 1024;
+const blockRows = 2048;
 /** `blockRows` is 2 to this. */
-const blockBits = 10;
+const blockBits = 11;
 /** What the loops store of a vector of columns. */
 const recordBytes = 144;
 const doubleBytes = Float64Array.BYTES_PER_ELEMENT;

@@ -34,6 +34,33 @@ export interface SampledNumbers {
   readonly nulls: Float64Array;
 }
 
+/** The columns of a plan that an input of a record batch has. */
+interface InputColumns {
+  /** Their indexes in the plan. */
+  readonly indexes: readonly number[];
+  /** Their places in a row of the input. */
+  readonly places: readonly number[];
+  readonly areNumbers: boolean;
+}
+
+const inputsByPlan = new WeakMap<FeaturePlan, InputColumns[]>();
+
+/** The columns of each input that has some, by input. */
+function inputsOf(plan: FeaturePlan): InputColumns[] {
+  const known = inputsByPlan.get(plan);
+  if (known !== undefined) {
+    return known;
+  }
+  const inputs: InputColumns[] = [];
+  for (const { input } of plan.columns) {
+    const indexes = [...plan.columns.keys()].filter((index) => plan.columns[index]?.input === input);
+    const own = indexes.map((index) => plan.columns[index] as FeatureColumn);
+    inputs[input] = { indexes, places: own.map(({ place }) => place), areNumbers: own[0]?.kind === "number" };
+  }
+  inputsByPlan.set(plan, inputs);
+  return inputs;
+}
+
 /** Measures rows of a record batch, all of one span. `inputs` stay as they are. */
 export function measureFeatures(plan: FeaturePlan, inputs: readonly DecodedInput[], rows: BatchRows): FeaturePart {
   const { every, columns } = plan;
@@ -43,14 +70,13 @@ export function measureFeatures(plan: FeaturePlan, inputs: readonly DecodedInput
   const others = new Map<number, Column>();
   const sampled = sampleRows(rows, every);
   for (const [input, decoded] of inputs.entries()) {
-    const read = indexesOf(plan, input);
-    if (decoded.kind === "matrix" && isOfNumbers(plan, read)) {
-      const places = read.map((index) => (columns[index] as FeatureColumn).place);
-      counts.set(input, measureMatrix(decoded, places, rows));
-      numbers.set(input, gatherRows(decoded, places, sampled));
+    const read = inputsOf(plan)[input];
+    if (read !== undefined && decoded.kind === "matrix" && read.areNumbers) {
+      counts.set(input, measureMatrix(decoded, read.places, rows));
+      numbers.set(input, gatherRows(decoded, read.places, sampled));
       continue;
     }
-    for (const index of read) {
+    for (const index of read?.indexes ?? []) {
       const column = columnOf(decoded);
       nulls.set(index, nullsIn(column, rows));
       others.set(index, gatherColumn((columns[index] as FeatureColumn).type, column, sampled));
@@ -62,15 +88,6 @@ export function measureFeatures(plan: FeaturePlan, inputs: readonly DecodedInput
   ];
   const bytes = sampledArrays.reduce((sum, { byteLength }) => sum + byteLength, 0);
   return { from: rows.from, to: rows.to, counts, nulls, numbers, others, bytes };
-}
-
-/** Indexes of the columns of the plan that an input has. */
-function indexesOf({ columns }: FeaturePlan, input: number): number[] {
-  return columns.flatMap((column, index) => (column.input === input ? [index] : []));
-}
-
-function isOfNumbers({ columns }: FeaturePlan, [first]: readonly number[]): boolean {
-  return first !== undefined && columns[first]?.kind === "number";
 }
 
 /** Some columns of some rows of a matrix. */

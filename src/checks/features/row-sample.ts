@@ -13,29 +13,29 @@ export interface BatchRows {
  * The rows of a batch that a sample has: of each `every` rows of the run one, chosen by a hash. So it is the same rows
  * whoever reads them, when, and beside which others.
  */
-export function sampleRows({ from, to, firstRow, indices }: BatchRows, every: number): Uint32Array {
-  const numberOf = (row: number): number => firstRow + (indices === undefined ? row : (indices[row] as number));
+export function sampleRows(rows: BatchRows, every: number): Uint32Array {
+  const { from, to, firstRow, indices } = rows;
+  if (from >= to) {
+    return new Uint32Array(0);
+  }
+  const [first = from, last = to - 1] = indices === undefined ? [] : [indices[from], indices[to - 1]];
+  const lastGroup = Math.floor((firstRow + last) / every);
   const sampled: number[] = [];
-  for (let row = from; row < to; ) {
-    const group = Math.floor(numberOf(row) / every);
+  let row = from;
+  for (let group = Math.floor((firstRow + first) / every); group <= lastGroup; group += 1) {
     const wanted = group * every + (hashOf(group) % every);
-    const end = rowFrom((group + 1) * every, { from: row, to, firstRow, indices });
-    const found = rowFrom(wanted, { from: row, to: end, firstRow, indices });
-    if (found < end && numberOf(found) === wanted) {
-      sampled.push(found);
+    row = indices === undefined ? wanted - firstRow : rowFrom(wanted - firstRow, indices, row, to);
+    if (row >= from && row < to && (indices === undefined || firstRow + (indices[row] as number) === wanted)) {
+      sampled.push(row);
     }
-    row = end;
   }
   return Uint32Array.from(sampled);
 }
 
-/** The first row of the batch whose number in the run is `wanted` or more; `to`: there is none. */
-function rowFrom(wanted: number, { from, to, firstRow, indices }: BatchRows): number {
-  if (indices === undefined) {
-    return Math.min(Math.max(wanted - firstRow, from), to);
-  }
+/** The first of rows [from, to) of the batch whose index is `wanted` or more; `to`: there is none. */
+function rowFrom(wanted: number, indices: Uint32Array, from: number, to: number): number {
   let row = from;
-  while (row < to && firstRow + (indices[row] as number) < wanted) {
+  while (row < to && (indices[row] as number) < wanted) {
     row += 1;
   }
   return row;

@@ -23,6 +23,9 @@ export function createFewAdder(): FewAdder {
     add(values, from, step) {
       for (let at = from; at < values.length; at += step) {
         let x = values[at] as number;
+        if (x === 0) {
+          continue;
+        }
         let kept = 0;
         for (let index = 0; index < many; index += 1) {
           const y = parts[index] as number;
