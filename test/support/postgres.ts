@@ -65,8 +65,11 @@ async function shareServer(native: string): Promise<PostgresServer> {
   // A server writes up to 1 GB of its log before it uses that again, and lies in memory.
   shared ??= startServer(native, { flags: ["-c", "max_wal_size=128MB"] }).then(withDatabases);
   const server = await shared;
-  const refuse = (): Promise<never> => Promise.reject(new Error("others use this server: usePostgres({ own: true })"));
-  return { ...server, kill: refuse, start: refuse, stop: () => leaveServer(server) };
+  return { ...server, kill: refuseKill, start: refuseKill, stop: () => leaveServer(server) };
+}
+
+function refuseKill(): Promise<never> {
+  return Promise.reject(new Error("other test files use this server: usePostgres({ own: true })"));
 }
 
 /** What the tests of a file may have left in a server beside what their databases hold. */
