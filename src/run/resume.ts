@@ -47,7 +47,7 @@ export function checkPins(
     const difference =
       spec.model.server === undefined
         ? `its sha256 is ${found.modelSha256}, planned ${plan.model.sha256}`
-        : "its inputs or outputs on the server are not the planned ones";
+        : "its inputs, outputs or requests are not those planned";
     throw new JobError("MODEL_CHANGED", `comparing ${modelUri(spec.model)} with the plan of ${where}: ${difference}`, {
       hint: hintOf(context, isPublished(run), restoreAll),
     });

@@ -1,6 +1,6 @@
 import { z } from "../util/zod.js";
 import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./model-uri.js";
-import { server, type ServerSpec } from "./server-spec.js";
+import { server, type ServerSpec } from "./server/server-spec.js";
 import { s3Keys, type S3Spec } from "./s3-spec.js";
 import { anyNumber, count, name, text } from "./values.js";
 

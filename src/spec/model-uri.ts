@@ -22,7 +22,7 @@ export function isRegistryUri(path: string): boolean {
 
 /** Whether the model of a plan is on a server. */
 export function isServedUri(uri: string): boolean {
-  return uri.startsWith("v2:");
+  return /^v[12]:/.test(uri);
 }
 
 /** Whether a model's path is a URI, not a file on this machine. */

@@ -8,7 +8,30 @@ const served = (keys: string, more = ""): string =>
     `  server: { protocol: v2, url: "http://triton:8000", name: churn${keys} }\n${more}`,
   );
 
+const v1 = (keys: string): string => served(keys).replace("protocol: v2", "protocol: v1");
+
 describe("model.server", () => {
+  test("model.server.signature is read as tensors, and model.server.response as a path", () => {
+    const signature =
+      'signature: { inputs: { x: "float32[10]", id: int64 }, outputs: { y: "float64[]", label: string } }';
+    const { model } = load(v1(`, ${signature}, response: "data[0].scores"`));
+    expect(model.server).toMatchObject({
+      response: ["data", 0, "scores"],
+      signature: {
+        inputs: [
+          { name: "x", dtype: "float32", shape: [null, 10] },
+          { name: "id", dtype: "int64", shape: [null] },
+        ],
+        outputs: [
+          { name: "y", dtype: "float64", shape: [null, null] },
+          { name: "label", dtype: "string", shape: [null] },
+        ],
+      },
+    });
+    expect(load(v1(", response: .")).model.server?.response).toEqual([]);
+    expect(modelUri(model)).toBe("v1:churn");
+  });
+
   test("model.server has defaults for its timeout and concurrency", () => {
     const { model } = load(served(""));
     expect(model).toMatchObject({
@@ -29,6 +52,13 @@ describe("model.server", () => {
     ["a name with a slash", served("").replace("churn", "a/b")],
     ["a version that is no text", served(", version: 7")],
     ["no concurrency", served(", concurrency: 0")],
+    [
+      "a signature for a protocol with metadata",
+      served(", signature: { inputs: { x: float32 }, outputs: { y: int64 } }"),
+    ],
+    ["a signature of an unknown type", v1(", signature: { inputs: { x: float }, outputs: { y: int64 } }")],
+    ["a signature without outputs", v1(", signature: { inputs: { x: float32 }, outputs: {} }")],
+    ["a response that is no path", v1(", response: 'a b'")],
   ])("a spec with %s is refused", (_what, text) => {
     const refusal = specRefusal(text);
     expect(refusal).not.toContain("s3cret");

@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { type CliResult, runHere } from "./cli.js";
 import { type Fixture, scratchFolder, type SpecOverrides, writeSpec } from "./job.js";
+import { type RestOptions, serveRest } from "./rest-server.js";
 import { onnxModel, serveV2, type V2Options, type V2Server } from "./v2-server.js";
 import { fixtureNamed } from "./world.js";
 
@@ -17,6 +18,8 @@ export interface ServedJob extends AsyncDisposable {
 
 export interface ServedJobOptions extends V2Options {
   readonly fixture?: string;
+  /** A server that does not speak the Open Inference Protocol. */
+  readonly rest?: RestOptions;
   /** More keys of `model.server`. */
   readonly keys?: object;
   readonly overrides?: SpecOverrides;
@@ -26,18 +29,23 @@ export async function servedJob({
   fixture: name = "diabetes-mlp",
   keys = {},
   overrides = {},
+  rest,
   ...options
 }: ServedJobOptions = {}): Promise<ServedJob> {
   const fixture = fixtureNamed(name);
   const scratch = await scratchFolder();
   const model = await onnxModel(fixture.model);
-  const server = await serveV2(model, options);
-  const write = ({ model: more, ...rest }: SpecOverrides): Promise<string> =>
+  const server = rest === undefined ? await serveV2(model, options) : await serveRest(model, rest);
+  const place =
+    rest?.kind === "json"
+      ? { protocol: "json", path: "/invocations" }
+      : { protocol: rest === undefined ? "v2" : "v1", name: "m" };
+  const write = ({ model: more, ...others }: SpecOverrides): Promise<string> =>
     writeSpec(scratch.path, fixture, {
       commit_rows: 100,
       retry: { max_seconds: 10 },
-      ...rest,
-      model: { path: undefined, server: { protocol: "v2", url: server.url, name: "m", ...keys }, ...more },
+      ...others,
+      model: { path: undefined, server: { ...place, url: server.url, ...keys }, ...more },
     });
   const spec = await write(overrides);
   return {

@@ -2,13 +2,16 @@ import { setMaxListeners } from "node:events";
 import type { ServedModel } from "../../binding/served-model.js";
 import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
+import type { Protocol } from "../../engine/served/protocol.js";
 import type { ModelServer } from "../../engine/served/server.js";
+import { v1 } from "../../engine/served/v1/v1.js";
+import { v2 } from "../../engine/served/v2/v2.js";
 import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import { proxiesOf } from "../../net/proxy.js";
 import { keepConnections } from "../../net/request.js";
-import type { ServerSpec } from "../../spec/server-spec.js";
-import { JobError } from "../../util/errors.js";
+import type { ServerSpec } from "../../spec/server/server-spec.js";
+import { assertNever, JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
 import { readSecret } from "../secrets.js";
 
@@ -28,7 +31,7 @@ export interface ServedOptions {
 export async function findServed(spec: ServerSpec, options: ServedOptions, planned?: ModelPin): Promise<FoundModel> {
   const server = await serverOf(spec, options);
   using _ = server.connections;
-  const model = await findServedModel(server, planned?.version ?? spec.version);
+  const model = await findServedModel(protocolOf(spec), server, planned?.version ?? spec.version);
   return { model, version: model.served.version };
 }
 
@@ -36,12 +39,27 @@ export async function findServed(spec: ServerSpec, options: ServedOptions, plann
 export async function openServed(spec: ServerSpec, options: ServedOptions, model: ServedModel): Promise<Engine> {
   const server = await serverOf(spec, options);
   return {
-    ...openServedEngine(server, model),
+    ...openServedEngine(protocolOf(spec), server, model),
     [Symbol.asyncDispose]() {
       server.connections[Symbol.dispose]();
       return Promise.resolve();
     },
   };
+}
+
+function protocolOf({ protocol, request = "instances", response, signature }: ServerSpec): Protocol {
+  switch (protocol) {
+    case "v2":
+      return v2;
+    case "v1":
+      return v1({
+        request,
+        response: response ?? [request === "instances" ? "predictions" : "outputs"],
+        signature,
+      });
+    default:
+      return assertNever(protocol);
+  }
 }
 
 async function serverOf(spec: ServerSpec, options: ServedOptions): Promise<ModelServer> {

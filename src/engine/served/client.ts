@@ -5,10 +5,11 @@ import { tryAgain, type Verdict } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
 import { type Refusal, refusalKind } from "./refusals.js";
 import { createInFlightLimit, type InFlightLimit, type RequestEnd } from "./in-flight-limit.js";
-import { type Answer, type EncodedRequest, MalformedAnswer, readAnswer } from "./inference.js";
 import { UnfitValue } from "./json.js";
+import { type Answer, type EncodedRequest, type Expected, MalformedAnswer } from "./message.js";
+import type { Protocol, RequestedVersion } from "./protocol.js";
 import { type ModelServer, placeOf, refusalOf, serverText } from "./server.js";
-import { isReady, post, type Received, type RequestedVersion } from "./transport.js";
+import { isReady, post, type Received } from "./transport.js";
 import { countTraffic, type TrafficCounter } from "./traffic.js";
 
 /** The outcome of a request, after retries. */
@@ -24,7 +25,7 @@ export interface InferenceRequest {
   readonly rows: number;
   /** The rows are made up: a fault of the server is about them until it has answered others. */
   readonly isBlank?: true | undefined;
-  readonly wanted: readonly { readonly name: string; readonly dtype: string | undefined }[];
+  readonly wanted: Expected["outputs"];
 }
 
 /** Sends requests for predictions. */
@@ -45,9 +46,13 @@ class ServerFault extends Error {}
 const faultsOfBatch = 3;
 const faultsOfRow = 5;
 
-interface ClientState {
+export interface ClientOptions {
+  readonly protocol: Protocol;
   readonly server: ModelServer;
   readonly version: RequestedVersion;
+}
+
+interface ClientState extends ClientOptions {
   readonly place: HttpPlace;
   readonly limit: InFlightLimit;
   readonly counter: TrafficCounter;
@@ -60,11 +65,12 @@ interface ClientState {
   warnedMs: number;
 }
 
-export function openClient(server: ModelServer, version: RequestedVersion): InferenceClient {
+export function openClient({ protocol, server, version }: ClientOptions): InferenceClient {
   const limit = createInFlightLimit({ most: server.most, nowMs: server.retry.nowMs });
   const counter = countTraffic(() => limit.highest);
   const place = placeOf(server, `scoring with ${serverText(server)}`);
   const state: ClientState = {
+    protocol,
     server,
     version,
     place,
@@ -90,7 +96,7 @@ async function infer(state: ClientState, request: InferenceRequest): Promise<Out
       state.counter.sent(isRetry);
       isRetry = true;
       const startedMs = server.retry.nowMs();
-      const received = await post(server, state.version, request.encoded);
+      const received = await post(server, inferUrl(state), request.encoded);
       const outcome = await outcomeOf(state, request, { received, startedMs });
       end = outcome.kind === "answered" ? { kind: "answered", rows: request.rows } : end;
       return outcome;
@@ -109,6 +115,10 @@ async function infer(state: ClientState, request: InferenceRequest): Promise<Out
       turn.end(end);
     }
   });
+}
+
+function inferUrl({ protocol, server, version }: ClientOptions): string {
+  return protocol.inferUrl(server, version);
 }
 
 /** Seconds between two warnings about retries: all requests in flight fail together. */
@@ -144,7 +154,7 @@ async function outcomeOf(
   const ms = state.server.retry.nowMs() - startedMs;
   state.counter.answered(ms);
   try {
-    const answer = readAnswer(received.headers, received.body, request.wanted);
+    const answer = state.protocol.decode(received, { outputs: request.wanted, rows: request.rows });
     checkVersion(state, answer);
     keepControl(state, request);
     return { kind: "answered", answer, ms };
@@ -154,7 +164,7 @@ async function outcomeOf(
     }
     if (error instanceof MalformedAnswer) {
       throw new JobError("MODEL_INVALID", `${state.place.doing}: reading the answer: ${error.message}`, {
-        hint: "the server's answers do not match the protocol or the model's metadata; compare with GET /v2/models/NAME",
+        hint: "the server's answers do not match the protocol, or what the metadata or model.server.signature says of the model",
       });
     }
     throw error;
@@ -186,7 +196,7 @@ async function controlAnswers(state: ClientState): Promise<boolean> {
     return false;
   }
   state.counter.sent(false);
-  const received = await post(state.server, state.version, state.control).catch(() => undefined);
+  const received = await post(state.server, inferUrl(state), state.control).catch(() => undefined);
   state.server.signal.throwIfAborted();
   return received?.status === 200;
 }
@@ -215,7 +225,7 @@ async function refusedOutcome(state: ClientState, refusal: Refusal): Promise<Out
     }
     case "gone":
       // While a server starts, it does not know all of its models.
-      if (!(await isReady(server))) {
+      if (!(await isServerReady(state))) {
         throw new BrokenTransfer(found.message);
       }
       if (version.version !== undefined) {
@@ -233,6 +243,12 @@ async function refusedOutcome(state: ClientState, refusal: Refusal): Promise<Out
     default:
       return assertNever(found);
   }
+}
+
+/** Whether the server says that it is ready. One that cannot say is taken to be. */
+async function isServerReady({ protocol, server }: ClientOptions): Promise<boolean> {
+  const url = protocol.readyUrl(server);
+  return url === undefined || (await isReady(server, url));
 }
 
 function judge(place: HttpPlace, error: unknown): Verdict {

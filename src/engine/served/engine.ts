@@ -1,19 +1,19 @@
 import type { ServedModel } from "../../binding/served-model.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
-import type { Engine, EngineRequest, EngineResponse } from "../port.js";
+import type { Engine, EngineResponse } from "../port.js";
 import { assertNever } from "../../util/errors.js";
 import { openClient, type Outcome } from "./client.js";
-import { binaryRequest, type EncodedRequest, jsonRequest } from "./inference.js";
+import type { Protocol } from "./protocol.js";
 import type { ModelServer } from "./server.js";
 
 /** Has a server compute the predictions of its model. */
-export function openServedEngine(server: ModelServer, { served }: ServedModel): Engine {
-  const client = openClient(server, served);
-  const types = new Map(served.signature.outputs.map(({ name, dtype }) => [name, dtype]));
+export function openServedEngine(protocol: Protocol, server: ModelServer, { served }: ServedModel): Engine {
+  const client = openClient({ protocol, server, version: served });
+  const known = new Map(served.signature.outputs.map((output) => [output.name, output]));
   let requests = 0;
   return {
     signature: served.signature,
-    provider: "v2",
+    provider: protocol.name,
     concurrency: server.most,
     mostRows: served.mostRows,
     traffic: client.traffic,
@@ -24,25 +24,18 @@ export function openServedEngine(server: ModelServer, { served }: ServedModel): 
         return { kind: "exhausted", message, inputs };
       }
       requests += 1;
-      const encoded = encode({ inputs, outputs }, { id: String(requests), isBinary: served.isBinary });
+      const encoded = protocol.encode({ id: String(requests), inputs, outputs }, served);
       if ("unfit" in encoded) {
-        const message = `input \`${encoded.unfit}\` has NaN or an infinity, which JSON lacks, and the server takes no binary tensors`;
+        const message = `input \`${encoded.unfit}\` has NaN or an infinity, which JSON lacks, and requests are sent as JSON`;
         return { kind: "failed", message, inputs };
       }
-      const wanted = outputs.map((name) => ({ name, dtype: types.get(name) }));
+      const wanted = outputs.map((name) => known.get(name) ?? { name, dtype: undefined, shape: [] });
       return responseOf(await client.infer({ encoded, rows, isBlank, wanted }), inputs);
     },
     [Symbol.asyncDispose]() {
       return Promise.resolve();
     },
   };
-}
-
-function encode(
-  { inputs, outputs }: EngineRequest,
-  { id, isBinary }: { readonly id: string; readonly isBinary: boolean },
-): EncodedRequest | { readonly unfit: string } {
-  return isBinary ? binaryRequest({ id, inputs, outputs }) : jsonRequest({ id, inputs, outputs });
 }
 
 function responseOf(outcome: Outcome, inputs: readonly NamedTensor[]): EngineResponse {

@@ -8,20 +8,27 @@ import {
   toFloat16Bits,
 } from "../../columnar/tensor.js";
 import { allocate } from "../../columnar/values.js";
+import { BrokenTransfer } from "../../net/http-failures.js";
 import { assertNever } from "../../util/errors.js";
 
 /** A tensor's values as the text of a JSON array; undefined if one of them is NaN or infinite, which JSON lacks. */
 export function tensorJson(tensor: Tensor): string | undefined {
+  const texts = elementTexts(tensor);
+  return texts === undefined ? undefined : `[${texts.join(",")}]`;
+}
+
+/** The text in JSON of each element of a tensor; undefined if one of them is NaN or infinite, which JSON lacks. */
+export function elementTexts(tensor: Tensor): string[] | undefined {
   switch (tensor.dtype) {
     case "string":
-      return JSON.stringify(decodeTexts(tensor.data));
+      return decodeTexts(tensor.data).map((text) => JSON.stringify(text));
     case "bool":
-      return `[${Array.from(tensor.data as Uint8Array, (value) => (value === 0 ? "false" : "true")).join(",")}]`;
+      return Array.from(tensor.data as Uint8Array, (value) => (value === 0 ? "false" : "true"));
     case "float16":
-      return finiteJson(Float32Array.from(tensor.data as Uint16Array<ArrayBuffer>, (bits) => fromFloat16Bits(bits)));
+      return finiteTexts(Float32Array.from(tensor.data as Uint16Array<ArrayBuffer>, (bits) => fromFloat16Bits(bits)));
     case "float32":
     case "float64":
-      return finiteJson(tensor.data as Float32Array | Float64Array);
+      return finiteTexts(tensor.data as Float32Array | Float64Array);
     case "int8":
     case "int16":
     case "int32":
@@ -30,15 +37,15 @@ export function tensorJson(tensor: Tensor): string | undefined {
     case "uint16":
     case "uint32":
     case "uint64":
-      return `[${tensor.data.join(",")}]`;
+      return Array.from(tensor.data as ArrayLike<number | bigint>, String);
     default:
       return assertNever(tensor);
   }
 }
 
-function finiteJson(values: Float32Array | Float64Array): string | undefined {
+function finiteTexts(values: Float32Array | Float64Array): string[] | undefined {
   const isFinite = values.every((value) => Number.isFinite(value));
-  return isFinite ? `[${values.join(",")}]` : undefined;
+  return isFinite ? Array.from(values, String) : undefined;
 }
 
 /** What JSON.parse would not keep: numbers that JSON lacks, and integers of more digits than a number has. */
@@ -46,11 +53,20 @@ const tokens = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN|-?\d{16,}(?![\d.eE])|-?\d+(?:\.
 const asText = /^(?:-?Infinity|NaN|-?\d{16,})$/;
 const needsText = /NaN|Infinity|\d{16}/;
 
-/** Parses JSON, with large integers, NaN and infinities as texts. @throws SyntaxError */
-export function parseExactJson(text: string): unknown {
+/** @throws SyntaxError */
+function parseExactJson(text: string): unknown {
   return JSON.parse(
     needsText.test(text) ? text.replaceAll(tokens, (token) => (asText.test(token) ? `"${token}"` : token)) : text,
   );
+}
+
+/** Parses an answer, with large integers, NaN and infinities as texts. @throws BrokenTransfer if it is not JSON */
+export function parseAnswer(body: Uint8Array): unknown {
+  try {
+    return parseExactJson(Buffer.from(body.buffer, body.byteOffset, body.length).toString("utf8"));
+  } catch {
+    throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
+  }
 }
 
 /** A value in `data` that is no value of the tensor's type. */

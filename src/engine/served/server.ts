@@ -4,11 +4,11 @@ import type { Connections } from "../../net/request.js";
 import { JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
 
-/** A server of the Open Inference Protocol, and the model there. */
+/** A server, and the model there. */
 export interface ModelServer {
   /** Without a slash at its end. */
   readonly url: string;
-  /** The model's name at the server. */
+  /** The model's name at the server, or the path of its predictions. */
   readonly model: string;
   /** Sent with each request: credentials. */
   readonly headers: Readonly<Record<string, string>>;
@@ -25,12 +25,6 @@ export interface ModelServer {
 /** The model as messages name it. */
 export function serverText({ url, model }: Pick<ModelServer, "url" | "model">): string {
   return `${model} on ${url}`;
-}
-
-/** The URL of a model, or of one of its versions. */
-export function modelUrl({ url, model }: Pick<ModelServer, "url" | "model">, version: string | undefined): string {
-  const base = `${url}/v2/models/${encodeURIComponent(model)}`;
-  return version === undefined ? base : `${base}/versions/${encodeURIComponent(version)}`;
 }
 
 const serverAway =
@@ -69,7 +63,7 @@ export function refusalOf(doing: string, { status, said }: Pick<HttpAnswer, "sta
     return new JobError("PERMISSION", message, { hint });
   }
   if (status === 404) {
-    const hint = "check model.server.url, name and version: GET /v2/models/NAME must answer";
+    const hint = "check the URL, and the name and version or the path, in model.server";
     return new JobError("FILE_MISSING", message, { hint });
   }
   if (status === 501) {
@@ -79,5 +73,7 @@ export function refusalOf(doing: string, { status, said }: Pick<HttpAnswer, "sta
   if (status >= 300 && status < 400) {
     return new JobError("MODEL_INVALID", message, { hint: "redirects are not followed; write the final URL" });
   }
-  return new JobError("MODEL_INVALID", message, { hint: "check that model.server.url is a server of the v2 protocol" });
+  return new JobError("MODEL_INVALID", message, {
+    hint: "check that model.server.url is a server of model.server.protocol",
+  });
 }

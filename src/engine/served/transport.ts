@@ -1,13 +1,7 @@
 import { readBody, sendRequest } from "../../net/request.js";
 import { startWatch } from "../../net/watch.js";
-import type { EncodedRequest } from "./inference.js";
-import { type ModelServer, modelUrl } from "./server.js";
-
-/** The version of the model that requests are for. */
-export interface RequestedVersion {
-  readonly version: string | undefined;
-  readonly isVersionInPath: boolean;
-}
+import type { EncodedRequest } from "./message.js";
+import type { ModelServer } from "./server.js";
 
 /** A response that was read to its end. */
 export interface Received {
@@ -17,9 +11,9 @@ export interface Received {
 }
 
 /** Asks for predictions. @throws BrokenTransfer after `timeoutMs`, or what `sendRequest` throws */
-export async function post(server: ModelServer, version: RequestedVersion, encoded: EncodedRequest): Promise<Received> {
+export async function post(server: ModelServer, inferUrl: string, encoded: EncodedRequest): Promise<Received> {
   const { headers, findProxy, connections, signal, timeoutMs } = server;
-  const url = new URL(`${modelUrl(server, version.isVersionInPath ? version.version : undefined)}/infer`);
+  const url = new URL(inferUrl);
   // It is not reset: it bounds the whole request.
   using watch = startWatch({ signal, silenceMs: timeoutMs });
   const response = await sendRequest(url, {
@@ -50,16 +44,10 @@ function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** Whether the server says that it is ready. */
-export async function isReady({
-  url: base,
-  headers,
-  findProxy,
-  signal,
-  timeoutMs,
-  connections,
-}: ModelServer): Promise<boolean> {
-  const url = new URL(`${base}/v2/health/ready`);
+/** Whether the server answers 200 at a URL. */
+export async function isReady(server: ModelServer, readyUrl: string): Promise<boolean> {
+  const { headers, findProxy, signal, timeoutMs, connections } = server;
+  const url = new URL(readyUrl);
   using watch = startWatch({ signal, silenceMs: timeoutMs });
   const send = { headers, signal: watch.signal, proxy: findProxy(url), tls: {}, connections };
   try {

@@ -1,4 +1,4 @@
-import type { TensorType } from "../../columnar/tensor.js";
+import type { TensorType } from "../../../columnar/tensor.js";
 
 /** Data types of the Open Inference Protocol. */
 const names: Readonly<Record<TensorType, string>> = {

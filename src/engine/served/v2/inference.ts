@@ -1,25 +1,19 @@
-import type { NamedTensor, Tensor, TensorType } from "../../columnar/tensor.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import type { Tensor, TensorType } from "../../../columnar/tensor.js";
+import { parseAnswer, tensorJson, tensorOfJson } from "../json.js";
+import {
+  type Answer,
+  type AnswerMessage,
+  encodedRequest,
+  type EncodedRequest,
+  MalformedAnswer,
+  type RequestParts,
+  type UnfitRequest,
+} from "../message.js";
 import { tensorBytes, tensorOfBytes } from "./bytes.js";
 import { datatypeOf, typeOfDatatype } from "./datatypes.js";
-import { parseExactJson, tensorJson, tensorOfJson } from "./json.js";
-
-/** A request for predictions, as HTTP sends it. */
-export interface EncodedRequest {
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: readonly Uint8Array[];
-  readonly sizeBytes: number;
-}
 
 /** The name of the header that says where the JSON of a binary message ends. */
 const jsonLength = "inference-header-content-length";
-
-export interface RequestParts {
-  /** Servers copy it into the answer, and some need one. */
-  readonly id: string;
-  readonly inputs: readonly NamedTensor[];
-  readonly outputs: readonly string[];
-}
 
 /** Encodes a request with its tensors as bytes. The body refers to the tensors' memory. */
 export function binaryRequest({ id, inputs, outputs }: RequestParts): EncodedRequest {
@@ -36,14 +30,14 @@ export function binaryRequest({ id, inputs, outputs }: RequestParts): EncodedReq
       outputs: outputs.map((name) => ({ name, parameters: { binary_data: true } })),
     }),
   );
-  return encoded([json, ...tensors], {
+  return encodedRequest([json, ...tensors], {
     "content-type": "application/octet-stream",
     [jsonLength]: String(json.length),
   });
 }
 
-/** Encodes a request as JSON. @returns the name of the input that has a value which JSON lacks, if there is one */
-export function jsonRequest({ id, inputs, outputs }: RequestParts): EncodedRequest | { readonly unfit: string } {
+/** Encodes a request as JSON. */
+export function jsonRequest({ id, inputs, outputs }: RequestParts): EncodedRequest | UnfitRequest {
   const texts: string[] = [];
   for (const input of inputs) {
     const data = tensorJson(input);
@@ -56,24 +50,7 @@ export function jsonRequest({ id, inputs, outputs }: RequestParts): EncodedReque
   }
   const wanted = JSON.stringify(outputs.map((name) => ({ name })));
   const json = Buffer.from(`{"id":${JSON.stringify(id)},"inputs":[${texts.join(",")}],"outputs":${wanted}}`);
-  return encoded([json], { "content-type": "application/json" });
-}
-
-function encoded(body: readonly Uint8Array[], headers: Readonly<Record<string, string>>): EncodedRequest {
-  const sizeBytes = body.reduce((sum, piece) => sum + piece.length, 0);
-  return { body, sizeBytes, headers: { ...headers, "content-length": String(sizeBytes) } };
-}
-
-/** An answer that is not what the protocol or the model's signature says. */
-export class MalformedAnswer extends Error {
-  override readonly name = "MalformedAnswer";
-}
-
-export interface Answer {
-  /** In the order in which they were requested. */
-  readonly outputs: readonly Tensor[];
-  /** The version of the model that computed them; undefined: the answer names none. */
-  readonly version: string | undefined;
+  return encodedRequest([json], { "content-type": "application/json" });
 }
 
 interface Described {
@@ -86,8 +63,7 @@ interface Described {
 
 /** Reads an answer. @throws MalformedAnswer; UnfitValue for a value in its JSON; BrokenTransfer if it is no JSON */
 export function readAnswer(
-  headers: Headers,
-  body: Uint8Array<ArrayBuffer>,
+  { headers, body }: AnswerMessage,
   wanted: readonly { readonly name: string; readonly dtype: string | undefined }[],
 ): Answer {
   const length = headers.get(jsonLength);
@@ -130,7 +106,7 @@ function wantedTensor(
 }
 
 function describedIn(json: Uint8Array): { readonly outputs: readonly Described[]; readonly version?: string } {
-  const parsed = parsedObject(json);
+  const parsed = Object(parseAnswer(json)) as Readonly<Record<string, unknown>>;
   if (!Array.isArray(parsed["outputs"])) {
     throw new MalformedAnswer("it has no outputs");
   }
@@ -139,14 +115,6 @@ function describedIn(json: Uint8Array): { readonly outputs: readonly Described[]
     outputs: parsed["outputs"].map(describedOutput),
     ...(typeof version === "string" && version !== "" ? { version } : {}),
   };
-}
-
-function parsedObject(json: Uint8Array): Readonly<Record<string, unknown>> {
-  try {
-    return Object(parseExactJson(Buffer.from(json).toString("utf8"))) as Readonly<Record<string, unknown>>;
-  } catch {
-    throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
-  }
 }
 
 function describedOutput(given: unknown): Described {

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { decodeTexts, encodeTexts, type NamedTensor, type Tensor, toFloat16Bits } from "#src/columnar/tensor.js";
-import { binaryRequest, type EncodedRequest, jsonRequest, readAnswer } from "#src/engine/served/inference.js";
-import { decodeTensor, encodeTensor } from "../../support/v2-tensors.js";
+import type { EncodedRequest } from "#src/engine/served/message.js";
+import { binaryRequest, jsonRequest, readAnswer } from "#src/engine/served/v2/inference.js";
+import { decodeTensor, encodeTensor } from "../../../support/v2-tensors.js";
 
 const f16 = (...numbers: number[]): Uint16Array<ArrayBuffer> =>
   Uint16Array.from(numbers, (value) => toFloat16Bits(value));
@@ -46,7 +47,7 @@ function read(datatype: string, dtype: string, values: Buffer | string): ReturnT
   const isBinary = Buffer.isBuffer(values);
   const headers = new Headers(isBinary ? { "inference-header-content-length": String(json.length) } : {});
   const body = new Uint8Array(isBinary ? Buffer.concat([json, values]) : json);
-  return readAnswer(headers, body, [{ name: "x", dtype }]);
+  return readAnswer({ headers, body }, [{ name: "x", dtype }]);
 }
 
 const plain = ({ outputs: [tensor] }: ReturnType<typeof readAnswer>): unknown =>

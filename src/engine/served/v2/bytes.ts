@@ -1,5 +1,5 @@
-import { tensorElement, type Tensor, type TensorType, type Texts } from "../../columnar/tensor.js";
-import { bytesPerElement, elementsOf } from "../../columnar/values.js";
+import { tensorElement, type Tensor, type TensorType, type Texts } from "../../../columnar/tensor.js";
+import { bytesPerElement, elementsOf } from "../../../columnar/values.js";
 
 /** The bytes of a tensor in the binary extension: little-endian and row-major; texts with their length before each. */
 export function tensorBytes(tensor: Tensor): Uint8Array {

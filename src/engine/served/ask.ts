@@ -1,0 +1,57 @@
+import { BrokenTransfer } from "../../net/http-failures.js";
+import { readJson } from "../../net/http.js";
+import type { HttpAnswer, HttpPlace } from "../../net/http-place.js";
+import type { JobError } from "../../util/errors.js";
+import { tryAgain } from "../../util/retry.js";
+import { type ModelServer, placeOf } from "./server.js";
+
+export type Json = Readonly<Record<string, unknown>>;
+
+/** An answer about a model, or the refusal of a server that does not have what was asked for. */
+export type Asked = { readonly json: Json } | { readonly refused: HttpAnswer; readonly error: unknown };
+
+/** Statuses of a server that does not have something, or does not know the request. */
+const absent: ReadonlySet<number> = new Set([400, 404, 405, 501]);
+
+/** Reads JSON. An answer that says that something is not there is returned, any other refusal thrown. */
+export async function ask(
+  server: ModelServer,
+  doing: string,
+  url: string,
+  read: (url: string, place: HttpPlace) => Promise<unknown> = readJson,
+): Promise<Asked> {
+  const place = placeOf(server, doing);
+  let refused: HttpAnswer | undefined;
+  const keep = (answer: HttpAnswer): JobError => {
+    refused = answer;
+    return place.refused(answer);
+  };
+  try {
+    return { json: Object(await read(url, { ...place, refused: keep })) as Json };
+  } catch (error) {
+    if (refused !== undefined && absent.has(refused.status)) {
+      return { refused, error };
+    }
+    throw error;
+  }
+}
+
+/** Repeats `work` while it throws BrokenTransfer: a server that is starting does not know its models yet. */
+export async function untilReady<T>(server: ModelServer, doing: string, work: () => Promise<T>): Promise<T> {
+  const { hint } = placeOf(server, doing);
+  const rules = {
+    judge: (error: unknown) =>
+      error instanceof BrokenTransfer
+        ? ({ kind: "again", found: error.message } as const)
+        : ({ kind: "end", error } as const),
+    code: "NETWORK",
+    hint,
+  } as const;
+  return await tryAgain(doing, server.retry, rules, work);
+}
+
+/** The texts in a list of an answer; none if it has no such list. */
+export function listIn(json: Json, key: string): string[] {
+  const list = json[key];
+  return Array.isArray(list) ? list.filter((one) => typeof one === "string") : [];
+}
