@@ -56,7 +56,7 @@ export interface Plan {
 
 /** The model of a run, pinned when it is planned. */
 export interface PlannedModel {
-  /** `model.path` as the spec has it; for a model on a server, protocol and name ("v2:churn"). */
+  /** `model.path` as the spec has it; of a model that a server has, protocol and name or path ("v2:churn"). */
   readonly uri: string;
   readonly sha256: string;
   /**

@@ -182,7 +182,14 @@ function unknownParams(given: Readonly<Record<string, string>>, declared: readon
 }
 
 /** Mappings whose keys are not the spec's: JavaScript would lose a certain one of them. */
-const namesOfOwn: ReadonlySet<string> = new Set(["input.columns", "input.partitions", "model.inputs", "model.outputs"]);
+const namesOfOwn: ReadonlySet<string> = new Set([
+  "input.columns",
+  "input.partitions",
+  "model.inputs",
+  "model.outputs",
+  "model.server.headers",
+  "model.server.request",
+]);
 
 function fillNode(node: unknown, path: Path, scope: Scope): void {
   if (isMap(node)) {
@@ -227,7 +234,7 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
 }
 
 function fileProblems(template: string, path: Path): Problem[] {
-  if (!secretKeys.has(path.join("."))) {
+  if (!isSecretKey(path)) {
     const text = `found \${file:…}, which only keys that hold a secret take: ${[...secretKeys].join(", ")}`;
     return [{ path, text }];
   }

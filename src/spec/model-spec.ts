@@ -184,9 +184,9 @@ function checkPlace({ path, server: served, sha256 }: ModelPlaces, context: z.Re
 
 type ModelPlaces = Pick<ModelSpec, "path" | "server" | "sha256">;
 
-/** Returns the model's name in plans: its path, or for a model on a server, protocol and name ("v2:churn"). */
+/** The model as plans name it: its path, or protocol and name (json: path) of a model that a server has ("v2:churn"). */
 export function modelUri({ path, server: served }: Pick<ModelSpec, "path" | "server">): string {
-  return served === undefined ? (path ?? "") : `${served.protocol}:${served.name}`;
+  return served === undefined ? (path ?? "") : `${served.protocol}:${served.name ?? served.path ?? ""}`;
 }
 
 /** `probabilities[1]` -> tensor and element; undefined when the text is neither a name nor `name[i]`. */

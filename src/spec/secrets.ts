@@ -1,6 +1,7 @@
 /** Keys whose values are never shown, whatever is wrong with them. They alone may be read from a file. */
 export const secretKeys: ReadonlySet<string> = new Set([
   "model.server.token",
+  "model.server.headers",
   "output.postgres.url",
   "output.postgres.password",
   "report.on_success",
@@ -12,7 +13,7 @@ export const secretKeys: ReadonlySet<string> = new Set([
 ]);
 
 export function isSecretKey(path: readonly (string | number)[]): boolean {
-  return secretKeys.has(path.join("."));
+  return secretKeys.has(path.join(".")) || path.slice(0, -1).join(".") === "model.server.headers";
 }
 
 const fileReference = /^\$\{file:([^}\0]+)\}$/;

@@ -10,7 +10,15 @@ const served = (keys: string, more = ""): string =>
 
 const v1 = (keys: string): string => served(keys).replace("protocol: v2", "protocol: v1");
 
+const ofJson = "path: /predict, signature: { inputs: { x: float32 }, outputs: { y: int64 } }";
+const json = (keys: string, place = `, ${ofJson}`): string =>
+  served("").replace("protocol: v2", "protocol: json").replace(", name: churn", `${place}${keys}`);
+
 describe("model.server", () => {
+  test("a model of protocol json is named by the path of its predictions", () => {
+    expect(modelUri(load(json(', request: { rows: { x: "{{x}}" } }')).model)).toBe("json:/predict");
+  });
+
   test("model.server.signature is read as tensors, and model.server.response as a path", () => {
     const signature =
       'signature: { inputs: { x: "float32[10]", id: int64 }, outputs: { y: "float64[]", label: string } }';
@@ -59,6 +67,17 @@ describe("model.server", () => {
     ["a signature of an unknown type", v1(", signature: { inputs: { x: float }, outputs: { y: int64 } }")],
     ["a signature without outputs", v1(", signature: { inputs: { x: float32 }, outputs: {} }")],
     ["a response that is no path", v1(", response: 'a b'")],
+    ["a split data frame for v1", v1(", request: dataframe_split")],
+    ["a path for a named model", served(", path: /predict")],
+    ["no name", served("").replace(", name: churn", "")],
+    ["json without path and signature", json("", "")],
+    ["json with a name", json(", name: churn")],
+    ["a template without placeholder", json(", request: { rows: 3 }")],
+    ["a template with an unknown placeholder", json(', request: { rows: "{{row}}" }')],
+    ["a template with a placeholder as a key", json(', request: { "{{x}}": 3 }')],
+    ["a header that requests have anyway", json(", headers: { Content-Length: s3cret }")],
+    ["a header twice", json(", token: s3cret, headers: { Authorization: s3cret }")],
+    ["a header that is a mapping", json(", headers: { api-key: { a: s3cret } }")],
   ])("a spec with %s is refused", (_what, text) => {
     const refusal = specRefusal(text);
     expect(refusal).not.toContain("s3cret");

@@ -30,7 +30,7 @@ export async function serveRest(model: V2Model, options: RestOptions): Promise<V
     const rows = inputs[0]?.shape[0] ?? 0;
     const found = served.misbehave?.({ number: predictions, path, headers, inputs, rows });
     if (found !== undefined && "status" in found) {
-      response.writeHead(found.status, found.headers).end(JSON.stringify({ error: found.said ?? "no" }));
+      response.writeHead(found.status, found.headers).end(JSON.stringify(found.body ?? { error: found.said ?? "no" }));
     } else if (found !== undefined && "reset" in found && found.reset === "before") {
       request.socket.resetAndDestroy();
     } else if (found !== undefined && "text" in found) {

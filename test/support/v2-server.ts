@@ -22,7 +22,12 @@ export interface V2Model {
 
 /** How a server answers a request for predictions in another way than it should. */
 export type Misbehaviour =
-  | { readonly status: number; readonly headers?: Readonly<Record<string, string>>; readonly said?: string }
+  | {
+      readonly status: number;
+      readonly headers?: Readonly<Record<string, string>>;
+      readonly said?: string;
+      readonly body?: object;
+    }
   /** The connection is reset before the answer, or in the middle of its body. */
   | { readonly reset: "before" | "in the body" }
   | { readonly silent: true }

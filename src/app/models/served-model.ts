@@ -4,12 +4,14 @@ import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
 import type { Protocol } from "../../engine/served/protocol.js";
 import type { ModelServer } from "../../engine/served/server.js";
+import { json } from "../../engine/served/json/json.js";
 import { v1 } from "../../engine/served/v1/v1.js";
 import { v2 } from "../../engine/served/v2/v2.js";
 import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import { proxiesOf } from "../../net/proxy.js";
 import { keepConnections } from "../../net/request.js";
+import { templateOf } from "../../spec/server/request-template.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
@@ -51,11 +53,19 @@ function protocolOf({ protocol, request = "instances", response, signature }: Se
   switch (protocol) {
     case "v2":
       return v2;
-    case "v1":
+    case "v1": {
+      const layout = request === "inputs" ? "inputs" : "instances";
       return v1({
-        request,
-        response: response ?? [request === "instances" ? "predictions" : "outputs"],
+        request: layout,
+        response: response ?? [layout === "inputs" ? "outputs" : "predictions"],
         signature,
+      });
+    }
+    case "json":
+      return json({
+        request: templateOf(request),
+        response: response ?? ["predictions"],
+        signature: signature ?? { inputs: [], outputs: [] },
       });
     default:
       return assertNever(protocol);
@@ -63,13 +73,13 @@ function protocolOf({ protocol, request = "instances", response, signature }: Se
 }
 
 async function serverOf(spec: ServerSpec, options: ServedOptions): Promise<ModelServer> {
-  const { url, name, token, timeout, concurrency } = spec;
+  const { url, name, path = "", timeout, concurrency } = spec;
   setMaxListeners(0, options.signal); // else Node warns of a leak when many requests are in flight
   const most = concurrency === "auto" ? mostInFlight : concurrency;
   return {
     url: url.replace(/\/+$/, ""),
-    model: name,
-    headers: token === undefined ? {} : { authorization: `Bearer ${await readToken(token, options)}` },
+    model: name ?? path,
+    headers: await headersOf(spec, options),
     timeoutMs: timeout * 1000,
     most,
     retry: options.retry,
@@ -79,14 +89,27 @@ async function serverOf(spec: ServerSpec, options: ServedOptions): Promise<Model
   };
 }
 
-/** @throws JobError SPEC_INVALID for a token that no header can carry */
-async function readToken(given: string, { folder, where }: ServedOptions): Promise<string> {
-  const key = where(["model", "server", "token"]);
-  const token = await readSecret(given, { folder, key });
-  if (!/^[\x21-\x7e]+$/.test(token)) {
+/** The headers of each request: token and headers of the spec. */
+async function headersOf(
+  { token, headers = {} }: ServerSpec,
+  options: ServedOptions,
+): Promise<Readonly<Record<string, string>>> {
+  const read: Record<string, string> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    read[name.toLowerCase()] = await readHeader(value, ["headers", name], options);
+  }
+  const login = token === undefined ? {} : { authorization: `Bearer ${await readHeader(token, ["token"], options)}` };
+  return { ...read, ...login };
+}
+
+/** @throws JobError SPEC_INVALID for a secret that no header can carry */
+async function readHeader(given: string, path: readonly string[], { folder, where }: ServedOptions): Promise<string> {
+  const key = where(["model", "server", ...path]);
+  const secret = await readSecret(given, { folder, key });
+  if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(secret)) {
     throw new JobError("SPEC_INVALID", `reading ${key}: it has characters that no HTTP header can carry`, {
-      hint: "a token is made of letters, digits and punctuation, without blanks and line ends",
+      hint: "it is made of letters, digits and punctuation, without line ends, and without blanks at its ends",
     });
   }
-  return token;
+  return secret;
 }

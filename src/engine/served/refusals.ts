@@ -26,10 +26,12 @@ const overloaded: ReadonlySet<number> = new Set([408, 425, 429, 502, 503, 504]);
 const unknownModel = /^request for unknown model|has no available versions/i;
 const batchTooLarge = /batch-size must be <= \d+/i;
 
-export function refusalKind({ status, headers, said }: Refusal): RefusalKind {
+export function refusalKind(refusal: Refusal): RefusalKind {
+  const { headers, said } = refusal;
   const text = saidIn(said);
-  const message = `the server answered ${status}${text === "" ? "" : `: ${text}`}`;
-  if (overloaded.has(status)) {
+  const message = `the server answered ${refusal.status}${text === "" ? "" : `: ${text}`}`;
+  const status = statusOfModel(refusal);
+  if (overloaded.has(status) || throttled.test(headers.get("x-amzn-errortype") ?? "")) {
     return { kind: "overloaded", message, retryAfterMs: retryAfterMs(headers) };
   }
   if (status === 404 || (status === 400 && unknownModel.test(text))) {
@@ -42,6 +44,15 @@ export function refusalKind({ status, headers, said }: Refusal): RefusalKind {
     return { kind: "values", message };
   }
   return status === 500 ? { kind: "fault", message } : { kind: "other" };
+}
+
+/** SageMaker's error for requests beyond a limit, which has status 400. */
+const throttled = /^Throttling/;
+
+/** The status of the model's own answer: SageMaker wraps it into an answer with 424. */
+function statusOfModel({ status, said }: Refusal): number {
+  const [, original] = status === 424 ? (/"OriginalStatusCode"\s*:\s*(\d{3})/.exec(said) ?? []) : [];
+  return original === undefined ? status : Number(original);
 }
 
 /** The pause that the server asks for, in seconds or until a date; 0 if it asks for none. */

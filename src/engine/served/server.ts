@@ -37,12 +37,11 @@ export function placeOf(server: ModelServer, doing: string): HttpPlace {
   return { doing, headers, silenceMs, retry, signal, findProxy, refused, hint: serverAway };
 }
 
-/** What a server says in a refusal: `error` of its JSON, else the beginning of the text. */
+/** What a server says in a refusal: the message in its JSON, else the beginning of the text. */
 export function saidIn(text: string): string {
   let said = text;
   try {
-    const { error, detail } = Object(JSON.parse(text)) as Readonly<Record<string, unknown>>;
-    said = typeof error === "string" ? error : detail === undefined ? text : JSON.stringify(detail);
+    said = messageIn(JSON.parse(text)) ?? text;
   } catch {
     // It is no JSON.
   }
@@ -54,12 +53,23 @@ export function saidIn(text: string): string {
     .slice(0, 300);
 }
 
+/** The message in a refusal: `error`, `detail`, or `message`, which clouds write in several ways. */
+function messageIn(refusal: unknown): string | undefined {
+  const { error, detail, message, Message, OriginalMessage } = Object(refusal) as Readonly<Record<string, unknown>>;
+  if (typeof error === "object" && error !== null) {
+    return messageIn(error);
+  }
+  const said = [error, OriginalMessage, message, Message].find((one) => typeof one === "string" && one !== "");
+  return typeof said === "string" ? said : detail === undefined ? undefined : JSON.stringify(detail);
+}
+
 /** The error for an answer that no retry changes. */
 export function refusalOf(doing: string, { status, said }: Pick<HttpAnswer, "status" | "said">): JobError {
   const text = saidIn(said);
   const message = `${doing}: the server answered ${status}${text === "" ? "" : `: ${text}`}`;
   if (status === 401 || status === 403) {
-    const hint = "model.server.token is sent as Authorization: Bearer; check that it may use this model";
+    const hint =
+      "model.server.token is sent as Authorization: Bearer, with model.server.headers; check that they may use this model";
     return new JobError("PERMISSION", message, { hint });
   }
   if (status === 404) {

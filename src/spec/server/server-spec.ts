@@ -2,26 +2,32 @@ import type { ModelSignature } from "../../columnar/tensor.js";
 import { z } from "../../util/zod.js";
 import { isPlainUrl } from "../model-uri.js";
 import { autoOrCount, count, text } from "../values.js";
+import { requestHeaders } from "./headers.js";
+import { requestForm, type RequestTemplate, templateOf, templateProblem } from "./request-template.js";
 import { responsePath } from "./response-path.js";
 import { signature } from "./signature.js";
 
 /** A model on a server. */
 export interface ServerSpec {
-  readonly protocol: "v2" | "v1";
+  readonly protocol: "v2" | "v1" | "json";
   readonly url: string;
-  /** The model's name on the server. */
-  readonly name: string;
-  /** The version of the model. Default: the version that the server returns. */
+  /** v2, v1: the model's name at the server. */
+  readonly name?: string | undefined;
+  /** json: the path of predictions. */
+  readonly path?: string | undefined;
+  /** Default: the version that the server names. */
   readonly version?: string | undefined;
-  /** v1: a list of rows, or a list for each input. Default: instances. */
-  readonly request?: "instances" | "inputs" | undefined;
-  /** v1: where answers have the predictions. Default: predictions, or outputs for requests with inputs. */
+  /** v1, json: the layout of requests, or a template of their body. Default: instances. */
+  readonly request?: string | RequestTemplate | undefined;
+  /** v1, json: where answers have the predictions. Default: predictions, or outputs for v1 with inputs. */
   readonly response?: readonly (string | number)[] | undefined;
-  /** v1: the inputs and outputs, if the server does not describe them. */
+  /** v1, json: the inputs and outputs, if the server does not describe them. */
   readonly signature?: ModelSignature | undefined;
   /** A secret: sent as `Authorization: Bearer`. */
   readonly token?: string | undefined;
-  /** The time limit of a request, in seconds. */
+  /** More headers of each request. Their values are secrets. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+  /** Seconds that a request may take. */
   readonly timeout: number;
   /** The limit of requests in flight. */
   readonly concurrency: number | "auto";
@@ -34,28 +40,36 @@ const pathPart = (what: string): z.ZodString =>
 export const server = z
   .strictObject({
     protocol: z
-      .enum(["v2", "v1"])
+      .enum(["v2", "v1", "json"])
       .describe(
-        "v2 is the Open Inference Protocol over HTTP, of Triton, KServe, MLServer and others; v1 is the REST API of TensorFlow Serving and KServe.",
+        "v2 is the Open Inference Protocol over HTTP, of Triton, KServe, MLServer and others; v1 is the REST API of TensorFlow Serving and KServe; json is any server that answers a POST of rows in JSON with predictions in JSON.",
       ),
     url: text
       .refine(isPlainUrl, "expected a URL such as http://triton:8000, without user and password")
       .describe("URL of the server, without /v2 or /v1."),
-    name: pathPart("model's name").describe("Name of the model at the server."),
+    name: pathPart("model's name").optional().describe("For v2 and v1: name of the model at the server."),
+    path: text
+      .regex(/^\/[^\s#]*$/, "expected a path such as /invocations")
+      .optional()
+      .describe("For json: path of the predictions at the server, such as /invocations."),
     version: pathPart("version")
       .optional()
-      .describe("Version of the model. Default: the one that the server names when the run is planned."),
-    request: z
-      .enum(["instances", "inputs"])
+      .describe("For v2 and v1: version of the model. Default: the one that the server names when the run is planned."),
+    request: requestForm
       .optional()
-      .describe("For v1: instances sends a list of rows, inputs a list for each input. Default: instances."),
+      .describe(
+        'For v1 and json: instances sends a list of rows, inputs a list for each input, dataframe_split (json) the rows and the names of the inputs. For json also a mapping that is the body of requests, in which "{{instances}}", "{{records}}", "{{inputs}}", "{{dataframe_split}}" or the name of an input in such braces stands for values. Default: instances.',
+      ),
     response: responsePath
       .optional()
       .describe(
-        "For v1: where answers have the predictions, as data.scores. Default: predictions, or outputs if request is inputs.",
+        "For v1 and json: where answers have the predictions, as data.scores. Default: predictions; for v1 with request: inputs, outputs.",
       ),
     signature: signature.optional(),
     token: text.optional().describe("Token that requests carry as Authorization: Bearer, best from the environment."),
+    headers: requestHeaders
+      .optional()
+      .describe("More headers of each request, as api-key: ${API_KEY}. Their values are treated as secrets."),
     timeout: count(1, 3600)
       .default(60)
       .describe("Time limit of a request, in seconds. A request that takes longer is retried until retry.max_seconds."),
@@ -65,11 +79,47 @@ export const server = z
         "Limit of requests in flight. auto finds the number with the highest throughput, up to 64, and lowers it while the server is overloaded.",
       ),
   })
-  .superRefine((given, context) => {
-    for (const key of given.protocol === "v2" ? (["request", "response", "signature"] as const) : []) {
-      if (given[key] !== undefined) {
-        context.addIssue({ code: "custom", path: [key], message: "only protocol: v1 takes this key" });
-      }
-    }
-  })
+  .superRefine(checkKeys)
   .describe("A model that a server has, in place of path. See served-models.md.") satisfies z.ZodType<ServerSpec>;
+
+/** Keys that only some protocols take. */
+const protocolsOf = {
+  name: ["v2", "v1"],
+  version: ["v2", "v1"],
+  path: ["json"],
+  request: ["v1", "json"],
+  response: ["v1", "json"],
+  signature: ["v1", "json"],
+} as const satisfies Partial<Record<keyof ServerSpec, readonly ServerSpec["protocol"][]>>;
+
+function checkKeys(given: ServerSpec, context: z.RefinementCtx): void {
+  const { protocol, request, signature: { inputs } = { inputs: [] } } = given;
+  const wrong = (key: string, message: string): void => {
+    context.addIssue({ code: "custom", path: [key], message });
+  };
+  for (const [key, protocols] of Object.entries(protocolsOf) as [keyof typeof protocolsOf, readonly string[]][]) {
+    if (given[key] !== undefined && !protocols.includes(protocol)) {
+      wrong(key, `only protocol ${protocols.join(" or ")} takes this key`);
+    }
+  }
+  for (const key of protocol === "json" ? (["path", "signature"] as const) : (["name"] as const)) {
+    if (given[key] === undefined) {
+      wrong(key, `expected this key, since the protocol is ${protocol}`);
+    }
+  }
+  if (protocol === "v1" && request !== undefined && request !== "instances" && request !== "inputs") {
+    wrong("request", "expected instances or inputs, since the protocol is v1");
+  } else if (protocol === "json" && request !== undefined) {
+    const problem = templateProblem(
+      templateOf(request),
+      inputs.map(({ name }) => name),
+    );
+    if (problem !== undefined) {
+      wrong("request", problem);
+    }
+  }
+  const names = Object.keys(given.headers ?? {}).map((name) => name.toLowerCase());
+  if (new Set(names).size < names.length || (given.token !== undefined && names.includes("authorization"))) {
+    wrong("headers", "a header comes twice; token is the header authorization");
+  }
+}

@@ -1,0 +1,176 @@
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { expectFinished } from "../support/crash.js";
+import { differences, goldenRows } from "../support/golden.js";
+import { outputRows } from "../support/output.js";
+import { reject, rejectLines } from "../support/rejects.js";
+import type { RestOptions } from "../support/rest-server.js";
+import { servedJob } from "../support/served-job.js";
+import type { Misbehaviour, V2Request, V2Server } from "../support/v2-server.js";
+
+const small = { engine: { batch_size: 10 } };
+const diabetes = { inputs: { features: "float32[10]" }, outputs: { score: "float32" } };
+const penguins = {
+  inputs: {
+    island: "string",
+    sex: "string",
+    year: "int64",
+    bill_length_mm: "float32",
+    bill_depth_mm: "float32",
+    flipper_length_mm: "float32",
+    body_mass_g: "float32",
+  },
+  outputs: { label: "string", probabilities: "float32[3]" },
+};
+
+const isBlank = ({ inputs }: V2Request): boolean =>
+  [...(inputs[0]?.values ?? [])].every((value) => Number(value) === 0);
+
+/** Lets blank rows through, so that faults meet rows of the input. */
+const onRows =
+  (decide: NonNullable<V2Server["misbehave"]>): V2Server["misbehave"] =>
+  (request) =>
+    isBlank(request) ? undefined : decide(request);
+
+describe("a model whose server takes and answers JSON", () => {
+  test.each<[string, string, object, RestOptions["answer"], string]>([
+    ["instances", "diabetes-mlp", { signature: diabetes }, undefined, "instances"],
+    [
+      "inputs, lists by output",
+      "diabetes-mlp",
+      { signature: diabetes, request: "inputs" },
+      (_rows, byOutput) => ({ predictions: byOutput }),
+      "inputs",
+    ],
+    [
+      "a split data frame, objects by output",
+      "penguins-pipeline",
+      { signature: penguins, request: "dataframe_split" },
+      undefined,
+      "dataframe_split",
+    ],
+    [
+      "a template, the whole answer",
+      "penguins-pipeline",
+      { signature: penguins, request: { dataframe_records: "{{records}}", params: { top: 3 } }, response: "." },
+      (rows) => rows,
+      "dataframe_records",
+    ],
+    [
+      "an input of the template by its name, predictions below other keys",
+      "diabetes-mlp",
+      { signature: diabetes, request: { input_data: "{{features}}" }, response: "outputs[0].data" },
+      (rows) => ({ outputs: [{ data: rows }] }),
+      "input_data",
+    ],
+  ])("predictions are those of ONNX Runtime (%s)", async (_what, fixture, keys, answer, first) => {
+    const seen: { body?: unknown } = {};
+    await using job = await servedJob({ fixture, keys, rest: { kind: "json", seen, ...(answer && { answer }) } });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { status: "complete", provider: "json" } });
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+    expect(Object.keys(seen.body as object)[0]).toBe(first);
+  });
+
+  test("requests have the headers and the token, and neither the plan nor a message has them", async () => {
+    await using job = await servedJob({
+      rest: { kind: "json" },
+      keys: { signature: diabetes, token: "s3cret-token", headers: { "X-Api-Key": "s3cret key" } },
+    });
+    const sent = new Set<string>();
+    job.server.misbehave = ({ headers, number }) => {
+      sent.add(`${headers.authorization} ${String(headers["x-api-key"])}`);
+      return number >= 4 ? { status: 403, said: "no rights" } : undefined;
+    };
+
+    const refused = await job.run("--log-level", "debug");
+
+    expect(refused, refused.stderr).toMatchObject({ code: 64 });
+    expect([...sent]).toEqual(["Bearer s3cret-token s3cret key"]);
+    const names = await readdir(join(job.out, "_infer-batch"));
+    const plans = names.map((name) =>
+      readFile(join(job.out, "_infer-batch", name, "plan.json"), "utf8").catch(() => ""),
+    );
+    const plan = (await Promise.all(plans)).join("");
+    expect(plan).toContain("json:/invocations");
+    expect(`${refused.stderr}${refused.stdout}${plan}`).not.toContain("s3cret");
+  });
+
+  test("a row with NaN is never sent: it is a bad row, all others are scored", async () => {
+    const others = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5"];
+    await using job = await servedJob({
+      rest: { kind: "json" },
+      keys: { signature: diabetes },
+      overrides: {
+        ...reject,
+        input: { columns: { changed: "case when id % 100 = 7 then null else s6 end" } },
+        model: { inputs: { features: [...others, "changed"] }, missing: "nan" },
+      },
+    });
+    const golden = await goldenRows(job.fixture);
+    const good = golden.filter(({ id }) => Number(id) % 100 !== 7);
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: golden.length - good.length } });
+    expect(differences(await outputRows(job.out), good)).toEqual([]);
+    expect(JSON.stringify(await rejectLines(job.out))).toContain("which JSON lacks");
+  });
+
+  test.each<[string, Misbehaviour]>([
+    ["limits requests (429)", { status: 429, headers: { "retry-after": "0" } }],
+    ["throttles as SageMaker does (400)", { status: 400, headers: { "x-amzn-errortype": "ThrottlingException" } }],
+    ["resets connections before the answer", { reset: "before" }],
+  ])("a server that %s is asked again: every row once", async (_what, fault) => {
+    await using job = await servedJob({
+      rest: { kind: "json" },
+      keys: { signature: diabetes },
+      overrides: { ...small, ...reject },
+    });
+    let faults = 0;
+    job.server.misbehave = onRows(() => {
+      faults += 1;
+      return faults <= 3 ? fault : undefined;
+    });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: 0 } });
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+
+  test.each<[string, number, RegExp, Misbehaviour]>([
+    ["does not have the path any more", 64, /404: gone.*hint: check the URL/s, { status: 404, said: "gone" }],
+    ["answers without predictions", 64, /it has no `predictions`/, { text: '{"scores":[1]}' }],
+    [
+      "answers with a text in place of a number",
+      65,
+      /the answer has "high" in place of a float32/,
+      { text: '{"predictions":["high"]}' },
+    ],
+    [
+      "wraps a refusal as SageMaker does (424)",
+      65,
+      /unknown category/,
+      {
+        status: 424,
+        body: { OriginalStatusCode: 400, OriginalMessage: "unknown category", ErrorCode: "CLIENT_ERROR" },
+      },
+    ],
+  ])("a server that %s ends the run with %i", async (_what, code, said, fault) => {
+    await using job = await servedJob({
+      rest: { kind: "json" },
+      keys: { signature: diabetes },
+      overrides: { engine: { batch_size: 1 } },
+    });
+    job.server.misbehave = onRows(() => fault);
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code });
+    expect(ended.stderr).toMatch(said);
+  });
+});
