@@ -73,7 +73,7 @@ export interface Engine extends AsyncDisposable {
   readonly traffic?: ServerTraffic | undefined;
 }
 
-/** The requests that an engine sent to a server. */
+/** The requests that an engine sent to the servers that have the model. */
 export interface ServerTraffic {
   /** The number of all requests, retries included. */
   readonly requests: number;
@@ -81,6 +81,18 @@ export interface ServerTraffic {
   /** The most requests that were in flight at once. */
   readonly inFlight: number;
   /** The time that a share of the answers did not exceed, in milliseconds; null without answers. */
+  latencyMs(share: number): number | null;
+  /** Each server, if there are several. */
+  readonly servers: readonly OneServersTraffic[];
+}
+
+/** The requests to one of several servers. */
+export interface OneServersTraffic {
+  readonly url: string;
+  readonly requests: number;
+  /** Requests without answer, and those that an overloaded or failing server refused. */
+  readonly failures: number;
+  readonly inFlight: number;
   latencyMs(share: number): number | null;
 }
 

@@ -60,8 +60,14 @@ function judgeConnection({ doing }: HttpPlace, error: unknown): Verdict {
     return { kind: "end", error: new JobError("PERMISSION", message, { hint, cause: error }) };
   }
   if (isTlsProtocolError(errno)) {
-    const message = `${doing}: the server does not speak TLS as this program does (${errno})`;
-    const hint = "check the URL with curl -I";
+    const isLogin = /CERTIFICATE_REQUIRED|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE/.test(errno);
+    const found = isLogin
+      ? "accepts no certificate of this client, or none was given"
+      : "does not speak TLS as this program does";
+    const message = `${doing}: the server ${found} (${errno})`;
+    const hint = isLogin
+      ? "servers that ask for a certificate need one that their authority signed"
+      : "check the URL with curl -I";
     return { kind: "end", error: new JobError("PERMISSION", message, { hint, cause: error }) };
   }
   return { kind: "end", error };

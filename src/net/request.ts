@@ -5,12 +5,15 @@ import type { Readable } from "node:stream";
 import { connect as tlsConnect } from "node:tls";
 import { createBrotliDecompress, createGunzip, createInflate } from "node:zlib";
 
-/** How a server's certificate is checked. */
+/** How a server's certificate is checked, and what is shown to it. */
 export interface TlsSettings {
   /** Certificates of authorities in PEM, used instead of Node's. */
   readonly ca?: string | undefined;
   /** false: any certificate is accepted. */
   readonly rejectUnauthorized?: boolean | undefined;
+  /** The certificate of this client in PEM, and its private key. */
+  readonly cert?: string | undefined;
+  readonly key?: string | undefined;
 }
 
 export interface HttpRequest {

@@ -58,10 +58,19 @@ function engineFacts({ provider, concurrency, local, traffic }: Engine, sizer: B
   return { provider, missing, sessions, trees, batchRows: () => sizer.rows, server };
 }
 
-function serverReport(traffic: ServerTraffic): ServerReport {
-  const { requests, retries, inFlight: mostInFlight } = traffic;
-  const latencyMs = { p50: traffic.latencyMs(0.5), p95: traffic.latencyMs(0.95), p99: traffic.latencyMs(0.99) };
-  return { requests, retries, mostInFlight, latencyMs };
+function serverReport({ requests, retries, inFlight: mostInFlight, servers, ...traffic }: ServerTraffic): ServerReport {
+  const urls = servers.map((one) => ({
+    url: one.url,
+    requests: one.requests,
+    failures: one.failures,
+    mostInFlight: one.inFlight,
+    latencyMs: latencyOf(one),
+  }));
+  return { requests, retries, mostInFlight, latencyMs: latencyOf(traffic), urls };
+}
+
+function latencyOf({ latencyMs }: Pick<ServerTraffic, "latencyMs">): ServerReport["latencyMs"] {
+  return { p50: latencyMs(0.5), p95: latencyMs(0.95), p99: latencyMs(0.99) };
 }
 
 /** A run without spans for this attempt to score. */

@@ -38,6 +38,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "model.server.response": "plan",
   "model.server.signature": "plan",
   "model.server.url": "attempt",
+  "model.server.tls": "attempt",
   "model.server.token": "attempt",
   "model.server.headers": "attempt",
   "model.server.timeout": "attempt",

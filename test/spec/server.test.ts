@@ -43,7 +43,7 @@ describe("model.server", () => {
   test("model.server has defaults for its timeout and concurrency", () => {
     const { model } = load(served(""));
     expect(model).toMatchObject({
-      server: { protocol: "v2", url: "http://triton:8000", name: "churn", timeout: 60, concurrency: "auto" },
+      server: { protocol: "v2", url: ["http://triton:8000"], name: "churn", timeout: 60, concurrency: "auto" },
     });
     expect(modelUri(model)).toBe("v2:churn");
   });
@@ -55,7 +55,12 @@ describe("model.server", () => {
     ["a digest beside a server", served("", `  sha256: ${"a".repeat(64)}\n`)],
     ["a protocol that is not implemented", served("").replace("protocol: v2", "protocol: openai")],
     ["a key that is not implemented", served(", transport: online")],
-    ["a list of URLs", served("").replace('"http://triton:8000"', '["http://a:1", "http://b:1"]')],
+    [
+      "a password in a list of URLs",
+      served("").replace('"http://triton:8000"', '["http://a:1", "http://me:s3cret@b:1"]'),
+    ],
+    ["an empty list of URLs", served("").replace('"http://triton:8000"', "[]")],
+    ["a certificate without its key", served(", tls: { cert: client.pem }")],
     ["a URL with a password", served("").replace("http://", "http://me:s3cret@")],
     ["a name with a slash", served("").replace("churn", "a/b")],
     ["a version that is no text", served(", version: 7")],

@@ -9,6 +9,8 @@ import { fixtureNamed } from "./world.js";
 export interface ServedJob extends AsyncDisposable {
   readonly fixture: Fixture;
   readonly server: V2Server;
+  /** The servers besides the first one, which have the same model. */
+  readonly others: readonly V2Server[];
   readonly spec: string;
   readonly out: string;
   rewrite(overrides: SpecOverrides): Promise<void>;
@@ -20,6 +22,8 @@ export interface ServedJobOptions extends V2Options {
   readonly fixture?: string;
   /** A server that does not speak the Open Inference Protocol. */
   readonly rest?: RestOptions;
+  /** How many servers have the model. Default: one. */
+  readonly copies?: number;
   /** More keys of `model.server`. */
   readonly keys?: object;
   readonly overrides?: SpecOverrides;
@@ -30,27 +34,32 @@ export async function servedJob({
   keys = {},
   overrides = {},
   rest,
+  copies = 1,
   ...options
 }: ServedJobOptions = {}): Promise<ServedJob> {
   const fixture = fixtureNamed(name);
   const scratch = await scratchFolder();
   const model = await onnxModel(fixture.model);
-  const server = rest === undefined ? await serveV2(model, options) : await serveRest(model, rest);
+  const serve = (): Promise<V2Server> => (rest === undefined ? serveV2(model, options) : serveRest(model, rest));
+  const server = await serve();
+  const others = await Promise.all(Array.from({ length: copies - 1 }, serve));
+  const url = copies === 1 ? server.url : [server, ...others].map((one) => one.url);
   const place =
     rest?.kind === "json"
       ? { protocol: "json", path: "/invocations" }
       : { protocol: rest === undefined ? "v2" : "v1", name: "m" };
-  const write = ({ model: more, ...others }: SpecOverrides): Promise<string> =>
+  const write = ({ model: more, ...changed }: SpecOverrides): Promise<string> =>
     writeSpec(scratch.path, fixture, {
       commit_rows: 100,
       retry: { max_seconds: 10 },
-      ...others,
-      model: { path: undefined, server: { ...place, url: server.url, ...keys }, ...more },
+      ...changed,
+      model: { path: undefined, server: { ...place, url, ...keys }, ...more },
     });
   const spec = await write(overrides);
   return {
     fixture,
     server,
+    others,
     spec,
     out: join(scratch.path, "out"),
     async rewrite(changed) {
@@ -63,7 +72,9 @@ export async function servedJob({
       return { ...result, report };
     },
     async [Symbol.asyncDispose]() {
-      await server[Symbol.asyncDispose]();
+      for (const one of [server, ...others]) {
+        await one[Symbol.asyncDispose]();
+      }
       await model[Symbol.asyncDispose]();
       await scratch[Symbol.asyncDispose]();
     },

@@ -8,9 +8,13 @@ import { JobError } from "../../util/errors.js";
  */
 export function requireModelPath({ model: { path, server } }: Pick<JobSpec, "model">, why: string): string {
   if (path === undefined) {
-    throw new JobError("USAGE", `reading model.server: ${why}, but this model is on ${server?.url ?? "a server"}`, {
-      hint: "`infer-batch validate` asks the server for the model and checks it against the input",
-    });
+    throw new JobError(
+      "USAGE",
+      `reading model.server: ${why}, and ${server?.url.join(", ") ?? "a server"} has this one`,
+      {
+        hint: "`infer-batch validate` asks the server for the model and checks it against the input",
+      },
+    );
   }
   return path;
 }

@@ -16,6 +16,7 @@ import type { ServerSpec } from "../../spec/server/server-spec.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
 import { readSecret } from "../secrets.js";
+import { readTls } from "./tls-files.js";
 
 /** The highest number of requests in flight with `concurrency: auto`. */
 const mostInFlight = 64;
@@ -31,19 +32,19 @@ export interface ServedOptions {
 
 /** Finds the model of `model.server`. @param planned the model that the plan of an unfinished run pins */
 export async function findServed(spec: ServerSpec, options: ServedOptions, planned?: ModelPin): Promise<FoundModel> {
-  const server = await serverOf(spec, options);
-  using _ = server.connections;
-  const model = await findServedModel(protocolOf(spec), server, planned?.version ?? spec.version);
+  const servers = await serversOf(spec, options);
+  using _ = servers[0].connections;
+  const model = await findServedModel(protocolOf(spec), servers, planned?.version ?? spec.version);
   return { model, version: model.served.version };
 }
 
 /** Opens the engine whose requests go to `model.server`. */
 export async function openServed(spec: ServerSpec, options: ServedOptions, model: ServedModel): Promise<Engine> {
-  const server = await serverOf(spec, options);
+  const servers = await serversOf(spec, options);
   return {
-    ...openServedEngine(protocolOf(spec), server, model),
+    ...openServedEngine(protocolOf(spec), servers, model),
     [Symbol.asyncDispose]() {
-      server.connections[Symbol.dispose]();
+      servers[0].connections[Symbol.dispose]();
       return Promise.resolve();
     },
   };
@@ -72,14 +73,16 @@ function protocolOf({ protocol, request = "instances", response, signature }: Se
   }
 }
 
-async function serverOf(spec: ServerSpec, options: ServedOptions): Promise<ModelServer> {
-  const { url, name, path = "", timeout, concurrency } = spec;
+/** The servers of the spec. They share their connections. */
+async function serversOf(spec: ServerSpec, options: ServedOptions): Promise<readonly [ModelServer, ...ModelServer[]]> {
+  const { url: urls, name, path = "", timeout, concurrency } = spec;
   setMaxListeners(0, options.signal); // else Node warns of a leak when many requests are in flight
   const most = concurrency === "auto" ? mostInFlight : concurrency;
-  return {
-    url: url.replace(/\/+$/, ""),
+  const serverAt = (url: string): ModelServer => ({ ...shared, url: url.replace(/\/+$/, "") });
+  const shared = {
     model: name ?? path,
     headers: await headersOf(spec, options),
+    tls: await readTls(spec.tls, options),
     timeoutMs: timeout * 1000,
     most,
     retry: options.retry,
@@ -87,6 +90,8 @@ async function serverOf(spec: ServerSpec, options: ServedOptions): Promise<Model
     findProxy: proxiesOf(process.env),
     connections: keepConnections(most),
   };
+  const [first = "", ...others] = urls;
+  return [serverAt(first), ...others.map(serverAt)];
 }
 
 /** The headers of each request: token and headers of the spec. */

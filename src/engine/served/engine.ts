@@ -2,19 +2,20 @@ import type { ServedModel } from "../../binding/served-model.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
 import type { Engine, EngineResponse } from "../port.js";
 import { assertNever } from "../../util/errors.js";
-import { openClient, type Outcome } from "./client.js";
+import { openClient } from "./client.js";
+import type { Outcome } from "./outcome.js";
 import type { Protocol } from "./protocol.js";
 import type { ModelServer } from "./server.js";
 
 /** Has a server compute the predictions of its model. */
-export function openServedEngine(protocol: Protocol, server: ModelServer, { served }: ServedModel): Engine {
-  const client = openClient({ protocol, server, version: served });
+export function openServedEngine(protocol: Protocol, servers: readonly ModelServer[], { served }: ServedModel): Engine {
+  const client = openClient({ protocol, servers, version: served });
   const known = new Map(served.signature.outputs.map((output) => [output.name, output]));
   let requests = 0;
   return {
     signature: served.signature,
     provider: protocol.name,
-    concurrency: server.most,
+    concurrency: servers[0]?.most ?? 1,
     mostRows: served.mostRows,
     traffic: client.traffic,
     async run({ inputs, outputs, isBlank }) {

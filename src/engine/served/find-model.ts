@@ -2,35 +2,107 @@ import { createHash } from "node:crypto";
 import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
 import { isTensorType, type NamedTensor, tensorElement, type TensorSignature } from "../../columnar/tensor.js";
 import { allocate } from "../../columnar/values.js";
+import { BrokenTransfer } from "../../net/http-failures.js";
 import { JobError } from "../../util/errors.js";
+import { untilReady } from "./ask.js";
 import { openClient } from "./client.js";
 import type { Protocol } from "./protocol.js";
-import { type ModelServer, serverText } from "./server.js";
+import { type ModelServer, serversText, serverText } from "./server.js";
 
 /**
- * Asks a server for its model: whether it is ready, its signature, and its version.
+ * Asks servers for their model: whether it is ready, its signature, and its version. Those that are away are left out,
+ * unless all of them are.
  * @param wanted the version that a plan or the spec names; undefined: the one that the server names
- * @throws JobError FILE_MISSING if the server does not have it, PERMISSION, MODEL_INVALID, NETWORK
+ * @throws JobError FILE_MISSING if a server does not have it, PERMISSION, MODEL_INVALID, NETWORK
  */
 export async function findServedModel(
   protocol: Protocol,
-  server: ModelServer,
+  servers: readonly ModelServer[],
   wanted: string | undefined,
 ): Promise<ServedModel> {
+  const { found, served } = await firstThatAnswers(protocol, servers, wanted);
+  const identity = identityOf(protocol, found, served);
+  for (const server of servers.filter((one) => one !== found)) {
+    const other = await ifThere(server, () => factsOf(protocol, withoutRetry(server), wanted));
+    if (other !== undefined && identityOf(protocol, server, other) !== identity) {
+      const what =
+        other.version === served.version ? "other inputs or outputs" : `version ${other.version ?? "unknown"}`;
+      throw new JobError(
+        "MODEL_INVALID",
+        `asking for ${serverText(server)}: it has ${what}, and ${found.url} has version ${served.version ?? "unknown"}`,
+        { hint: "serve the same model at each URL, or name the version in model.server.version" },
+      );
+    }
+  }
+  const sha256 = createHash("sha256").update(identity).digest("hex");
+  return { name: serversText(servers), sha256, traits: unknownTraits, served };
+}
+
+interface Found {
+  readonly found: ModelServer;
+  readonly served: ServedFacts;
+}
+
+/** Asks one server after the other. */
+async function firstThatAnswers(
+  protocol: Protocol,
+  servers: readonly ModelServer[],
+  wanted: string | undefined,
+): Promise<Found> {
+  const [first, ...others] = servers;
+  if (first === undefined) {
+    throw new RangeError("a model needs a server");
+  }
+  if (others.length === 0) {
+    return { found: first, served: await factsOf(protocol, first, wanted) };
+  }
+  const doing = `asking for ${serversText(servers)}`;
+  return await untilReady(first, doing, async () => {
+    for (const found of servers) {
+      const served = await ifThere(found, () => factsOf(protocol, withoutRetry(found), wanted));
+      if (served !== undefined) {
+        return { found, served };
+      }
+    }
+    throw new BrokenTransfer("no server answers");
+  });
+}
+
+function withoutRetry(server: ModelServer): ModelServer {
+  return { ...server, retry: { ...server.retry, maxSeconds: 0 } };
+}
+
+/** The result of `work`; undefined if the server is away, which is told. */
+async function ifThere<T>({ retry }: ModelServer, work: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError && error.code === "NETWORK") {
+      retry.warn(`${error.message}; it is left out for now`);
+      return undefined;
+    }
+    throw error;
+  }
+}
+
+/** What one server says of its model. */
+async function factsOf(protocol: Protocol, server: ModelServer, wanted: string | undefined): Promise<ServedFacts> {
   const doing = `asking for ${serverText(server)}`;
   const known = await protocol.find(server, { doing, wanted });
   const served = known.version === undefined ? await withAnsweredVersion(protocol, server, known) : known;
-  const { version, signature } = served;
+  const { version } = served;
   if (wanted !== undefined && version !== wanted) {
     const found = version === undefined ? "the server names no version" : `the server has version ${version}`;
     throw new JobError("FILE_MISSING", `${doing}: ${found}, and ${wanted} is asked for`, {
       hint: "serve that version, or leave out model.server.version",
     });
   }
-  const { name: kind, layout } = protocol;
-  const identity = [kind, server.model, version ?? null, signature, ...(layout === undefined ? [] : [layout])];
-  const sha256 = createHash("sha256").update(JSON.stringify(identity)).digest("hex");
-  return { name: serverText(server), sha256, traits: unknownTraits, served };
+  return served;
+}
+
+/** What a plan compares, as text. */
+function identityOf({ name, layout }: Protocol, { model }: ModelServer, { version, signature }: ServedFacts): string {
+  return JSON.stringify([name, model, version ?? null, signature, ...(layout === undefined ? [] : [layout])]);
 }
 
 /** Some servers name a model's version only in their answers. A blank row is scored to learn it. */
@@ -45,7 +117,7 @@ async function withAnsweredVersion(protocol: Protocol, server: ModelServer, serv
   if ("unfit" in encoded || parts.inputs.length < signature.inputs.length) {
     return served;
   }
-  const outcome = await openClient({ protocol, server, version: served }).infer({
+  const outcome = await openClient({ protocol, servers: [server], version: served }).infer({
     encoded,
     rows: 1,
     isBlank: true,

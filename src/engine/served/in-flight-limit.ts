@@ -11,14 +11,18 @@ export interface Turn {
   end(end: RequestEnd): void;
 }
 
-/** Bounds the requests in flight by what the server is seen to take. */
+/** Bounds the requests in flight to a server by what the server is seen to take. */
 export interface InFlightLimit {
   /** Requests that may be in flight now. */
   readonly limit: number;
   /** The most requests that have been in flight. */
   readonly highest: number;
-  /** Waits for a turn. */
-  begin(): Promise<Turn>;
+  /** Whether one more request may be sent. */
+  readonly isFree: boolean;
+  /** Requests in flight, as a share of the limit. */
+  readonly share: number;
+  /** Takes a turn; `isFree` must hold. @param isWaiting whether other requests wait for a turn when this one ends */
+  begin(isWaiting: () => boolean): Turn;
 }
 
 export interface InFlightOptions {
@@ -41,32 +45,19 @@ interface Growth {
  * flight then.
  */
 export function createInFlightLimit({ most, nowMs }: InFlightOptions): InFlightLimit {
-  const waiting: ((turn: Turn) => void)[] = [];
   const growth = createGrowth({ most, nowMs });
   let inFlight = 0;
   let highest = 0;
   let halvings = 0;
-  const admit = (): void => {
-    while (inFlight < growth.limit) {
-      const next = waiting.shift();
-      if (next === undefined) {
-        return;
-      }
-      inFlight += 1;
-      highest = Math.max(highest, inFlight);
-      next({ end: ending(halvings) });
-    }
-  };
-  const ending = (halvingsBefore: number): Turn["end"] => {
+  const ending = (halvingsBefore: number, isWaiting: () => boolean): Turn["end"] => {
     return (end) => {
       if (end.kind === "overloaded" && halvings === halvingsBefore) {
         halvings += 1;
         growth.halve();
       } else if (end.kind === "answered") {
-        growth.answered(end.rows, waiting.length > 0);
+        growth.answered(end.rows, isWaiting());
       }
       inFlight -= 1;
-      admit();
     };
   };
   return {
@@ -76,11 +67,16 @@ export function createInFlightLimit({ most, nowMs }: InFlightOptions): InFlightL
     get highest() {
       return highest;
     },
-    begin() {
-      return new Promise((resolve) => {
-        waiting.push(resolve);
-        admit();
-      });
+    get isFree() {
+      return inFlight < growth.limit;
+    },
+    get share() {
+      return inFlight / growth.limit;
+    },
+    begin(isWaiting) {
+      inFlight += 1;
+      highest = Math.max(highest, inFlight);
+      return { end: ending(halvings, isWaiting) };
     },
   };
 }

@@ -1,6 +1,6 @@
 import type { HttpAnswer, HttpPlace } from "../../net/http-place.js";
 import type { FindProxy } from "../../net/proxy.js";
-import type { Connections } from "../../net/request.js";
+import type { Connections, TlsSettings } from "../../net/request.js";
 import { JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
 
@@ -20,6 +20,8 @@ export interface ModelServer {
   readonly signal: AbortSignal;
   readonly findProxy: FindProxy;
   readonly connections: Connections;
+  /** The authorities that are trusted, and the certificate that is shown. */
+  readonly tls: TlsSettings;
 }
 
 /** The model as messages name it. */
@@ -27,14 +29,19 @@ export function serverText({ url, model }: Pick<ModelServer, "url" | "model">): 
   return `${model} on ${url}`;
 }
 
+/** Several servers of one model, as messages name them. */
+export function serversText(servers: readonly Pick<ModelServer, "url" | "model">[]): string {
+  return `${servers[0]?.model ?? ""} on ${servers.map(({ url }) => url).join(", ")}`;
+}
+
 const serverAway =
   "run the same command again when the server answers: what is committed is kept; retry.max_seconds is how long a run waits for it";
 
 /** The server as a place that answers requests. @param doing the act that messages begin with */
 export function placeOf(server: ModelServer, doing: string): HttpPlace {
-  const { headers, timeoutMs: silenceMs, retry, signal, findProxy } = server;
+  const { headers, timeoutMs: silenceMs, retry, signal, findProxy, tls } = server;
   const refused = (answer: HttpAnswer): JobError => refusalOf(doing, answer);
-  return { doing, headers, silenceMs, retry, signal, findProxy, refused, hint: serverAway };
+  return { doing, headers, silenceMs, retry, signal, findProxy, tls, refused, hint: serverAway };
 }
 
 /** What a server says in a refusal: the message in its JSON, else the beginning of the text. */

@@ -1,39 +1,44 @@
 import { createLatencies } from "./latencies.js";
-import type { ServerTraffic } from "../port.js";
 
-/** Counts what is sent to a server. */
+/** What was sent to a server, or to all servers. */
 export interface TrafficCounter {
-  readonly traffic: ServerTraffic;
+  readonly requests: number;
+  /** Requests that were sent again. */
+  readonly retries: number;
+  /** Requests without answer, and those that an overloaded or failing server refused. */
+  readonly failures: number;
+  /** The time that a share of the answers did not exceed, in milliseconds; null without answers. */
+  latencyMs(share: number): number | null;
   /** Counts a request. @param isRetry whether it is sent again */
   sent(isRetry: boolean): void;
   /** Counts an answer with predictions. */
   answered(ms: number): void;
+  failed(): void;
 }
 
-/** @param highest returns the most requests that have been in flight */
-export function countTraffic(highest: () => number): TrafficCounter {
+export function countTraffic(): TrafficCounter {
   const latencies = createLatencies();
-  let requests = 0;
-  let retries = 0;
+  let [requests, retries, failures] = [0, 0, 0];
   return {
-    traffic: {
-      get requests() {
-        return requests;
-      },
-      get retries() {
-        return retries;
-      },
-      get inFlight() {
-        return highest();
-      },
-      latencyMs: (share) => latencies.quantile(share),
+    get requests() {
+      return requests;
     },
+    get retries() {
+      return retries;
+    },
+    get failures() {
+      return failures;
+    },
+    latencyMs: (share) => latencies.quantile(share),
     sent(isRetry) {
       requests += 1;
       retries += isRetry ? 1 : 0;
     },
     answered(ms) {
       latencies.add(ms);
+    },
+    failed() {
+      failures += 1;
     },
   };
 }

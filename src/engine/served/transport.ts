@@ -12,7 +12,7 @@ export interface Received {
 
 /** Asks for predictions. @throws BrokenTransfer after `timeoutMs`, or what `sendRequest` throws */
 export async function post(server: ModelServer, inferUrl: string, encoded: EncodedRequest): Promise<Received> {
-  const { headers, findProxy, connections, signal, timeoutMs } = server;
+  const { headers, findProxy, connections, signal, timeoutMs, tls } = server;
   const url = new URL(inferUrl);
   // It is not reset: it bounds the whole request.
   using watch = startWatch({ signal, silenceMs: timeoutMs });
@@ -22,7 +22,7 @@ export async function post(server: ModelServer, inferUrl: string, encoded: Encod
     body: encoded.body,
     signal: watch.signal,
     proxy: findProxy(url),
-    tls: {},
+    tls,
     connections,
   });
   const pieces: Uint8Array[] = [];
@@ -46,10 +46,10 @@ function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
 
 /** Whether the server answers 200 at a URL. */
 export async function isReady(server: ModelServer, readyUrl: string): Promise<boolean> {
-  const { headers, findProxy, signal, timeoutMs, connections } = server;
+  const { headers, findProxy, signal, timeoutMs, connections, tls } = server;
   const url = new URL(readyUrl);
   using watch = startWatch({ signal, silenceMs: timeoutMs });
-  const send = { headers, signal: watch.signal, proxy: findProxy(url), tls: {}, connections };
+  const send = { headers, signal: watch.signal, proxy: findProxy(url), tls, connections };
   try {
     const response = await sendRequest(url, { method: "GET", ...send });
     response.body.resume();

@@ -7,10 +7,19 @@ import { requestForm, type RequestTemplate, templateOf, templateProblem } from "
 import { responsePath } from "./response-path.js";
 import { signature } from "./signature.js";
 
-/** A model on a server. */
+export interface ServerTlsSpec {
+  readonly ca?: string | undefined;
+  readonly cert?: string | undefined;
+  readonly key?: string | undefined;
+}
+
+/** A model that a server has. */
 export interface ServerSpec {
   readonly protocol: "v2" | "v1" | "json";
-  readonly url: string;
+  /** At least one; all have the same model. */
+  readonly url: readonly string[];
+  /** Files in PEM, relative to the spec. */
+  readonly tls?: ServerTlsSpec | undefined;
   /** v2, v1: the model's name at the server. */
   readonly name?: string | undefined;
   /** json: the path of predictions. */
@@ -37,6 +46,19 @@ export interface ServerSpec {
 const pathPart = (what: string): z.ZodString =>
   text.regex(/^[^/?#\s]{1,255}$/, `expected the ${what} as in the server's paths, without / and blanks`);
 
+const url = text.refine(isPlainUrl, "expected a URL such as http://triton:8000, without user and password");
+
+const tls = z
+  .strictObject({
+    ca: text
+      .optional()
+      .describe("File in PEM with certificates of authorities, in place of those that Node.js trusts."),
+    cert: text.optional().describe("File in PEM with the certificate that is shown to the server; with key."),
+    key: text.optional().describe("File in PEM with the private key of cert, without a passphrase."),
+  })
+  .refine(({ cert, key }) => (cert === undefined) === (key === undefined), "expected cert and key together")
+  .refine((given) => Object.keys(given).length > 0, "expected ca, or cert and key") satisfies z.ZodType<ServerTlsSpec>;
+
 export const server = z
   .strictObject({
     protocol: z
@@ -44,9 +66,12 @@ export const server = z
       .describe(
         "v2 is the Open Inference Protocol over HTTP, of Triton, KServe, MLServer and others; v1 is the REST API of TensorFlow Serving and KServe; json is any server that answers a POST of rows in JSON with predictions in JSON.",
       ),
-    url: text
-      .refine(isPlainUrl, "expected a URL such as http://triton:8000, without user and password")
-      .describe("URL of the server, without /v2 or /v1."),
+    url: z
+      .union([url.transform((one) => [one]), z.array(url).min(1).max(64)], {
+        error: "expected a URL such as http://triton:8000, or a list of them",
+      })
+      .describe("URL of the server, without /v2 or /v1; or a list of servers that have the same model."),
+    tls: tls.optional(),
     name: pathPart("model's name").optional().describe("For v2 and v1: name of the model at the server."),
     path: text
       .regex(/^\/[^\s#]*$/, "expected a path such as /invocations")
@@ -76,7 +101,7 @@ export const server = z
     concurrency: autoOrCount(1, 256)
       .default("auto")
       .describe(
-        "Limit of requests in flight. auto finds the number with the highest throughput, up to 64, and lowers it while the server is overloaded.",
+        "Requests in flight, at most, to all servers together. auto finds the number with the highest throughput, up to 64. Fewer are sent while the server is overloaded.",
       ),
   })
   .superRefine(checkKeys)

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { createBreaker } from "#src/engine/served/circuit-breaker.js";
 import { createInFlightLimit, type InFlightLimit, type Turn } from "#src/engine/served/in-flight-limit.js";
+import { createPool } from "#src/engine/served/pool.js";
 
 interface Simulation {
   readonly limit: InFlightLimit;
@@ -18,12 +20,16 @@ async function simulate(server: {
   const { latencyMs, capacity, most = 64 } = server;
   let nowMs = 0;
   const limit = createInFlightLimit({ most, nowMs: () => nowMs });
+  const clock = { nowMs: () => nowMs, random: () => 0.5 };
+  const one = { limit, breaker: createBreaker({ ...clock, onChange() {} }), pausedUntilMs: 0 };
+  const retry = { ...clock, maxSeconds: 300, sleep: () => new Promise<void>(() => {}), warn() {} };
+  const pool = createPool({ servers: [one], retry, doing: "scoring", hint: "wait" });
   const computing: { readonly turn: Turn; readonly doneMs: number }[] = [];
   const queue: Turn[] = [];
   let refusing = false;
   const wait = async (): Promise<never> => {
     for (;;) {
-      queue.push(await limit.begin());
+      queue.push(await pool.begin());
     }
   };
   for (let waiting = 0; waiting < most; waiting += 1) {
@@ -116,10 +122,10 @@ describe("the number of requests in flight", () => {
     expect(await server.run(1000)).toBeGreaterThan(0.9 * 16 * 50);
   });
 
-  test("the number of requests in flight does not grow while no request waits", async () => {
+  test("the number of requests in flight does not grow while no request waits", () => {
     const limit = createInFlightLimit({ most: 64, nowMs: () => performance.now() });
     for (let request = 0; request < 200; request += 1) {
-      (await limit.begin()).end({ kind: "answered", rows: 1 });
+      limit.begin(() => false).end({ kind: "answered", rows: 1 });
     }
     expect(limit.limit).toBe(2);
   });

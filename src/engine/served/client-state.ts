@@ -1,0 +1,79 @@
+import type { HttpPlace } from "../../net/http-place.js";
+import type { OneServersTraffic, ServerTraffic } from "../port.js";
+import { createBreaker } from "./circuit-breaker.js";
+import { createInFlightLimit } from "./in-flight-limit.js";
+import type { EncodedRequest } from "./message.js";
+import type { Pool, PooledServer } from "./pool.js";
+import type { Protocol, RequestedVersion } from "./protocol.js";
+import { type ModelServer, placeOf, serverText } from "./server.js";
+import { countTraffic, type TrafficCounter } from "./traffic.js";
+
+export interface ClientOptions {
+  readonly protocol: Protocol;
+  /** At least one; all have the same model. */
+  readonly servers: readonly ModelServer[];
+  readonly version: RequestedVersion;
+}
+
+/** A server, and what this client knows about it. */
+export interface Endpoint extends PooledServer {
+  readonly server: ModelServer;
+  readonly place: HttpPlace;
+  readonly counter: TrafficCounter;
+}
+
+/** What the requests of a client share. */
+export interface ClientState extends Pick<ClientOptions, "protocol" | "version"> {
+  readonly endpoints: readonly Endpoint[];
+  readonly pool: Pool<Endpoint>;
+  /** The servers together, as messages name them. */
+  readonly place: HttpPlace;
+  readonly counter: TrafficCounter;
+  /** A small request that a server answered. */
+  control?: EncodedRequest;
+  /** The version in the answers so far. */
+  answered?: string | undefined;
+  warnedMs: number;
+}
+
+/** @param hasOthers whether there are other servers with the model */
+export function openEndpoint(server: ModelServer, hasOthers: boolean): Endpoint {
+  const { retry, most } = server;
+  const { nowMs, random } = retry;
+  const breaker = createBreaker({
+    nowMs,
+    random,
+    onChange: (isOpen, found) => {
+      if (hasOthers) {
+        retry.warn(isOpen ? `${server.url} is left out for now: ${found}` : `${server.url} answers again`);
+      }
+    },
+  });
+  const limit = createInFlightLimit({ most, nowMs });
+  const place = placeOf(server, `scoring with ${serverText(server)}`);
+  return { server, place, limit, breaker, counter: countTraffic(), pausedUntilMs: 0 };
+}
+
+/** What was sent, to all servers and to each. */
+export function trafficOf({ counter, pool, endpoints }: ClientState): ServerTraffic {
+  return {
+    get requests() {
+      return counter.requests;
+    },
+    get retries() {
+      return counter.retries;
+    },
+    get inFlight() {
+      return pool.highest;
+    },
+    latencyMs: (share) => counter.latencyMs(share),
+    get servers() {
+      return endpoints.length === 1 ? [] : endpoints.map(trafficOfOne);
+    },
+  };
+}
+
+function trafficOfOne({ server: { url }, counter, limit }: Endpoint): OneServersTraffic {
+  const { requests, failures } = counter;
+  return { url, requests, failures, inFlight: limit.highest, latencyMs: (share) => counter.latencyMs(share) };
+}

@@ -1,0 +1,153 @@
+import { JobError } from "../../util/errors.js";
+import type { RetryTools } from "../../util/retry.js";
+import type { BrokenCircuit, CircuitBreaker } from "./circuit-breaker.js";
+import type { InFlightLimit, RequestEnd } from "./in-flight-limit.js";
+
+/** A server that requests can be sent to. */
+export interface PooledServer {
+  readonly limit: InFlightLimit;
+  readonly breaker: CircuitBreaker;
+  /** The server asked for a pause until then. */
+  pausedUntilMs: number;
+}
+
+/** The permission for one request to a server. */
+export interface PooledTurn<S> {
+  readonly server: S;
+  readonly sent: BrokenCircuit | undefined;
+  end(end: RequestEnd): void;
+}
+
+/** Chooses the server of each request. */
+export interface Pool<S> {
+  /** The most requests that have been in flight at once, to all servers. */
+  readonly highest: number;
+  /**
+   * Waits for a turn at the server with the smallest share of its limit in flight.
+   * @param avoid a server that is used only if there is no other
+   * @throws JobError NETWORK if all servers have been away for `retry.maxSeconds`
+   */
+  begin(avoid?: S): Promise<PooledTurn<S>>;
+}
+
+export interface PoolOptions<S> {
+  readonly servers: readonly S[];
+  readonly retry: RetryTools;
+  /** The act that messages begin with, and what to do if all servers are away. */
+  readonly doing: string;
+  readonly hint: string;
+}
+
+interface Waiting<S> {
+  readonly avoid: S | undefined;
+  readonly resolve: (turn: PooledTurn<S>) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+export function createPool<S extends PooledServer>(options: PoolOptions<S>): Pool<S> {
+  const { servers, retry } = options;
+  const waiting: Waiting<S>[] = [];
+  let [inFlight, highest] = [0, 0];
+  const turnAt = (server: S): PooledTurn<S> => {
+    const sent = server.breaker.begin();
+    const turn = server.limit.begin(() => waiting.length > 0);
+    inFlight += 1;
+    highest = Math.max(highest, inFlight);
+    return {
+      server,
+      sent,
+      end(end) {
+        turn.end(end);
+        inFlight -= 1;
+        admit();
+      },
+    };
+  };
+  const rejectAll = (error: unknown): void => {
+    for (const one of waiting.splice(0)) {
+      one.reject(error);
+    }
+  };
+  const admit = (): void => {
+    for (let next = waiting[0]; next !== undefined; next = waiting[0]) {
+      const server = choose(servers, retry.nowMs(), next.avoid);
+      if (server === undefined) {
+        const away = awayError(options);
+        if (away === undefined) {
+          alarm();
+        } else {
+          rejectAll(away);
+        }
+        return;
+      }
+      waiting.shift();
+      next.resolve(turnAt(server));
+    }
+  };
+  const alarm = createAlarm(options, admit, rejectAll);
+  return {
+    get highest() {
+      return highest;
+    },
+    begin(avoid) {
+      return new Promise((resolve, reject) => {
+        waiting.push({ avoid, resolve, reject });
+        admit();
+      });
+    },
+  };
+}
+
+/**
+ * Makes a function that has `admit` called when the next server may be asked: no request in flight would do so.
+ * @param onStop called with the reason when the job is stopped meanwhile
+ */
+function createAlarm<S extends PooledServer>(
+  { servers, retry }: PoolOptions<S>,
+  admit: () => void,
+  onStop: (reason: unknown) => void,
+): () => void {
+  let setMs = Number.POSITIVE_INFINITY;
+  const ring = async (ms: number): Promise<void> => {
+    try {
+      await retry.sleep(ms);
+    } catch (error) {
+      onStop(error);
+      return;
+    }
+    setMs = Number.POSITIVE_INFINITY;
+    admit();
+  };
+  return () => {
+    const nowMs = retry.nowMs();
+    const dueMs = Math.min(...servers.map(readyMs).filter((ms) => ms > nowMs));
+    if (dueMs < setMs) {
+      setMs = dueMs;
+      void ring(dueMs - nowMs);
+    }
+  };
+}
+
+function readyMs({ breaker, pausedUntilMs }: PooledServer): number {
+  return Math.max(breaker.readyMs, pausedUntilMs);
+}
+
+/** A server that is tried again comes first: otherwise it would never be used while another has room. */
+function choose<S extends PooledServer>(servers: readonly S[], nowMs: number, avoid: S | undefined): S | undefined {
+  const free = servers.filter((server) => server.limit.isFree && readyMs(server) <= nowMs);
+  const share = (server: S): number =>
+    server === avoid ? 2 : server.breaker.openSinceMs === undefined ? server.limit.share : -1;
+  return free.toSorted((one, other) => share(one) - share(other))[0];
+}
+
+/** The error for servers that have all been away for too long; undefined: there is hope. */
+function awayError<S extends PooledServer>({ servers, retry, doing, hint }: PoolOptions<S>): JobError | undefined {
+  const sinceMs = Math.max(...servers.map(({ breaker }) => breaker.openSinceMs ?? Number.POSITIVE_INFINITY));
+  const seconds = (retry.nowMs() - sinceMs) / 1000;
+  if (!(seconds > retry.maxSeconds)) {
+    return undefined;
+  }
+  const tries = servers.reduce((sum, { breaker }) => sum + breaker.last.failures, 0);
+  const found = [...new Set(servers.map(({ breaker }) => breaker.last.found))].join("; ");
+  return new JobError("NETWORK", `${doing}: ${found} (tried ${tries} times in ${Math.round(seconds)} s)`, { hint });
+}

@@ -1,0 +1,148 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { connect, type AddressInfo } from "node:net";
+import { join } from "node:path";
+import { createServer } from "node:tls";
+import { describe, expect, test } from "vitest";
+import { expectFinished } from "../support/crash.js";
+import { goldenRows } from "../support/golden.js";
+import { scratchFolder } from "../support/job.js";
+import { reject } from "../support/rejects.js";
+import { servedJob } from "../support/served-job.js";
+
+const small = { engine: { batch_size: 5 }, commit_rows: 50 };
+
+interface ServerReport {
+  readonly requests: number;
+  readonly urls: readonly { readonly url: string; readonly requests: number; readonly failures: number }[];
+}
+
+describe("a model that several servers have", () => {
+  test("requests go to all servers, and the report has figures for each", async () => {
+    await using job = await servedJob({ copies: 2, overrides: small });
+    for (const server of [job.server, ...job.others]) {
+      server.misbehave = () => ({ delayMs: 2 });
+    }
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+    const { requests, urls } = ended.report["server"] as ServerReport;
+    expect(urls.map(({ url, failures }) => [url, failures])).toEqual([
+      [job.server.url, 0],
+      [job.others[0]?.url, 0],
+    ]);
+    expect(urls.reduce((sum, one) => sum + one.requests, 0)).toBe(requests);
+    expect(Math.min(...urls.map((one) => one.requests))).toBeGreaterThan(10);
+  });
+
+  test("a server that is away from the start is left out: every row once", async () => {
+    await using job = await servedJob({ copies: 2, overrides: small });
+    await job.server[Symbol.asyncDispose]();
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect(ended.stderr).toMatch(/ECONNREFUSED.*it is left out for now/);
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+
+  test("a server that goes away during the run gets few requests, no row is rejected, every row once", async () => {
+    await using job = await servedJob({ copies: 2, overrides: { ...small, ...reject } });
+    job.server.misbehave = ({ number }) => (number > 15 ? { reset: "before" } : { delayMs: 2 });
+    let away = 0;
+    for (const server of job.others) {
+      server.misbehave = () => ({ delayMs: 5 });
+    }
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: 0 } });
+    expect(ended.stderr).toContain(`${job.server.url} is left out for now: ECONNRESET`);
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+    away = (ended.report["server"] as ServerReport).urls[0]?.failures ?? 0;
+    expect(away).toBeGreaterThanOrEqual(5);
+    expect(away).toBeLessThan(30);
+  });
+
+  test("servers that are all away end the attempt with 75; the same command continues when one is back", async () => {
+    await using job = await servedJob({ copies: 2, overrides: { ...small, ...reject, retry: { max_seconds: 1 } } });
+    const servers = [job.server, ...job.others];
+    for (const server of servers) {
+      server.misbehave = ({ number }) => (number > 15 ? { reset: "before" } : undefined);
+    }
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 75 });
+    expect(ended.stderr).toMatch(/scoring with m on http:\S+, http:\S+: ECONNRESET \(tried \d+ times in \d+ s\)/);
+    job.server.misbehave = undefined;
+    const again = await job.run();
+    expect(again, again.stderr).toMatchObject({ code: 0, report: { rows_rejected: 0 } });
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+
+  test("a server that fails on everything (500) does not make good rows bad, since another one answers", async () => {
+    await using job = await servedJob({ copies: 2, overrides: { ...small, ...reject } });
+    job.server.misbehave = ({ number }) => (number > 8 ? { status: 500, said: "CUDA error" } : undefined);
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: 0 } });
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+
+  test("servers with different versions are refused before anything is scored", async () => {
+    await using job = await servedJob({ copies: 2 });
+    job.server.versions = ["8"];
+    const ended = await job.run();
+    expect(ended, ended.stderr).toMatchObject({ code: 64 });
+    expect(ended.stderr).toMatch(/it has version 1, and http:\S+ has version 8/);
+  });
+});
+
+const hasOpenssl = spawnSync("openssl", ["version"]).status === 0;
+
+describe.skipIf(!hasOpenssl)("a server that speaks TLS", () => {
+  test("a server with an authority of its own that asks for a certificate is used with model.server.tls", async () => {
+    await using scratch = await scratchFolder();
+    const [key, cert] = [join(scratch.path, "key.pem"), join(scratch.path, "cert.pem")];
+    const subject = ["-subj", "/CN=infer-batch test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"];
+    const files = ["-keyout", key, "-out", cert];
+    execFileSync("openssl", ["req", "-x509", "-newkey", "rsa:2048", "-nodes", ...subject, ...files], { stdio: "pipe" });
+    await using job = await servedJob();
+    const pem = { key: readFileSync(key), cert: readFileSync(cert) };
+    const gate = createServer({ ...pem, ca: pem.cert, requestCert: true, rejectUnauthorized: true }, (client) => {
+      const onward = connect(Number(new URL(job.server.url).port), "127.0.0.1");
+      client.pipe(onward).pipe(client);
+      client.on("error", () => onward.destroy());
+      onward.on("error", () => client.destroy());
+    });
+    gate.on("tlsClientError", () => undefined);
+    await new Promise<void>((done) => {
+      gate.listen(0, "127.0.0.1", done);
+    });
+    const url = `https://127.0.0.1:${(gate.address() as AddressInfo).port}`;
+    const runWith = async (tls: object | undefined): Promise<Awaited<ReturnType<typeof job.run>>> => {
+      await job.rewrite({ retry: { max_seconds: 1 }, model: { server: { protocol: "v2", url, name: "m", tls } } });
+      return await job.run();
+    };
+
+    const [untrusted, unknown, broken, trusted] = [
+      await runWith(undefined),
+      await runWith({ ca: cert }),
+      await runWith({ ca: cert, cert, key: cert }),
+      await runWith({ ca: cert, cert, key }),
+    ];
+    gate.close();
+
+    expect(untrusted, untrusted.stderr).toMatchObject({ code: 64 });
+    expect(untrusted.stderr).toContain("the server's certificate is not trusted");
+    expect(unknown.code, unknown.stderr).toBeGreaterThan(0);
+    expect(broken, broken.stderr).toMatchObject({ code: 64 });
+    expect(broken.stderr).toContain("model.server.tls");
+    expect(trusted, trusted.stderr).toMatchObject({ code: 0 });
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+});
