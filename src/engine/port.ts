@@ -71,6 +71,18 @@ export interface Engine extends AsyncDisposable {
   readonly local?: LocalEngine | undefined;
   /** The requests to the server that has the model; undefined: the model is on this machine. */
   readonly traffic?: ServerTraffic | undefined;
+  /**
+   * The servers one by one, if they name no version of the model: only their predictions tell whether it is still the
+   * same. undefined: a digest or a version tells.
+   */
+  readonly unversioned?: readonly UnversionedServer[] | undefined;
+}
+
+/** A server whose model may change unnoticed. */
+export interface UnversionedServer {
+  readonly url: string;
+  /** As that of the engine, without retries. */
+  readonly run: Engine["run"];
 }
 
 /** The requests that an engine sent to the servers that have the model. */

@@ -14,6 +14,7 @@ import { attemptFacts } from "./attempt.js";
 import { openChallenger } from "./challenger/open-challenger.js";
 import { checkRejects, conclude, countCommitted } from "./conclude.js";
 import { both } from "./loading.js";
+import { openProbe } from "./model-probe/model-probe.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
@@ -34,12 +35,13 @@ export interface RunParts {
 /** Scores the uncommitted spans of this worker's share, and finishes the run if all spans are committed then. */
 export async function carryOut(context: JobContext, parts: RunParts): Promise<RunReport> {
   const { worker, signal, record } = context;
-  const { run, engine } = parts;
+  const { run, engine, decoder } = parts;
   const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
   takeUpRejects(context, plan, run);
   const pending = pendingRows(plan, run.committed, share);
   await using challenger = await openChallenger(context, plan, pending);
+  const probe = await openProbe(context, { plan, engine, decoder });
   const [writer, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),
     measureEngine(context, plan, { engine, rows: pending }),
@@ -48,6 +50,7 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
   record.startScoring(engineFacts(engine, sizer));
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
+  await probe?.check();
   return await conclude(context, { ...parts, writer });
 }
 

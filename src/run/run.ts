@@ -19,6 +19,7 @@ import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { withInput } from "./planning/input-wait.js";
 import type { JobContext } from "../scoring/context.js";
 import { loadEngine, type LoadingEngine } from "./loading.js";
+import { planProbe } from "./model-probe/model-probe.js";
 import { digestIfThere, modelOfPlan, openPinnedModel, plannedModel } from "./model.js";
 import { planRun, type PlanningInput } from "./planning/planning.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
@@ -165,7 +166,8 @@ async function resume(
     checkPins(context, plan, run, { listed: listing.shards, modelSha256: await digestIfThere(context) });
     return await alreadyComplete(context, { stored, run });
   }
-  const idle = isIdle(context, { stored, run });
+  // The model is compared before the run is finished, if only its predictions tell whether it has changed.
+  const idle = plan.model.probe === undefined && isIdle(context, { stored, run });
   let model: Model | undefined;
   let shardsUnplanned: number;
   try {
@@ -268,9 +270,11 @@ async function createRun(
   tools: Omit<PlanningInput, "listed"> & { readonly listing: Listing },
 ): Promise<{ stored: StoredPlan; run: RunSink; digests: ReadonlyMap<string, string> }> {
   const { sink, log } = context;
-  const plan = await planRun(context, { ...tools, listed: tools.listing.shards });
+  const made = await planRun(context, { ...tools, listed: tools.listing.shards });
+  const engine = await tools.engine;
   // Before the plan is stored: a run that was never planned may be repeated with another model or file.
-  await checkGolden(context, { plan, engine: await tools.engine });
+  await checkGolden(context, { plan: made, engine });
+  const plan = await planProbe(context, { plan: made, engine, decoder: tools.decoder });
   const planned = await sink.create(plan);
   requirePinned(planned.plan, plan.checks?.golden);
   const stored = { ...planned, plan: reuseShards(planned.plan, plan.input.shards) };

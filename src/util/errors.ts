@@ -44,7 +44,7 @@ export const exitCodes = {
 export type ErrorCode = keyof typeof exitCodes;
 export type ExitCode = 0 | 1 | (typeof exitCodes)[ErrorCode];
 
-/** The damage of an OUTPUT_DAMAGED error that a new run can replace: it needs nothing of the damaged run. */
+/** The damage of an OUTPUT_DAMAGED error, or the run of a model that changed (MODEL_CHANGED), that a new run can replace: it needs nothing of the damaged run. */
 export interface Damage {
   /** The damaged run. */
   readonly runId: string;

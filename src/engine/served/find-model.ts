@@ -7,7 +7,7 @@ import { JobError } from "../../util/errors.js";
 import { untilReady } from "./ask.js";
 import { openClient } from "./client.js";
 import type { Protocol } from "./protocol.js";
-import { type ModelServer, serversText, serverText } from "./server.js";
+import { type ModelServer, serversText, serverText, withoutRetry } from "./server.js";
 
 /**
  * Asks servers for their model: whether it is ready, its signature, and its version. Those that are away are left out,
@@ -66,10 +66,6 @@ async function firstThatAnswers(
     }
     throw new BrokenTransfer("no server answers");
   });
-}
-
-function withoutRetry(server: ModelServer): ModelServer {
-  return { ...server, retry: { ...server.retry, maxSeconds: 0 } };
 }
 
 /** The result of `work`; undefined if the server is away, which is told. */

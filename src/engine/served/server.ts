@@ -34,6 +34,11 @@ export function serversText(servers: readonly Pick<ModelServer, "url" | "model">
   return `${servers[0]?.model ?? ""} on ${servers.map(({ url }) => url).join(", ")}`;
 }
 
+/** The server, whose first failure is final. */
+export function withoutRetry(server: ModelServer): ModelServer {
+  return { ...server, retry: { ...server.retry, maxSeconds: 0 } };
+}
+
 const serverAway =
   "run the same command again when the server answers: what is committed is kept; retry.max_seconds is how long a run waits for it";
 
