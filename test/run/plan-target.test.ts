@@ -1,7 +1,7 @@
-import { chmod, mkdir, readdir, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runCli, runHere } from "../support/cli.js";
+import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
@@ -81,6 +81,53 @@ postgres.describe("plan with an output in Postgres", () => {
       await database.query("DROP OWNED BY reader");
       await database.query("DROP ROLE reader");
     }
+  });
+
+  test("plan ends with 64 for a role that lacks a right on the table or on a control table", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const upsert = { output: { postgres: { mode: "upsert", key: ["id"] } } };
+    const spec = await writePgSpec(scratch.path, wine, database, upsert);
+    expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+    await database.query(`CREATE ROLE writer LOGIN;
+      GRANT USAGE, CREATE ON SCHEMA scores, infer_batch TO writer;
+      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA infer_batch TO writer;
+      GRANT SELECT, INSERT, UPDATE ON scores.predictions TO writer`);
+    try {
+      const url = new URL(database.url);
+      url.username = "writer";
+      const planned = async (overrides: Parameters<typeof writePgSpec>[3]): Promise<unknown> => {
+        const job = await writePgSpec(scratch.path, wine, { url: url.href }, { name: "other", ...overrides });
+        const { code, stderr } = await runHere(["plan", job]);
+        return [code, /has no right to \w+ on \S+/.exec(stderr)?.[0]];
+      };
+      expect(await planned(upsert)).toEqual([0, undefined]);
+      await database.query("REVOKE UPDATE ON scores.predictions FROM writer");
+      expect(await planned(upsert)).toEqual([64, 'has no right to UPDATE on "scores"."predictions"']);
+      expect(await planned({})).toEqual([0, undefined]);
+      await database.query("REVOKE INSERT ON infer_batch.spans FROM writer");
+      expect(await planned({})).toEqual([64, 'has no right to INSERT on "infer_batch".spans']);
+      await database.query(
+        "GRANT INSERT ON infer_batch.spans TO writer; REVOKE INSERT ON scores.predictions FROM writer",
+      );
+      const staged = { params: { ds: "2026-11-21" }, checks: {} }; // its rows are staged in another table
+      expect(await planned(staged)).toEqual([64, 'has no right to INSERT on "scores"."predictions"']);
+    } finally {
+      await database.query("DROP OWNED BY writer");
+      await database.query("DROP ROLE writer");
+    }
+  });
+
+  test("plan leaves control tables of an older layout as they are, and says so", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await database.query(await readFile(join(projectFolder, "test/sink/postgres/control/layout-1.sql"), "utf8"));
+    const spec = await writePgSpec(scratch.path, wine, database);
+    const { code, stdout, stderr } = await runHere(["plan", spec]);
+    expect([code, stdout], stderr).toEqual([
+      0,
+      expect.stringContaining("the control tables in infer_batch have layout 1, and are migrated when a run starts"),
+    ]);
   });
 
   test("plan ends with 66 for a date before a published one", async () => {

@@ -14,7 +14,13 @@ interface World extends AsyncDisposable {
 }
 
 /** A client whose pauses take no time, of a server that returns its input. */
-async function worldOf({ version }: { readonly version?: string } = {}): Promise<World> {
+async function worldOf({
+  version,
+  most = 1,
+}: {
+  readonly version?: string;
+  readonly most?: number;
+} = {}): Promise<World> {
   const one = { datatype: "FP32", shape: [-1, 1] };
   const server = await serveV2({
     inputs: [{ name: "x", ...one }],
@@ -22,13 +28,13 @@ async function worldOf({ version }: { readonly version?: string } = {}): Promise
     predict: (inputs) => Promise.resolve(inputs.map((input) => ({ ...input, name: "y" }))),
   });
   let clockMs = 0;
-  const connections = keepConnections(1);
+  const connections = keepConnections(most);
   const about: ModelServer = {
     url: server.url,
     model: "m",
     headers: {},
     timeoutMs: 10_000,
-    most: 1,
+    most,
     retry: {
       maxSeconds: 60,
       nowMs: () => clockMs,
@@ -57,11 +63,12 @@ async function worldOf({ version }: { readonly version?: string } = {}): Promise
 const valuesOf = ({ inputs: [input] }: V2Request): number[] => [...((input?.values ?? []) as Float32Array)];
 
 /** Asks for the predictions of rows. */
-async function ask(client: InferenceClient, data: Float32Array<ArrayBuffer>): Promise<Outcome> {
+async function ask(client: InferenceClient, data: Float32Array<ArrayBuffer>, isBlank?: true): Promise<Outcome> {
   const x: NamedTensor = { name: "x", dtype: "float32", dims: [data.length, 1], data };
   return await client.infer({
     encoded: binaryRequest({ id: "1", inputs: [x], outputs: ["y"] }),
     rows: data.length,
+    isBlank,
     wanted: [{ name: "y", dtype: "float32" }],
   });
 }
@@ -105,6 +112,27 @@ test("a server that has answered nothing yet is away when it fails: no row is re
   server.misbehave = () => ({ status: 500 });
   await expect(ask(client, Float32Array.of(1))).rejects.toMatchObject({ code: "NETWORK" });
   expect(waitedSeconds()).toBeGreaterThan(30);
+});
+
+test("a server that takes no more requests (503) has fewer in flight from then on", async () => {
+  await using world = await worldOf({ most: 2 });
+  const { server, client } = world;
+  const arrivals: number[] = [];
+  server.misbehave = ({ number }) => {
+    arrivals.push(performance.now());
+    return number === 1 ? { status: 503 } : { delayMs: 50 };
+  };
+  await Promise.all(Array.from({ length: 5 }, () => ask(client, Float32Array.of(1))));
+  const gaps = arrivals.slice(3).map((ms, index) => ms - (arrivals[index + 2] ?? 0));
+  expect(gaps.length).toBeGreaterThan(2);
+  expect(Math.min(...gaps)).toBeGreaterThan(25);
+});
+
+test("a made-up row on which the server fails is refused, though it has answered nothing yet", async () => {
+  await using world = await worldOf();
+  const { server, client } = world;
+  server.misbehave = () => ({ status: 500 });
+  expect(await ask(client, Float32Array.of(0), true)).toMatchObject({ kind: "refused" });
 });
 
 test("a server that does not know the model while it starts (404) is asked again; later the answer is final", async () => {
