@@ -1,10 +1,13 @@
-import { chmod, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { rehearse } from "#src/sink/parquet/local/rehearse.js";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
+import { partNames } from "../support/output.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
+import { planFor } from "../support/sinks.js";
 import { fixtureNamed } from "../support/world.js";
 
 const postgres = usePostgres();
@@ -26,7 +29,28 @@ describe("plan with an output in files", () => {
     expect((await runHere(["plan", spec])).stdout).toContain("untried  hard links and quotas of the disk\n");
     expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
     await runHere(["run", spec, "--quiet"]);
-    expect((await runHere(["plan", spec])).stdout).toMatch(/^target .*out, which has this run: complete$/m);
+    const { stdout } = await runHere(["plan", spec]);
+    expect(stdout).toMatch(/^target .*out, which has this run: complete$/m);
+    expect(stdout).not.toContain("untried");
+  });
+
+  test("plan ends with 66 if a part of a finished run is gone", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, wine);
+    await runHere(["run", spec, "--quiet"]);
+    const [part = ""] = await partNames(join(scratch.path, "out"));
+    await rm(join(scratch.path, "out", part));
+    const { code, stderr } = await runHere(["plan", spec]);
+    expect([code, stderr]).toEqual([66, expect.stringContaining(part)]);
+  });
+
+  test("a disk with less space than the predictions may take is named", async () => {
+    await using scratch = await scratchFolder();
+    const plan = planFor({ kind: "parquet", uri: "out" });
+    const rehearsed = (rows: number): Promise<readonly string[]> =>
+      rehearse(join(scratch.path, "a/out"), { ...plan, input: { ...plan.input, rows } });
+    expect(await rehearsed(10)).toHaveLength(1);
+    expect((await rehearsed(1e15))[0]).toMatch(/^whether the predictions fit: .* free, and 2 columns may take /);
   });
 
   test.skipIf(process.getuid?.() !== 0)("plan ends with 64 if the folder cannot be written to", async () => {

@@ -106,6 +106,17 @@ test("a row on which the server fails again and again is refused if it still ans
   expect(await ask(client, memory)).toMatchObject({ kind: "refused", message: "the server answered 500: bad" });
 });
 
+test("a row for which the server answers null is refused, and says so", async () => {
+  await using world = await worldOf();
+  const { server, client } = world;
+  const output = { name: "y", shape: [1, 1], datatype: "FP32", data: [null] };
+  server.misbehave = () => ({ text: JSON.stringify({ model_name: "m", outputs: [output] }) });
+  expect(await ask(client, Float32Array.of(1))).toMatchObject({
+    kind: "refused",
+    message: expect.stringMatching(/^the answer has .*null/) as string,
+  });
+});
+
 test("a server that has answered nothing yet is away when it fails: no row is refused", async () => {
   await using world = await worldOf();
   const { server, client, waitedSeconds } = world;
