@@ -199,27 +199,37 @@ describe("a fault of the server that has the model", () => {
     expect(ended.stderr).toMatch(said);
   });
 
-  test("a model that changes its version during the run ends it with 66; with the planned version it is continued", async () => {
-    await using job = await servedJob({ hidesVersions: true, overrides: { ...small, commit_rows: 20 } });
-    job.server.misbehave = ({ number }) => {
-      job.server.versions = number < 20 ? ["1"] : ["1", "2"];
-      return undefined;
-    };
+  test.each([
+    ["knows versions in URLs", false],
+    ["does not", true],
+  ])(
+    "a model that changes its version during the run, of a server that %s, ends it with 66; with the planned version it is continued",
+    async (_what, lacksVersions) => {
+      await using job = await servedJob({
+        hidesVersions: true,
+        lacksVersions,
+        overrides: { ...small, commit_rows: 20 },
+      });
+      job.server.misbehave = ({ number }) => {
+        job.server.versions = number < 20 ? ["1"] : ["1", "2"];
+        return undefined;
+      };
 
-    const ended = await job.run();
+      const ended = await job.run();
 
-    expect(ended, ended.stderr).toMatchObject({ code: 66 });
-    expect(ended.stderr).toContain("version 2 answered, and this run is scored with version 1");
-    job.server.misbehave = undefined;
-    job.server.versions = ["2"];
-    const other = await job.run();
-    expect(other, other.stderr).toMatchObject({ code: 66 });
-    expect(other.stderr).toContain("this run was planned with version 1");
-    job.server.versions = ["1"];
-    const again = await job.run();
-    expect(again, again.stderr).toMatchObject({ code: 0 });
-    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
-  });
+      expect(ended, ended.stderr).toMatchObject({ code: 66 });
+      expect(ended.stderr).toContain("version 2 answered, and this run is scored with version 1");
+      job.server.misbehave = undefined;
+      job.server.versions = ["2"];
+      const other = await job.run();
+      expect(other, other.stderr).toMatchObject({ code: 66 });
+      expect(other.stderr).toContain("this run was planned with version 1");
+      job.server.versions = ["1"];
+      const again = await job.run();
+      expect(again, again.stderr).toMatchObject({ code: 0 });
+      await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+    },
+  );
 
   test("NaN in place of a NULL makes a row bad where the server takes no binary tensors", async () => {
     const others = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5"];

@@ -64,11 +64,13 @@ export interface V2Options {
   readonly maxBatchSize?: number;
   /** Whether the server names versions in its answers only. */
   readonly hidesVersions?: boolean;
+  /** Whether the server answers 501 to URLs that name a version, as KServe does. */
+  readonly lacksVersions?: boolean;
 }
 
 /** Serves a model, whose predictions are computed in this thread. */
 export async function serveV2(model: V2Model, options: V2Options = {}): Promise<V2Server> {
-  const { name = "m", isBinary = true, maxBatchSize, hidesVersions = false } = options;
+  const { name = "m", isBinary = true, maxBatchSize, hidesVersions = false, lacksVersions = false } = options;
   const paths: string[] = [];
   let [inferences, inFlight, mostInFlight] = [0, 0, 0];
   const infer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
@@ -112,6 +114,8 @@ export async function serveV2(model: V2Model, options: V2Options = {}): Promise<
       send(response, 200, { name: "test", version: "1", extensions });
     } else if (path === "/v2/health/ready" || ofModel === "/ready") {
       send(response, served.isReady ? 200 : 400, {});
+    } else if (version !== undefined && lacksVersions) {
+      send(response, 501, { error: "Model versioning is not supported" });
     } else if (ofModel === undefined || (version !== undefined && !served.versions.includes(version))) {
       send(response, 404, { error: `Request for unknown model: '${path}' is not found` });
     } else if (ofModel === "/infer") {
