@@ -16,6 +16,7 @@ interface FreshJob {
   readonly type?: string;
   readonly freshness: object;
   readonly input?: object;
+  readonly timezone?: string;
   readonly args?: readonly string[];
 }
 
@@ -28,11 +29,12 @@ const daysAgo = (days: number): string =>
 
 async function smallFreshJob(
   folder: string,
-  { newest, type, freshness, input }: FreshJob,
+  { newest, type, freshness, input, timezone = "UTC" }: FreshJob,
 ): ReturnType<typeof smallJob> {
   return await smallJob(folder, {
     model: identity,
     select: rows(newest, type),
+    timezone,
     params: { ds: "${today}" },
     input: { freshness: { column: "updated", ...freshness }, ...input },
     output: { columns: ["id"] },
@@ -85,6 +87,26 @@ test("the age of the input of an earlier logical date is measured at the end of 
   expect(fresh.code, fresh.stderr).toBe(0);
   const stale = await runFresh(join(scratch.path, "b"), { ...job, args: ["--param", "ds=2026-01-05"] });
   expect([stale.code, stale.stderr]).toEqual([75, expect.stringContaining("28 h before the end of 2026-01-05")]);
+});
+
+test("a timestamp without a time zone is one of the job's time zone", async () => {
+  await using scratch = await scratchFolder();
+  const job = { newest: "TIMESTAMP '2026-01-04 20:00:00'", timezone: "America/New_York" };
+  const args = ["--param", "ds=2026-01-04"];
+  const fresh = await runFresh(join(scratch.path, "a"), { ...job, freshness: { error_after: "4h" }, args });
+  expect(fresh.code, fresh.stderr).toBe(0);
+  const stale = await runFresh(join(scratch.path, "b"), { ...job, freshness: { error_after: "3h" }, args });
+  expect([stale.code, stale.stderr]).toEqual([75, expect.stringContaining("4 h before the end of 2026-01-04")]);
+});
+
+test("input.freshness compares the newest value of all files, whichever has it", async () => {
+  await using scratch = await scratchFolder();
+  const job: FreshJob = { newest: daysAgo(9), freshness: { error_after: "3d" } };
+  const { spec } = await smallFreshJob(scratch.path, job);
+  await writeRows(join(scratch.path, "in/b.parquet"), rows(daysAgo(1)));
+  await writeRows(join(scratch.path, "in/c.parquet"), rows(daysAgo(8)));
+  const fresh = await runHere(["run", spec]);
+  expect(fresh.code, fresh.stderr).toBe(0);
 });
 
 test("a freshness column without values counts as older than every limit", async () => {
