@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { copyFile, readFile, rm, utimes } from "node:fs/promises";
+import { copyFile, readdir, readFile, rm, utimes } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { backfillLines, dailyJob, days, statusesOf } from "../support/backfill-job.js";
@@ -114,13 +114,16 @@ describe("--reprocess", () => {
     const twice = part.replace("00000", "00002");
     await copyFile(part, twice);
 
-    const held = await job.backfill("--json", "--parallel", "2");
+    const held = await job.backfill("--json", "--parallel", "2", "--reprocess", "failed");
     expect([held.code, statusesOf(held)], held.stderr).toMatchObject([
       67,
       { "01": "complete", "02": "held", "03": "complete" },
     ]);
     expect(held.stderr).toContain("runs are carried out one at a time, not 2 at once: the checks compare each run");
     expect(hintOf(held)).toContain("held by their checks, to be approved or discarded: 2026-01-02");
+    // This command held the run, so it does not score it again.
+    const runs = await readdir(join(job.out("2026-01-02"), "_infer-batch"));
+    expect(runs.filter((name) => name.endsWith("-r2"))).toEqual([]);
 
     await rm(twice);
     const again = await job.backfill("--json", "--reprocess", "failed");
