@@ -1,0 +1,32 @@
+import { expect, test } from "vitest";
+import { resolveOnce } from "#src/app/shared-models.js";
+import type { FoundModel } from "#src/models/port.js";
+import type { PlannedModel } from "#src/plan/plan.js";
+
+const spec = { path: "models:/churn@champion" } as const;
+const found = (version: string): FoundModel => ({ version }) as FoundModel;
+const planned = { uri: spec.path, version: "1", sha256: "0" } as PlannedModel;
+
+test("jobs that plan runs share one version of a model, also when the alias moves", async () => {
+  const resolved: unknown[] = [];
+  const shared = resolveOnce((_model, { version }) => resolved.push(version));
+  const one = shared(spec, () => Promise.resolve(found("1")));
+  const other = shared(spec, () => Promise.resolve(found("2")));
+  expect((await one()).version).toBe("1");
+  expect((await other()).version).toBe("1");
+  expect(resolved).toEqual(["1"]);
+});
+
+test("a job whose plan pins a version finds that version, and not the one that the others share", async () => {
+  const resolved: unknown[] = [];
+  const shared = resolveOnce((_model, { version }) => resolved.push(version));
+  expect((await shared(spec, () => Promise.resolve(found("2")))()).version).toBe("2");
+  expect((await shared(spec, () => Promise.resolve(found("1")))(planned)).version).toBe("1");
+  expect(resolved).toEqual(["2"]);
+});
+
+test("a model that a job could not find is looked for again by the next job", async () => {
+  const shared = resolveOnce(() => undefined);
+  await expect(shared(spec, () => Promise.reject(new Error("away")))()).rejects.toThrow("away");
+  expect((await shared(spec, () => Promise.resolve(found("1")))()).version).toBe("1");
+});
