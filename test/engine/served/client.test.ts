@@ -1,8 +1,10 @@
 import { expect, test } from "vitest";
 import type { NamedTensor } from "#src/columnar/tensor.js";
-import { type InferenceClient, openClient, type Outcome } from "#src/engine/served/client.js";
-import { binaryRequest } from "#src/engine/served/inference.js";
+import { type InferenceClient, openClient } from "#src/engine/served/client.js";
+import type { Outcome } from "#src/engine/served/outcome.js";
 import type { ModelServer } from "#src/engine/served/server.js";
+import { binaryRequest } from "#src/engine/served/v2/inference.js";
+import { v2 } from "#src/engine/served/v2/v2.js";
 import { keepConnections } from "#src/net/request.js";
 import { serveV2, type V2Request, type V2Server } from "../../support/v2-server.js";
 
@@ -48,10 +50,11 @@ async function worldOf({
     signal: new AbortController().signal,
     findProxy: () => undefined,
     connections,
+    tls: {},
   };
   return {
     server,
-    client: openClient(about, { version, isVersionInPath: false }),
+    client: openClient({ protocol: v2, servers: [about], version: { version, isVersionInPath: false } }),
     waitedSeconds: () => clockMs / 1000,
     async [Symbol.asyncDispose]() {
       connections[Symbol.dispose]();
@@ -69,7 +72,7 @@ async function ask(client: InferenceClient, data: Float32Array<ArrayBuffer>, isB
     encoded: binaryRequest({ id: "1", inputs: [x], outputs: ["y"] }),
     rows: data.length,
     isBlank,
-    wanted: [{ name: "y", dtype: "float32" }],
+    wanted: [{ name: "y", dtype: "float32", shape: [null, 1] }],
   });
 }
 
