@@ -105,13 +105,13 @@ postgres.describe("a new run into Postgres that is killed at any statement", () 
 });
 
 const moments = torture ? 60 : 3;
+const modeOf = (seed: number): Mode => (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
 
 postgres.describe("a new run that is opened while an attempt of the run before works", () => {
   test(`opening a new run ends an attempt of the run before, whose committed spans are there before the plan, ${moments} seeds`, {
     timeout: 900_000,
   }, async () => {
     const ends: (number | null)[] = [];
-    const modeOf = (seed: number): Mode => (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
     const how = { limit: 1, name: (seed: number) => `seed ${seed}, ${modeOf(seed)}` };
     const failures = await failuresOf(
       Array.from({ length: moments }, (_, index) => index),

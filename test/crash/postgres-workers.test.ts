@@ -113,13 +113,13 @@ async function killedSomewhere(spec: string, random: () => number): Promise<void
 }
 
 const moments = torture ? 100 : 3;
+const modeOf = (seed: number): Mode => (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
 
 postgres.describe("a run into Postgres that is killed at random moments", () => {
   test(`a run into Postgres that is killed at random moments and resumed has each row once, ${moments} seeds`, {
     timeout: 1_800_000,
   }, async () => {
     const left: number[] = [];
-    const modeOf = (seed: number): Mode => (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
     const how = { limit: 1, name: (seed: number) => `seed ${seed}, ${modeOf(seed)}` };
     const failures = await failuresOf(
       Array.from({ length: moments }, (_, index) => index + 1),

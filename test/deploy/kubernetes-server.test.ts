@@ -89,9 +89,9 @@ describe.skipIf(missing !== undefined)(
     /** As README.md has it; waits until its four pods are there. */
     const begin = async (name: string): Promise<void> => {
       server.kubectl(["create", "job", "--from=cronjob/daily-churn", name]);
-      const indexes = async (): Promise<(string | undefined)[]> =>
-        (await podsOf(name)).map(({ metadata }) => metadata.labels["batch.kubernetes.io/job-completion-index"]);
-      await until(async () => (await indexes()).toSorted().join() === "0,1,2,3", lookMs);
+      const indexes = async (): Promise<number[]> =>
+        (await podsOf(name)).map(({ metadata }) => Number(metadata.labels["batch.kubernetes.io/job-completion-index"]));
+      await until(async () => (await indexes()).toSorted((one, other) => one - other).join() === "0,1,2,3", lookMs);
     };
 
     /** As the kubelet would tell it. */

@@ -19,21 +19,23 @@ function isBundleNewest() {
     .every((name) => statSync(join(dist, name)).mtimeMs <= bundledMs);
 }
 
-class BundledWorker extends Worker {
-  constructor(file, options) {
+const bundledWorker = new Proxy(Worker, {
+  construct(_, [file, options]) {
     const path = file instanceof URL ? fileURLToPath(file) : file;
-    const isOurs = path.startsWith(`${dist}/`) && path.endsWith("-worker.js");
-    const bundled = join(bundle, basename(path));
-    if (isOurs && basename(path) === "scoring-worker.js") {
-      // oxlint-disable-next-line no-constructor-return -- stands in for one
-      return lendWorker(bundled, () => new Worker(bundled, options));
+    if (!path.startsWith(`${dist}/`) || !path.endsWith("-worker.js")) {
+      return new Worker(file, options);
     }
-    super(isOurs ? bundled : file, options);
-  }
-}
+    const bundled = join(bundle, basename(path));
+    const start = () => new Worker(bundled, options);
+    return basename(path) === "scoring-worker.js" ? lendWorker(bundled, start) : start();
+  },
+});
+
+const done = Symbol.for("infer-batch: bundled workers");
 
 // Set up anew for each test file, in one process for many of them.
-if (Worker.name !== BundledWorker.name && isBundleNewest()) {
-  workerThreads.Worker = BundledWorker;
+if (Worker[done] === undefined && isBundleNewest()) {
+  Worker[done] = true;
+  workerThreads.Worker = bundledWorker;
   syncBuiltinESMExports();
 }

@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import type { Io } from "#src/cli/io.js";
 import { runProgram } from "#src/cli/run-program.js";
-import { noteEnded, noteRunning } from "./running-commands.js";
+import { whileRunning } from "./running-commands.js";
 
 export const projectFolder = fileURLToPath(new URL("../..", import.meta.url));
 const program = fileURLToPath(new URL("../../bin/infer-batch.js", import.meta.url));
@@ -54,16 +54,15 @@ export async function runCli(args: readonly string[], options: CliOptions = {}):
     options.onStderr?.(stderr, child);
   });
   const command = { what: `infer-batch ${args.join(" ")}`, pid: child.pid ?? 0, output: () => stdout + stderr };
-  using _ = noteRunning(command);
-  options.onStart?.(child);
-  const result = await new Promise<CliResult>((resolve, reject) => {
-    child.once("error", reject);
-    child.once("close", (code, signal) => {
-      resolve({ code, signal, stdout, stderr });
+  return await whileRunning(command, () => {
+    options.onStart?.(child);
+    return new Promise((resolve, reject) => {
+      child.once("error", reject);
+      child.once("close", (code, signal) => {
+        resolve({ code, signal, stdout, stderr });
+      });
     });
   });
-  noteEnded(command, result);
-  return result;
 }
 
 /**
@@ -85,11 +84,10 @@ export async function runHere(args: readonly string[], { env = {} }: Pick<CliOpt
     pid: process.pid,
     output: () => said.stdout + said.stderr,
   };
-  using _running = noteRunning(command);
-  await runProgram(args, io);
-  const ended = { code: Number(io.exitCode ?? 0), signal: null };
-  noteEnded(command, ended);
-  return { ...ended, ...said };
+  return await whileRunning(command, async () => {
+    await runProgram(args, io);
+    return { code: Number(io.exitCode ?? 0), signal: null, ...said };
+  });
 }
 
 export interface HereOrApart extends CliOptions {

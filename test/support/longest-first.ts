@@ -74,7 +74,7 @@ export class LongestFirst extends BaseSequencer {
     if (gone.length > 0) {
       throw new Error(`test/support/longest-first.ts names files that are not there: ${gone.join(", ")}`);
     }
-    const sorted = await super.sort(files);
+    const sorted = await BaseSequencer.prototype.sort.call(this, files);
     const first = longest.flatMap((path) => sorted.filter(({ moduleId }) => moduleId === path));
     return [...first, ...sorted.filter((file) => !first.includes(file))];
   }

@@ -22,19 +22,21 @@ const ended = new AsyncLocalStorage<string[]>();
 /** Of what a command printed, in a message: the end. */
 const shownLength = 4000;
 
-/** Lists a command as running until the result is disposed of. */
-export function noteRunning(command: RunningCommand): Disposable {
+/** Lists a command as running during `work`, which returns how it ended. */
+export async function whileRunning<T extends { readonly code: number | null; readonly signal: string | null }>(
+  command: RunningCommand,
+  work: () => Promise<T>,
+): Promise<T> {
   const started = { ...command, test: expect.getState().currentTestName, startedMs: performance.now() };
   running.add(started);
-  return { [Symbol.dispose]: () => void running.delete(started) };
-}
-
-/** Adds the result of a command to what `recordingCommands` collects. */
-export function noteEnded(
-  { what, output }: RunningCommand,
-  { code, signal }: { readonly code: number | null; readonly signal: string | null },
-): void {
-  ended.getStore()?.push(`${what} ended with ${signal ?? code} and printed:\n${output().slice(-shownLength)}`);
+  try {
+    const result = await work();
+    const end = result.signal ?? result.code;
+    ended.getStore()?.push(`${command.what} ended with ${end} and printed:\n${command.output().slice(-shownLength)}`);
+    return result;
+  } finally {
+    running.delete(started);
+  }
 }
 
 let recordings = 0;
