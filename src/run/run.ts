@@ -174,8 +174,7 @@ async function resume(
     // Before the model is loaded, so that a change is reported at once.
     checkSpec(context, plan, run);
     const planned = plannedModel(context, plan);
-    // A run with nothing left to score does not need its model.
-    model = idle ? undefined : (await openPinnedModel(context, planned)).model;
+    model = idle ? undefined : (await openPinnedModel(context, planned)).model; // without rows to score it is not needed
     const modelSha256 = model === undefined ? await digestIfThere(context, planned) : model.sha256;
     shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
     requirePinned(plan, idle ? undefined : await pinGolden(context));

@@ -57,8 +57,9 @@ export function planAgreement(
     ...matched.apart,
     ...left.map((name) => ({ name, reason: `only the first ${comparedColumns} columns are compared` })),
   ];
-  const types = champion.filter(({ name }) => compared.includes(name)).map(({ type }) => showType(type));
-  const rowBytes = types.reduce((sum, type) => sum + (type === "float64" ? 28 : 17), 0);
+  const types = champion.flatMap(({ name, type }) => (compared.includes(name) ? [showType(type)] : []));
+  const bytesOf: Readonly<Record<string, number>> = { float64: 28, float32: 17 }; // only numbers are ranked
+  const rowBytes = types.reduce((sum, type) => sum + (bytesOf[type] ?? 0), 0);
   const ofSpan = levelFor(Math.min(rows, spanRows), Math.floor(sampleBytes / Math.max(1, rowBytes)));
   const level = Math.max(ofSpan, levelFor(rows, sampledRows));
   return { compared, apart, tolerance, options: { limits: limitsOf(compared.length), level } };

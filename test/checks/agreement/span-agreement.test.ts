@@ -79,6 +79,11 @@ describe("the agreement of a champion and its challenger", () => {
 
   test("a run of few rows has the rank correlation of all of them, and a large run at most about 100,000 rows", () => {
     expect(levelOf(500, 262_144)).toBe(0);
+    const labelled = [
+      { name: "a", type: "float32" as ColumnType },
+      { name: "label", type: "int64" as ColumnType },
+    ];
+    expect(planAgreement(labelled, labelled, { rows: 900, spanRows: 900, tolerance: 0 }).options.level).toBe(0);
     expect(levelOf(100_000, 100)).toBe(0);
     expect(levelOf(1_000_000, 100)).toBe(4);
     expect(2 ** levelOf(262_144, 262_144)).toBeGreaterThanOrEqual(262_144 / 600);
