@@ -107,7 +107,8 @@ for (const file of globSync("dist/start/*.js", { cwd: project }).toSorted()) {
   digest.update(readFileSync(join(project, file))); // how the others are wrapped, and what is kept of them
 }
 for (const { fileName, code } of output) {
-  const ascii = asciiOf(code);
+  // As start/load.ts runs it. Wrapped when it is loaded, its text would be in memory twice.
+  const ascii = `(function(exports,require,module,__filename,__dirname){${asciiOf(code)}\n})`;
   digest.update(`${fileName} ${ascii.length}\n${ascii}`);
   writeFileSync(join(target, fileName), ascii);
 }

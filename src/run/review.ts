@@ -1,7 +1,6 @@
 import { type Contract, outputColumns } from "../binding/contract.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import { checkKeys } from "../checks/verdicts/key-check.js";
-import { judge } from "../checks/verdicts/judge.js";
 import type { RunProfile } from "../checks/verdicts/run-profile.js";
 import type { CheckResult } from "../checks/verdicts/verdict.js";
 import { showType } from "../columnar/types.js";
@@ -54,6 +53,7 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
   if (checks.on_fail === "hold" && !plan.staged) {
     context.log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
   }
+  const { judge } = await import("../checks/verdicts/judge.js"); // which runs without checks do not need
   const verdict = await run.judge({
     verdict: judge(judged, checkOptionsOf(checks, plan, logicalDateOf(plan) ?? "")),
     dates: Object.fromEntries(

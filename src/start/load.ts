@@ -75,9 +75,8 @@ function loadFile(name: string, from: CodeCache): unknown {
     return before.exports;
   }
   const filename = join(folder, name);
-  const text = readFileSync(filename, "latin1"); // scripts/bundle.mjs writes ASCII
-  const wrapped = `(function(exports,require,module,__filename,__dirname){${text}\n})`;
-  const run = from.compile(name, wrapped, filename).runInThisContext() as Wrapper;
+  const text = readFileSync(filename, "latin1"); // scripts/bundle.mjs writes ASCII, and a function around it
+  const run = from.compile(name, text, filename).runInThisContext() as Wrapper;
   const module: LoadedModule = { exports: {} };
   loaded.set(name, module);
   try {

@@ -1,6 +1,5 @@
 import { errnoOf, messageOf } from "../../util/errors.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
-import { pageAfter, pageJob } from "../../report/page/page.js";
 import {
   type PreviousMetrics,
   parsePreviousMetrics,
@@ -111,6 +110,7 @@ async function writePage(
   if (html === undefined) {
     return;
   }
+  const { pageAfter, pageJob } = await import("../../report/page/page.js"); // which few runs write
   const earlier = await readReport(html);
   const page = pageAfter(earlier, { record, ...ended });
   const other = pageJob(earlier);
