@@ -134,7 +134,10 @@ function copyElements({ data, valid }: Matrix, from: number, target: Numbers): v
   } else {
     copyNumbers({ data }, from, to, target);
   }
-  for (let at = from; valid !== undefined && at < to; at += 1) {
+  if (valid === undefined) {
+    return;
+  }
+  for (let at = from; at < to; at += 1) {
     if (valid[at] === 0) {
       target[at - from] = Number.NaN;
     }
@@ -143,8 +146,11 @@ function copyElements({ data, valid }: Matrix, from: number, target: Numbers): v
 
 /** Counts the NULLs of a column, which were counted as NaN. */
 function takeNulls({ counts }: Counts, { valid, width }: Matrix, { column, place, from, to }: ColumnRows): void {
+  if (valid === undefined) {
+    return;
+  }
   let nulls = 0;
-  for (let row = from; valid !== undefined && row < to; row += 1) {
+  for (let row = from; row < to; row += 1) {
     nulls += valid[row * width + place] === 0 ? 1 : 0;
   }
   const at = column * counted;

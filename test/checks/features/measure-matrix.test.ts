@@ -106,7 +106,7 @@ function randomMatrix(random: Draw): { readonly matrix: Matrix; readonly memory:
   }
   const hasNulls = random() < 0.2;
   const valid = hasNulls ? Uint8Array.from({ length: data.length }, () => (random() < 0.2 ? 0 : 1)) : undefined;
-  return { matrix: { kind: "matrix", width, data, valid } as Matrix, memory };
+  return { matrix: { kind: "matrix", width, data, valid }, memory };
 }
 
 describe("a matrix is measured", () => {
