@@ -15,6 +15,10 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   ],
   status: ["infer-batch status job.yaml", "infer-batch status jobs/*.yaml --held"],
   history: ["infer-batch history job.yaml", "infer-batch history job.yaml --last 7 --json"],
+  diff: [
+    "infer-batch diff job.yaml --param ds=2026-01-31 --against ds=2026-01-30",
+    "infer-batch diff out/new --against out/old --key customer_id --json",
+  ],
   prune: ["infer-batch prune job.yaml --keep 30 --dry-run", "infer-batch prune job.yaml --older-than 90d"],
   approve: ['infer-batch approve job.yaml --reason "prices rose on purpose"'],
   discard: ['infer-batch discard job.yaml --reason "features in grams"'],

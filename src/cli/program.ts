@@ -6,6 +6,7 @@ import { collect, countOf, limit, logFormat, logLevel, param, portOf, toleranceO
 import {
   addApprove,
   addBackfill,
+  addDiff,
   addDiscard,
   addHistory,
   addPreview,
@@ -46,6 +47,7 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
     addStatus,
     addStats,
     addHistory,
+    addDiff,
     addPrune,
     addApprove,
     addDiscard,

@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander";
 import { rangeSteps } from "../jobs/date-range.js";
 import type { SafeIo } from "./io.js";
-import { countOf, daysOf, logFormat, logLevel, param } from "./options.js";
+import { collect, countOf, daysOf, logFormat, logLevel, param, toleranceOf } from "./options.js";
 
 export function addBackfill(program: Command, io: SafeIo): void {
   program
@@ -125,6 +125,36 @@ export function addHistory(program: Command, io: SafeIo): void {
     .action(async (spec: string, options) => {
       const { historyCommand } = await import("./commands/history.js");
       await historyCommand(spec, options, io);
+    });
+}
+
+export function addDiff(program: Command, io: SafeIo): void {
+  program
+    .command("diff")
+    .description(
+      "Compare the predictions of two runs, or of two folders of Parquet files, by key: rows that were added, that are gone and that changed, and by how much. Writes nothing",
+    )
+    .argument("<spec>", "Job spec, a YAML file; or a folder of Parquet files")
+    .addOption(param("Set a param of the spec; may be repeated. These params name the run that is compared"))
+    .requiredOption(
+      "--against <name=value>",
+      "Compare with the run that has this param in place of that of --param; may be repeated. For a folder: the other folder",
+      collect,
+    )
+    .option(
+      "--key <column>",
+      "Column that identifies a row; may be repeated. Default: checks.unique, else output.columns",
+      collect,
+    )
+    .addOption(
+      new Option("--tolerance <difference>", "Largest difference of two floating-point numbers that count as equal")
+        .default(0)
+        .argParser(toleranceOf),
+    )
+    .option("--json", "Print one line of JSON, with all columns")
+    .action(async (spec: string, options) => {
+      const { diffCommand } = await import("./commands/diff.js");
+      await diffCommand(spec, options, io);
     });
 }
 

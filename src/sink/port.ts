@@ -147,6 +147,10 @@ export interface RunSink {
   readonly rejectedRows: number;
   /** The attempt that committed each span, by span. */
   readonly committedBy: ReadonlyMap<number, CommittedBy>;
+  /**
+   * Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files.
+   */
+  parts?(): LocalParts;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
@@ -192,6 +196,14 @@ export interface RunSink {
    * discarded run only: of the latter, all its rows. Does not fail where it may not remove something: readers never see it.
    */
   tidy?(): Promise<void>;
+}
+
+/** Parquet files on this machine. */
+export interface LocalParts {
+  /** The folder that they are in. */
+  readonly folder: string;
+  /** Paths, a group at a time. A group lasts until the next one is requested. */
+  readonly groups: AsyncIterable<readonly string[]>;
 }
 
 /** A run that has begun, for writing. */

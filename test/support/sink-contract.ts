@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { Sink } from "#src/sink/port.js";
+import { readFiles } from "./parquet.js";
 import { alone } from "./sink-drive.js";
 import { spillContract } from "./spill-contract.js";
 import { begun, carryOut, collect, commitSpans, idsOf, outputOf, planFor, rejectOf, whole } from "./sinks.js";
@@ -218,6 +219,21 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       await expectRefused();
       const before = upTo(25).filter((id) => id < 10 || id >= 20);
       expect(await world.ids()).toEqual(world.adds ? ascending([...before, ...upTo(25)]) : upTo(25));
+    });
+
+    test("a sink that has files offers the rows of committed spans as files on this machine", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      await commitSpans(run, stored);
+      await run.finish();
+      const ids: number[] = [];
+      const parts = (await sink.open(stored)).parts?.();
+      for await (const paths of parts?.groups ?? []) {
+        expect(paths.every((path) => path.startsWith(parts?.folder ?? "none"))).toBe(true);
+        ids.push(...(await readFiles([...paths])).map(({ id }) => Number(id)));
+      }
+      expect(ascending(ids)).toEqual(sink.planTarget.kind === "parquet" ? upTo(25) : []);
     });
 
     test("a sink refuses to commit fewer rows than the span has", async () => {

@@ -32,6 +32,7 @@ import {
 import { addFailure, lastFailureOf, type SmallFiles } from "./failures.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
 import type { FinishedPart } from "./manifest.js";
+import { listParts } from "./parts.js";
 import { readRejects } from "./rejects.js";
 
 /** The steps of a run that disks and S3 do differently. */
@@ -46,6 +47,8 @@ export interface Publisher {
   readonly openKeyDuckDb: OpenKeyDuckDb;
   /** Yields parts as files on this machine, a group at a time. A group is available until the next one is requested. */
   readonly localParts: (paths: readonly string[]) => AsyncIterable<readonly string[]>;
+  /** The folder of the files that `localParts` yields. */
+  readonly partsFolder: string;
   /** Publishes a span's rejects, then its part; or adopts the part that another attempt has published. */
   readonly commit: (commit: SpanCommit) => Promise<{ outcome: CommitOutcome; part: FinishedPart }>;
   /** Runs `work`, which finishes the run. Throws when another plan is stored, or a later run was opened. */
@@ -110,6 +113,7 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
     get committedBy() {
       return committedByOf(known);
     },
+    parts: () => ({ folder: publisher.partsFolder, groups: partsOf(target, publisher) }),
     rejects: () => readRejects(fs, layout, known.parts),
     refresh: () =>
       guarded(`reading ${folder}`, async () => {
@@ -130,6 +134,11 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
       }
     },
   };
+}
+
+async function* partsOf({ fs, layout }: Target, { localParts }: Publisher): AsyncGenerator<readonly string[]> {
+  const paths = await listParts(fs, layout);
+  yield* localParts([...paths.values()]);
 }
 
 /** The profile of a run, the verdict on it, and the decision. */

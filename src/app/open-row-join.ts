@@ -1,0 +1,65 @@
+import { openDuckDb } from "../duckdb/instance.js";
+import { joinRows, loadRows, matchRows, readJoined, readKeys, type RowJoin } from "../duckdb/row-join.js";
+import type { RowJoiner } from "../run/diff.js";
+import { openSpool } from "../s3/spool.js";
+import { JobError, messageOf } from "../util/errors.js";
+import { attemptServices } from "./attempt-services.js";
+import { spoolRoot } from "./open-store.js";
+
+interface JoinOptions {
+  /** Folders of the files. */
+  readonly folders: readonly string[];
+  readonly threads: number;
+  readonly memoryBytes: number;
+}
+
+/** Opens a DuckDB that joins files of these folders, and spills what does not fit in memory. */
+export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions): Promise<RowJoiner> {
+  const log = { info() {}, warn() {}, debug() {} };
+  const { writer, isDead } = attemptServices({ retry: { max_seconds: 0 } }, log, new AbortController().signal);
+  const root = spoolRoot(process.cwd(), undefined);
+  const spool = openSpool({ root, writer, use: "keys", isDead, maxBytes: Number.POSITIVE_INFINITY });
+  await spool.prepare();
+  const duckdb = await openDuckDb({ threads, memoryBytes, spillFolder: spool.folder, allowed: { folders } });
+  const join: RowJoin = { connection: await duckdb.connect(), columns: { a: [], b: [] } };
+  return {
+    load: (side, groups) => guarded(() => loadRows(join, side, groups)),
+    match: (key) => guarded(() => matchRows(join, key)),
+    join: (request) => guarded(() => joinRows(join, request)),
+    joined: (columns, expected) => readJoined(join, columns, expected),
+    keysOf: (key, rows) => guarded(() => readKeys(join, key, rows)),
+    async [Symbol.asyncDispose]() {
+      join.connection.closeSync();
+      duckdb[Symbol.dispose]();
+      await spool[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Errors of DuckDB that a user can act on; others are bugs. */
+const known = [
+  {
+    said: /^Out of Memory Error/,
+    code: "MEMORY",
+    hint: "raise engine.memory, or set TMPDIR to a folder with more free space",
+  },
+  { said: /^IO Error.*(No space|write)/i, code: "DISK", hint: "set TMPDIR to a folder with more free space" },
+  {
+    said: /^(IO|Invalid Input|Invalid|Conversion|Binder) Error/,
+    code: "SHARD_CORRUPT",
+    hint: "a file is no Parquet file, was changed meanwhile, or has other columns than the other files",
+  },
+] as const;
+
+/** Runs `work`; an error of DuckDB is reported as one of the files, the memory or the disk. */
+async function guarded<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const [said = ""] = messageOf(error).split("\n");
+    const found = error instanceof JobError ? undefined : known.find((one) => one.said.test(said));
+    throw found === undefined
+      ? error
+      : new JobError(found.code, `comparing the rows: ${said}`, { hint: found.hint, cause: error });
+  }
+}

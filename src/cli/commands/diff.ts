@@ -1,0 +1,90 @@
+import { stat } from "node:fs/promises";
+import { budgetOf, openLoaded } from "../../app/job-context.js";
+import { parquetFolder } from "../../app/parquet-folder.js";
+import { openRowJoin } from "../../app/open-row-join.js";
+import { defaultMemory, usableCores } from "../../app/process-limits.js";
+import { type JobOptions, readSpec } from "../../app/read-spec.js";
+import { diffRows, type DiffSide, openDiffSide } from "../../run/diff.js";
+import type { JobSpec } from "../../spec/job-spec.js";
+import { JobError } from "../../util/errors.js";
+import { memoryBudget } from "../../util/memory-budget.js";
+import { differenceJson, differenceText } from "../diff-text.js";
+import type { SafeIo } from "../io.js";
+import { createWarningLog } from "../logger.js";
+
+export interface DiffCommandOptions extends JobOptions {
+  readonly against: readonly string[];
+  readonly key?: readonly string[];
+  readonly tolerance: number;
+  readonly json?: boolean;
+}
+
+/** Compares two runs of a job, or two folders of Parquet files, and prints how they differ. */
+export async function diffCommand(spec: string, options: DiffCommandOptions, io: SafeIo): Promise<void> {
+  const isFolder = await stat(spec).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+  await (isFolder ? diffFolders(spec, options, io) : diffRuns(spec, options, io));
+}
+
+async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): Promise<void> {
+  const log = createWarningLog(io.stderr);
+  const loaded = await readSpec(spec, options);
+  const before = await readSpec(spec, { param: [...options.param, ...options.against] });
+  await using one = await openLoaded(before, spec, { log });
+  await using other = await openLoaded(loaded, spec, { log });
+  const sides = [await openDiffSide(one), await openDiffSide(other)] as const;
+  if (sides[0].name === sides[1].name) {
+    throw new JobError("USAGE", `comparing run ${sides[1].name}: --against names the same run`, {
+      hint: "give another value, such as --param ds=2026-01-31 --against ds=2026-01-30",
+    });
+  }
+  const { checks, output } = loaded.spec;
+  const key = options.key ?? checks?.unique ?? output.columns;
+  const { duckDbBytes } = budgetOf(loaded.spec, usableCores());
+  await diffSides(sides, { ...options, key, memoryBytes: duckDbBytes, ignored: ignoredIn(loaded.spec) }, io);
+}
+
+/** Columns that differ between any two runs. */
+function ignoredIn({ output }: JobSpec): readonly string[] {
+  return output.lineage ? ["run_id", "model_sha256", "scored_at"] : [];
+}
+
+async function diffFolders(folder: string, options: DiffCommandOptions, io: SafeIo): Promise<void> {
+  const [against, ...more] = options.against;
+  if (against === undefined || more.length > 0 || options.key === undefined) {
+    throw new JobError(
+      "USAGE",
+      `comparing ${folder}: --against must name one folder, and --key the columns of its key`,
+      {
+        hint: "such as: infer-batch diff out/new --against out/old --key customer_id",
+      },
+    );
+  }
+  const sides = [await parquetFolder(against), await parquetFolder(folder)] as const;
+  const { duckDbBytes } = memoryBudget(defaultMemory(usableCores()));
+  await diffSides(sides, { ...options, key: options.key, memoryBytes: duckDbBytes, ignored: [] }, io);
+}
+
+interface SidesOptions extends DiffCommandOptions {
+  readonly key: readonly string[];
+  readonly ignored: readonly string[];
+  readonly memoryBytes: number;
+}
+
+async function diffSides(
+  sides: readonly [DiffSide, DiffSide],
+  { key, tolerance, ignored, memoryBytes, json = false }: SidesOptions,
+  io: SafeIo,
+): Promise<void> {
+  if (key.length === 0) {
+    throw new JobError("USAGE", "comparing the runs: no column identifies a row", {
+      hint: "name the columns that do with --key",
+    });
+  }
+  const folders = sides.map(({ folder }) => folder);
+  await using joiner = await openRowJoin({ folders, threads: usableCores(), memoryBytes });
+  const difference = await diffRows(joiner, sides, { key, tolerance, ignored });
+  io.stdout.write(json ? differenceJson(difference) : differenceText(difference, tolerance));
+}

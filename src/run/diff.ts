@@ -1,0 +1,135 @@
+import {
+  type Agreement,
+  type ComparedRows,
+  compareRows,
+  matchColumns,
+  type MatchedColumns,
+  measure,
+  type Measures,
+  mergeAgreements,
+} from "../checks/agreement/agreement.js";
+import type { JoinRequest, MatchedRows } from "../checks/agreement/matched-rows.js";
+import type { SourceColumn } from "../columnar/types.js";
+import { runIdOf } from "../plan/identity.js";
+import { spanCount } from "../plan/spans.js";
+import { count } from "../report/report.js";
+import type { JobContext } from "../scoring/context.js";
+import type { LocalParts } from "../sink/port.js";
+import { JobError } from "../util/errors.js";
+import { countCommitted } from "./conclude.js";
+
+/** Joins the rows of two sets of Parquet files, A and B, by their keys. Memory is bounded. */
+export interface RowJoiner extends AsyncDisposable {
+  load(side: "a" | "b", groups: AsyncIterable<readonly string[]>): Promise<readonly SourceColumn[]>;
+  match(key: readonly string[]): Promise<MatchedRows>;
+  /** Joins the rows of keys that are once in both. Returns how many of these rows differ. */
+  join(request: JoinRequest): Promise<number>;
+  /** Yields the joined rows. @throws Error unless `expected` rows come */
+  joined(columns: readonly string[], expected: number): AsyncIterable<ComparedRows>;
+  /** Reads the key columns of joined rows as texts. */
+  keysOf(key: readonly string[], rows: readonly number[]): Promise<RowKeys>;
+}
+
+export type RowKeys = ReadonlyMap<number, Readonly<Record<string, string | null>>>;
+
+/** One side of a difference. */
+export interface DiffSide extends LocalParts {
+  /** How reports name it. */
+  readonly name: string;
+}
+
+/** How two sets of rows differ. A is the one that B is compared with. */
+export interface Difference {
+  readonly a: string;
+  readonly b: string;
+  readonly key: readonly string[];
+  readonly rows: MatchedRows & { readonly changed: number };
+  readonly apart: MatchedColumns["apart"];
+  readonly columns: ReadonlyMap<string, Measures>;
+  readonly keys: RowKeys;
+}
+
+export interface DiffOptions {
+  /** Columns that together identify a row. */
+  readonly key: readonly string[];
+  readonly tolerance: number;
+  /** Columns that say nothing about the rows, such as the run that scored them. */
+  readonly ignored: readonly string[];
+}
+
+/** Compares two sets of rows by key. Writes nothing. @throws JobError USAGE for a key that is not in both */
+export async function diffRows(
+  joiner: RowJoiner,
+  [a, b]: readonly [DiffSide, DiffSide],
+  { key, tolerance, ignored }: DiffOptions,
+): Promise<Difference> {
+  const one = columnsOf(a, await joiner.load("a", a.groups), key);
+  const other = columnsOf(b, await joiner.load("b", b.groups), key);
+  const rows = await joiner.match(key);
+  const left = new Set([...key, ...ignored]);
+  const matched = matchColumns(typed(one, left), typed(other, left));
+  const { compared } = matched;
+  const changed = await joiner.join({ key, columns: compared, tolerance });
+  let agreement: Agreement | undefined;
+  for await (const group of joiner.joined(compared, rows.matched)) {
+    const found = compareRows(group, { compared, tolerance });
+    agreement = agreement === undefined ? found : mergeAgreements(agreement, found);
+  }
+  const columns = new Map([...(agreement ?? [])].map(([name, column]) => [name, measure(column)] as const));
+  const shown = new Set([...columns.values()].flatMap(({ most }) => most.map(({ row }) => row)));
+  const keys = await joiner.keysOf(key, [...shown]);
+  return { a: a.name, b: b.name, key, rows: { ...rows, changed }, apart: matched.apart, columns, keys };
+}
+
+/** The columns of a side, which has all key columns. */
+function columnsOf(
+  { name }: DiffSide,
+  columns: readonly SourceColumn[],
+  key: readonly string[],
+): readonly SourceColumn[] {
+  if (columns.length === 0) {
+    throw new JobError("USAGE", `comparing ${name}: it has no rows`);
+  }
+  const missing = key.find((wanted) => !columns.some((column) => column.name === wanted));
+  if (missing !== undefined) {
+    throw new JobError("USAGE", `comparing ${name}: it has no column ${missing}`, {
+      hint: `name the columns that identify a row with --key; it has ${columns.map((column) => column.name).join(", ")}`,
+    });
+  }
+  return columns;
+}
+
+type Typed = Parameters<typeof matchColumns>[0];
+
+function typed(columns: readonly SourceColumn[], left: ReadonlySet<string>): Typed {
+  return columns.flatMap(({ name, type }) => (type === undefined || left.has(name) ? [] : [{ name, type }]));
+}
+
+/**
+ * Opens the latest run of a job's params for a comparison: a published one, or one whose spans are all committed, such
+ * as a held one. @throws JobError USAGE for another run, and for a target without files
+ */
+export async function openDiffSide({ spec, sink, sha256, command }: JobContext): Promise<DiffSide> {
+  const base = runIdOf(spec.name, spec.params, sha256);
+  const stored = await sink.find(base);
+  if (stored === undefined) {
+    throw new JobError("USAGE", `comparing run ${base}: it is not planned`, {
+      hint: `${command(spec.params)} scores it; infer-batch history lists the runs of the job`,
+    });
+  }
+  const { plan } = stored;
+  const run = await sink.open(stored);
+  const doing = `comparing run ${plan.runId}`;
+  if (run.parts === undefined) {
+    throw new JobError("USAGE", `${doing}: its rows are in a table`, {
+      hint: "diff compares files of Parquet, on disk or in S3; compare tables with SQL",
+    });
+  }
+  const { kind } = run.state;
+  const [committed, spans] = [countCommitted(run), spanCount(plan)];
+  if (kind === "discarded" || kind === "superseded" || committed < spans) {
+    const found = committed < spans ? `${committed} of ${count(spans, "span")} are committed` : `it is ${kind}`;
+    throw new JobError("USAGE", `${doing}: ${found}`, { hint: "only a run with all of its rows can be compared" });
+  }
+  return { name: plan.runId, ...run.parts() };
+}

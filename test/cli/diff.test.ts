@@ -1,0 +1,84 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { lastJson, nightlyJob } from "../support/nights.js";
+import { writeRows } from "../support/parquet.js";
+
+const rows = (values: string): string => `SELECT * FROM (VALUES ${values}) AS t (id, in_a, label, score, extra)`;
+
+test("diff compares two nights of a job by key: rows added, gone and changed, and the rows that changed most", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, { checks: undefined });
+  const diff = (...args: string[]) => runHere(["diff", job.spec, "--param", "ds=2026-11-21", "--against", ...args]);
+  expect(await diff("ds=2026-11-20")).toMatchObject({ code: 64, stderr: expect.stringContaining("it is not planned") });
+  await job.rewrite({ input: { where: "id <> 7" } });
+  await job.night("run", "2026-11-20");
+  await job.rewrite({ input: { where: "id <> 3 and id <> 4", columns: { s1: "s1 + if(id % 100 = 0, 1, 0)" } } });
+  await job.night("run", "2026-11-21");
+
+  const found = lastJson(await diff("ds=2026-11-20", "--json"));
+  expect(found).toMatchObject({
+    rows_a: 441,
+    rows_b: 440,
+    rows_gone: 2,
+    rows_added: 1,
+    rows_compared: 439,
+    rows_changed: 5,
+    keys_repeated: 0,
+    key: ["id"],
+    outputs: { score: { kind: "numbers", rows_beyond_tolerance: 5, largest_difference: expect.any(Number) } },
+  });
+  const { score } = found["outputs"] as { score: { most_different: { columns: { id: string } }[] } };
+  expect(score.most_different.map(({ columns }) => Number(columns.id) % 100)).toEqual([0, 0, 0, 0, 0]);
+  const { stdout } = await diff("ds=2026-11-20");
+  expect(
+    stdout
+      .replaceAll(/-[\da-f]{12}\b/g, "-ID")
+      .replaceAll(/\d+\.\d{3,}/g, "FIGURE")
+      .replaceAll(/ {2,}/g, "  "),
+  ).toMatchSnapshot();
+  expect(lastJson(await diff("ds=2026-11-20", "--json", "--tolerance", "1000"))).toMatchObject({ rows_changed: 0 });
+  expect(await diff("ds=2026-11-21")).toMatchObject({ code: 64, stderr: expect.stringContaining("the same run") });
+  const wrong = await diff("ds=2026-11-20", "--key", "customer");
+  expect(wrong).toMatchObject({
+    code: 64,
+    stderr: expect.stringMatching(/it has no column customer\n.*it has id, score/),
+  });
+});
+
+test("diff of two folders counts repeated keys, treats NULL as a key, and compares columns of the same type", async () => {
+  await using folder = await scratchFolder();
+  const [a, b] = [join(folder.path, "a"), join(folder.path, "b")];
+  await mkdir(a);
+  await mkdir(b);
+  const before =
+    "(1, 1, 'x', 0.5::float, 1), (NULL, 2, 'y', NULL, 1), (3, 3, 'z', 1, 1), (4, 4, 'q', 1, 1), (4, 4, 'q', 1, 1)";
+  const after = "(1, 1, 'x', 0.5::float, 'a'), (NULL, 2, 'x', 2, 'a'), (4, 4, 'q', 1, 'a'), (5, 5, 'q', 1, 'a')";
+  await writeRows(join(a, "one.parquet"), rows(before));
+  await writeRows(join(b, "one.parquet"), rows(after));
+  const run = (...args: string[]) => runHere(["diff", b, "--against", a, ...args]);
+  expect((await run()).code).toBe(64);
+  const found = lastJson(await run("--key", "id", "--json"));
+  expect(found).toMatchObject({
+    rows_a: 5,
+    rows_b: 4,
+    rows_gone: 1,
+    rows_added: 1,
+    rows_compared: 2,
+    rows_changed: 1,
+    keys_repeated: 1,
+    keys_uneven: 1,
+    repeated: [{ key: "4", a: 2, b: 1 }],
+    outputs: {
+      in_a: { kind: "labels", rows_equal: 2 },
+      label: { rows_equal: 1, flips: [{ a: '"y"', b: '"x"', rows: 1 }], most_different: [{ columns: { id: null } }] },
+      score: { rows_beyond_tolerance: 1 },
+    },
+    not_compared: { extra: "int32 in A, utf8 in B" },
+  });
+  expect((await run("--key", "id")).stdout).toContain(
+    "1 key with several rows, not compared; 1 not as often in B as in A",
+  );
+});
