@@ -116,7 +116,7 @@ function columnsFor(input: TensorSignature, request: ContractRequest): ColumnRef
   if (request.signature.inputs.length === 1 && input.dtype !== "string") {
     const features = defaultFeatures(request);
     if (input.shape.length === 2 && input.shape[1] === null) {
-      // Nothing would tell that an id or a label slipped in: a forest takes any number of columns.
+      // An id or a label among the features would not be noticed, because a forest accepts any number of columns.
       const names = features.map(({ name }) => name).join(", ");
       throw refuse(
         request,

@@ -56,7 +56,7 @@ export function bindPadded(
   return { kind: "padded", input: input.name, dtype, width, column, ...how };
 }
 
-/** An input `[N, S]` that tells where the lists of another one have elements. */
+/** An input `[N, S]` that marks the elements of another input's lists. */
 export function bindMask(
   input: TensorSignature,
   { mask_of: of }: MaskSource,

@@ -27,7 +27,10 @@ export interface Proposal {
   readonly notes: readonly string[];
 }
 
-/** @throws JobError CONTRACT where only its author can tell which columns are features */
+/**
+ * Proposes bindings for a model.
+ * @throws JobError CONTRACT if only the author of the model knows which columns are features
+ */
 export function proposeBinding(request: ProposalRequest): Proposal {
   const inputs = proposeInputs(request);
   const features = new Set(

@@ -1,7 +1,7 @@
 import type { Decoder, ShardFile } from "./port.js";
 import { ifOpened } from "../util/promises.js";
 
-/** What `input.format` says; undefined: the names tell. */
+/** The value of `input.format`; undefined: the format follows from the file names. */
 export type Format = "parquet" | "arrow" | undefined;
 
 /** What a shard's name, or the spec, says that it is. */

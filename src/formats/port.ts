@@ -84,7 +84,7 @@ export interface ShardFile {
 export interface RemoteBytes {
   /** Fetches what is not there yet of these ranges. `keep`: other files of this shard will want them, too. */
   fetch(ranges: readonly ByteRange[], options?: { readonly keep?: boolean }): Promise<void>;
-  /** Frees the space of what was fetched. */
+  /** Frees the space of the fetched bytes. */
   forget(): Promise<void>;
 }
 
@@ -107,7 +107,7 @@ export interface SliceRequest {
   readonly firstRow?: number | undefined;
 }
 
-/** Some rows of a shard and what a contract makes of them. */
+/** Some rows of a shard, with the columns that a contract reads and computes. */
 export interface RowsRequest {
   readonly file: ShardFile;
   readonly rows: readonly number[];

@@ -1,8 +1,11 @@
 import type { UnitSharing } from "./port.js";
 
-/** Units for each worker of what is left: when the others are through with theirs, one is at work on as little as that. */
+/**
+ * The number of units into which each worker's part of the remaining rows is divided, so that no worker is left with
+ * much when the others are done.
+ */
 const unitsPerWorker = 4;
-/** Less is hardly worth its message. */
+/** The fewest rows of a unit. A smaller unit would cost more than its message. */
 const leastRows = 1024;
 
 /**

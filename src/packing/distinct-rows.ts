@@ -61,7 +61,10 @@ export interface DistinctFaults {
   tellRepeats(): void;
 }
 
-/** `tell`: of a row, counted from the span's first. Where rows are not compared, a distinct index is a row. */
+/**
+ * Collects the faults of distinct rows.
+ * @param tell called with a row, counted from the span's first. If rows are not compared, a distinct index is a row
+ */
 export function createDistinctFaults(
   distinct: DistinctRows | undefined,
   tell: (at: number, fault: DistinctFault) => void,

@@ -20,7 +20,7 @@ export interface RowFault {
   readonly column: string | undefined;
   /** The run's number of the row. */
   readonly row: number;
-  /** The prediction, what the model said, or how long a list is; other features are read again when they are told. */
+  /** The prediction, what the model said, or how long a list is; other features are read again for the message. */
   readonly value: string | undefined;
 }
 
@@ -33,7 +33,7 @@ export interface RowRange {
 
 /** One input of one batch while it is filled. */
 export interface InputTarget {
-  /** Copies rows of a column to rows `filled` and after; values that cannot be scored are told. */
+  /** Copies rows of a column to rows `filled` and after; values that cannot be scored are reported. */
   copy(column: DecodedInput | undefined, range: RowRange, filled: number): void;
   /** `filled` rows, padded with zeros or empty texts to `rows`. `width`: of each row, where the input shrinks. */
   tensor(filled: number, rows: number, width?: number): NamedTensor;

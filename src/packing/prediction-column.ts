@@ -39,7 +39,7 @@ function numbers(type: ColumnType, length: number, perRow: number): PredictionCo
     },
     set(at, rowCount, { tensor, width, element }, onNotFinite) {
       if (tensor.dtype === "string" || columnTypeOfTensor(tensor.dtype) !== type) {
-        throw new TypeError(`a tensor of ${tensor.dtype} came where ${JSON.stringify(type)} is due`);
+        throw new TypeError(`expected ${JSON.stringify(type)}, found a tensor of ${tensor.dtype}`);
       }
       rows = Math.max(rows, at + rowCount);
       data = withRows(data, rows * perRow, length * perRow);
@@ -117,7 +117,7 @@ function tellNotFinite(
   }
 }
 
-/** Lists of one length, which the first batch tells. */
+/** Lists of one length, which the first batch sets. */
 function vectors(type: ColumnType, length: number): PredictionColumn {
   let width = 0;
   let child: PredictionColumn | undefined;
@@ -155,7 +155,7 @@ function texts(): PredictionColumn {
     },
     set(at, rowCount, { tensor, width, element = 0 }) {
       if (tensor.dtype !== "string") {
-        throw new TypeError(`a tensor of ${tensor.dtype} came where strings are due`);
+        throw new TypeError(`expected strings, found a tensor of ${tensor.dtype}`);
       }
       const all = { kind: "bytes", ...tensor.data, valid: undefined } as const;
       const column = width === 1 ? all : everyNth(all, { rowCount, width, element });

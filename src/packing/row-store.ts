@@ -2,7 +2,7 @@ import type { DistinctRows } from "./distinct-rows.js";
 import { createRowIndex } from "./row-index.js";
 import type { NamedTensor } from "../columnar/tensor.js";
 
-/** Rows as the model takes them: found again by a hash, told apart by their bytes. */
+/** Rows as the model reads them: found by a hash, and compared by their bytes. */
 export interface RowStore {
   /** Forgets all rows: another span begins. */
   clear(): void;

@@ -115,7 +115,7 @@ async function decidedState(
 }
 
 /**
- * Checks the limit of rejected rows. Rows that other attempts rejected count, whatever `on_bad_row` is now.
+ * Checks the limit of rejected rows. Rows that other attempts rejected count for every value of `on_bad_row`.
  * @throws JobError TOO_MANY_REJECTS
  */
 export function checkRejects({ spec }: JobContext, plan: Plan, run: RunSink): void {

@@ -3,7 +3,7 @@ import type { Model } from "../models/port.js";
 import type { EngineNeed, ScoringContext } from "../scoring/context.js";
 import { awaitedLater, ifOpened } from "../util/promises.js";
 
-/** An engine that is being opened in other threads while this one goes on. */
+/** An engine that other threads open while this one continues. */
 export interface LoadingEngine extends AsyncDisposable {
   /** Rejects if the engine cannot be opened. */
   readonly engine: Promise<Engine>;

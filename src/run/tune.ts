@@ -80,7 +80,7 @@ export async function* tune(
   }
 }
 
-/** As a run of many rows would: a call tells each session which outputs are asked for. Returns the rows. */
+/** Compiles trees as a run of many rows does: a call names the outputs for each session. Returns the rows. */
 async function compileTrees<T extends { readonly contract: Contract; readonly batch: FeatureBatch }>(
   engine: Engine,
   rows: T,
@@ -147,7 +147,7 @@ async function rate(
       }
       if (response.kind === "failed") {
         throw new JobError("MODEL_INVALID", `tuning: the model refuses the job's first rows: ${response.message}`, {
-          hint: "`infer-batch run` with on_bad_row: reject tells which of them",
+          hint: "`infer-batch run` with on_bad_row: reject names these rows",
         });
       }
       inputs = response.inputs.length === inputs.length ? [...response.inputs] : copyOf(batch.inputs);

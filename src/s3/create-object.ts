@@ -89,7 +89,7 @@ export async function createObject(
     }
     const after = await findCreation(client, watchdog, object, id);
     if (after === undefined) {
-      throw new TransferError("the key was taken, and then free again");
+      throw new TransferError("the key was in use, and then free again");
     }
     return after;
   });

@@ -25,7 +25,7 @@ export type S3Failure =
   | { readonly kind: "missing" }
   /** The object's ETag is not the one in the request, or the object is shorter than planned. */
   | { readonly kind: "changed"; readonly found: string }
-  /** The key of a conditional PUT is taken. */
+  /** The key of a conditional PUT exists. */
   | { readonly kind: "exists" }
   | { readonly kind: "permanent"; readonly error: JobError }
   | { readonly kind: "bug" };
@@ -48,7 +48,7 @@ export class CredentialsError extends Error {
 
 const socketErrors = new Set([...connectionErrors, "ERR_STREAM_PREMATURE_CLOSE"]);
 
-/** Error codes of requests that may be retried, whatever the status. */
+/** Error codes of requests that may be retried for every status. */
 const transientNames =
   /^(InternalError|ServiceUnavailable|SlowDown|SlowDownRead|SlowDownWrite|Throttl\w*|RequestTimeout|RequestTimeTooSkewed|OperationAborted|TooManyRequests\w*|TimeoutError|BandwidthLimitExceeded|ServerBusy|IncompleteBody|BadDigest|XAmzContentSHA256Mismatch|XMinioServerNotInitialized)$/;
 /** Error codes that stores give for expired credentials. */
@@ -157,7 +157,7 @@ function accessDenied(name: string, { act, action, object }: S3Call, found: stri
   const error = new JobError("PERMISSION", `${act}: access denied: ${found}`, {
     hint: `these credentials need s3:${action} on arn:aws:s3:::${resource}${also}`,
   });
-  // A response to HEAD has no body, so it does not tell wrong credentials from a missing permission.
+  // A response to HEAD has no body, so wrong credentials and a missing permission look the same.
   return name === "AccessDenied" ? { kind: "permanent", error } : { kind: "credentials", expired: false, found, error };
 }
 

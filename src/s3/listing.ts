@@ -46,7 +46,7 @@ function checkComplete(page: ListObjectsV2CommandOutput, token: string | undefin
     throw new TransferError("the store's response is not a listing");
   }
   if (isTruncated === true && (next === undefined || next === "" || next === token)) {
-    throw new TransferError("the store's listing is truncated, and does not say where it goes on");
+    throw new TransferError("the store's listing is truncated, and does not say where it continues");
   }
   if (objects.some(({ Key: key, ETag: etag, Size: size }) => [key, etag, size].includes(undefined) || etag === "")) {
     throw new TransferError("the store lists an object without its key, ETag or size");

@@ -20,7 +20,7 @@ import type { Worker } from "../plan/share.js";
 /** What scoring needs, wherever rows come from and go to; `app/` provides it. */
 export interface ScoringContext {
   readonly spec: JobSpec;
-  /** Where a key of the spec stands: "job.yaml:4:9: input.path". */
+  /** Returns the place of a key in the spec: "job.yaml:4:9: input.path". */
   readonly where: (path: readonly string[]) => string;
   /** Finds the spec's model. @param planned the model that the plan of an unfinished run pins */
   readonly resolveModel: (planned?: ModelPin) => Promise<FoundModel>;

@@ -22,7 +22,7 @@ export interface RejectOptions {
   readonly decoder: Decoder;
   readonly source: ShardFiles;
   readonly contract: Contract;
-  /** What stands when a bad row ends it all, as the hint says it. */
+  /** The part of the hint that says what is kept if a bad row ends the run. */
   readonly kept: string;
 }
 
@@ -99,7 +99,7 @@ async function describeGroup(
 
 function usedRefs({ expressions }: Contract, { uses }: Expression): ColumnRef[] {
   const folders = expressions?.folders ?? [];
-  // Their text is read, whatever their type.
+  // Their values are read as texts, for every type.
   return uses.map((name) => folders.find((ref) => ref.name === name) ?? { name, path: [name], type: "utf8" });
 }
 

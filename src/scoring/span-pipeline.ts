@@ -21,7 +21,7 @@ import type { ScoringContext } from "./context.js";
 import type { OpenSpan, SpanTotals, ScoredRows } from "./open-span.js";
 import { type BatchOptions, scoreBatch, tensorsByName } from "./score-batch.js";
 
-/** Runs inference and commits while the decoder goes on, each within a bound; the first failure ends it. */
+/** Runs inference and commits while the decoder continues, each within a bound. The first failure ends it. */
 export interface SpanPipeline {
   /** Scores a batch into its span, once fewer batches than the bound are under way. */
   score(open: OpenSpan, batch: FeatureBatch): Promise<void>;

@@ -32,7 +32,7 @@ export interface SpanRows {
   ): void;
   /** The size of the carried and predicted values so far, in bytes. */
   readonly bytes: number;
-  /** Takes a row of the run out of the output, whatever is predicted for it. */
+  /** Removes a row of the run from the output, with its prediction. */
   reject(row: number): void;
   /** The model fails on this row: no prediction will come. */
   refuse(row: number, message: string): void;
@@ -126,7 +126,7 @@ function carryInto(
   for (const [index, builder] of builders.entries()) {
     const source = batch.carried[index];
     if (source === undefined) {
-      throw new RangeError(`a record batch carries ${batch.carried.length} columns, ${builders.length} are due`);
+      throw new RangeError(`a record batch carries ${batch.carried.length} columns, expected ${builders.length}`);
     }
     builder.append(source, from, to);
   }

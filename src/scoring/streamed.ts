@@ -5,11 +5,11 @@ import type { ShardFiles } from "./context.js";
 
 /** The batches of a stream: each is a span, and a shard of its own, until it is released. */
 export interface StreamedBatches extends ShardFiles {
-  /** Rows of the batches that were taken. */
+  /** The number of rows of all batches so far. */
   readonly rows: number;
-  /** The batch that was taken last. */
+  /** The span of the last batch. */
   readonly span: Span;
-  /** Waits for the first, and tells whether there is one. */
+  /** Waits for the first batch. Returns whether there is one. */
   begin(): Promise<boolean>;
   /** Takes the next batch and starts to read the one after it; undefined at the end of the stream. */
   next(): Promise<StreamedBatch | undefined>;

@@ -162,7 +162,7 @@ function cutAhead(
 /** The row after a slice that begins at `row`: rows of a window are numbered on from its first. */
 function rowAfter(row: number, { slice, rowStart }: SliceOfRun): number {
   if (rowStart !== row) {
-    throw new Error(`a window that has come to row ${row} of the run goes on with row ${rowStart}`);
+    throw new Error(`a window at row ${row} of the run continues with row ${rowStart}`);
   }
   return row + slice.rowEnd - slice.rowStart;
 }

@@ -26,7 +26,7 @@ export function createCondition(): Condition {
   };
 }
 
-/** Something that happens once: those who wait for it before and after are told alike. */
+/** An event that happens once. It is reported to callers that wait before it and after it. */
 export interface OneTimeEvent {
   readonly happened: Promise<void>;
   readonly set: () => void;

@@ -14,7 +14,7 @@ export interface MemoryBudget {
   readonly openPagesBytes: number;
   /** Rows that go from one thread to another at once. */
   readonly batchBytes: number;
-  /** Rows that workers have sent and the main thread has not taken, of all workers together. */
+  /** Rows that all workers together have sent and the main thread has not yet received. */
   readonly heldBytes: number;
   /** Rows of a span that are held until they are encoded: where it has more, they are encoded while it is open. */
   readonly pieceBytes: number;

@@ -7,7 +7,7 @@ export function awaitedLater<T>(promise: Promise<T>): Promise<T> {
   return promise;
 }
 
-/** Waits until a promise is settled. For one whose rejection is told where its value was asked for. */
+/** Waits until a promise is settled. Its rejection is reported by the caller that uses its value. */
 export async function settled(promise: Promise<unknown> | undefined): Promise<void> {
   await Promise.allSettled([promise]);
 }

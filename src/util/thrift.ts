@@ -218,7 +218,7 @@ export function writeInteger(value: number): Uint8Array {
   return writeVarint(value < 0 ? -value * 2 - 1 : value * 2);
 }
 
-/** A list's type and length, which stand before its elements. */
+/** Reads the type and the length of a list, which precede its elements. */
 export function writeListHead(type: number, length: number): Uint8Array {
   return length < 15 ? Uint8Array.of((length << 4) | type) : Uint8Array.of(0xf0 | type, ...writeVarint(length));
 }

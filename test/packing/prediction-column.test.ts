@@ -78,7 +78,7 @@ describe("numbers", () => {
     const column = createPredictionColumn("float64", 1);
     expect(() => {
       column.set(0, 1, { tensor: floats([1], 1), width: 1, element: undefined }, tell);
-    }).toThrow('a tensor of float32 came where "float64" is due');
+    }).toThrow('expected "float64", found a tensor of float32');
     expect(() => {
       column.set(0, 1, { tensor: strings(["1"], 1), width: 1, element: undefined }, tell);
     }).toThrow("a tensor of string came");
@@ -176,6 +176,6 @@ describe("texts", () => {
   test("numbers where texts are due are reported as a bug", () => {
     expect(() => {
       createPredictionColumn("utf8", 1).set(0, 1, { tensor: floats([1], 1), width: 1, element: undefined }, tell);
-    }).toThrow("a tensor of float32 came where strings are due");
+    }).toThrow("expected strings, found a tensor of float32");
   });
 });

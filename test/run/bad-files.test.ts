@@ -233,7 +233,7 @@ describe("a shard that cannot be planned: the message names it and says what to 
       exit 64
       --- stderr
       error: planning small: 3,221,225,472 rows in spans of 1 row would be 3,221,225,472 parts, at most 16777216 can be kept
-        hint: raise commit_rows; if the number of rows is wrong, \`infer-batch inspect\` tells what a shard claims
+        hint: raise commit_rows; if the number of rows is wrong, \`infer-batch inspect\` shows the rows that a shard states
       "
     `);
   });

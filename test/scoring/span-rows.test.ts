@@ -150,7 +150,7 @@ describe("a span does not end", () => {
   test("a span does not end when a record batch lacks a carried column", () => {
     expect(() => {
       open().carry({ rowCount: 2, inputs: [], carried: [] }, { from: 0, to: 2, row: 100 });
-    }).toThrow("a record batch carries 0 columns, 1 are due");
+    }).toThrow("a record batch carries 0 columns, expected 1");
   });
 
   test("a span does not end when rows of another span are carried into it", () => {

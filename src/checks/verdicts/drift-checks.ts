@@ -25,8 +25,8 @@ interface Drift {
 }
 
 /**
- * How far the values have moved from each run before: what counts is the run that is most like this one. Of few rows,
- * all runs together tell more than each alone; that they differ warns.
+ * Checks the PSI of a column against each earlier run. The most similar run counts. With few rows, the column is also
+ * compared with all runs together, which only warns.
  */
 export function checkPsi({ column, now, earlier }: ComparedColumn, levels: PsiLevels): CheckResult[] {
   let nearest: Drift | undefined;
@@ -173,7 +173,7 @@ function largestDrift(features: readonly ComparedColumn[], runId: string): { psi
   return most;
 }
 
-/** Above so many times its limit an output's PSI holds whatever the features did. */
+/** Above this multiple of its limit, the PSI of an output holds the run even if a feature explains it. */
 const explainedUpTo = 2;
 
 /** An output that moved with the features only warns, up to twice its limit: what came in was different. */

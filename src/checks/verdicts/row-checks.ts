@@ -37,7 +37,10 @@ function isWeekdayOf(earlier: string, date: string): boolean {
   return days > 0 && days % 7 === 0 && days <= weeks * 7;
 }
 
-/** The lower and the upper median: of two nights, one of which was a month's end, one is still usual. */
+/**
+ * Returns the lower and the upper median. If one of two runs was an unusual one, such as at the end of a month, the
+ * other is still usual.
+ */
 function middlesOf(values: readonly number[]): readonly [lower: number, upper: number] {
   const sorted = values.toSorted((one, other) => one - other);
   return [sorted[(sorted.length - 1) >> 1] as number, sorted[sorted.length >> 1] as number];

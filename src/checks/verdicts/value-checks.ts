@@ -3,7 +3,7 @@ import type { ComparedColumn } from "./column-checks.js";
 import type { OutputOptions } from "./run-profile.js";
 import type { CheckResult } from "./verdict.js";
 
-/** A class that is due at least so often is missed where it falls below this share of it. */
+/** A class collapses if at least this many rows are expected and fewer than this share of them occur. */
 const leastDue = 20;
 const collapse = 0.2;
 /** An output's value that no run before had. */

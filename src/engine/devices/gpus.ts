@@ -3,7 +3,7 @@ import type { Machine } from "./machine.js";
 
 export interface Gpu {
   readonly name: string;
-  /** The memory, "81,559 MiB", if the driver's tool tells it. */
+  /** The memory, "81,559 MiB", if the driver's tool reports it. */
   readonly memory: string | undefined;
 }
 

@@ -35,7 +35,7 @@ export interface OnnxEngineOptions {
   readonly sessions: number;
   /** Threads of ONNX Runtime in each session. */
   readonly intraOpThreads: number;
-  /** A worker that runs `serveSession` and waits to be told of a model. */
+  /** A worker that runs `serveSession` and waits for a model. */
   readonly startWorker: () => Worker;
   /** A folder for what ONNX Runtime itself measures, a file a session. */
   readonly profileFolder?: string | undefined;
@@ -50,8 +50,8 @@ export interface OnnxEngine extends Engine {
 const batchesPerSession = 2;
 
 /**
- * Loads a model into ONNX Runtime. The engine is there when the first of its sessions is: what opens the others, and
- * what one of them is refused with, the first call meets that finds it.
+ * Loads a model into ONNX Runtime. The engine is open when its first session is open. If another session cannot be
+ * opened, the first call that needs it fails with its error.
  * @throws ProviderFault when this machine cannot run a provider; JobError MODEL_INVALID when the model cannot be
  * loaded, MEMORY when it does not fit, MODEL_CHANGED when its file changes while it is loaded
  */
@@ -156,7 +156,7 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
         return opened;
       },
       async expect(rows, rowMs) {
-        await Promise.allSettled(opening); // what one is refused with, the next call is told
+        await Promise.allSettled(opening); // the next call reports why one cannot be opened
         await Promise.all(open.map((client) => client.expect(rows, rowMs)));
       },
       trees: trees.now,
@@ -180,7 +180,7 @@ async function closeAll(
   await Promise.all(open.map((client) => client.close()));
 }
 
-/** What the sessions tell of their trees: the last, unless one found a mismatch. */
+/** Combines the sessions' reports on their trees: the last report counts, unless a session found a mismatch. */
 function keepTreesState({ onTrees }: Pick<OnnxEngineOptions, "onTrees">): {
   readonly take: (state: TreesState) => void;
   readonly now: () => TreesState;
@@ -221,7 +221,7 @@ function unitPortTo(opening: Promise<SessionClient>): MessagePort {
     try {
       (await opening).serveUnits(port2);
     } catch {
-      port2.close(); // why it is refused, `opened` and the next `run` tell
+      port2.close(); // `opened` and the next `run` report why it cannot be opened
     }
   };
   void attach();

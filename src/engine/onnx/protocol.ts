@@ -37,13 +37,13 @@ export type Opened =
   | { readonly kind: "ready"; readonly signature: ModelSignature; readonly operators: Operators }
   | { readonly kind: "refused"; readonly message: string };
 
-/** So many rows will come to a session, each of which takes it so long. */
+/** The number of rows that a session will get, and its time for a row. */
 export interface ExpectedRows {
   readonly rows: number;
   readonly rowMs: number;
 }
 
-/** What a session answers: it cannot tell a device without memory from other failures. */
+/** The response of a session, which cannot distinguish a device without memory from other failures. */
 export type SessionResponse = Exclude<EngineResponse, { kind: "exhausted" }>;
 
 const isSettings = (value: unknown): value is WorkerSettings =>

@@ -119,6 +119,6 @@ function refusedModel({ settings: { modelPath, providers, device }, name }: Load
 /** Makes the error for a device that fails. It is no fault of a row, so that no row is rejected. */
 function brokenDevice({ settings: { device }, name }: LoadedModel, message: string): JobError {
   return new JobError("DEVICE", `scoring with ${name} on ${device}: ${shortFault(message)}`, {
-    hint: "run the same command again; when it fails again, `infer-batch doctor` and the kernel's log (dmesg) tell more",
+    hint: "run the same command again; if it fails again, see `infer-batch doctor` and the kernel's log (dmesg)",
   });
 }

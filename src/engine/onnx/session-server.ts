@@ -69,7 +69,7 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
       },
     },
   });
-  runtime.env.logLevel = "fatal"; // what is missing of a provider is told by us
+  runtime.env.logLevel = "fatal"; // this program reports the missing parts of a provider
   // ONNX Runtime makes things once for all sessions: before the model is known. An error is reported with the model.
   void settled(openSmallest(runtime));
 }

@@ -127,14 +127,17 @@ async function openNumbered(
     const session = await runtime.InferenceSession.create(replaceTexts(model, texts), optionsOf(settings));
     return { runtime, session, texts, model };
   } catch {
-    return undefined; // what is wrong with the model itself is told of its file
+    return undefined; // a fault of the model itself is reported for its file
   }
 }
 
-/** How many texts are looked at before it is said how many of them differ. */
+/** The number of texts after which the share of different texts is known. */
 const countedTexts = 16_384;
 
-/** Texts of which more than half differ take longer as numbers than as they are. */
+/**
+ * Counts different texts. If more than half of the texts differ, passing them as numbers takes longer than passing the
+ * texts.
+ */
 function countRepeats(): { readonly add: (texts: number, entries: number) => void; readonly areFew: () => boolean } {
   let [all, different] = [0, 0];
   let few = false;

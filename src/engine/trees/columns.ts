@@ -48,7 +48,7 @@ export interface Condition {
 
 const ranksPerColumn = 255;
 
-/** How a node's condition is told by one of two kinds. */
+/** A node's condition as one of two kinds. */
 type Test = { readonly isOpposite: boolean; readonly nanIsTrue: boolean } & (
   | { readonly kind: "upTo"; readonly threshold: number }
   | { readonly kind: "member"; readonly members: Float64Array }

@@ -21,7 +21,7 @@ export interface CutEnsemble {
   readonly ensemble: Ensemble;
   readonly node: OnnxNode;
   readonly input: string;
-  /** TensorProto.DataType of the input; undefined: `before` gives it, and tells. */
+  /** TensorProto.DataType of the input; undefined: `before` computes the input, and its type is known from that. */
   readonly element: number | undefined;
 }
 
@@ -98,7 +98,7 @@ const fewTrees = 4;
 function requireLargeNodes(ensembles: readonly CutEnsemble[]): void {
   const trees = ensembles.reduce((sum, { ensemble }) => sum + ensemble.roots.length, 0);
   if (ensembles.length > fewNodes && trees < fewTrees * ensembles.length) {
-    throw new Unsupported(`its ${trees} trees stand in ${ensembles.length} nodes`);
+    throw new Unsupported(`its ${trees} trees are in ${ensembles.length} nodes`);
   }
 }
 

@@ -43,7 +43,7 @@ export interface Classes {
   readonly labels:
     | { readonly kind: "int64"; readonly values: BigInt64Array }
     | { readonly kind: "string"; readonly values: readonly string[] };
-  /** Two classes, of which leaves have weights of one alone. */
+  /** Whether there are two classes, and the leaves have weights of one of them only. */
   readonly binary: boolean;
   readonly allPositive: boolean;
 }

@@ -10,7 +10,7 @@ const rareIntegers = [0, 1, -1, 2 ** 24 + 1, 2 ** 25 + 3, 2 ** 31 - 1, -(2 ** 31
 
 /**
  * Rows made of what an ensemble compares with: each threshold, the numbers next to it, and rare values such as NaN,
- * infinities and both zeros. Each value stands in some row; which ones stand together is drawn, the same each time.
+ * infinities and both zeros. Each value occurs in a row. The values of a row are combined at random, with a fixed seed.
  * @param most rows at most, drawn where there are more
  */
 export function makeRows(

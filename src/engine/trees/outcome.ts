@@ -59,7 +59,7 @@ function severalTargets(ensemble: Ensemble, isDouble: boolean): Finish {
       for (let target = 0; target < targets; target += 1) {
         const sum = scores[target]?.[at - from] ?? 0;
         const score = aggregate === "AVERAGE" ? round(sum / trees) : sum;
-        // ONNX Runtime writes 0 for a target that none of the row's leaves has, whatever its base value.
+        // ONNX Runtime writes 0 for a target that none of the row's leaves has, even if it has a base value.
         row[target] = Object.is(sum, neutral) ? 0 : round(score + (base[target] ?? 0));
       }
       write(row);
@@ -121,7 +121,7 @@ function each(change: (x: number) => number): (values: Float32Array | Float64Arr
   };
 }
 
-/** The same of two classes, where one score may stand for both. */
+/** Finishes the scores of two classes, where one score may determine both. */
 function twoClasses(ensemble: Ensemble, classes: Classes, isDouble: boolean): Finish {
   const { base, transform } = ensemble;
   if ((base.length === 1 && !classes.binary) || transform === "PROBIT") {

@@ -236,7 +236,8 @@ function readClasses(attributes: Attributes, ids: Float64Array, weights: Float64
     throw new Unsupported("no labels, or both kinds of them");
   }
   const binary = texts.length + longs.length === 2 && new Set(ids).size === 1;
-  // Of two classes that both have weights, ONNX Runtime calls the label 0 or 1, whatever it should be.
+  // Of two classes that both have weights, ONNX Runtime returns the label 0 or 1, even if the classes have other
+  // labels.
   const own = longs.length === 2 && !binary ? [0n, 1n] : longs;
   return {
     labels: texts.length > 0 ? { kind: "string", values: texts } : { kind: "int64", values: BigInt64Array.from(own) },

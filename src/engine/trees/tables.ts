@@ -171,7 +171,7 @@ function targetsOf({ weights, targets }: Ensemble, leaves: readonly number[]): n
   return [...found].toSorted((a, b) => a - b);
 }
 
-/** What changes no score, by which leaves without a weight of a target are told. */
+/** Returns the weight that changes no score. It marks leaves without a weight for a target. */
 export function neutralOf({ aggregate }: Pick<Ensemble, "aggregate">): number {
   return aggregate === "MIN" ? Number.POSITIVE_INFINITY : aggregate === "MAX" ? Number.NEGATIVE_INFINITY : -0;
 }

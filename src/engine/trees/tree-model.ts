@@ -9,7 +9,7 @@ import { Mismatch, Unsupported } from "./ensemble.js";
 import { makeRows } from "./made-rows.js";
 import type { RowType } from "./row-values.js";
 
-/** A model whose trees are compiled; ONNX Runtime computes what stands before and after them. */
+/** A model whose trees are compiled; ONNX Runtime computes the operators before and after them. */
 export interface TreeModel {
   /** How far its scores may lie from ONNX Runtime's, relative to 1 or more. */
   readonly bound: number;

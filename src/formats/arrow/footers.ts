@@ -32,7 +32,7 @@ export async function* arrowFooters(
   }
 }
 
-/** @throws JobError SCHEMA_MISMATCH for names that cannot be told apart */
+/** @throws JobError SCHEMA_MISMATCH for names that are equal ignoring case */
 export function columnsOf(path: string, { schema }: ArrowIndex): SourceColumn[] {
   const columns = sourceColumns(schema);
   const names = new Set<string>();

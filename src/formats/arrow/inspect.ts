@@ -10,7 +10,8 @@ import type { BufferPlace } from "./ipc/layout.js";
 import type { ShardColumn, ShardDetails } from "../port.js";
 
 /**
- * All that the metadata of an Arrow file or stream tells; no value is read. Record batches count as row groups.
+ * Reads the facts about an Arrow file or stream from its metadata. No value is read. Record batches count as row
+ * groups.
  * @param path absolute
  * @throws JobError SHARD_CORRUPT, SCHEMA_MISMATCH
  */

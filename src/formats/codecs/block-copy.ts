@@ -1,4 +1,4 @@
-/** What unpacking LZ4 and Snappy has in common: bytes that come as they are, and bytes that were there before. */
+/** The two steps that LZ4 and Snappy share: copying literal bytes, and repeating earlier bytes. */
 
 /** Longer runs are copied by the engine. */
 const longRun = 32;
@@ -14,7 +14,7 @@ export function copyLiterals(target: Uint8Array, filled: number, source: Uint8Ar
   }
 }
 
-/** Repeats `length` bytes that begin `distance` before `filled`. They may reach into what is made of them. */
+/** Repeats `length` bytes that begin `distance` before `filled`. The ranges may overlap. */
 export function copyMatch(target: Uint8Array, filled: number, distance: number, length: number): void {
   if (distance >= length && length >= longRun) {
     target.copyWithin(filled, filled - distance, filled - distance + length);

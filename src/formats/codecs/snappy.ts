@@ -7,7 +7,7 @@ import { unpackSnappyHere } from "../../columnar/memory/page-loops.js";
 export function unpackSnappy(source: Uint8Array, target: Uint8Array): void {
   const elements = skipLength(source, target.length);
   if (!unpackSnappyHere(source.subarray(elements), target)) {
-    unpackElements(source, elements, target, { isStart: false }); // what is wrong with a damaged one is told here
+    unpackElements(source, elements, target, { isStart: false }); // a damaged block is reported here
   }
 }
 

@@ -31,7 +31,7 @@ export function unpackZstd(packed: Uint8Array, length: number): Uint8Array<Array
   }
 }
 
-/** Chunk by chunk: only so does fzstd tell how many bytes there were. */
+/** Decompresses chunk by chunk, because fzstd reports the number of bytes only then. */
 function unpackHere(packed: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
   const target = new Uint8Array(length);
   let filled = 0;

@@ -8,13 +8,13 @@ import { schemaReader } from "./duckdb/schemas.js";
 import type { ShardColumn, ShardDetails } from "../port.js";
 
 /**
- * All that the footer of one Parquet file tells; no row is read.
+ * Reads the facts about one Parquet file from its footer. No row is read.
  * @param path absolute
  * @throws JobError SHARD_CORRUPT, SCHEMA_MISMATCH
  */
 export async function inspectParquet(path: string): Promise<ShardDetails> {
-  // DuckDB checks the glob as it is written, then the file that it finds. Of a link it checks the link, unlike in
-  // a folder that is allowed, where it checks what the link leads to.
+  // DuckDB checks the glob itself, then the file that it finds. For a link it checks the link, unlike in a folder that
+  // is allowed, where it checks what the link leads to.
   using duckdb = await openDuckDb({ threads: 1, allowed: { files: [path, exactGlob(path)] } });
   const pool = createConnectionPool(duckdb);
   try {

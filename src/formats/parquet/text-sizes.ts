@@ -12,8 +12,8 @@ import { hasReadableStart, unpackStart } from "./pages/prefix.js";
 const byteArray = 6;
 
 /**
- * Fills in the bytes of a slice's texts in a footer of a writer without SizeStatistics. A dictionary stores a text once,
- * however many rows have it: each row is taken to have the longest one.
+ * Fills in the bytes of a slice's texts in a footer of a writer without SizeStatistics. A dictionary stores a text
+ * once, even if many rows have it: each row is assumed to have the longest one.
  * @param isConcerned default: all columns that the slice reads
  */
 export async function withTextSizes(

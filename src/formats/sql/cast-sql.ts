@@ -32,8 +32,8 @@ export function columnSql({ path, type, partition, computed }: ColumnRef, partit
 
 /**
  * SQL for a number of type `from` as an element of a tensor; NULL for a NULL and for a value that does not fit.
- * `exact`: an integer that would be rounded does not fit, nor does a fraction where an integer is due; doubles
- * and decimals are rounded to floats in either case.
+ * `exact`: an integer that would be rounded does not fit, nor does a fraction for an integer; doubles and decimals are
+ * rounded to floats in either case.
  */
 export function castSql(sql: string, from: ColumnType, dtype: NumericTensorType, contract: CastRules): string {
   const value = fitSql(sql, from, dtype, contract.cast === "exact");

@@ -18,7 +18,9 @@ import { JobError } from "../../util/errors.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import type { SliceRequest } from "../port.js";
 
-/** Rows come in file order without a gap, whatever DuckDB's threads do: a batch starts where the last one ended. */
+/**
+ * Rows come in file order without a gap, for any number of DuckDB's threads: a batch starts where the last one ended.
+ */
 export function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceRequest): void {
   const numbers = readScalars(chunk, 0, "int64").data;
   const first = Number(numbers[0]);

@@ -5,7 +5,7 @@ import { fromRows, rowNumberColumn, someRows } from "./slice-sql.js";
 import type { Decoder } from "../port.js";
 import type { ShardTables } from "./shard-tables.js";
 
-/** Values of some rows as text, in whatever format they are. */
+/** Reads values of some rows as texts, from a shard of any format. */
 export async function describeRows(
   tables: ShardTables,
   check: ExpressionCheck,

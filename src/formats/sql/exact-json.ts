@@ -1,6 +1,6 @@
 import { parseJson } from "../../plan/parse-plan.js";
 
-/** The key of an object that stands for a number. No part of a parsed expression has such a key. */
+/** The key of an object that represents a number. No part of a parsed expression has such a key. */
 const numberKey = "#number";
 
 const tokens = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;

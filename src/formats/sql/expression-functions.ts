@@ -105,7 +105,7 @@ async function definitionsOf(connection: DuckDBConnection): Promise<(name: strin
   const all = await definitions;
   return (name) => {
     const found = all.get(name.toLowerCase()) ?? [];
-    // A table cannot be called for where a value stands: `range` and `repeat` are the scalar functions there.
+    // A table function cannot be called in place of a value, where `range` and `repeat` are scalar functions.
     return found.some(({ kind }) => kind === "scalar") ? found.filter(({ kind }) => kind !== "table") : found;
   };
 }

@@ -132,11 +132,13 @@ function noteFunction(parts: Collected, part: Record<string, unknown>): void {
   const isPlain = (schema === "" || schema === "main") && catalog === "";
   const called = isPlain ? String(name) : `${String(schema)}.${String(name)}`;
   const argumentCount = Array.isArray(children) ? children.length : 0;
-  // The same function may be called twice: what one argument makes of it must not hide behind two.
+  // The same function may be called twice. The call with fewer arguments counts, because its meaning may differ.
   parts.functions.set(called, Math.min(argumentCount, parts.functions.get(called) ?? argumentCount));
 }
 
-/** The names on the left of a lambda's arrow: `x` or `(x, y)`. What else stands there is a value: `f(x) -> 'key'`. */
+/**
+ * The names on the left of a lambda's arrow: `x` or `(x, y)`. Anything else on the left is a value: `f(x) -> 'key'`.
+ */
 function noteParameters(parts: Collected, left: unknown): string[] {
   const list = isObject(left) && left["function_name"] === "row" ? left["children"] : [left];
   const names = Array.isArray(list) ? list.flatMap(parameterName) : [];

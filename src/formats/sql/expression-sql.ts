@@ -9,14 +9,14 @@ export function expressionAlias(name: string): string {
 
 const filterName = "input.where";
 
-/** What an expression gives is the field of a struct, so that NULL and a failure can be told apart. */
+/** The result of an expression is the field of a struct, so that NULL and a failure differ. */
 export const expressionValue = "v";
 
 /** The table that expressions see; no column is called so. */
 const tableName = "input.path";
 const tableAlias = quoteName(tableName);
 
-/** Whether a column of a shard could be taken for what expressions gave, or for the table. */
+/** Whether a column of a shard has the name of an expression's result or of the table. */
 export function isReservedName(name: string): boolean {
   const folded = name.toLowerCase();
   return folded === filterName || folded === tableName || folded.startsWith(expressionAlias(""));

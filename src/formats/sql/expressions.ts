@@ -50,7 +50,7 @@ export async function bindExpression(
       throw invalid(
         text,
         `column \`${name}\` is ${sourceType}`,
-        "what DuckDB computes of it may depend on the day of the run; it can only be carried",
+        "DuckDB's result for it may depend on the day of the run; it can only be carried",
       );
     }
   }

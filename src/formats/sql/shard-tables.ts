@@ -2,11 +2,11 @@ import type { ColumnType } from "../../columnar/types.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
 import type { ShardFile } from "../port.js";
 
-/** Rows of a shard as a table of DuckDB's, whatever the shard's format. */
+/** Rows of a shard as a table of DuckDB, for a shard of any format. */
 export interface ShardTables {
   /**
-   * `table` has `rowNumberColumn` and at least these rows and columns, for as long as `work` goes on. A column's type is
-   * given where it is known.
+   * `table` has `rowNumberColumn` and at least these rows and columns, during `work`. A column's type is given where it
+   * is known.
    */
   use<T>(
     file: ShardFile,

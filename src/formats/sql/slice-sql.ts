@@ -17,11 +17,11 @@ export const rowNumberColumn = "file_row_number";
 /** The error for a shard with a column of that name. */
 export function reservedName(path: string): JobError {
   return new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
-    hint: "that name is taken by the reader; rename the column",
+    hint: "the reader uses this name; rename the column",
   });
 }
 
-/** `FROM …`: some rows of a shard, told by a condition on their number, with what expressions make of them. */
+/** Returns `FROM …` for rows of a shard that fulfil a condition on their number, with the results of expressions. */
 export function fromRows(
   { table, expressions, partitions }: Pick<RowsRequest, "expressions" | "partitions"> & ShardTable,
   condition: string,
@@ -66,7 +66,7 @@ export function sliceSql(slice: Omit<SliceRequest, "file">, table: string): stri
   return projectedSql(slice, { table, condition: inSlice(slice), numbers: [rowNumberColumn] });
 }
 
-/** Name of a column that tells of which shard a row is. */
+/** The name of the column with the number of a row's shard. */
 const shardNumberColumn = "input.shard";
 
 /** The same of several whole shards, in order; before the row number comes that of the shard, from 0 on. */

@@ -16,7 +16,7 @@ interface Rows {
   readonly to: number;
 }
 
-/** Memory for `length` elements, whatever is in it. */
+/** Returns memory for `length` elements, which is not cleared. */
 export type TakeValues = (element: ElementType, length: number) => Values;
 
 /** Makes arrays one after the other: each holds until the next one is made. */

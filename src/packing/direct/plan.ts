@@ -13,7 +13,7 @@ import { castLists, listMatrix } from "./lists.js";
 import { packMatrix, reusing, type TakeValues } from "./matrix.js";
 import { sliceColumn } from "../../columnar/column-rows.js";
 
-/** Makes batches of what was read, without DuckDB. */
+/** Makes batches of the decoded columns, without DuckDB. */
 export interface DirectPlan {
   /** @param constants columns from folder names, of at least as many rows */
   batch(piece: Piece, rows: { readonly from: number; readonly to: number }, constants: Constants): RecordBatch;

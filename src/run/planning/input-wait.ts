@@ -16,7 +16,7 @@ const toldAgainMs = 30 * 60_000;
  * Lists the input and calls `work` with the listing. With `input.wait` it first waits until `input.ready` exists, at
  * least one shard exists, and so does every path without wildcards. If `work` then finds that the input is not ready
  * (`input.min_rows`, or a shard changes while it is read), it waits and calls `work` again with a new listing.
- * @throws JobError INPUT_NOT_READY when the time is over; the signal's reason; whatever `work` throws
+ * @throws JobError INPUT_NOT_READY when the time is over; the signal's reason; the errors of `work`
  */
 export async function withInput<T>(context: JobContext, work: (listing: Listing) => Promise<T>): Promise<T> {
   const waitSeconds = context.spec.input.wait;

@@ -72,7 +72,7 @@ export async function planRun(
   if (spanCount(plan) > spansLimit) {
     const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;
     throw new JobError("SPEC_INVALID", `planning ${spec.name}: ${parts}, at most ${spansLimit} can be kept`, {
-      hint: "raise commit_rows; if the number of rows is wrong, `infer-batch inspect` tells what a shard claims",
+      hint: "raise commit_rows; if the number of rows is wrong, `infer-batch inspect` shows the rows that a shard states",
     });
   }
   return plan;

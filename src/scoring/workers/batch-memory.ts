@@ -11,7 +11,7 @@ function roundUp(bytes: number): number {
 }
 
 export interface PooledBatchMemory extends BatchMemory {
-  /** The buffers that were taken for the batch and are not among those that were sent. */
+  /** The buffers that were allocated for the batch and were not sent. */
   left(sent: readonly ArrayBuffer[]): ArrayBuffer[];
   /** Forgets the buffers of the batch before. */
   clear(): void;

@@ -69,7 +69,7 @@ export interface SliceReaderOptions {
 const largeValues = 2 ** 20;
 /** More decode workers would wait for the main thread. */
 const mostDecodeWorkers = 4;
-/** After so many slices in a row of which workers read no row, workers are given no more. */
+/** The number of consecutive slices without a row read by workers, after which workers get no more slices. */
 const fruitlessLimit = 2;
 
 export function openSliceReader(options: SliceReaderOptions): SliceReader {
@@ -128,7 +128,7 @@ function isLarge({ rowStart, rowEnd, projection }: SliceRequest): boolean {
 
 /** Workers that score what they read, and workers that only decode: each are asked for when they are needed. */
 interface Pools {
-  /** Reads what workers can of a slice; returns the row that is due then. */
+  /** Reads the part of a slice that workers can read. Returns the next row. */
   read(slice: SliceRequest, shared: SliceUnits): AsyncGenerator<ScoredBatch, number>;
   close(): Promise<void>;
 }

@@ -9,9 +9,9 @@ import { type SentRows, type UnitFailure, unitProtocol, type UnitRequest } from 
 /** Shares units out among workers, which read them and may score them. */
 export interface UnitPool {
   /**
-   * The rows of units that follow on each other, in order. Returns the row that is due then: before the last unit's end
-   * where a worker could not go on. A batch holds until the next one is asked for.
-   * @param most workers that there is memory for; default: all
+   * Yields the rows of consecutive units, in order. Returns the next row, which is before the end of the last unit if a
+   * worker could not continue. A batch is valid until the next one is requested.
+   * @param most the number of workers that fit into memory; default: all
    */
   read(units: readonly Unit[], request: UnitRequest, most?: number): AsyncGenerator<ScoredBatch, number>;
 }
@@ -240,7 +240,7 @@ function cancel(pool: Pool, job: Job): void {
   }
 }
 
-/** Rows of a job, as they come; returns the row that is due then. */
+/** Yields the rows of a job as they arrive. Returns the next row. */
 async function* rowsOf(pool: Pool, job: Job): AsyncGenerator<ScoredBatch, number> {
   let due = job.unit.rowStart;
   for (;;) {

@@ -35,7 +35,7 @@ export function scorer({ contract, tensors }: UnitScoring, run: RunModel): Score
         }
       }
     } catch (error) {
-      packing = createPacking(contract); // of what this one holds nothing is known
+      packing = createPacking(contract); // the state of the old one is unknown
       if (isAtModel) {
         return undefined; // the main thread finds the rows that the model fails on
       }

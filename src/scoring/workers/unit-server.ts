@@ -1,6 +1,6 @@
 /**
  * The worker's end of reading units. The worker decodes one unit after the other, scores them where its thread has a
- * session of the model, and sends rows as they are made. Where it cannot go on, it ends the unit with the reason: the
+ * session of the model, and sends rows as they are made. If it cannot continue, it ends the unit with the reason: the
  * main thread then reads the rest with the decoder, which reports what is wrong with the shard.
  */
 import { type BufferPool, createBufferPool } from "../../columnar/memory/buffer-pool.js";

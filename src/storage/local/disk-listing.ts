@@ -141,7 +141,7 @@ async function statAll(
   return { shards, missingFiles, folders: [...folders] };
 }
 
-/** Makes a function that tells whether a file was listed before, with the same partition values. */
+/** Makes a function that returns whether a file was listed before, with the same partition values. */
 function createDuplicateCheck(): (file: string, uri: string) => boolean {
   const seen = new Map<string, ReadonlyMap<string, string | null>[]>();
   return (file, uri) => {

@@ -161,7 +161,7 @@ function listenForEnd(port: WorkerPort, doing: string, fail: (error: Error) => v
   }
 }
 
-/** Hands an answer to its call. Returns what is wrong with one that does not fit. */
+/** Delivers a response to its call. Returns the fault of a response that does not fit. */
 function receive(
   message: unknown,
   pending: Map<number, Pending>,

@@ -89,7 +89,7 @@ export function own<T>(record: Readonly<Record<string, T>>, name: string): T | u
   return Object.hasOwn(record, name) ? record[name] : undefined;
 }
 
-/** Hands a notice to its listener. Returns what is wrong with one that does not fit the protocol. */
+/** Delivers a notice to its listener. Returns the fault of a notice that does not fit the protocol. */
 export function deliver<Notices extends Readonly<Record<string, Check<unknown>>>>(
   checks: Notices,
   listeners: Hear<Notices>,

@@ -68,7 +68,7 @@ export function serveRpc<P extends RpcProtocol>(port: WorkerPort, protocol: P, h
     }
   };
   port.on("messageerror", (cause) => {
-    throw new Error("a message did not arrive whole", { cause }); // ends the thread, of which its client is told
+    throw new Error("a message did not arrive whole", { cause }); // ends the thread, which its client notices
   });
   port.on("message", (message) => {
     if (!isToServer(message)) {
@@ -91,7 +91,7 @@ interface Answering {
   cancel(id: number): void;
 }
 
-/** Returns what is wrong with a message that does not fit the protocol. */
+/** Handles a message. Returns its fault if it does not fit the protocol. */
 function receive<P extends RpcProtocol>(
   message: ToServer,
   protocol: P,

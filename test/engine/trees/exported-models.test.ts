@@ -66,5 +66,5 @@ const failToOpen = (): never => expect.fail("a part was opened");
 test("an isolation forest of more than a few trees is left to ONNX Runtime, and none of its parts is opened", async () => {
   const model = readFileSync(join(folder, "isolation-forest-nodes.onnx"));
   const opened = openTreeModel({ model, wanted: ["label", "scores"], openPart: failToOpen });
-  await expect(opened).rejects.toThrow("its 9 trees stand in 9 nodes");
+  await expect(opened).rejects.toThrow("its 9 trees are in 9 nodes");
 });

@@ -84,7 +84,7 @@ s3.describe("an incomplete listing in S3", () => {
     {
       what: "a truncated page has no continuation token",
       twist: page(`<IsTruncated>true</IsTruncated>${object}`),
-      says: /does not say where it goes on/,
+      says: /does not say where it continues/,
     },
     {
       what: "an object has no ETag",
@@ -128,7 +128,7 @@ s3.describe("an incomplete listing in S3", () => {
 
     const refused = await refusal(() => world.list("in/*.parquet"));
 
-    expect(refused.message).toMatch(/does not say where it goes on/);
+    expect(refused.message).toMatch(/does not say where it continues/);
     expect(world.proxy.requests).toHaveLength(2);
   });
 

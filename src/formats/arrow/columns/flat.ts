@@ -113,7 +113,7 @@ export async function readOffsets(
   return { base, offsets, end };
 }
 
-/** Larger than any that is read, so that the one after it, or the check of the last, tells. */
+/** An invalid offset: it is larger than every valid one, so the check of the next offset, or of the last one, fails. */
 const badOffset = 0xffff_ffff;
 
 export async function readBytes(reader: BatchReader, node: ArrowNode, rows: Rows): Promise<BytesColumn> {

@@ -68,7 +68,7 @@ type Fixed = Pick<FixedColumn, "elementsPerValue" | "data">;
 const one = (data: Values): Fixed => ({ elementsPerValue: 1, data });
 
 /**
- * Values as they are kept here, of a type of fixed width. `isNull` says which mean nothing.
+ * Converts values of a type of fixed width to the form in which columns store them. `isNull`: values without a meaning.
  * @throws RangeError where one cannot be kept
  */
 export function fixedValues(
@@ -196,8 +196,8 @@ function tooLong(precision: number): RangeError {
 }
 
 /**
- * Values of 128 bits, as two words each. Their doubles tell which of them are short enough: they are wrong by less than
- * 2^45, and the margin is at least 2^53. Only the others are computed.
+ * Rejects values of 128 bits with too many digits. A value's double is exact to 2^45, and the margin of the comparison
+ * is at least 2^53, so only values near the limit are computed exactly.
  * @throws RangeError
  */
 function refuseLong(words: BigUint64Array<ArrayBuffer>, precision: number, isNull: (index: number) => boolean): void {

@@ -113,7 +113,7 @@ export function corruptArrow(path: string, found: string, hint = rewriteShard, c
   return new JobError("SHARD_CORRUPT", `reading ${path}: ${found}`, { hint, cause });
 }
 
-/** What a walk over damaged bytes throws, as what it means; all else as it is. */
+/** Turns an error from reading damaged bytes into the error about the damage. Other errors are returned unchanged. */
 export function damageOf(error: unknown, path: string, place: string, hint = rewriteShard): unknown {
   return error instanceof RangeError
     ? corruptArrow(path, `${place} is damaged (${error.message})`, hint, error)

@@ -73,7 +73,9 @@ function checkedVersion(version: number): number {
   return version;
 }
 
-/** Java's writers before Arrow 0.15 left the version out of a footer, which stands for 1. Each message names its own. */
+/**
+ * Java's writers before Arrow 0.15 left the version out of a footer, which means 1. Each message has its own version.
+ */
 function footerVersion(version: number): number {
   return checkedVersion(version >= 0 && version < oldestVersion ? oldestVersion : version);
 }

@@ -9,7 +9,7 @@ import {
   textField,
 } from "./flatbuffer.js";
 
-/** A column, or what lies in one, as an Arrow schema tells it. */
+/** A field of an Arrow schema: a column, or an element of one. */
 export interface ArrowField {
   readonly name: string;
   readonly type: ArrowType;

@@ -19,7 +19,7 @@ export type StreamMessage =
   | { readonly kind: "dictionary"; readonly dictionary: IndexedDictionary }
   | { readonly kind: "batch"; readonly batch: IndexedBatch };
 
-/** The order that a stream's messages must have, and what they have told so far. */
+/** Checks the order of a stream's messages, and collects their facts. */
 export interface StreamWalk {
   readonly version: number;
   readonly schema: ArrowSchema | undefined;

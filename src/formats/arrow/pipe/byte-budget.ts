@@ -5,7 +5,7 @@ export interface ByteBudget {
   /** Waits until so many bytes fit into the limit, or none are held. */
   take(bytes: number): Promise<void>;
   free(bytes: number): void;
-  /** Ends all waiting: what is taken from then on is not bounded. */
+  /** Ends all waiting. From then on, the budget is not limited. */
   close(): void;
 }
 

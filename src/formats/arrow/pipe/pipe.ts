@@ -22,7 +22,7 @@ export interface ArrowPipeOptions {
   readonly chunks: AsyncIterable<Uint8Array>;
   /** Bounds the batches that are held, and each message. */
   readonly memory: Pick<MemoryBudget, "bytes" | "openPagesBytes">;
-  /** Ends `chunks`, whatever they wait for. */
+  /** Ends `chunks`, also while they wait. */
   readonly close: () => void;
 }
 
@@ -112,7 +112,7 @@ function idOf({ dictionary }: { readonly dictionary: { readonly id: number } | u
   return dictionary?.id ?? 0;
 }
 
-/** What is known of a stream where one batch, or none, stands for all. */
+/** Makes the index of a shard that has one batch of the stream, or none. */
 function indexOf(
   walk: StreamWalk,
   { at }: ByteStream,
@@ -122,7 +122,7 @@ function indexOf(
   return { kind: "stream", version, sizeBytes: at, schema: walk.end(), footerBytes: 0, batches, dictionaries, rows };
 }
 
-/** A stream's bytes, of which some messages are there. */
+/** Returns the bytes of a stream as a shard, of which only the messages of one batch exist. */
 function heldBytes(file: ShardFile, { index, parts }: HeldBatch): ShardBytes {
   return {
     file,

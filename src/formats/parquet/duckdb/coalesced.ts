@@ -2,14 +2,17 @@ import type { DuckDBDataChunk } from "@duckdb/node-api";
 import { hasIntegerType, readScalars } from "../../../duckdb/read-vector.js";
 import type { SliceRequest } from "../../port.js";
 
-/** How far whole shards that are read as one table have come. */
+/** The position in whole shards that are read as one table. */
 export interface Place {
-  /** The shard and the row in it that are due. */
+  /** The next shard and the next row in it. */
   readonly slice: number;
   readonly row: number;
-  /** Whether a chunk's rows are exactly those that are due. Its columns begin with the shard's number and the row's. */
+  /**
+   * Whether a chunk's rows are exactly the next ones. Its first columns are the number of the shard and the number of
+   * the row.
+   */
   isDue(chunk: DuckDBDataChunk): boolean;
-  /** So many of the rows that are due are past. */
+  /** Moves the position by this number of rows. */
   pass(rows: number): void;
 }
 
@@ -54,7 +57,10 @@ export function placeIn(slices: readonly SliceRequest[]): Place {
   };
 }
 
-/** 64 bits each, of which 32 are enough here. undefined: it is a column of the shards that is called as ours. */
+/**
+ * Returns the low 32 bits of 64-bit numbers, which are enough here; undefined: the column is one of the shards with the
+ * same name.
+ */
 function lowWords(chunk: DuckDBDataChunk, column: number, type: "int64" | "uint64"): Uint32Array | undefined {
   if (!hasIntegerType(chunk, column, type)) {
     return undefined;

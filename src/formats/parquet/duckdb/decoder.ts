@@ -170,8 +170,8 @@ async function isLarge(slice: SliceRequest, memory: MemoryBudget): Promise<boole
 }
 
 /**
- * Rows of whole shards as far as they come: what is wrong where they end, each shard's own stream will tell. A row that
- * is past has been yielded.
+ * Yields rows of whole shards until DuckDB fails. The stream of the single shard then reports the error. All rows
+ * before the position have been yielded.
  */
 async function* streamCoalesced(
   { pool, memory }: ReadTools,

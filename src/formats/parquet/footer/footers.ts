@@ -16,7 +16,7 @@ interface FileFacts extends Omit<ShardFooter, "schema"> {
   readonly schema: ShardSchema | undefined;
 }
 
-/** Tells the columns of files of which a footer alone does not. */
+/** Determines the columns of files whose footer is not enough for that. */
 export interface SchemaReader {
   /**
    * Returns digests, by path, of everything in a footer that the columns' types can depend on. @throws JobError
@@ -34,7 +34,7 @@ export async function* readFooters(
   schemas = new Map<string, ShardSchema>(),
 ): AsyncGenerator<ShardFooter> {
   for (let start = 0; start < files.length; start += filesPerQuery) {
-    // Our own reading comes first: it says plainly what is wrong with a file, and names it.
+    // This program reads the file first, because its errors are clearer and name the file.
     const facts = await readFacts(files.slice(start, start + filesPerQuery), schemas);
     const unknown = facts.flatMap(({ path, schema }) => (schema === undefined ? [path] : []));
     const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);

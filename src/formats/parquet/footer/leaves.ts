@@ -9,7 +9,7 @@ export interface Leaf {
   /** The highest repetition and definition level: above it, lists, and what may be NULL. */
   readonly repetition: number;
   readonly definition: number;
-  /** What the schema says of its meaning: "" for nothing, "other" for what is not told apart here. */
+  /** The leaf's logical type: "" for none, "other" for types that are not distinguished here. */
   readonly annotation: string;
 }
 

@@ -13,11 +13,14 @@ export type ReadBytes = (target: Uint8Array, position: number) => void;
 
 /** Rows of a column, in order. */
 export interface ColumnRows {
-  /** Rows that can be taken at once, of one page; opens one where there are none. @throws RangeError */
+  /**
+   * Returns how many rows can be read at once from the current page; opens the next page if it has none left.
+   * @throws RangeError
+   */
   ahead(): number;
-  /** The next `rows`, at most as many as are ahead. They hold until the next ones are taken. */
+  /** Reads the next `rows`, at most `ahead()`. They are valid until the next call. */
   take(rows: number): Column;
-  /** Steps over rows; pages that lie there as a whole are not unpacked. */
+  /** Skips rows. Pages that are skipped as a whole are not unpacked. */
   skip(rows: number): void;
 }
 
@@ -31,7 +34,9 @@ export interface ColumnOptions {
 /** Most headers are shorter; statistics make them longer. */
 const headerGuessBytes = 256;
 const headerLimitBytes = 1024 * 1024;
-/** A run of some bytes may stand for any number of values, each of which takes memory here. */
+/**
+ * The limit of values of a page. A run of few bytes may contain any number of values, each of which takes memory here.
+ */
 const pageLimitValues = 2 ** 24;
 
 /** Larger ones are not copied once more. */

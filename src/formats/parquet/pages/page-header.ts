@@ -8,7 +8,7 @@ export interface PageHeader {
   /** The number of values with NULLs; 0 for a dictionary. */
   readonly values: number;
   readonly crc: number | undefined;
-  /** Number of the encoding of what is in it; -1 where it has none. */
+  /** The number of the encoding of its values; -1: it has none. */
   readonly encoding: number;
   /** The number of entries of a dictionary. */
   readonly entries: number;
@@ -33,7 +33,7 @@ const kinds = new Map<number, Kind>([
 ]);
 const otherKind: Kind = { kind: "other", toldBy: 0 };
 
-/** What a field tells of a page of some kind. */
+/** The fact about a page that a field contains. */
 type Told = Partial<
   Record<
     | "values"

@@ -8,8 +8,8 @@ import { PageFault, pagesOf, unbuffered } from "./page-walk.js";
 import { largePage, sliceChunks } from "./slice-chunks.js";
 
 /**
- * The first page of a slice, or dictionary, that there is no memory for. What a page holds is decoded as a whole,
- * whatever part of it is wanted. Only headers are read, of chunks that are larger than a page may be.
+ * The first page of a slice, or dictionary, that there is no memory for. What a page holds is decoded as a whole, even
+ * if only a part is needed. Only headers are read, and only in chunks that are larger than the limit of a page.
  */
 export async function findLargePage(
   footer: Footer,

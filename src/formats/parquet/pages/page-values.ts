@@ -22,7 +22,9 @@ import { plainValues } from "./values.js";
 /** Encodings by the numbers of parquet.thrift. */
 export const encodings = { plain: 0, plainDictionary: 2, runs: 3, runDictionary: 8 };
 
-/** Rows that are taken at once, at most: 32 columns of floats fit into a core's second cache several times. */
+/**
+ * The limit of rows that are read at once. 32 columns of this many floats fit several times into a core's second cache.
+ */
 export const mostRows = 32 * 1024;
 
 interface PageParts {
@@ -31,9 +33,9 @@ interface PageParts {
   readonly pageMemory: PageMemory;
 }
 
-/** Rows of a page, NULLs and all. */
+/** The rows of a page, NULLs included. */
 export interface PageRows {
-  /** Rows [from, to), at most `mostRows`, behind those that were taken before. They hold until the next are taken. */
+  /** Reads rows [from, to), at most `mostRows`, after the rows of the last call. They are valid until the next call. */
   take(from: number, to: number): Column;
   /** Returns how many of rows [from, to) are read at once. */
   fitting(from: number, to: number): number;
@@ -99,7 +101,10 @@ function packedValues(
     : takeRows(column.type, dictionary, { ...taking, limit });
 }
 
-/** Texts that repeat entries of a dictionary: made when they are taken, as together they may have any number of bytes. */
+/**
+ * Texts that repeat entries of a dictionary. They are built when they are read, because all of them together may have
+ * any number of bytes.
+ */
 function repeatedTexts(
   { type, limits: { batchBytes } }: StoredColumn,
   dictionary: BytesColumn,
@@ -164,7 +169,7 @@ function copiedHere(values: Values): LoopedValues {
   };
 }
 
-/** Puts values among NULLs as rows are taken. */
+/** Spreads values among NULLs when rows are read. */
 function rowsHere(
   values: LoopedValues,
   { valid, pageMemory }: { readonly valid: Uint8Array | undefined; readonly pageMemory: PageMemory },

@@ -45,7 +45,7 @@ export function readRuns(
     }
     filled += length;
   }
-  // Where nothing is due, some writers leave an empty run.
+  // Some writers leave an empty run for pages without values.
   if (count > 0 && runs.at < end) {
     throw new RangeError(`${end - runs.at} bytes behind the last run`);
   }
@@ -59,7 +59,7 @@ export interface Runs extends Cursor {
   isPacked: boolean;
   /** What the run's head says: how many times the number is repeated, or how many eights are packed. */
   repeats: number;
-  /** How many of the run's numbers are due. */
+  /** The number of the run's numbers that are read. */
   length: number;
   valuesAt: number;
 }
@@ -72,7 +72,10 @@ export function openRuns(
   return { bytes: bytes.subarray(0, end), at, width, isPacked: false, repeats: 0, length: 0, valuesAt: at };
 }
 
-/** Goes on to the next run, of which at most `due` numbers are read. False: it has none, or its bytes are not all there. */
+/**
+ * Moves to the next run, of which at most `due` numbers are read. False: there is no further run, or its bytes are
+ * incomplete.
+ */
 export function nextRun(runs: Runs, due: number): boolean {
   const head = readVarint(runs);
   const { bytes, at, width } = runs;
@@ -97,7 +100,7 @@ export function repeatedValue({ bytes, width, valuesAt }: Runs): number {
   return value;
 }
 
-/** Whether numbers of one bit are all `value`, and written as one run: as they are where nothing is NULL. */
+/** Whether all numbers of one bit are `value` and form one run, as in a page without NULLs. */
 export function isOneRun(
   bytes: Uint8Array,
   { at, end, value }: { readonly at: number; readonly end: number; readonly value: number },

@@ -3,8 +3,8 @@ import type { ElementType } from "../../../columnar/values.js";
 import type { Leaf } from "../footer/leaves.js";
 
 /**
- * How the values of a column lie in its pages, where they are read without DuckDB. `fixed`: `stored` as they are, then
- * as `element`, which has at most as many bits; `bits`; `bytes`: each with its length.
+ * The layout of a column's values in pages that are read without DuckDB. `fixed`: values of type `stored`, converted to
+ * `element`, which has at most as many bits; `bits`; `bytes`: each with its length.
  */
 export type Storage =
   | { readonly kind: "fixed"; readonly stored: ElementType; readonly element: ElementType }

@@ -17,7 +17,7 @@ const copyBytes = 1024 * 1024;
 
 /**
  * Writes a Parquet file with the row groups of others, in order, and the last one's metadata. All have the same columns
- * and come from the same writer. Pages are copied as they are; only where they lie is told anew.
+ * and come from the same writer. Pages are copied unchanged; only their offsets are written again.
  * https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
  */
 export async function joinPieces(pieces: readonly string[], path: string): Promise<void> {
@@ -138,7 +138,7 @@ function readGroup(cursor: Cursor, type: number, { shift, ordinal }: { shift: nu
     const at = cursor.at;
     const place = readI64(cursor, inner);
     if (place > 0) {
-      edits.push({ start: at, end: cursor.at, bytes: writeInteger(place + shift) }); // 0: not told
+      edits.push({ start: at, end: cursor.at, bytes: writeInteger(place + shift) }); // 0: not stated
     }
     return true;
   };

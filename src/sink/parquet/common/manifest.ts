@@ -34,7 +34,7 @@ export interface Manifest {
   readonly job: string;
   readonly params: Plan["params"];
   readonly model_sha256: string;
-  /** The model's version, and what its registry says of it; absent: the model has no versions. */
+  /** The model's version and its origin in the registry; absent: the model has no versions. */
   readonly model?: ManifestModel | undefined;
   readonly rows: number;
   readonly rows_rejected: number;

@@ -1,6 +1,6 @@
 import { ifReadable, type TargetState } from "./file-system.js";
 
-/** Where the job's runs with other params are: below `root`, a `RegExp` stands for a segment that contains a param. */
+/** Where the job's runs with other params are: below `root`, a `RegExp` matches a segment that contains a param. */
 export interface OtherFolders {
   readonly root: string;
   readonly pattern: readonly (string | RegExp)[];

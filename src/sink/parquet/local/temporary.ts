@@ -70,7 +70,7 @@ export interface LeftoverRules {
   readonly isDead: (writer: string) => boolean;
 }
 
-/** Removes temporary files of attempts that died, which their names tell. Files of running attempts stay. */
+/** Removes temporary files of attempts that died, which are identified by the names. Files of running attempts stay. */
 export async function removeLeftovers(fs: FileSystem, folder: string, rules: LeftoverRules): Promise<void> {
   for (const name of await fs.readdir(folder)) {
     const owner = name.slice(name.indexOf(".") + 1); // every name here is `<what>.<writer>`

@@ -144,7 +144,7 @@ function fieldOf(type: ColumnType, column: Column, target: PgType, rowCount: num
 
 function elementsField(type: ColumnType, column: Column, element: PgType): FieldWriter {
   if (column.kind !== "list" || typeof type !== "object" || type.kind !== "list") {
-    throw new TypeError(`a ${column.kind} column came where a list is due`);
+    throw new TypeError(`expected a list column, found a ${column.kind} column`);
   }
   const elements = fieldOf(type.element, column.child, element, column.offsets.at(-1) ?? 0);
   return arrayField(column, elements, oidOf[element.name]);
@@ -187,7 +187,7 @@ function fixedFieldOf(type: ColumnType, column: Column, name: FixedName): FieldW
 
 function asBytes(column: Column): BytesColumn {
   if (column.kind !== "bytes") {
-    throw new TypeError(`a ${column.kind} column came where bytes are due`);
+    throw new TypeError(`expected a column of bytes, found a ${column.kind} column`);
   }
   return column;
 }

@@ -52,7 +52,7 @@ export function fixedField(valid: Uint8Array | undefined, width: number, put: Pu
 /** Elements that JavaScript reads as numbers. */
 export function numbersOf(data: Values): Exclude<Values, BigInt64Array | BigUint64Array> {
   if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
-    throw new TypeError("64-bit integers came where smaller numbers are due");
+    throw new TypeError("expected numbers of less than 64 bits, found 64-bit integers");
   }
   return data;
 }
@@ -61,7 +61,7 @@ function bigintsOf(data: Values): BigInt64Array | BigUint64Array {
   if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
     return data;
   }
-  throw new TypeError("smaller numbers came where 64-bit integers are due");
+  throw new TypeError("expected 64-bit integers, found smaller numbers");
 }
 
 /** 32-bit words, the least significant first. */
