@@ -81,7 +81,7 @@ describe("numbers", () => {
     }).toThrow('expected "float64", found a tensor of float32');
     expect(() => {
       column.set(0, 1, { tensor: strings(["1"], 1), width: 1, element: undefined }, tell);
-    }).toThrow("a tensor of string came");
+    }).toThrow("found a tensor of string");
   });
 });
 
