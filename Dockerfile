@@ -15,7 +15,7 @@ COPY scripts scripts
 COPY src src
 RUN npm run build
 
-# What runs: the bundle and the two native packages, of this platform alone. npm passes over a platform's package that
+# What runs: the bundle and the native packages, of this platform alone. tokenizers is for jobs that tokenize texts. npm passes over a platform's package that
 # its registry does not have, so they are loaded once: an image without one must not come into being.
 FROM ${NODE} AS app
 WORKDIR /app
@@ -24,6 +24,9 @@ RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund \
  && ORT_DISABLE_TELEMETRY=1 node -e 'require("@duckdb/node-bindings"); require("onnxruntime-node")' \
  && find node_modules/onnxruntime-node/bin -mindepth 3 -maxdepth 3 -type d \
     ! -path "*/linux/$(node -p process.arch)" -exec rm -r {} +
+COPY --from=build /src/node_modules/tokenizers node_modules/tokenizers
+RUN find node_modules/tokenizers -name '*.node' ! -name "tokenizers.linux-$(node -p process.arch)-*.node" -delete \
+ && node -e 'require("tokenizers")'
 COPY README.md CHANGELOG.md LICENSE ./
 COPY bin bin
 COPY --from=build /src/dist/bundle dist/bundle

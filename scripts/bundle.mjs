@@ -11,7 +11,7 @@ import { globSync } from "tinyglobby";
 
 const project = fileURLToPath(new URL("..", import.meta.url));
 const target = join(project, "dist/bundle");
-const { dependencies } = JSON.parse(readFileSync(join(project, "package.json"), "utf8"));
+const { dependencies, peerDependencies } = JSON.parse(readFileSync(join(project, "package.json"), "utf8"));
 /** node-postgres would take this one if a user had installed it. */
 const absent = ["pg-native"];
 
@@ -78,7 +78,8 @@ const replaceLookups = lookups.map(({ of, old, now }) => ({
     },
   },
 }));
-const native = Object.keys(dependencies).filter((name) => name !== "onnxruntime-node");
+const installed = { ...dependencies, ...peerDependencies };
+const native = Object.keys(installed).filter((name) => name !== "onnxruntime-node");
 
 const bundle = await rolldown({
   input: Object.fromEntries(entries),
@@ -135,8 +136,8 @@ function asciiOf(code) {
 const ours = new Set(output.map((chunk) => chunk.fileName));
 const imported = new Set(output.flatMap((chunk) => [...(chunk.imports ?? []), ...(chunk.dynamicImports ?? [])]));
 for (const name of imported) {
-  if (!ours.has(name) && !isBuiltin(name) && !absent.includes(name) && !Object.hasOwn(dependencies, name)) {
-    throw new Error(`the bundle imports ${name}, which package.json does not give to users as a dependency`);
+  if (!ours.has(name) && !isBuiltin(name) && !absent.includes(name) && !Object.hasOwn(installed, name)) {
+    throw new Error(`the bundle imports ${name}, which package.json names neither as a dependency nor as a peer`);
   }
 }
 

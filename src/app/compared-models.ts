@@ -1,4 +1,4 @@
-import { openPinnedModel } from "../run/model.js";
+import { openPinnedModel, openTokenizers } from "../run/model.js";
 import type { ComparedModel } from "../run/compare.js";
 import type { JobContext } from "../scoring/context.js";
 import { modelUriProblem } from "../spec/model-uri.js";
@@ -49,13 +49,12 @@ async function ownModel(job: JobContext): Promise<ComparedModel> {
   return { ...found, model };
 }
 
-async function resolveGiven({ spec, log, signal }: JobContext, path: string): Promise<ComparedModel> {
+/** A given model takes the inputs of the spec, and so its tokenizers. */
+async function resolveGiven(job: JobContext, path: string): Promise<ComparedModel> {
+  const { spec, log, signal } = job;
   const services = attemptServices(spec, log, signal);
   const folder = process.cwd();
   // `model.sha256` pins the spec's own model only.
-  const { file: model, ...found } = await resolveModel(
-    { ...spec.model, path, sha256: undefined },
-    { folder, ...services },
-  );
-  return { ...found, model };
+  const { file, ...found } = await resolveModel({ ...spec.model, path, sha256: undefined }, { folder, ...services });
+  return { ...found, model: { ...file, tokenizers: await openTokenizers(job) } };
 }

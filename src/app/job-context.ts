@@ -28,7 +28,7 @@ import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.j
 import { openSource } from "./open-source.js";
 import type { SharedModels } from "./shared-models.js";
 import { type JobOptions, readSpec } from "./read-spec.js";
-import { componentVersions, programVersion } from "./version.js";
+import { programVersion, versionsFor } from "./version.js";
 import { decidedBy } from "./decided-by.js";
 import { filesAtOnce } from "../duckdb/open-files.js";
 import { checkSeveral } from "./worker.js";
@@ -103,7 +103,7 @@ export async function openLoaded(
     memory,
     ...decoding(spec, cores, memory),
     ...models,
-    resolveModel: sharedModels(spec.model, models.resolveModel),
+    ...sharedModels(spec.model, models),
     batchLimits: openBatchLimitCache(log),
     sha256,
     ...clockOf(services),
@@ -160,7 +160,7 @@ export function recordOf(
     doWithoutVectors(); // the record's profiles; threads that score see to themselves
   }
   return createAttemptRecord({
-    info: { job: name, params, versions: componentVersions, worker, output: targetName(spec) },
+    info: { job: name, params, versions: versionsFor(spec), worker, output: targetName(spec) },
     nowMs: () => performance.now(),
     dateMs: Date.now,
     onStage,

@@ -88,7 +88,9 @@ async function openOn(model: ModelFile, need: EngineNeed, options: OpenOn): Prom
   return await openOnnxEngine({
     model,
     texts: isCpu ? neededTexts(model, spec.model) : undefined,
-    trees: mayCompile ? model : undefined,
+    tokenizers: model.tokenizers,
+    // Trees are compiled for numbers.
+    trees: mayCompile && model.tokenizers === undefined ? model : undefined,
     onTrees: warnOnce(model, log),
     providers,
     deviceId,

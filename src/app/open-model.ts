@@ -1,4 +1,4 @@
-import type { ModelCache } from "../models/cache.js";
+import type { FileKind, ModelCache } from "../models/cache.js";
 import { proxiesOf } from "../net/proxy.js";
 import { fileModels } from "../models/file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
@@ -18,6 +18,8 @@ export interface ModelOptions {
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;
   readonly signal: AbortSignal;
+  /** What is resolved. Default: models. */
+  readonly kind?: FileKind | undefined;
 }
 
 interface SourceKind {
@@ -31,7 +33,7 @@ const kinds: readonly SourceKind[] = [
   { owns: isHttpUri, open: openHttpModels },
   { owns: isHubUri, open: openHubModels },
   { owns: isMlflowUri, open: openMlflowModels },
-  { owns: () => true, open: (_model, { folder }) => Promise.resolve(fileModels(folder)) },
+  { owns: () => true, open: (_model, { folder, kind }) => Promise.resolve(fileModels(folder, kind?.open)) },
 ];
 
 /** The keys of `model` that say where it is. */
@@ -89,12 +91,14 @@ async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promi
     async openS3(uri, name) {
       const { s3Artifacts } = await import("../models/s3.js");
       const place = { ...model, endpoint };
-      return s3Artifacts({ store: await openStore(place, options), endpoint: storeUrl(place) }, uri, name);
+      const artifacts = { store: await openStore(place, options), endpoint: storeUrl(place) };
+      return s3Artifacts(artifacts, uri, `model ${name}`);
     },
   });
 }
 
-async function openCache({ writer, isDead }: ModelOptions): Promise<ModelCache> {
+async function openCache({ writer, isDead, kind }: ModelOptions): Promise<ModelCache> {
   const { openModelCache } = await import("../models/cache.js");
-  return openModelCache({ folder: cacheFolder("models"), writer, isDead });
+  const folder = cacheFolder(kind === undefined ? "models" : `${kind.noun}s`);
+  return openModelCache({ folder, writer, isDead, ...(kind === undefined ? {} : { kind }) });
 }

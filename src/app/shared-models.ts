@@ -2,36 +2,50 @@ import type { FoundModel } from "../models/port.js";
 import type { JobContext } from "../scoring/context.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 
-type Resolve = JobContext["resolveModel"];
+type Resolving = Pick<JobContext, "resolveModel" | "resolveTokenizer">;
 
-/** Wraps the `resolveModel` of one of several jobs, so that all of them share the resolved models. */
-export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256" | "server">, resolve: Resolve) => Resolve;
+/** Wraps the functions of one of several jobs that resolve models, so that all of them share what is resolved. */
+export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256" | "server">, own: Resolving) => Resolving;
 
 /**
- * Has several jobs score with the same version of a model: each `model.path` is resolved once, by the first job that
- * plans a run, even if its alias or file changes after that. The plan of an unfinished run pins a version of its own.
+ * Has several jobs score with the same version of a model and of its tokenizers: each URI is resolved once, by the first
+ * job that plans a run, even if its alias or file changes after that. The plan of an unfinished run pins versions of its
+ * own.
  * @param onResolved called with each model that is found for runs to be planned
  */
 export function resolveOnce(
   onResolved: (model: Pick<ModelSpec, "path" | "server">, resolved: FoundModel) => void,
 ): SharedModels {
-  const found = new Map<string, Promise<FoundModel>>();
-  return (model, resolve) => async (planned) => {
-    const key = JSON.stringify([model.path, model.sha256, model.server, planned]);
-    const known = found.get(key);
+  const models = createMemory<FoundModel>();
+  const tokenizers = createMemory<Awaited<ReturnType<Resolving["resolveTokenizer"]>>>();
+  return (model, own) => ({
+    resolveModel: (planned) =>
+      models([model.path, model.sha256, model.server, planned], async () => {
+        const resolved = await own.resolveModel(planned);
+        if (planned === undefined) {
+          onResolved(model, resolved);
+        }
+        return resolved;
+      }),
+    resolveTokenizer: (uri, planned) => tokenizers([uri, planned], () => own.resolveTokenizer(uri, planned)),
+  });
+}
+
+/** Remembers what was found for a key. After an error, the next caller tries again. */
+function createMemory<T>(): (key: unknown, find: () => Promise<T>) => Promise<T> {
+  const found = new Map<string, Promise<T>>();
+  return async (key, find) => {
+    const name = JSON.stringify(key);
+    const known = found.get(name);
     if (known !== undefined) {
       return await known;
     }
-    const resolving = resolve(planned);
-    found.set(key, resolving);
+    const finding = find();
+    found.set(name, finding);
     try {
-      const resolved = await resolving;
-      if (planned === undefined) {
-        onResolved(model, resolved);
-      }
-      return resolved;
+      return await finding;
     } catch (error) {
-      found.delete(key); // the next job tries again
+      found.delete(name);
       throw error;
     }
   };

@@ -1,11 +1,17 @@
 import { createRequire } from "node:module";
+import type { JobSpec } from "../spec/job-spec.js";
+import { tokenizerUris } from "../spec/model-spec.js";
 
 const manifest = createRequire(import.meta.url)("../../package.json") as {
   readonly version: string;
   readonly dependencies: Readonly<Record<string, string>>;
+  readonly peerDependencies: Readonly<Record<"tokenizers", string>>;
 };
 
 export const programVersion: string = manifest.version;
+
+/** The version of the package that makes tokens of texts. Users install it if their jobs need it. */
+export const tokenizersVersion: string = manifest.peerDependencies.tokenizers;
 
 /**
  * Versions of everything that predictions may depend on. package.json pins the packages, so these are the installed
@@ -16,3 +22,8 @@ export const componentVersions: Readonly<Record<string, string>> = {
   node: process.versions.node,
   ...manifest.dependencies,
 };
+
+/** Versions of everything that a job's predictions may depend on. */
+export function versionsFor({ model }: Pick<JobSpec, "model">): Readonly<Record<string, string>> {
+  return tokenizerUris(model).size === 0 ? componentVersions : { ...componentVersions, tokenizers: tokenizersVersion };
+}

@@ -1,6 +1,6 @@
 import { bindInputs } from "./bind-inputs.js";
 import { bindOutputs } from "./bind-outputs.js";
-import { boundColumns, type Contract, type PassthroughBinding } from "./contract.js";
+import { boundColumns, type Contract, type InputBinding, type PassthroughBinding } from "./contract.js";
 import { type ContractRequest, findColumn, refuse } from "./contract-request.js";
 
 /**
@@ -12,8 +12,12 @@ export function bindContract(request: ContractRequest): Contract {
   const { inputs, fixedBatchRows } = bindInputs(request);
   const { expressions, cast, missing } = request;
   refuseUnused(request, { inputs, passthrough });
-  const outputs = bindOutputs(request, { shrinks: inputs.some((input) => input.kind === "padded" && input.shrink) });
+  const outputs = bindOutputs(request, { shrinks: inputs.some(isAsWideAsBatch) });
   return { inputs, outputs, passthrough, fixedBatchRows, expressions, cast, missing };
+}
+
+function isAsWideAsBatch(input: InputBinding): boolean {
+  return (input.kind === "padded" && input.shrink) || (input.kind === "text" && input.tokens?.shrink === true);
 }
 
 /** A computed column that nothing takes is a mistake, and would cost time and rejects all the same. */

@@ -1,8 +1,9 @@
-import type { InputSource, MaskSource } from "../spec/model-spec.js";
+import type { MaskSource } from "../spec/model-spec.js";
 import { didYouMean } from "../util/suggest.js";
 import { bindMask, bindPadded, isList, isNumeric, padExample, requireNumbers } from "./bind-padded.js";
 import type { ColumnRef, Contract, InputBinding, NumericTensorType } from "./contract.js";
-import { type ContractRequest, findColumn, refuse } from "./contract-request.js";
+import { bindTokens, isMadeWithTokens } from "./bind-tokens.js";
+import { type ContractRequest, findColumn, refuse, sourceOf } from "./contract-request.js";
 import { showTensor } from "./side-by-side.js";
 import { isTensorType, type TensorSignature } from "../columnar/tensor.js";
 import { showType } from "../columnar/types.js";
@@ -22,12 +23,18 @@ export function bindInputs(request: ContractRequest): Pick<Contract, "inputs" | 
   if (names.length === 0) {
     throw refuse(request, "the model has no inputs", "is this the right model?");
   }
-  // A mask takes its form from another input, which may come after it.
-  const others = signature.inputs.filter(({ name }) => maskSource(request, name) === undefined);
+  // A mask takes its form from another input, which may come after it. Masks and types of tokens are made with these.
+  const others = signature.inputs.filter(
+    ({ name }) => maskSource(request, name) === undefined && !isMadeWithTokens(name, request),
+  );
   const bound = others.map((input) => bindInput(input, request));
-  const inputs = signature.inputs.map((input) => {
+  const inputs = signature.inputs.flatMap((input) => {
     const source = maskSource(request, input.name);
-    return source === undefined ? bindingOf(bound, input.name) : bindMask(input, source, bound, request);
+    return isMadeWithTokens(input.name, request)
+      ? []
+      : source === undefined
+        ? bindingOf(bound, input.name)
+        : bindMask(input, source, bound, request);
   });
   return { inputs, fixedBatchRows: fixedRows(request) };
 }
@@ -75,6 +82,9 @@ function bindInput(input: TensorSignature, request: ContractRequest): InputBindi
   if (source !== undefined && "pad" in source) {
     return bindPadded(input, source, request);
   }
+  if (source !== undefined && "tokenize" in source) {
+    return bindTokens(input, source, request);
+  }
   const columns = columnsFor(input, request);
   const [first] = columns;
   if (dtype === "string") {
@@ -91,10 +101,6 @@ function bindInput(input: TensorSignature, request: ContractRequest): InputBindi
     throw countMismatch(input, columns.length, request);
   }
   return { kind: "matrix", input: input.name, dtype, rank: shape.length === 1 ? 1 : 2, columns };
-}
-
-function sourceOf({ inputs }: ContractRequest, name: string): InputSource | undefined {
-  return inputs !== undefined && Object.hasOwn(inputs, name) ? inputs[name] : undefined;
 }
 
 function listed(request: ContractRequest, name: string): readonly string[] | undefined {
@@ -134,10 +140,15 @@ function columnsFor(input: TensorSignature, request: ContractRequest): ColumnRef
   );
 }
 
-/** Beside a padded input, one that no column is for is mostly its mask. */
-function maskHint({ shape }: TensorSignature, { inputs = {} }: ContractRequest): string {
-  const [padded] = Object.entries(inputs).find(([, source]) => "pad" in source) ?? [];
-  return padded === undefined || shape.length !== 2 ? "" : `; if it is the mask of ${padded}: { mask_of: ${padded} }`;
+/** With a padded or tokenized input, one that no column is for is mostly its mask, or has the types of its tokens. */
+function maskHint({ name, shape }: TensorSignature, { inputs = {} }: ContractRequest): string {
+  const [of, source] = Object.entries(inputs).find(([, one]) => "pad" in one || "tokenize" in one) ?? [];
+  if (of === undefined || source === undefined || shape.length !== 2) {
+    return "";
+  }
+  return "tokenize" in source && /type|segment/i.test(name)
+    ? `; if it has the types of the tokens of ${of}: { types_of: ${of} }`
+    : `; if it is the mask of ${of}: { mask_of: ${of} }`;
 }
 
 /** The numeric columns in file order, minus those that are carried through or come from folder names. */

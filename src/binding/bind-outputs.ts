@@ -77,8 +77,8 @@ function bindOutput(column: string, reference: string, request: ContractRequest,
   if (width === null && shrinks) {
     throw refuse(
       request,
-      `output \`${output.name}\` is ${showTensor(output)}, which may be as wide as the batch: with pad.shrink, the prediction of a row would depend on the other rows of its batch`,
-      "leave pad.shrink out, or export the model with an output of a fixed width",
+      `output \`${output.name}\` is ${showTensor(output)}, which may be as wide as the batch: with shrink, the prediction of a row would depend on the other rows of its batch`,
+      "set shrink: false, or export the model with an output of a fixed width",
     );
   }
   if (parsed.element !== undefined) {

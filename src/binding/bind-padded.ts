@@ -93,13 +93,14 @@ export function bindMask(
   return { kind: "mask", input: input.name, dtype, of };
 }
 
-function numericMatrix(input: TensorSignature, does: string, request: ContractRequest): NumericTensorType {
+/** The element type of an input `[N, S]` of numbers. */
+export function numericMatrix(input: TensorSignature, does: string, request: ContractRequest): NumericTensorType {
   const { dtype, shape } = input;
   if (!isTensorType(dtype) || dtype === "string" || shape.length !== 2) {
     throw refuse(
       request,
       `${does} \`${input.name}\`, which is ${showTensor(input)}`,
-      "lists are padded for inputs [N,S] of numbers or bool",
+      "padded lists and tokens are for inputs [N,S] of numbers or bool",
     );
   }
   return dtype;

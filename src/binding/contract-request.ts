@@ -1,10 +1,11 @@
 import type { ModelSignature } from "../columnar/tensor.js";
 import { showType, type SourceColumn } from "../columnar/types.js";
-import type { ModelSpec } from "../spec/model-spec.js";
+import type { InputSource, ModelSpec } from "../spec/model-spec.js";
 import { JobError } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
 import type { ColumnRef, Contract, Expressions } from "./contract.js";
 import { sideBySide } from "./side-by-side.js";
+import type { TokenizerFacts } from "./tokenizer-facts.js";
 
 /** What a contract is made of. */
 export interface ContractRequest {
@@ -23,6 +24,13 @@ export interface ContractRequest {
   readonly passthrough: readonly string[];
   readonly cast: Contract["cast"];
   readonly missing: Contract["missing"];
+  /** The tokenizers of the spec, by their URIs. Default: none. */
+  readonly tokenizers?: ReadonlyMap<string, TokenizerFacts>;
+}
+
+/** What the spec fills an input with. */
+export function sourceOf({ inputs }: Pick<ContractRequest, "inputs">, name: string): InputSource | undefined {
+  return inputs !== undefined && Object.hasOwn(inputs, name) ? inputs[name] : undefined;
 }
 
 /** The error for a model and columns that do not fit; shows both side by side. */

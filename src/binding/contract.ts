@@ -1,6 +1,6 @@
 import { assertNever } from "../util/errors.js";
 import { lineageColumns } from "./lineage.js";
-import type { TensorType } from "../columnar/tensor.js";
+import type { TensorType, Tokenizing } from "../columnar/tensor.js";
 import type { ColumnType, SourceColumn } from "../columnar/types.js";
 
 /** How shard columns become model inputs and tensors become output columns. Part of the plan: plain JSON. */
@@ -39,7 +39,8 @@ export type NumericTensorType = Exclude<TensorType, "string">;
  * `matrix`: an input `[N, F]` packed from F columns, or `[N]` from one. `list`: `[N, F]` from one list column
  * whose rows have F elements. `padded`: `[N, S]` from one list column whose rows have up to S, the others filled up.
  * `mask`: `[N, S]`, 1 where the lists of a padded input have elements, else 0. `text`: a string input `[N]` or
- * `[N, 1]` from one text column.
+ * `[N, 1]` from one text column; with `tokens`, an input `[N, S]` of the token ids of the texts, with the inputs that
+ * are made beside them.
  */
 export type InputBinding =
   | {
@@ -72,8 +73,15 @@ export type InputBinding =
       readonly shrink: boolean;
     }
   | { readonly kind: "mask"; readonly input: string; readonly dtype: NumericTensorType; readonly of: string }
-  | { readonly kind: "text"; readonly input: string; readonly rank: 1 | 2; readonly column: ColumnRef };
+  | {
+      readonly kind: "text";
+      readonly input: string;
+      readonly rank: 1 | 2;
+      readonly column: ColumnRef;
+      readonly tokens?: Tokenizing | undefined;
+    };
 
+export type TextBinding = Extract<InputBinding, { kind: "text" }>;
 export type PaddedBinding = Extract<InputBinding, { kind: "padded" }>;
 /** What is read from shards; a mask is made of another input. */
 export type DecodedBinding = Exclude<InputBinding, { kind: "mask" }>;
@@ -193,7 +201,7 @@ export function maskedInput({ inputs }: Pick<Contract, "inputs">, of: string): P
 export function inputWidth(binding: InputBinding, contract: Pick<Contract, "inputs">): number {
   switch (binding.kind) {
     case "text":
-      return 1;
+      return binding.tokens?.width ?? 1;
     case "list":
     case "padded":
       return binding.width;

@@ -5,6 +5,7 @@ import {
   inputWidth,
   outputColumns,
   type Projection,
+  type TextBinding,
 } from "./contract.js";
 import { tensorElement } from "../columnar/tensor.js";
 import { bytesPerValue, type ColumnType } from "../columnar/types.js";
@@ -18,10 +19,20 @@ const bytesPerText = 32;
 export function bytesPerRow(contract: Pick<Contract, "inputs">): number {
   const widths = contract.inputs.map((binding) =>
     binding.kind === "text"
-      ? bytesPerText
+      ? textBytes(binding)
       : inputWidth(binding, contract) * bytesPerElement(tensorElement(binding.dtype)),
   );
   return widths.reduce((sum, bytes) => sum + bytes, 1);
+}
+
+function textBytes({ tokens }: TextBinding): number {
+  return tokens === undefined
+    ? bytesPerText
+    : tokens.width *
+        [tokens, ...tokens.masks, ...tokens.types].reduce(
+          (sum, { dtype }) => sum + bytesPerElement(tensorElement(dtype)),
+          0,
+        );
 }
 
 /** Returns roughly how many bytes a row of the output takes; lengths of texts and lists are assumed. */

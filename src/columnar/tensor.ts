@@ -12,7 +12,42 @@ export type Tensor =
       /** bool: uint8, 0 or 1. float16: uint16, the bits. */
       readonly data: Values;
     }
-  | { readonly dtype: "string"; readonly dims: readonly number[]; readonly data: Texts };
+  | {
+      readonly dtype: "string";
+      readonly dims: readonly number[];
+      readonly data: Texts;
+      /** The texts are to be tokenized: the model takes their tokens. */
+      readonly tokens?: Tokenizing | undefined;
+    };
+
+/** How texts become inputs of a model. */
+export interface Tokenizing {
+  /** Hex digest of the tokenizer's file. */
+  readonly tokenizer: string;
+  /** The type of the token ids. */
+  readonly dtype: "int32" | "int64";
+  /** The greatest number of tokens of a text, special tokens included. Longer texts are truncated. */
+  readonly width: number;
+  /** The side on which longer texts are cut. */
+  readonly cut: "left" | "right";
+  /** What shorter texts are padded with, and on which side. */
+  readonly value: number;
+  readonly side: "left" | "right";
+  /** Each call of the model is only as wide as its longest text. */
+  readonly shrink: boolean;
+  /** The texts of a batch are sorted by length, and scored in several calls. */
+  readonly sorted: boolean;
+  /** Inputs that are 1 where a text has a token, else 0. */
+  readonly masks: readonly DerivedInput[];
+  /** Inputs of token types. */
+  readonly types: readonly DerivedInput[];
+}
+
+/** An input that is made beside the token ids. */
+export interface DerivedInput {
+  readonly input: string;
+  readonly dtype: Exclude<TensorType, "string">;
+}
 
 export type NamedTensor = Tensor & { readonly name: string };
 
@@ -65,6 +100,15 @@ export const numericTensorTypes = Object.keys(stored) as readonly Exclude<Tensor
 /** The array that holds a tensor of this type. */
 export function tensorElement(dtype: Exclude<TensorType, "string">): ElementType {
   return stored[dtype];
+}
+
+/** Fills a tensor with ones. */
+export function fillOnes(data: Values, dtype: Exclude<TensorType, "string">): void {
+  if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
+    data.fill(1n);
+  } else {
+    data.fill(dtype === "float16" ? toFloat16Bits(1) : 1);
+  }
 }
 
 export function isTensorType(dtype: string | undefined): dtype is TensorType {

@@ -13,7 +13,21 @@ export interface ModelCacheOptions {
   /** Identifies this process among all processes on all machines. */
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;
+  /** What the cache holds. Default: models. */
+  readonly kind?: FileKind;
 }
+
+/** A kind of file that is fetched. */
+export interface FileKind {
+  /** The kind in messages. */
+  readonly noun: "model" | "tokenizer";
+  /** Reads and digests a file. @throws JobError MODEL_INVALID */
+  readonly open: (path: string) => Promise<ModelFile>;
+  /** The files that must be fetched with it. @param name the file as messages name it */
+  readonly externalData: (path: string, name: string) => Promise<readonly string[]>;
+}
+
+const modelKind: FileKind = { noun: "model", open: (path) => openModelFile(path), externalData };
 
 /** A model that was fetched before. If the states of all files are still the same, it need not be fetched again. */
 export interface CachedModel {
@@ -36,6 +50,7 @@ export interface ModelFetch {
 
 /** The models that were fetched to this machine. Each is digested again before use. */
 export interface ModelCache {
+  readonly noun: FileKind["noun"];
   /** Finds the model of a digest; undefined if it is missing or damaged. */
   find(sha256: string, name: string): Promise<ModelFile | undefined>;
   known(key: string): Promise<CachedModel | undefined>;
@@ -55,9 +70,10 @@ const noteSchema = z.object({
 }) satisfies z.ZodType<CachedModel>;
 
 export function openModelCache(options: ModelCacheOptions): ModelCache {
-  const { folder } = options;
+  const { folder, kind = modelKind } = options;
   return {
-    find: (sha256, name) => find(folder, sha256, name),
+    noun: kind.noun,
+    find: (sha256, name) => find(options, sha256, name),
     // A note that cannot be read is none: the model is looked at again.
     known: async (key) =>
       noteSchema.safeParse(parseJson(await readFile(notePath(folder, key), "utf8").catch(() => ""))).data,
@@ -69,12 +85,16 @@ function notePath(folder: string, key: string): string {
   return join(folder, "by-object", `${createHash("sha256").update(key).digest("hex")}.json`);
 }
 
-async function find(cache: string, sha256: string, name: string): Promise<ModelFile | undefined> {
+async function find(
+  { folder: cache, kind = modelKind }: ModelCacheOptions,
+  sha256: string,
+  name: string,
+): Promise<ModelFile | undefined> {
   const folder = join(cache, sha256);
   try {
     const now = new Date();
     await utimes(folder, now, now); // marks it as used
-    const model = await openModelFile(join(folder, modelName));
+    const model = await kind.open(join(folder, modelName));
     return model.sha256 === sha256 ? { ...model, name } : undefined;
   } catch (error) {
     if (error instanceof JobError || errnoOf(error) !== undefined) {
@@ -85,7 +105,7 @@ async function find(cache: string, sha256: string, name: string): Promise<ModelF
 }
 
 async function add(options: ModelCacheOptions, fetch: ModelFetch): Promise<ModelFile> {
-  const { folder: cache, writer } = options;
+  const { folder: cache, writer, kind = modelKind } = options;
   const { name } = fetch;
   const note = notePath(cache, fetch.key);
   const making = join(cache, "tmp", writer);
@@ -96,19 +116,19 @@ async function add(options: ModelCacheOptions, fetch: ModelFetch): Promise<Model
     const path = join(making, modelName);
     await fetch.model(path);
     const external: CachedModel["external"][number][] = [];
-    for (const location of await externalData(path, name)) {
+    for (const location of await kind.externalData(path, name)) {
       const to = join(making, normalize(location));
       await mkdir(dirname(to), { recursive: true });
       external.push({ location, etag: await fetch.external(location, to) });
     }
-    const { sha256 } = await openModelFile(path);
+    const { sha256 } = await kind.open(path);
     await putInto(options, making, { name, sha256 });
     const temporary = join(cache, "tmp", `${writer}.json`);
     await writeFile(temporary, JSON.stringify({ sha256, external } satisfies CachedModel));
     await rename(temporary, note);
-    const model = await find(cache, sha256, name);
+    const model = await find(options, sha256, name);
     if (model === undefined) {
-      throw new JobError("DISK", `loading model ${name}: what was put into ${cache} is not there any more`, {
+      throw new JobError("DISK", `loading ${kind.noun} ${name}: what was put into ${cache} is not there any more`, {
         hint: "something else writes there; run the same command again",
       });
     }
@@ -138,15 +158,16 @@ async function externalData(path: string, model: string): Promise<readonly strin
 
 /** Moves a complete folder to its name. An existing folder stays unless it is damaged: others may be using it. */
 async function putInto(
-  { folder: cache, writer }: ModelCacheOptions,
+  options: ModelCacheOptions,
   from: string,
   { name, sha256 }: { name: string; sha256: string },
 ): Promise<void> {
+  const { folder: cache, writer } = options;
   const [to, aside] = [join(cache, sha256), join(cache, "tmp", `${writer}.damaged`)];
   if (await renamed(from, to)) {
     return;
   }
-  if ((await find(cache, sha256, name)) === undefined) {
+  if ((await find(options, sha256, name)) === undefined) {
     await renamed(to, aside);
     await rm(aside, { recursive: true, force: true });
     await renamed(from, to);

@@ -37,7 +37,7 @@ export function hubModels(options: HubModelOptions): ModelSource {
       }
       const named = parseHubUri(uri);
       const hub = { ...named, revision: pinned?.version ?? named.revision };
-      const doing = `loading model ${uri}`;
+      const doing = `loading ${cache.noun} ${uri}`;
       const place: HttpPlace = {
         doing,
         retry,

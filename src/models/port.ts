@@ -2,6 +2,7 @@ import type { ModelTraits } from "../binding/model-traits.js";
 import type { DeclaredSignature } from "../binding/declared-signature.js";
 import type { ServedModel } from "../binding/served-model.js";
 import type { TextTensors } from "../columnar/tensor.js";
+import type { TokenizerFacts } from "../binding/tokenizer-facts.js";
 import type { ModelOrigin } from "../plan/plan.js";
 
 /** A model file on this machine, and the digest of every byte that its predictions depend on. */
@@ -16,8 +17,22 @@ export interface ModelFile {
   /** Inputs and outputs of texts that an engine may pass as numbers. */
   readonly texts: TextTensors;
   readonly traits: ModelTraits;
+  /** The tokenizers of its inputs; absent: it has none. */
+  readonly tokenizers?: readonly TokenizerFile[] | undefined;
   /** @throws JobError MODEL_CHANGED when a file behind the digest was touched since */
   check(): Promise<void>;
+}
+
+/** A tokenizer's file on this machine. */
+export interface TokenizerFile {
+  readonly path: string;
+  /** The path or URI as the spec has it. */
+  readonly uri: string;
+  /** What the URI stands for; absent: it has no versions. */
+  readonly version?: string | undefined;
+  /** Hex. */
+  readonly sha256: string;
+  readonly facts: TokenizerFacts;
 }
 
 /** A model that an engine can be opened for: a file on this machine, or a model on a server. */

@@ -30,12 +30,12 @@ export function s3Models(options: S3ModelOptions): ModelSource {
 /**
  * Opens a folder in S3, for a registry that stores its files there.
  * @param store closed with the folder
- * @param model the model as messages name it
+ * @param what the model as messages name it: "model s3://…"
  */
 export function s3Artifacts(
   { store, endpoint }: Pick<S3ModelOptions, "store" | "endpoint">,
   uri: string,
-  model: string,
+  what: string,
 ): Artifacts {
   const objectOf = (path: string): S3Uri => parseS3Uri(`${uri}/${path}`);
   return {
@@ -43,10 +43,10 @@ export function s3Artifacts(
     stateOf: async (path) => (await store.stat(objectOf(path)))?.etag,
     async readText(path) {
       const object = objectOf(path);
-      const { etag, sizeBytes } = await lookAt(store, object, model);
+      const { etag, sizeBytes } = await lookAt(store, object, what);
       const text = Buffer.alloc(sizeBytes);
       if (sizeBytes > 0) {
-        await store.read(`loading model ${model}`, { object, etag, start: 0, end: sizeBytes }, (bytes, offset) => {
+        await store.read(`loading ${what}`, { object, etag, start: 0, end: sizeBytes }, (bytes, offset) => {
           text.set(bytes, offset);
         });
       }
@@ -54,8 +54,8 @@ export function s3Artifacts(
     },
     async fetch(path, to) {
       const object = objectOf(path);
-      const facts = await lookAt(store, object, model);
-      await fetchFile(store, { object, ...facts }, to, model);
+      const facts = await lookAt(store, object, what);
+      await fetchFile(store, { object, ...facts }, to, what);
       return facts.etag;
     },
     [Symbol.dispose]() {
@@ -70,7 +70,8 @@ async function findObject(
   uri: string,
   planned: string | undefined,
 ): Promise<ResolvedModel> {
-  const { object, model } = await findVersion(store, uri, planned);
+  const what = `${cache.noun} ${uri}`;
+  const { object, model } = await findVersion(store, { uri, what }, planned);
   const file = await cachedOrFetched(cache, {
     name: uri,
     place: endpoint,
@@ -79,8 +80,8 @@ async function findObject(
       location === undefined ? model.etag : (await store.stat(beside(object, location)))?.etag,
     async fetch(path, location) {
       const part = location === undefined ? object : beside(object, location);
-      const facts = location === undefined ? model : await lookAt(store, part, uri);
-      await fetchFile(store, { object: part, ...facts }, path, uri);
+      const facts = location === undefined ? model : await lookAt(store, part, what);
+      await fetchFile(store, { object: part, ...facts }, path, what);
       return facts.etag;
     },
   });
@@ -93,22 +94,22 @@ async function findObject(
  */
 async function findVersion(
   store: S3Store,
-  uri: string,
+  { uri, what }: { readonly uri: string; readonly what: string },
   planned: string | undefined,
 ): Promise<{ readonly object: ObjectVersion; readonly model: ObjectStat }> {
   const object = parseS3Uri(uri);
   const current = await store.stat(object);
   if (planned !== undefined && current?.versionId !== planned) {
     const version = { ...object, versionId: planned };
-    return { object: version, model: await lookAt(store, version, uri) };
+    return { object: version, model: await lookAt(store, version, what) };
   }
-  return { object, model: current ?? (await lookAt(store, object, uri)) };
+  return { object, model: current ?? (await lookAt(store, object, what)) };
 }
 
-async function lookAt(store: S3Store, object: ObjectVersion, model: string): Promise<ObjectStat> {
+async function lookAt(store: S3Store, object: ObjectVersion, what: string): Promise<ObjectStat> {
   const facts = await store.stat(object);
   if (facts === undefined) {
-    throw new JobError("FILE_MISSING", `loading model ${model}: there is no object ${s3UriText(object)}`, {
+    throw new JobError("FILE_MISSING", `loading ${what}: there is no object ${s3UriText(object)}`, {
       hint: "set model.path to one object; external data is at the same place, under the names that the model uses",
     });
   }
@@ -124,13 +125,13 @@ async function fetchFile(
   store: S3Store,
   object: ObjectStat & { readonly object: ObjectVersion },
   path: string,
-  model: string,
+  what: string,
 ): Promise<void> {
   try {
-    await download(store, `loading model ${model}`, object, path);
+    await download(store, `loading ${what}`, object, path);
   } catch (error) {
     if (error instanceof JobError && error.code === "INPUT_CHANGED") {
-      throw new JobError("MODEL_CHANGED", `loading model ${model}: it was written to while it was being fetched`, {
+      throw new JobError("MODEL_CHANGED", `loading ${what}: it was written to while it was being fetched`, {
         hint: "run again when the model is in place",
         cause: error,
       });

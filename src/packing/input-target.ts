@@ -1,5 +1,5 @@
 import { createColumnBuilder, emptyTexts } from "../columnar/column-builder.js";
-import type { InputBinding, NumericTensorType } from "../binding/contract.js";
+import type { InputBinding, NumericTensorType, TextBinding } from "../binding/contract.js";
 import { type NamedTensor, tensorElement, type Texts, toFloat16Bits } from "../columnar/tensor.js";
 import type { BytesColumn, Column, DecodedInput, Matrix } from "../columnar/types.js";
 import { bytesPerElement, copyValues, type Values, viewOf } from "../columnar/values.js";
@@ -198,7 +198,7 @@ function sumOfDoubles(values: Float64Array): number {
 }
 
 export function textTarget(
-  { input, rank, column: { name } }: Extract<InputBinding, { kind: "text" }>,
+  { input, rank, column: { name }, tokens }: TextBinding,
   { batchRows, onFault }: InputTargetOptions,
 ): InputTarget {
   const texts = createColumnBuilder("utf8", batchRows);
@@ -208,7 +208,7 @@ export function textTarget(
         throw new TypeError(`input ${input} takes texts`);
       }
       for (let index = from; index < to; ) {
-        const end = firstBadText(column, index, to);
+        const end = tokens === undefined ? firstBadText(column, index, to) : firstNull(column, index, to);
         texts.append({ ...column, valid: undefined }, index, end);
         if (end < to) {
           onFault({ reason: "missing", column: name, row: row + (end - from), value: undefined });
@@ -219,7 +219,8 @@ export function textTarget(
     },
     tensor(filled, rows) {
       texts.append(emptyTexts(rows - filled), 0, rows - filled);
-      return { name: input, dtype: "string", dims: rank === 1 ? [rows] : [rows, 1], data: packedTexts(texts.finish()) };
+      const dims = rank === 1 ? [rows] : [rows, 1];
+      return { name: input, dtype: "string", dims, data: packedTexts(texts.finish()), tokens };
     },
   };
 }
@@ -229,8 +230,7 @@ export function textTarget(
  * as C does, up to the first zero: what it scored would be another text.
  */
 function firstBadText({ offsets, bytes, valid }: BytesColumn, from: number, to: number): number {
-  const missing = valid?.subarray(0, to).indexOf(0, from) ?? -1;
-  const end = missing < 0 ? to : missing;
+  const end = firstNull({ valid }, from, to);
   const found = bytes.subarray(0, offsets[end]).indexOf(0, offsets[from]);
   if (found < 0) {
     return end;
@@ -240,6 +240,12 @@ function firstBadText({ offsets, bytes, valid }: BytesColumn, from: number, to: 
     row += 1;
   }
   return row;
+}
+
+/** The first row of [from, to) that is NULL; else `to`. */
+function firstNull({ valid }: Pick<BytesColumn, "valid">, from: number, to: number): number {
+  const missing = valid?.subarray(0, to).indexOf(0, from) ?? -1;
+  return missing < 0 ? to : missing;
 }
 
 /** Tensors in buffers of their own and of their own size, so that they can be sent to another thread. */

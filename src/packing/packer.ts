@@ -1,8 +1,16 @@
 import { createBufferPool } from "../columnar/memory/buffer-pool.js";
-import { type Contract, decodedInputs, maskedInput } from "../binding/contract.js";
+import { type Contract, decodedInputs, type InputBinding, maskedInput } from "../binding/contract.js";
 import type { InputTarget, RowFault, RowRange } from "./input-target.js";
 import { createInputTarget } from "./input-targets.js";
-import { type NamedTensor, numericBuffers, type Tensor, tensorElement } from "../columnar/tensor.js";
+import {
+  type DerivedInput,
+  fillOnes,
+  type NamedTensor,
+  numericBuffers,
+  type Tensor,
+  tensorElement,
+  type Tokenizing,
+} from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
 import { allocate, copyValues } from "../columnar/values.js";
 
@@ -162,12 +170,38 @@ function sliceTensor<T extends Tensor>(
 
 /** Inputs of a batch of zeros and empty texts. */
 export function blankInputs(contract: Contract, rows: number): NamedTensor[] {
-  return contract.inputs.map((binding) =>
-    createInputTarget(binding, contract, {
-      batchRows: rows,
-      nanAllowed: true,
-      take: (bytes) => new ArrayBuffer(bytes),
-      onFault() {},
-    }).tensor(0, rows),
+  return contract.inputs.flatMap((binding): NamedTensor[] =>
+    binding.kind === "text" && binding.tokens !== undefined
+      ? blankTokens(binding.input, binding.tokens, rows)
+      : [blankInput(binding, contract, rows)],
   );
+}
+
+/** Tokens of a blank text: most texts are much shorter than the longest that a model takes. */
+const blankWidth = 64;
+
+/** Texts of as many tokens as a usual text has, without padding: batches of blank rows tell how long a model takes. */
+function blankTokens(
+  input: string,
+  { dtype, width: most, shrink, masks, types }: Tokenizing,
+  rows: number,
+): NamedTensor[] {
+  const width = shrink ? Math.min(most, blankWidth) : most;
+  const blank = ({ input: name, dtype: type }: DerivedInput, value: 0 | 1): NamedTensor => {
+    const data = allocate(tensorElement(type), rows * width);
+    if (value === 1) {
+      fillOnes(data, type);
+    }
+    return { name, dtype: type, dims: [rows, width], data };
+  };
+  return [blank({ input, dtype }, 0), ...masks.map((mask) => blank(mask, 1)), ...types.map((one) => blank(one, 0))];
+}
+
+function blankInput(binding: InputBinding, contract: Contract, rows: number): NamedTensor {
+  return createInputTarget(binding, contract, {
+    batchRows: rows,
+    nanAllowed: true,
+    take: (bytes) => new ArrayBuffer(bytes),
+    onFault() {},
+  }).tensor(0, rows);
 }

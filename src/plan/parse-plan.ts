@@ -39,6 +39,21 @@ const dtype = z.enum(numericTensorTypes);
 const rank = z.union([z.literal(1), z.literal(2)]);
 const padding = { value: z.number(), side: z.enum(["left", "right"]), truncate: z.boolean(), shrink: z.boolean() };
 
+const side = z.enum(["left", "right"]);
+const derived = z.array(z.strictObject({ input: z.string(), dtype }));
+const tokens = z.strictObject({
+  tokenizer: sha256,
+  dtype: z.enum(["int32", "int64"]),
+  width: z.int().min(1),
+  cut: side,
+  value: z.int(),
+  side,
+  shrink: z.boolean(),
+  sorted: z.boolean(),
+  masks: derived,
+  types: derived,
+});
+
 const contract = z.strictObject({
   inputs: z.array(
     z.discriminatedUnion("kind", [
@@ -53,7 +68,13 @@ const contract = z.strictObject({
         ...padding,
       }),
       z.strictObject({ kind: z.literal("mask"), input: z.string(), dtype, of: z.string() }),
-      z.strictObject({ kind: z.literal("text"), input: z.string(), rank, column: columnRef }),
+      z.strictObject({
+        kind: z.literal("text"),
+        input: z.string(),
+        rank,
+        column: columnRef,
+        tokens: tokens.optional(),
+      }),
     ]),
   ),
   outputs: z.array(
@@ -73,7 +94,14 @@ const contract = z.strictObject({
 const inputSource = z.union([
   z.array(z.string()),
   z.strictObject({ column: z.string(), pad: z.strictObject({ to: z.int().min(1).optional(), ...padding }) }),
+  z.strictObject({
+    tokenize: z.string(),
+    tokenizer: z.string(),
+    max: z.int().optional(),
+    shrink: z.boolean().optional(),
+  }),
   z.strictObject({ mask_of: z.string() }),
+  z.strictObject({ types_of: z.string() }),
 ]);
 
 const model = {
@@ -88,6 +116,7 @@ const model = {
       outputs: z.record(z.string(), z.array(z.array(z.union([z.number(), z.string()])))),
     })
     .optional(),
+  tokenizers: z.array(z.strictObject({ uri: z.string(), sha256, version: z.string().optional() })).optional(),
 };
 
 const modelRequest = {

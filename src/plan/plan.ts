@@ -67,6 +67,14 @@ export interface PlannedModel {
   readonly origin?: ModelOrigin | undefined;
   /** Absent: the digest or the version tells whether a model is the planned one. */
   readonly probe?: ModelProbe | undefined;
+  /** The tokenizers of its inputs; absent: it has none. */
+  readonly tokenizers?: readonly PinnedTokenizer[] | undefined;
+}
+
+/** A tokenizer of a run, pinned when it is planned. */
+export interface PinnedTokenizer extends PinnedFile {
+  /** What the URI stood for; absent: it has no versions. */
+  readonly version?: string | undefined;
 }
 
 /** The challenger of a run, pinned when it is planned. */

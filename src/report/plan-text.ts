@@ -1,5 +1,12 @@
 import { assertNever } from "../util/errors.js";
-import { type Contract, type InputBinding, inputWidth, type PaddedBinding } from "../binding/contract.js";
+import {
+  type Contract,
+  type InputBinding,
+  inputWidth,
+  type PaddedBinding,
+  type TextBinding,
+} from "../binding/contract.js";
+import type { Tokenizing } from "../columnar/tensor.js";
 import { showType } from "../columnar/types.js";
 import type { Plan, PlannedModel } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
@@ -71,6 +78,9 @@ function oneLine(text: string): string {
 function inputText(binding: InputBinding, contract: Contract, rows: string): string {
   switch (binding.kind) {
     case "text":
+      if (binding.tokens !== undefined) {
+        return tokensText(binding, binding.tokens, rows);
+      }
       return `${binding.input} string [${rows}${binding.rank === 1 ? "" : ",1"}] <- ${binding.column.name}`;
     case "list":
       return `${binding.input} ${binding.dtype} [${rows},${binding.width}] <- list ${binding.column.name}`;
@@ -89,6 +99,16 @@ function inputText(binding: InputBinding, contract: Contract, rows: string): str
     default:
       return assertNever(binding);
   }
+}
+
+function tokensText({ input, column }: TextBinding, tokens: Tokenizing, rows: string): string {
+  const beside = [
+    ...tokens.masks.map((one) => `${one.input} ${one.dtype} is the mask`),
+    ...tokens.types.map((one) => `${one.input} ${one.dtype} has the types`),
+  ];
+  const narrow = tokens.shrink ? ", to the longest text of a call" : "";
+  const made = `tokens of ${column.name}, tokenizer sha256 ${tokens.tokenizer.slice(0, 12)}`;
+  return [`${input} ${tokens.dtype} [${rows},${tokens.width}] <- ${made}${narrow}`, ...beside].join("; ");
 }
 
 function paddingText({ value, side, truncate, shrink }: PaddedBinding): string {

@@ -1,16 +1,23 @@
-import type { FoundModel, Model } from "../models/port.js";
-import type { Plan, PlannedModel } from "../plan/plan.js";
+import type { FoundModel, Model, TokenizerFile } from "../models/port.js";
+import type { PinnedFile, PinnedTokenizer, Plan, PlannedModel } from "../plan/plan.js";
 import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
-import { modelUri } from "../spec/model-spec.js";
+import { modelUri, tokenizerUris } from "../spec/model-spec.js";
 import { isRegistryUri } from "../spec/model-uri.js";
 import { JobError } from "../util/errors.js";
 
 /**
- * Finds the model of the spec and checks it against `model.sha256`.
+ * Finds the model of the spec with its tokenizers, and checks it against `model.sha256`.
  * @param planned the model that the plan of an unfinished run pins
  * @throws JobError MODEL_PIN when the spec pins another digest; MODEL_CHANGED when the planned version is gone
  */
 export async function openPinnedModel(context: ScoringContext, planned?: PlannedModel): Promise<FoundModel> {
+  const found = await findModel(context, planned);
+  return "served" in found.model
+    ? found
+    : { ...found, model: { ...found.model, tokenizers: await openTokenizers(context, planned) } };
+}
+
+async function findModel(context: ScoringContext, planned?: PlannedModel): Promise<FoundModel> {
   return await atKey(context, placeOf(context.spec), async () => {
     const resolved = await context.resolveModel(planned).catch((error: unknown) => {
       throw planned === undefined ? error : goneError(error, planned);
@@ -28,13 +35,45 @@ export async function openPinnedModel(context: ScoringContext, planned?: Planned
   });
 }
 
+/**
+ * Finds the tokenizers of the spec; undefined: it has none.
+ * @param planned the model that the plan of an unfinished run pins
+ * @throws JobError MODEL_CHANGED when the planned version of one is gone
+ */
+export async function openTokenizers(
+  context: ScoringContext,
+  planned?: PlannedModel,
+): Promise<TokenizerFile[] | undefined> {
+  const found: TokenizerFile[] = [];
+  for (const [uri, input] of tokenizerUris(context.spec.model)) {
+    const pin = planned?.tokenizers?.find((one) => one.uri === uri);
+    const resolve = async (): Promise<TokenizerFile> =>
+      await context.resolveTokenizer(uri, pin).catch((error: unknown) => {
+        throw pin === undefined ? error : goneError(error, pin);
+      });
+    found.push(await atKey(context, ["model", "inputs", input, "tokenizer"], resolve));
+  }
+  return found.length === 0 ? undefined : found;
+}
+
+/** The tokenizers of a model's inputs. */
+export function tokenizersOf(model: Model): readonly TokenizerFile[] {
+  return "served" in model ? [] : (model.tokenizers ?? []);
+}
+
+/** The tokenizers of a model's inputs as a plan pins them; undefined: it has none. */
+export function pinnedTokenizers(model: Model): PinnedTokenizer[] | undefined {
+  const all = tokenizersOf(model).map(({ uri, sha256, version }) => ({ uri, sha256, version }));
+  return all.length === 0 ? undefined : all;
+}
+
 /** Returns the key that names the model. */
 function placeOf({ model }: ScoringContext["spec"]): readonly string[] {
   return ["model", model.server === undefined ? "path" : "server"];
 }
 
 /** The error for a planned version that the registry no longer has. */
-function goneError(error: unknown, { uri, version }: PlannedModel): unknown {
+function goneError(error: unknown, { uri, version }: Pick<PlannedModel, "uri" | "version">): unknown {
   if (version === undefined || !(error instanceof JobError) || error.code !== "FILE_MISSING") {
     return error;
   }
@@ -58,26 +97,69 @@ export function plannedModel(
  */
 export async function modelOfPlan(context: JobContext, plan: Plan, found: Model): Promise<Model> {
   const planned = plannedModel(context, plan);
-  return planned === undefined || planned.sha256 === found.sha256
+  return planned === undefined || (planned.sha256 === found.sha256 && hasPlannedTokenizers(found, planned))
     ? found
     : (await openPinnedModel(context, planned)).model;
 }
 
-/**
- * Returns the digest of the model for a run that no longer needs the model; undefined if the model is gone, or if only
- * a registry or a server knows the digest. A finished run asks neither, because a moved alias does not concern its
- * rows.
- */
-export async function digestIfThere(context: JobContext, planned?: PlannedModel): Promise<string | undefined> {
-  const { path = "", server, sha256 } = context.spec.model;
-  if (server !== undefined || isRegistryUri(path)) {
-    return sha256;
+function hasPlannedTokenizers(model: Model, { tokenizers = [] }: PlannedModel): boolean {
+  const digests = new Map(tokenizersOf(model).map(({ uri, sha256 }) => [uri, sha256]));
+  return tokenizers.every(({ uri, sha256 }) => digests.get(uri) === sha256);
+}
+
+/** Says how a tokenizer differs from the planned one; undefined if none does. */
+export function tokenizerDifference(
+  { tokenizers = [] }: PlannedModel,
+  found: readonly PinnedFile[],
+): { readonly uri: string; readonly difference: string } | undefined {
+  for (const { uri, sha256 } of found) {
+    const planned = tokenizers.find((one) => one.uri === uri);
+    if (planned !== undefined && planned.sha256 !== sha256) {
+      return { uri, difference: `its sha256 is ${sha256}, planned ${planned.sha256}` };
+    }
   }
+  return undefined;
+}
+
+/** The digests of a model and of its tokenizers, as far as they are known. */
+export interface FoundDigests {
+  readonly modelSha256: string | undefined;
+  readonly tokenizers: readonly PinnedFile[];
+}
+
+export function digestsOf(model: Model): FoundDigests {
+  return { modelSha256: model.sha256, tokenizers: tokenizersOf(model) };
+}
+
+/**
+ * Returns the digests of model and tokenizers for a run that no longer needs them, without those that are gone, and
+ * without those that only a registry or a server knows. A finished run asks neither, because a moved alias does not
+ * concern its rows.
+ */
+export async function digestsIfThere(context: JobContext, planned?: PlannedModel): Promise<FoundDigests> {
+  const { path = "", server, sha256 } = context.spec.model;
+  const isElsewhere = server !== undefined || isRegistryUri(path);
+  const modelSha256 = isElsewhere
+    ? sha256
+    : await unlessGone(async () => (await findModel(context, planned)).model.sha256);
+  const tokenizers: PinnedFile[] = [];
+  for (const uri of tokenizerUris(context.spec.model).keys()) {
+    const pin = planned?.tokenizers?.find((one) => one.uri === uri);
+    const found = isRegistryUri(uri)
+      ? undefined
+      : await unlessGone(async () => (await context.resolveTokenizer(uri, pin)).sha256);
+    tokenizers.push(...(found === undefined ? [] : [{ uri, sha256: found }]));
+  }
+  return { modelSha256, tokenizers };
+}
+
+/** All rows are scored, so a model or tokenizer that is gone is not needed. */
+async function unlessGone(find: () => Promise<string>): Promise<string | undefined> {
   try {
-    return (await openPinnedModel(context, planned)).model.sha256;
+    return await find();
   } catch (error) {
     if (error instanceof JobError && ["FILE_MISSING", "MODEL_CHANGED"].includes(error.code)) {
-      return undefined; // all rows are scored, so the model is not needed
+      return undefined;
     }
     throw error;
   }

@@ -5,6 +5,7 @@ import { pinDifference, restoreHint } from "../plan/pins.js";
 import type { RunSink } from "../sink/port.js";
 import { modelUri } from "../spec/model-spec.js";
 import type { JobContext } from "../scoring/context.js";
+import { type FoundDigests, tokenizerDifference } from "./model.js";
 
 const shownLimit = 5;
 
@@ -32,14 +33,14 @@ function nameOf(run: RunSink): string {
 }
 
 /**
- * Checks that model and input are still those of the plan. Returns how many files were added since.
+ * Checks that model, tokenizers and input are still those of the plan. Returns how many files were added since.
  * @throws JobError INPUT_CHANGED or MODEL_CHANGED (66), saying exactly what changed
  */
 export function checkPins(
   context: JobContext,
   plan: Plan,
   run: RunSink,
-  found: { listed: readonly ListedShard[]; modelSha256: string | undefined },
+  found: FoundDigests & { readonly listed: readonly ListedShard[] },
 ): number {
   const { spec, log } = context;
   const where = nameOf(run);
@@ -52,6 +53,7 @@ export function checkPins(
       hint: hintOf(context, isPublished(run), restoreAll),
     });
   }
+  checkTokenizers(context, plan, run, found);
   const change = compareListing(plan, found.listed);
   const broken = isPublished(run)
     ? { ...change, missing: [] }
@@ -69,6 +71,17 @@ export function checkPins(
     );
   }
   return change.added.length;
+}
+
+/** Checks that tokenizers are those of the plan. @throws JobError MODEL_CHANGED */
+function checkTokenizers(context: JobContext, { model }: Plan, run: RunSink, found: FoundDigests): void {
+  const changed = tokenizerDifference(model, found.tokenizers);
+  if (changed !== undefined) {
+    const { uri, difference } = changed;
+    throw new JobError("MODEL_CHANGED", `comparing tokenizer ${uri} with the plan of ${nameOf(run)}: ${difference}`, {
+      hint: hintOf(context, isPublished(run), restoreAll),
+    });
+  }
 }
 
 /** Makes the error for changed shards; it says what is different in the first one. */

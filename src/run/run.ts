@@ -20,7 +20,7 @@ import { withInput } from "./planning/input-wait.js";
 import type { JobContext } from "../scoring/context.js";
 import { loadEngine, type LoadingEngine } from "./loading.js";
 import { planProbe } from "./model-probe/model-probe.js";
-import { digestIfThere, modelOfPlan, openPinnedModel, plannedModel } from "./model.js";
+import { digestsIfThere, digestsOf, modelOfPlan, openPinnedModel, plannedModel } from "./model.js";
 import { planRun, type PlanningInput } from "./planning/planning.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
 import { checkPins, checkSpec, isPublished } from "./resume.js";
@@ -97,8 +97,7 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
       const model = await modelOfPlan(context, plan, resolved.model);
       await using reloading =
         model === resolved.model ? undefined : await reload(context, { plan, listing, model, before: loading });
-      const pins = { listed: listing.shards, modelSha256: model.sha256 };
-      const shardsUnplanned = checkPins(context, plan, created.run, pins);
+      const shardsUnplanned = checkPins(context, plan, created.run, { listed: listing.shards, ...digestsOf(model) });
       const ended = isPublished(created.run)
         ? await alreadyComplete(context, created) // the other attempt has completed it
         : await whereDecided(context, created);
@@ -163,7 +162,7 @@ async function resume(
   const listing = await listInput(context);
   if (isPublished(run)) {
     checkSpec(context, plan, run);
-    checkPins(context, plan, run, { listed: listing.shards, modelSha256: await digestIfThere(context) });
+    checkPins(context, plan, run, { listed: listing.shards, ...(await digestsIfThere(context)) });
     return await alreadyComplete(context, { stored, run });
   }
   // The model is compared before the run is finished, if only its predictions tell whether it has changed.
@@ -175,8 +174,8 @@ async function resume(
     checkSpec(context, plan, run);
     const planned = plannedModel(context, plan);
     model = idle ? undefined : (await openPinnedModel(context, planned)).model; // without rows to score it is not needed
-    const modelSha256 = model === undefined ? await digestIfThere(context, planned) : model.sha256;
-    shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, modelSha256 });
+    const digests = model === undefined ? await digestsIfThere(context, planned) : digestsOf(model);
+    shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, ...digests });
     requirePinned(plan, idle ? undefined : await pinGolden(context));
     await (idle ? undefined : requireChallenger(context, plan));
   } catch (error) {

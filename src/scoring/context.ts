@@ -2,10 +2,11 @@ import type { Aggregates } from "../checks/aggregates.js";
 import type { ColumnType } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
-import type { FoundModel, Model, ModelPin } from "../models/port.js";
+import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
 import type { ListedShard } from "../plan/compare.js";
+import type { PinnedTokenizer } from "../plan/plan.js";
 import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress/progress.js";
@@ -24,6 +25,8 @@ export interface ScoringContext {
   readonly where: (path: readonly string[]) => string;
   /** Finds the spec's model. @param planned the model that the plan of an unfinished run pins */
   readonly resolveModel: (planned?: ModelPin) => Promise<FoundModel>;
+  /** Finds a tokenizer of the spec. @param planned the same one, as the plan of an unfinished run pins it */
+  readonly resolveTokenizer: (uri: string, planned?: PinnedTokenizer) => Promise<TokenizerFile>;
   readonly openEngine: (model: Model, need: EngineNeed) => Promise<Engine>;
   /** The same for the spec's challenger; undefined: it has none. */
   readonly challenger?: Pick<ScoringContext, "resolveModel" | "openEngine"> | undefined;

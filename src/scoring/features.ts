@@ -62,16 +62,19 @@ function featureColumnsOf(contract: Pick<Contract, "inputs">, keys: ReadonlySet<
       return binding.columns.map(({ name }, place) => columnOf(name, { kind: "number", type, input, place }));
     }
     const { name } = binding.column;
-    return binding.kind === "text"
-      ? [columnOf(name, { kind: "text", type: "utf8", input, place: 0 })]
-      : [
-          columnOf(name, {
-            kind: "vector",
-            type: { kind: "list", element: elementIn(binding.dtype) },
-            input,
-            place: 0,
-          }),
-        ];
+    if (binding.kind === "text") {
+      const column = columnOf(name, { kind: "text", type: "utf8", input, place: 0 });
+      // Texts that are tokenized have few repeats, and their values do not belong into a profile.
+      return [binding.tokens === undefined ? column : { ...column, isKey: true }];
+    }
+    return [
+      columnOf(name, {
+        kind: "vector",
+        type: { kind: "list", element: elementIn(binding.dtype) },
+        input,
+        place: 0,
+      }),
+    ];
   });
 }
 

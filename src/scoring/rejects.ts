@@ -198,6 +198,9 @@ function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): s
   if (binding?.kind === "padded" && reason !== "not_finite") {
     return padRemedy(reason, binding);
   }
+  if (binding?.kind === "text" && binding.tokens !== undefined) {
+    return reason === "null" ? tokensRemedy(binding.column.name) : "";
+  }
   if (binding?.kind === "text" && reason === "does_not_fit") {
     const { name } = binding.column;
     const without = `input.columns: { ${name}: "replace(${name}, chr(0), '')" } takes it out; `;
@@ -214,6 +217,12 @@ function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): s
     return "model.missing: nan scores NULLs as NaN; ";
   }
   return reason === "not_finite" && value?.includes("inf") === false ? "model.missing: nan lets NaN through; " : "";
+}
+
+/** A field of a struct cannot be replaced, another column can. */
+function tokensRemedy(name: string): string {
+  const replaces = outputName.test(name) ? name : "text";
+  return `input.columns: { ${replaces}: "coalesce(${name}, '')" } scores NULL as an empty text; `;
 }
 
 function padRemedy(reason: RejectReason, { column, dtype, width }: PaddedBinding): string {
@@ -245,7 +254,7 @@ function holderOf(contract: Contract, column: string | null): string {
     case undefined:
       return "the model's input";
     case "text":
-      return "string";
+      return binding.tokens === undefined ? "string" : "a text";
     case "list":
     case "padded":
       return `${binding.dtype} [N,${binding.width}]`;

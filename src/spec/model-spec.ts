@@ -20,8 +20,11 @@ export interface ModelSpec extends S3Spec {
   readonly missing: "bad_row" | "nan";
 }
 
-/** Columns in order; lists of any length, filled up; or where such lists have elements. */
-export type InputSource = readonly string[] | PaddedSource | MaskSource;
+/**
+ * Columns in order; lists of any length, filled up; the tokens of texts; where such lists or texts have elements; or the
+ * token types of such texts.
+ */
+export type InputSource = readonly string[] | PaddedSource | TokensSource | MaskSource | TypesSource;
 
 export interface PaddedSource {
   readonly column: string;
@@ -39,8 +42,24 @@ export interface PadSpec {
   readonly shrink: boolean;
 }
 
+export interface TokensSource {
+  /** A text column. */
+  readonly tokenize: string;
+  /** A tokenizer.json, relative to the spec, or its URI. */
+  readonly tokenizer: string;
+  /** The greatest number of tokens of a text, special tokens included. Default: that of the tokenizer's file, else 64. */
+  readonly max?: number | undefined;
+  /** Batches are only as wide as their longest text. Default: where the model has a mask of the tokens. */
+  readonly shrink?: boolean | undefined;
+}
+
+export interface TypesSource {
+  /** An input of tokens. */
+  readonly types_of: string;
+}
+
 export interface MaskSource {
-  /** A padded input. */
+  /** An input of padded lists or of tokens. */
   readonly mask_of: string;
 }
 
@@ -62,33 +81,90 @@ const pad = z.strictObject({
     .describe("true pads each batch only to its longest list. For models that take any length and apply their mask."),
 }) satisfies z.ZodType<PadSpec>;
 
+const tokenizerPath = text.superRefine((path, context) => {
+  const message =
+    isHttpUri(path) || isMlflowUri(path)
+      ? "expected a file, s3:// or hf://: a tokenizer is read from these only"
+      : modelUriProblem(path);
+  if (message !== undefined) {
+    context.addIssue({ code: "custom", message });
+  }
+});
+
 const filled = z
   .strictObject({
     column: text.optional().describe("Column of lists of numbers."),
     pad: pad.optional(),
+    tokenize: text.optional().describe("Text column whose token ids this input takes."),
+    tokenizer: tokenizerPath
+      .optional()
+      .describe(
+        "The tokenizer: a tokenizer.json, relative to the spec; in S3 (s3://bucket/key); or on the Hugging Face Hub (hf://org/repo[@revision]/tokenizer.json).",
+      ),
+    max: count(2, longestRow)
+      .optional()
+      .describe(
+        "Most tokens of a text, special tokens included. Longer texts are truncated. Default: the length in the model's shape, else that in the tokenizer's file, else 64.",
+      ),
+    shrink: z
+      .boolean()
+      .optional()
+      .describe(
+        "true sorts texts by length and pads each call of the model only to its longest text. Default: true for a model that takes any length and has a mask of the tokens.",
+      ),
     mask_of: text
       .optional()
-      .describe("Name of a padded input. This input is its attention mask: 1 for elements, 0 for padding."),
+      .describe(
+        "Name of an input of lists or tokens. This input is its attention mask: 1 for elements, 0 for padding.",
+      ),
+    types_of: text.optional().describe("Name of an input of tokens. This input is their token types."),
   })
-  .superRefine((given, context) => {
-    const wrong = (path: string[], message: string): void => {
-      context.addIssue({ code: "custom", path, message });
-    };
-    const { column, mask_of: maskOf } = given;
-    if ((maskOf === undefined) === (column === undefined && given.pad === undefined)) {
-      wrong([], "expected either column and pad, or mask_of");
-    } else if (maskOf === undefined && column === undefined) {
-      wrong(["column"], "expected the column of lists to be padded");
-    } else if (maskOf === undefined && given.pad === undefined) {
-      wrong(["pad"], "expected how its lists are filled up, such as { to: 128 }");
-    }
-  })
-  .transform(({ column = "", pad: how = pad.parse({}), mask_of: maskOf }): PaddedSource | MaskSource =>
-    maskOf === undefined ? { column, pad: how } : { mask_of: maskOf },
-  );
+  .superRefine(checkSource)
+  .transform(({ column = "", pad: how = pad.parse({}), ...given }): Exclude<InputSource, readonly string[]> => {
+    const { tokenize, tokenizer = "", mask_of: maskOf, types_of: typesOf, max, shrink } = given;
+    return tokenize !== undefined
+      ? { tokenize, tokenizer, ...(max === undefined ? {} : { max }), ...(shrink === undefined ? {} : { shrink }) }
+      : typesOf !== undefined
+        ? { types_of: typesOf }
+        : maskOf === undefined
+          ? { column, pad: how }
+          : { mask_of: maskOf };
+  });
+
+type GivenSource = Readonly<
+  Partial<Record<"column" | "pad" | "tokenize" | "tokenizer" | "max" | "shrink" | "mask_of" | "types_of", unknown>>
+>;
+
+/** The keys of each form of an input. */
+const forms: readonly (readonly (keyof GivenSource)[])[] = [
+  ["column", "pad"],
+  ["tokenize", "tokenizer", "max", "shrink"],
+  ["mask_of"],
+  ["types_of"],
+];
+
+/** Expects the keys of one form, without a key that the form needs being absent. */
+function checkSource(given: GivenSource, context: z.RefinementCtx): void {
+  const wrong = (path: string[], message: string): void => {
+    context.addIssue({ code: "custom", path, message });
+  };
+  const used = forms.filter((keys) => keys.some((key) => given[key] !== undefined));
+  const [form = []] = used;
+  if (used.length !== 1) {
+    wrong([], "expected either column and pad, tokenize and tokenizer, mask_of, or types_of");
+  } else if (form[0] === "column" && given.column === undefined) {
+    wrong(["column"], "expected the column of lists to be padded");
+  } else if (form[0] === "column" && given.pad === undefined) {
+    wrong(["pad"], "expected how its lists are filled up, such as { to: 128 }");
+  } else if (form[0] === "tokenize" && given.tokenize === undefined) {
+    wrong(["tokenize"], "expected the text column to be tokenized");
+  } else if (form[0] === "tokenize" && given.tokenizer === undefined) {
+    wrong(["tokenizer"], "expected the tokenizer.json that belongs to the model, such as models/tokenizer.json");
+  }
+}
 
 const inputSource = z.union([z.array(text).min(1), filled], {
-  error: "expected a list of columns, { column, pad } or { mask_of }",
+  error: "expected a list of columns, { column, pad }, { tokenize, tokenizer }, { mask_of } or { types_of }",
 }) satisfies z.ZodType<InputSource>;
 
 /** A model's path or URI. */
@@ -105,7 +181,7 @@ export const bindingKeys = {
     .record(z.string(), inputSource)
     .optional()
     .describe(
-      "What each model input is made from: columns in the model's order (struct fields as user.age), { column, pad } for lists of any length, or { mask_of } for their mask. Default: the column of the input's name; for a single [N,F] input, the numeric columns in file order, except those in output.columns and those from folder names.",
+      "What each model input is made from: columns in the model's order (struct fields as user.age), { column, pad } for lists of any length, { tokenize, tokenizer } for texts, { mask_of } for the mask of either, or { types_of } for token types. Default: the column of the input's name; for a single [N,F] input, the numeric columns in file order, except those in output.columns and those from folder names.",
     ),
   outputs: z
     .record(name, text)
@@ -168,7 +244,7 @@ export const model = z
   }) satisfies z.ZodType<ModelSpec>;
 
 /** Expects either `path` or `server`, and no digest of a file with a server. */
-function checkPlace({ path, server: served, sha256 }: ModelPlaces, context: z.RefinementCtx): void {
+function checkPlace({ path, server: served, sha256, inputs }: ModelPlaces, context: z.RefinementCtx): void {
   if (path === undefined && served === undefined) {
     context.addIssue({
       code: "custom",
@@ -180,9 +256,26 @@ function checkPlace({ path, server: served, sha256 }: ModelPlaces, context: z.Re
   } else if (served !== undefined && sha256 !== undefined) {
     context.addIssue({ code: "custom", path: ["sha256"], message: "only a model with a path can have this key" });
   }
+  for (const [input, source] of Object.entries(served === undefined ? {} : (inputs ?? {}))) {
+    if ("tokenize" in source) {
+      const message = "only a model with a path takes tokens: texts are tokenized where the model is";
+      context.addIssue({ code: "custom", path: ["inputs", input, "tokenize"], message });
+    }
+  }
 }
 
-type ModelPlaces = Pick<ModelSpec, "path" | "server" | "sha256">;
+/** The URIs of the tokenizers of a model's inputs, each with the input that names it first. */
+export function tokenizerUris({ inputs = {} }: Pick<ModelSpec, "inputs">): ReadonlyMap<string, string> {
+  const found = new Map<string, string>();
+  for (const [input, source] of Object.entries(inputs)) {
+    if ("tokenize" in source && !found.has(source.tokenizer)) {
+      found.set(source.tokenizer, input);
+    }
+  }
+  return found;
+}
+
+type ModelPlaces = Pick<ModelSpec, "path" | "server" | "sha256" | "inputs">;
 
 /** The model as plans name it: its path, or protocol and name (json: path) of a model that a server has ("v2:churn"). */
 export function modelUri({ path, server: served }: Pick<ModelSpec, "path" | "server">): string {

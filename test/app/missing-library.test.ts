@@ -1,15 +1,16 @@
-import { cp, mkdir, rm, symlink } from "node:fs/promises";
+import { cp, mkdir, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { machineError } from "#src/app/machine-errors.js";
 import { projectFolder, runCli } from "../support/cli.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { textJob } from "../support/text-job.js";
 
 const wine = fixtures[2] as (typeof fixtures)[number];
 const platform = `${process.platform}-${process.arch}`;
 
 /** The program as `npm ci` installs it on a machine of another platform: its own native packages are not there. */
-async function installWithout(library: "duckdb" | "onnxruntime", folder: string): Promise<string> {
+async function installWithout(library: "duckdb" | "onnxruntime" | "tokenizers", folder: string): Promise<string> {
   const modules = join(folder, "node_modules");
   for (const part of ["bin", "dist", "package.json"]) {
     await cp(join(projectFolder, part), join(folder, part), { recursive: true });
@@ -22,7 +23,10 @@ async function installWithout(library: "duckdb" | "onnxruntime", folder: string)
     await symlink(join(projectFolder, "node_modules", name), join(modules, name));
   };
   await link("onnxruntime-common");
-  if (library === "duckdb") {
+  if (library === "tokenizers") {
+    await link("@duckdb/node-bindings");
+    await link("onnxruntime-node");
+  } else if (library === "duckdb") {
     await copy("@duckdb/node-bindings");
     await link("onnxruntime-node");
   } else {
@@ -49,6 +53,35 @@ describe("a native library of another platform", () => {
       expect(ended.stderr).toMatch(/\n {2}hint: run `npm ci` on this machine/);
       expect([command, ended.code, ended.stderr.includes("\n    at ")]).toEqual([command, 64, false]);
     }
+  });
+
+  test("a job that tokenizes texts ends with 64 without the package tokenizers, and other jobs do without it", async () => {
+    await using scratch = await scratchFolder();
+    const installed = join(scratch.path, "installed");
+    const program = await installWithout("tokenizers", installed);
+    const { spec } = await textJob(scratch.path);
+    const expectRefused = async (command: string, finding: string): Promise<void> => {
+      const ended = await runCli([command, spec], { program });
+      expect(ended.stderr).toContain(`error: loading the package tokenizers, which makes tokens of texts: ${finding}`);
+      expect(ended.stderr).toMatch(
+        /\n {2}hint: run `npm install tokenizers@[\d.]+` in the project that has infer-batch; or `npm install --global tokenizers@/,
+      );
+      expect([ended.code, ended.stderr.includes("\n    at ")]).toEqual([64, false]);
+    };
+    await expectRefused("run", "it is not installed");
+    await expectRefused("doctor", "it is not installed");
+    const other = await runCli(["run", await writeSpec(installed, wine)], { program });
+    expect(other.code, other.stderr).toBe(0);
+    const general = await runCli(["doctor"], { program });
+    expect([general.code, general.stdout]).toEqual([
+      0,
+      expect.stringMatching(/tokenizers +optional +only jobs that tokenize texts need it: npm install tokenizers@/),
+    ]);
+
+    const module = join(installed, "node_modules/tokenizers");
+    await mkdir(module);
+    await writeFile(join(module, "package.json"), JSON.stringify({ name: "tokenizers", version: "0.1.0" }));
+    await expectRefused("run", "it has version 0.1.0, not 0.");
   });
 
   test("a library that the system cannot load is told with the reason", () => {

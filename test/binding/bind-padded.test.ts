@@ -83,7 +83,7 @@ describe("a padded list", () => {
     for (const outputs of [undefined, { first: "y[0]" }]) {
       const shrinking = { columns, signature, outputs, inputs: { ids: padded({ to: 8, shrink: true }), mask } };
       expect(refused(shrinking)).toContain(
-        "with pad.shrink, the prediction of a row would depend on the other rows of its batch",
+        "with shrink, the prediction of a row would depend on the other rows of its batch",
       );
       expect(bind({ ...shrinking, inputs: { ids: padded({ to: 8 }), mask } }).outputs).toHaveLength(1);
     }

@@ -35,6 +35,7 @@ describe("doctor", () => {
       { name: "Node", state: "ok", found: expect.stringContaining(process.versions.node) as string },
       { name: "onnxruntime-node", state: "ok" },
       { name: "DuckDB", state: "ok", found: expect.stringMatching(/^\d/) as string },
+      { name: "tokenizers", state: "ok", found: expect.stringMatching(/^\d/) as string },
       {
         name: "provider library",
         state: "missing",

@@ -17,6 +17,40 @@ test("a plan of version 2 is read as it was written", () => {
   expect(parsePlan(planToText(plan))).toEqual(plan);
 });
 
+test("a plan with tokenizers is read as it was written", () => {
+  const planned = planOf([5], 4);
+  const column = { name: "body", path: ["body"], type: "utf8" } as const;
+  const tokens = {
+    tokenizer: "b".repeat(64),
+    dtype: "int64",
+    width: 32,
+    cut: "right",
+    value: 0,
+    side: "left",
+    shrink: true,
+    sorted: true,
+    masks: [{ input: "mask", dtype: "int64" }],
+    types: [],
+  } as const;
+  const plan: Plan = {
+    ...planned,
+    model: {
+      ...planned.model,
+      tokenizers: [{ uri: "hf://org/repo/tokenizer.json", sha256: "b".repeat(64), version: "1f" }],
+    },
+    contract: { ...planned.contract, inputs: [{ kind: "text", input: "ids", rank: 1, column, tokens }] },
+    request: {
+      ...planned.request,
+      inputs: {
+        ids: { tokenize: "body", tokenizer: "hf://org/repo/tokenizer.json", max: 32, shrink: true },
+        mask: { mask_of: "ids" },
+        kinds: { types_of: "ids" },
+      },
+    },
+  };
+  expect(parsePlan(planToText(plan))).toEqual(plan);
+});
+
 test("a plan of version 1 is read as one that is not staged, has no checks and no logical date", () => {
   const { staged: _, dateParam: __, checks: ___, ...rest } = planOf([5], 4);
   const text = JSON.stringify({ ...rest, version: 1 });

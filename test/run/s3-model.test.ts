@@ -1,4 +1,4 @@
-import { mkdir, readFile, rm } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
@@ -6,6 +6,7 @@ import { type Fixture, fixtures, scratchFolder, writeSpec } from "../support/job
 import { outputRows, partNames, spanOfName } from "../support/output.js";
 import { runInS3 } from "../support/s3-job.js";
 import { type Bucket, useS3 } from "../support/s3.js";
+import { embeddingFaults, textJob, tokenInputs } from "../support/text-job.js";
 
 const s3 = useS3();
 const wine = fixtures[2] as Fixture;
@@ -66,6 +67,30 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
     expect((await outputRows(job.out)).length).toBe(wine.rows);
     const { model } = JSON.parse(await readFile(join(job.out, "_manifest.json"), "utf8")) as { model: unknown };
     expect(model).toMatchObject({ uri: `s3://${job.bucket.name}/wine.onnx`, version: expect.stringMatching(/\w{8,}/) });
+  });
+
+  test("a tokenizer in S3 is fetched into a cache of its own, and its planned version is used when the object was replaced", async () => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    await bucket.keepVersions();
+    const { spec, out, tokenizer } = await textJob(scratch.path, {
+      model: { inputs: tokenInputs({ tokenizer: `s3://${bucket.name}/tokenizer.json` }) },
+    });
+    await bucket.putFile("tokenizer.json", tokenizer);
+    const run = async (worker: string): ReturnType<typeof runInS3> =>
+      await runInS3(["run", spec, "--no-progress", "--worker", worker], {
+        port: s3.server().port,
+        env: { XDG_CACHE_HOME: join(scratch.path, `cache-${worker.replace("/", "-")}`) },
+      });
+    expect(await run("0/2")).toMatchObject({ code: 0 });
+    await writeFile(tokenizer, (await readFile(tokenizer, "utf8")).replace('"lowercase":true', '"lowercase":false'));
+    await bucket.putFile("tokenizer.json", tokenizer);
+
+    const ended = await run("1/2");
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect(await embeddingFaults(out)).toEqual([]);
+    expect(await readdir(join(scratch.path, "cache-0-2/infer-batch"))).toContain("tokenizers");
   });
 
   test("an unfinished run whose model in S3 was replaced ends with 66 if no copy of the planned model is left", async () => {

@@ -20,7 +20,7 @@ interface Kept {
   users: number;
 }
 
-/** By model and providers, the one that was used last at the end. */
+/** By model, tokenizers and providers, the one that was used last at the end. */
 const kept = new Map<string, Kept>();
 const mostKept = 8;
 
@@ -33,7 +33,8 @@ async function lendEngine({ spec, openEngine }: JobContext, model: Model, need: 
   if (threads !== 1 || "sessions" in need) {
     return await openEngine(model, need);
   }
-  const key = JSON.stringify([model.sha256, providers, trees]);
+  const tokenizers = "served" in model ? [] : model.tokenizers?.map(({ sha256 }) => sha256);
+  const key = JSON.stringify([model.sha256, tokenizers, providers, trees]);
   const one = kept.get(key) ?? { engine: openEngine(model, need), users: 0 };
   kept.delete(key);
   kept.set(key, one);

@@ -1,4 +1,6 @@
-import type { ScoringContext } from "../../scoring/context.js";
+import type { Engine } from "../../engine/port.js";
+import type { ModelFile } from "../../models/port.js";
+import type { EngineNeed, ScoringContext } from "../../scoring/context.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { type EngineOptions, openEngine } from "../open-engine.js";
 import { type ModelOptions, resolveModel } from "../open-model.js";
@@ -11,7 +13,10 @@ export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "sp
 }
 
 /** Finds the models of a spec and opens engines for them: on this machine, or on a server. */
-export function modelTools(spec: JobSpec, options: ModelToolsOptions): ModelTools & Pick<ScoringContext, "challenger"> {
+export function modelTools(
+  spec: JobSpec,
+  options: ModelToolsOptions,
+): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "challenger"> {
   const { server, path = "" } = spec.model;
   return {
     challenger: challengerTools(spec, options),
@@ -23,6 +28,10 @@ export function modelTools(spec: JobSpec, options: ModelToolsOptions): ModelTool
       const { file: model, ...found } = await resolveModel({ ...spec.model, path }, options, planned);
       return { ...found, model };
     },
+    async resolveTokenizer(uri, planned) {
+      const { findTokenizer } = await import("./tokenizers.js");
+      return await findTokenizer({ model: spec.model, uri }, options, planned);
+    },
     async openEngine(model, need) {
       if (server !== undefined && "served" in model) {
         const { openServed } = await import("./served-model.js");
@@ -31,7 +40,7 @@ export function modelTools(spec: JobSpec, options: ModelToolsOptions): ModelTool
       if ("served" in model) {
         throw new Error(`the spec has no server for ${model.name}`);
       }
-      return await openEngine(model, need, { ...options, spec });
+      return await openFile(model, need, { ...options, spec });
     },
   };
 }
@@ -58,7 +67,15 @@ function challengerTools({ challenger, model, engine }: JobSpec, given: ModelToo
       if ("served" in file) {
         throw new Error(`challenger ${file.name} is on a server`);
       }
-      return await openEngine(file, need, { ...options, spec });
+      return await openFile(file, need, { ...options, spec });
     },
   };
+}
+
+async function openFile(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
+  if (model.tokenizers !== undefined) {
+    const { requireTokenizers } = await import("./tokenizer-library.js");
+    requireTokenizers();
+  }
+  return await openEngine(model, need, options);
 }

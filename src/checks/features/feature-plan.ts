@@ -11,7 +11,7 @@ export interface FeatureColumn {
   readonly input: number;
   /** The place in a row of the matrix; 0 unless `kind` is `number`. */
   readonly place: number;
-  /** Its values name rows: only its rows and its NULLs are counted. */
+  /** Only its rows and its NULLs are counted: its values name rows, or are texts for a tokenizer. */
   readonly isKey?: true;
 }
 

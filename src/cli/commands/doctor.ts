@@ -7,18 +7,20 @@ import { JobError } from "../../util/errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
+import { tokenizerUris } from "../../spec/model-spec.js";
 import type { SafeIo } from "../io.js";
 import { attemptServices } from "../../app/attempt-services.js";
 import { type JobOptions, readSpec } from "../../app/read-spec.js";
 import { createWarningLog } from "../logger.js";
 import { deviceIdOf } from "../../app/open-engine.js";
 import { requireModelPath } from "../../app/models/model-path.js";
+import { installTokenizers, requireTokenizers } from "../../app/models/tokenizer-library.js";
 import { resolveModel } from "../../app/open-model.js";
 import { type MissingProvider, providerMissing } from "../../app/providers/provider-missing.js";
 import { openTinyModel, type Trial, tryProvider } from "../../app/providers/provider-trial.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import { machineError } from "../../app/machine-errors.js";
-import { componentVersions, programVersion } from "../../app/version.js";
+import { componentVersions, programVersion, tokenizersVersion } from "../../app/version.js";
 import { findWorker } from "../../app/worker.js";
 
 /**
@@ -36,7 +38,9 @@ export async function doctorCommand(
   const deviceId = engine === undefined ? 0 : await deviceIdOf(engine, findWorker(undefined, process.env));
   const asked: readonly Provider[] = engine?.providers ?? ["cpu"];
   const duckdb = await tryDuckDb();
-  const parts = [...runtimeParts(machine), duckDbPart(duckdb), ...(await partsOfAll(asked, machine, deviceId))];
+  const tokenizers = tryTokenizers(loaded);
+  const always = [...runtimeParts(machine), duckDbPart(duckdb), tokenizersPart(tokenizers)];
+  const parts = [...always, ...(await partsOfAll(asked, machine, deviceId))];
   const trials: Trial[] = [];
   await using model = await modelOf(loaded, specPath, io);
   for (const provider of triedProviders(asked, { machine, parts })) {
@@ -47,7 +51,7 @@ export async function doctorCommand(
   const error =
     scoresOn === undefined
       ? cannotRun(asked, { parts, trials, machine })
-      : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb);
+      : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb ?? tokenizers.error);
   const outcome = error?.exitCode ?? scoresOn ?? 1;
   const shown = trials.map(({ provider, state, operators, ms, fault, trees }) => ({
     provider,
@@ -103,6 +107,37 @@ function duckDbPart(fault: JobError | undefined): Part {
   const name = "DuckDB";
   return fault === undefined
     ? { name, state: "ok", found: componentVersions["@duckdb/node-bindings"] ?? "" }
+    : { name, state: "missing", found: fault.message, remedy: fault.hint };
+}
+
+interface TokenizersState {
+  /** Why the package cannot be used; undefined: it can. */
+  readonly fault: JobError | undefined;
+  /** The same if the spec tokenizes texts. */
+  readonly error: JobError | undefined;
+}
+
+/** Loads the package that makes tokens of texts, which only some jobs need. */
+function tryTokenizers(loaded: LoadedSpec | undefined): TokenizersState {
+  try {
+    requireTokenizers();
+    return { fault: undefined, error: undefined };
+  } catch (fault) {
+    if (!(fault instanceof JobError)) {
+      throw fault;
+    }
+    const isNeeded = loaded !== undefined && tokenizerUris(loaded.spec.model).size > 0;
+    return { fault, error: isNeeded ? fault : undefined };
+  }
+}
+
+function tokenizersPart({ fault, error }: TokenizersState): Part {
+  const name = "tokenizers";
+  if (fault === undefined) {
+    return { name, state: "ok", found: tokenizersVersion };
+  }
+  return error === undefined
+    ? { name, state: "optional", found: `only jobs that tokenize texts need it: ${installTokenizers}` }
     : { name, state: "missing", found: fault.message, remedy: fault.hint };
 }
 

@@ -59,5 +59,7 @@ export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {
 export function startThread(entry: URL): Worker {
   // The native library reads this when it loads. A scoring job sends nothing to places that its spec does not name.
   process.env["ORT_DISABLE_TELEMETRY"] = "1";
+  // Each session's tokenizer has one thread, as the session has.
+  process.env["TOKENIZERS_PARALLELISM"] ??= "false";
   return new Worker(entry, { name: "onnxruntime" });
 }

@@ -3,6 +3,7 @@ import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { openSessionClient, type SessionClient } from "./session-client.js";
+import type { TokenizerPlace } from "../tokens/tokenizer.js";
 import type { WorkerSettings } from "./protocol.js";
 import type { Engine, LocalEngine, Operators, TreesState } from "../port.js";
 import { noTexts } from "../../onnx/text-names.js";
@@ -23,6 +24,8 @@ export interface OnnxEngineOptions {
   readonly texts?: TextTensors | undefined;
   /** The model has trees, which may be compiled: the digest of its file, and its size. Default: they are not. */
   readonly trees?: { readonly sha256: string; readonly sizeBytes: number } | undefined;
+  /** The tokenizers of the model's inputs. Default: none. */
+  readonly tokenizers?: readonly TokenizerPlace[] | undefined;
   /** Told by each session whose trees were compiled, or were not. */
   readonly onTrees?: ((state: TreesState) => void) | undefined;
   /** The first takes what it can of the model, the next what is left, the CPU the rest. */
@@ -197,13 +200,15 @@ function keepTreesState({ onTrees }: Pick<OnnxEngineOptions, "onTrees">): {
 
 /** What it has loaded is what was pinned. */
 async function openChecked(
-  { model, texts = noTexts, trees, intraOpThreads, profileFolder, startWorker }: OnnxEngineOptions,
+  { model, texts = noTexts, tokenizers = [], trees, intraOpThreads, profileFolder, startWorker }: OnnxEngineOptions,
   where: Where,
   { session, onTrees }: { readonly session: number; readonly onTrees: (state: TreesState) => void },
 ): Promise<SessionClient> {
   const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
   const known = trees && { sha256: trees.sha256, sizeBytes: trees.sizeBytes };
-  const settings: WorkerSettings = { modelPath: model.path, texts, trees: known, intraOpThreads, ...where, profile };
+  const places = tokenizers.map(({ path, uri, sha256 }) => ({ path, uri, sha256 }));
+  const loaded = { modelPath: model.path, texts, tokenizers: places, trees: known };
+  const settings: WorkerSettings = { ...loaded, intraOpThreads, ...where, profile };
   const client = await openSessionClient(startWorker(), settings, { name: model.name, onTrees });
   try {
     await model.check();

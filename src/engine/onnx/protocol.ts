@@ -3,6 +3,7 @@ import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { isOfKind, isRecord, isUndefined } from "../../util/checks.js";
 import type { RpcProtocol } from "../../util/rpc/protocol.js";
+import type { TokenizerPlace } from "../tokens/tokenizer.js";
 import type { EngineRequest, EngineResponse, Operators, TreesState } from "../port.js";
 
 /** What a session is opened with. */
@@ -15,6 +16,8 @@ export interface WorkerSettings {
   /** Where the first provider computes: "cpu", "cuda:0". */
   readonly device: string;
   readonly intraOpThreads: number;
+  /** The tokenizers of the model's inputs. */
+  readonly tokenizers: readonly TokenizerPlace[];
   /** The model has trees that may be compiled: the digest of its file, and its size. */
   readonly trees?: { readonly sha256: string; readonly sizeBytes: number } | undefined;
   /** Where ONNX Runtime writes what each of its calls took. */
@@ -32,10 +35,15 @@ export function parseProfileName(name: string): { readonly session: number; read
   return session === undefined ? undefined : { session: Number(session), startedMs: Number(startedUs) / 1000 };
 }
 
-/** A session that is open, or why the model was refused. */
+/** A session that is open, or why it cannot be opened. */
 export type Opened =
   | { readonly kind: "ready"; readonly signature: ModelSignature; readonly operators: Operators }
-  | { readonly kind: "refused"; readonly message: string };
+  | {
+      readonly kind: "refused";
+      readonly message: string;
+      /** The tokenizer that cannot be loaded; absent: the model cannot be loaded. */
+      readonly tokenizer?: string | undefined;
+    };
 
 /** The number of rows that a session will get, and its time for a row. */
 export interface ExpectedRows {

@@ -48,7 +48,8 @@ export async function openSessionClient(
   const opened = await client.call("open", { body: settings }).result;
   if (opened.kind === "refused") {
     await close();
-    throw refusedModel({ settings, name }, opened.message);
+    const { tokenizer, message } = opened;
+    throw tokenizer === undefined ? refusedModel({ settings, name }, message) : refusedTokenizer(tokenizer, message);
   }
   return {
     signature: opened.signature,
@@ -114,6 +115,12 @@ function refusedModel({ settings: { modelPath, providers, device }, name }: Load
     message.replace(`Load model from ${modelPath} failed:`, "").replaceAll(modelPath, name),
   );
   return new JobError("MODEL_INVALID", `loading model ${name}: ${found}`, { hint });
+}
+
+function refusedTokenizer(uri: string, message: string): JobError {
+  return new JobError("MODEL_INVALID", `loading tokenizer ${uri}: ${message}`, {
+    hint: "check it with Python: tokenizers.Tokenizer.from_file(path); a tokenizer of a newer version may need another version of this program",
+  });
 }
 
 /** Makes the error for a device that fails. It is no fault of a row, so that no row is rejected. */

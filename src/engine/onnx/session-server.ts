@@ -11,6 +11,8 @@ import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings
 import { openPlaced } from "./placement.js";
 import { openSession, type Runtime } from "./session.js";
 import { openSmallest } from "./smallest.js";
+import { withTokens } from "../tokens/run-tokens.js";
+import { type Encode, loadTokenizer, TokenizerError, type TokenizerPlace } from "../tokens/tokenizer.js";
 import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js";
 import { settled } from "../../util/promises.js";
 
@@ -41,7 +43,8 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
             opened = await openServed(runtime, settings, onTrees);
             return { body: { kind: "ready", signature: opened.signature, operators: opened.operators } };
           } catch (error) {
-            return { body: { kind: "refused", message: messageOf(error) } };
+            const tokenizer = error instanceof TokenizerError ? error.uri : undefined;
+            return { body: { kind: "refused", message: messageOf(error), tokenizer } };
           }
         }),
       run: (request) => inTurn(() => runBatch(requireOpen(opened), request)),
@@ -96,6 +99,7 @@ async function openServed(
   const { modelPath, trees } = settings;
   const startedMs = nowMs();
   const { session: base, operators } = await openPlaced(runtime, settings);
+  const encoders = await loadTokenizers(settings.tokenizers);
   const openedMs = nowMs() - startedMs;
   const { signature } = base;
   if (trees === undefined) {
@@ -104,7 +108,8 @@ async function openServed(
       const outputs = await base.run(request);
       return { outputs, ms: nowMs() - beganMs };
     };
-    return { signature, operators, run, expect: () => Promise.resolve(), close: () => base.close() };
+    const tokenized = encoders.size === 0 ? run : withTokens(run, encoders, nowMs);
+    return { signature, operators, run: tokenized, expect: () => Promise.resolve(), close: () => base.close() };
   }
   const session = openTreeSession({
     base,
@@ -131,6 +136,11 @@ async function openServed(
       return done;
     },
   };
+}
+
+/** Loads tokenizers, by their digests. */
+async function loadTokenizers(places: readonly TokenizerPlace[]): Promise<ReadonlyMap<string, Encode>> {
+  return new Map(await Promise.all(places.map(async (place) => [place.sha256, await loadTokenizer(place)] as const)));
 }
 
 /** Milliseconds of a clock that needs no module: a thread would load some for `performance`. */

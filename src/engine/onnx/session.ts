@@ -43,7 +43,7 @@ export const onnxOptions = {
 } as const;
 
 /** How a session is opened. */
-type SessionSettings = Omit<WorkerSettings, "modelPath" | "trees"> & {
+type SessionSettings = Omit<WorkerSettings, "modelPath" | "trees" | "tokenizers"> & {
   /** Refuses a model of which the CPU would compute a part because another provider cannot. Default: false. */
   readonly wholeModel?: boolean;
 };

@@ -10,7 +10,7 @@ import { keyColumns } from "../../scoring/features.js";
 import { measureEngine } from "../../scoring/warm-up.js";
 import { JobError } from "../../util/errors.js";
 import { loadEngine } from "../loading.js";
-import { openPinnedModel, plannedModel } from "../model.js";
+import { openPinnedModel, plannedModel, tokenizerDifference, tokenizersOf } from "../model.js";
 import { challengerContext } from "./challenger-context.js";
 
 /**
@@ -69,6 +69,14 @@ async function findPlanned(own: JobContext, planned: NonNullable<Plan["challenge
       "MODEL_CHANGED",
       `comparing the challenger ${planned.uri} with the plan of this unfinished run: its sha256 is ${found.model.sha256}, planned ${planned.sha256}`,
       { hint: "put back the challenger that was planned and run again; or give this run up: --new-run" },
+    );
+  }
+  const changed = tokenizerDifference(planned, tokenizersOf(found.model));
+  if (changed !== undefined) {
+    throw new JobError(
+      "MODEL_CHANGED",
+      `comparing tokenizer ${changed.uri} of the challenger with the plan of this unfinished run: ${changed.difference}`,
+      { hint: "put back the tokenizer that was planned and run again; or give this run up: --new-run" },
     );
   }
   return found;

@@ -4,7 +4,7 @@ import { challengerRequest } from "../../plan/make-plan.js";
 import type { PlannedChallenger } from "../../plan/plan.js";
 import { atKey, type JobContext } from "../../scoring/context.js";
 import { loadEngine } from "../loading.js";
-import { openPinnedModel } from "../model.js";
+import { openPinnedModel, pinnedTokenizers } from "../model.js";
 import { bindFirstShard } from "../planning/bind-model.js";
 import type { SeenSchema } from "../planning/read-shards.js";
 import { challengerContext } from "./challenger-context.js";
@@ -32,5 +32,6 @@ export async function planChallenger(
   );
   const contract = withUsedExpressions({ ...bound, passthrough: [] });
   const { path: uri, tolerance } = challenger;
-  return { uri, sha256: model.sha256, version, origin, request: challengerRequest(challenger), contract, tolerance };
+  const pinned = { uri, sha256: model.sha256, version, origin, tokenizers: pinnedTokenizers(model) };
+  return { ...pinned, request: challengerRequest(challenger), contract, tolerance };
 }

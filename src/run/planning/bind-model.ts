@@ -6,6 +6,7 @@ import type { Decoder } from "../../formats/port.js";
 import type { Model } from "../../models/port.js";
 import type { ScoringContext, ShardFiles } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
+import { tokenizersOf } from "../model.js";
 import { bindExpressions } from "./expressions.js";
 import { probeRows } from "./probe-rows.js";
 import type { SeenSchema } from "./read-shards.js";
@@ -41,6 +42,7 @@ export async function bindFirstShard(
     passthrough: spec.output.columns,
     cast: spec.model.cast,
     missing: spec.model.missing,
+    tokenizers: new Map(tokenizersOf(model).map(({ uri, facts }) => [uri, facts])),
   });
   const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
   refuseDoubleNames(contract);

@@ -17,6 +17,7 @@ import { planChallenger } from "../challenger/plan-challenger.js";
 import { bindFirstShard, type BindingInput } from "./bind-model.js";
 import type { JobContext, ScoringContext } from "../../scoring/context.js";
 import { both } from "../loading.js";
+import { pinnedTokenizers } from "../model.js";
 import { warnOfNulls } from "./null-features.js";
 import { planChecks } from "./plan-checks.js";
 import { readShards, type SeenSchema, type SeenShards } from "./read-shards.js";
@@ -53,7 +54,8 @@ export async function planRun(
   warnOfNulls(context, contract, seen);
   const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
-  const pinned = { shards, uniform: schemas.length === 1, model: { sha256: model.sha256, version, origin } };
+  const pinnedModel = { sha256: model.sha256, version, origin, tokenizers: pinnedTokenizers(model) };
+  const pinned = { shards, uniform: schemas.length === 1, model: pinnedModel };
   const { dateParam, program: createdBy } = context;
   const checks = await planChecks(context, { modelSha256: model.sha256, contract });
   const made = {

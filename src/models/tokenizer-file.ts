@@ -1,0 +1,96 @@
+import { createHash } from "node:crypto";
+import { readFile, stat } from "node:fs/promises";
+import { unknownTraits } from "../binding/served-model.js";
+import type { TokenizerFacts } from "../binding/tokenizer-facts.js";
+import { noTexts } from "../onnx/text-names.js";
+import { parseJson } from "../plan/parse-plan.js";
+import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { z } from "../util/zod.js";
+import type { FileKind } from "./cache.js";
+import type { ModelFile } from "./port.js";
+
+/** How tokenizers are fetched: as models are. */
+export const tokenizerKind: FileKind = {
+  noun: "tokenizer",
+  open: openTokenizer,
+  externalData: () => Promise.resolve([]),
+};
+
+const direction = z.enum(["Left", "Right"]);
+/** What of a tokenizer.json is read here; the tokenizer itself is read by the library. */
+const schema = z.object({
+  model: z.object({}),
+  truncation: z.object({ max_length: z.int(), direction: direction.optional() }).nullish(),
+  padding: z.object({ pad_id: z.int(), direction: direction.optional() }).nullish(),
+  added_tokens: z.array(z.object({ id: z.int(), content: z.string() })).optional(),
+});
+
+/** Texts of padding tokens in files that do not say how to pad: those of BERT and of SentencePiece. */
+const paddingTokens: ReadonlySet<string> = new Set(["[PAD]", "<pad>", "<|pad|>", "<PAD>"]);
+
+/** Returns what bindings need to know of a tokenizer's file. @throws JobError MODEL_INVALID for another kind of file */
+export async function readTokenizerFacts({ path, name, sha256 }: ModelFile): Promise<TokenizerFacts> {
+  const { truncation, padding, added_tokens: added = [] } = parseTokenizer(await read(path), name);
+  const padId = padding?.pad_id ?? added.find(({ content }) => paddingTokens.has(content))?.id;
+  return {
+    sha256,
+    maxTokens: truncation?.max_length,
+    cut: truncation?.direction === "Left" ? "left" : "right",
+    padId,
+    side: padding?.direction === "Left" ? "left" : "right",
+  };
+}
+
+async function openTokenizer(path: string): Promise<ModelFile> {
+  const bytes = await read(path);
+  const sha256 = createHash("sha256").update(bytes).digest("hex");
+  parseTokenizer(bytes, path);
+  const { size, mtimeMs, ino } = await stat(path);
+  return {
+    path,
+    name: path,
+    sha256,
+    sizeBytes: bytes.length,
+    texts: noTexts,
+    traits: unknownTraits,
+    async check() {
+      const now = await stat(path);
+      if (now.size !== size || now.mtimeMs !== mtimeMs || now.ino !== ino) {
+        throw new JobError("MODEL_CHANGED", `loading tokenizer ${path}: it was written to while it was being loaded`, {
+          hint: "run again when the tokenizer is in place",
+        });
+      }
+    },
+  };
+}
+
+function parseTokenizer(bytes: Uint8Array, name: string): z.infer<typeof schema> {
+  const parsed = schema.safeParse(parseJson(Buffer.from(bytes).toString("utf8")));
+  if (!parsed.success) {
+    throw new JobError("MODEL_INVALID", `loading tokenizer ${name}: it is not a tokenizer.json`, {
+      hint: "the library that trained the model writes one: AutoTokenizer.from_pretrained(…).save_pretrained(folder)",
+    });
+  }
+  return parsed.data;
+}
+
+async function read(path: string): Promise<Uint8Array> {
+  try {
+    return await readFile(path);
+  } catch (cause) {
+    const errno = errnoOf(cause);
+    if (errno === "EACCES") {
+      throw new JobError("PERMISSION", `loading tokenizer ${path}: permission denied`, {
+        hint: "grant read permission",
+        cause,
+      });
+    }
+    if (errno === "ENOENT" || errno === "ENOTDIR" || errno === "EISDIR") {
+      throw new JobError("FILE_MISSING", `loading tokenizer ${path}: there is no such file`, {
+        hint: "tokenizer names a tokenizer.json, relative to the spec's folder",
+        cause,
+      });
+    }
+    throw new JobError("DISK", `loading tokenizer ${path}: ${errno ?? messageOf(cause)}`, { cause });
+  }
+}

@@ -1,0 +1,47 @@
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { loadTokenizer } from "#src/engine/tokens/tokenizer.js";
+import { projectFolder } from "../../support/cli.js";
+
+const folder = join(projectFolder, "fixtures/tokenizers");
+const readJson = async (name: string): Promise<unknown> => JSON.parse(await readFile(join(folder, name), "utf8"));
+const sha256Of = async (path: string): Promise<string> =>
+  createHash("sha256")
+    .update(await readFile(path))
+    .digest("hex");
+
+describe("a tokenizer", () => {
+  test.each(["bert", "roberta", "unigram"])("%s gives the ids that Python's tokenizers gives", async (name) => {
+    const path = join(folder, `${name}.json`);
+    const texts = (await readJson("texts.json")) as string[];
+    const expected = ((await readJson("ids.json")) as Record<string, number[][]>)[name];
+    const encode = await loadTokenizer({ path, uri: path, sha256: await sha256Of(path) });
+
+    const encodings = await encode(texts, { width: 64, cut: "right", withTypes: false });
+
+    expect(texts.length).toBeGreaterThan(300);
+    expect(encodings.map(({ ids }) => ids)).toEqual(expected);
+  });
+
+  test("cuts texts on the left where its file does", async () => {
+    const path = join(folder, "bert.json");
+    const encode = await loadTokenizer({ path, uri: path, sha256: await sha256Of(path) });
+    const text = "one two three four five six seven";
+    const withTypes = false;
+    const [whole] = await encode([text], { width: 64, cut: "right", withTypes });
+    const [right] = await encode([text], { width: 6, cut: "right", withTypes });
+    const [left] = await encode([text], { width: 6, cut: "left", withTypes });
+    expect(right?.ids).toEqual([...(whole?.ids.slice(0, 5) ?? []), whole?.ids.at(-1)]);
+    expect(left?.ids).toEqual([whole?.ids[0], ...(whole?.ids.slice(-5) ?? [])]);
+  });
+
+  test("is refused when its file is another one than was pinned", async () => {
+    const path = join(folder, "bert.json");
+    const sha256 = await sha256Of(join(folder, "roberta.json"));
+    await expect(loadTokenizer({ path, uri: path, sha256 })).rejects.toThrow(
+      "was written to while it was being loaded",
+    );
+  });
+});
