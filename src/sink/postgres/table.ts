@@ -58,7 +58,8 @@ export const readsAllRows = "has_table_privilege(c.oid, 'SELECT') AND NOT row_se
 export async function findTable(session: Session, name: TableName): Promise<FoundTable | undefined> {
   const { rows } = await session.query<CatalogRow>({
     text: `SELECT c.oid::int8::float8 AS oid, c.relkind, c.relpersistence = 'u' AS unlogged, a.attname, format_type(a.atttypid, a.atttypmod) AS shown,
-        b.typname AS base, e.typname AS element,
+        CASE WHEN b.typname = 'vector' AND v.proname <> 'vector_recv' THEN 'another vector' ELSE b.typname END AS base,
+        e.typname AS element,
         CASE WHEN a.atttypmod >= 0 THEN a.atttypmod ELSE t.typtypmod END AS typmod,
         a.attnotnull OR t.typnotnull AS attnotnull, a.atthasdef OR a.attidentity <> '' AS filled,
         a.attgenerated <> '' OR a.attidentity = 'a' AS generated, a.attgenerated <> '' AS computed
@@ -67,6 +68,7 @@ export async function findTable(session: Session, name: TableName): Promise<Foun
       LEFT JOIN pg_type t ON t.oid = a.atttypid
       LEFT JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
       LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
+      LEFT JOIN pg_proc v ON v.oid = b.typreceive
       WHERE n.nspname = $1 AND c.relname = $2 ORDER BY a.attnum`,
     values: [name.schema, name.table],
   });
@@ -94,7 +96,7 @@ export async function findTable(session: Session, name: TableName): Promise<Foun
 
 function typeOf({ base, element, typmod }: CatalogRow): PgType | undefined {
   const name = element ?? base;
-  if (!isPgName(name)) {
+  if (!isPgName(name) || (name === "vector" && element !== null)) {
     return undefined;
   }
   // https://www.postgresql.org/docs/current/catalog-pg-attribute.html: typmods count 4 bytes of a former header
@@ -108,6 +110,7 @@ function typeOf({ base, element, typmod }: CatalogRow): PgType | undefined {
       name === "numeric" && parameter >= 0
         ? { precision: parameter >> 16, scale: ((parameter & 0x7ff) ^ 0x400) - 0x400 }
         : undefined,
+    ...(name === "vector" && typmod >= 0 ? { dimensions: typmod } : {}), // pgvector counts no header
   };
 }
 

@@ -25,7 +25,10 @@ export const oidOf = {
   jsonb: 3802,
 } as const;
 
-export type PgName = keyof typeof oidOf;
+/** Types of Postgres itself. */
+export type BuiltInName = keyof typeof oidOf;
+/** With `vector` of the extension pgvector, whose OID differs from database to database. */
+export type PgName = BuiltInName | "vector";
 
 /** The type of a table's column. */
 export interface PgType {
@@ -35,10 +38,12 @@ export interface PgType {
   readonly maxLength: number | undefined;
   /** Precision and scale of numeric(p,s). */
   readonly decimal: { readonly precision: number; readonly scale: number } | undefined;
+  /** Numbers of a vector(n); absent: a vector of any length, or another type. */
+  readonly dimensions?: number | undefined;
 }
 
 export function isPgName(name: string): name is PgName {
-  return Object.hasOwn(oidOf, name);
+  return Object.hasOwn(oidOf, name) || name === "vector";
 }
 
 /** SQL's own words for types that have one. */
@@ -58,9 +63,10 @@ const sqlNames: Partial<Readonly<Record<PgName, string>>> = {
 };
 
 /** Shows a type as `format_type` writes it: "numeric(10,2)", "real[]". */
-export function sqlOf({ name, array, maxLength, decimal }: PgType): string {
+export function sqlOf({ name, array, maxLength, decimal, dimensions }: PgType): string {
+  const length = maxLength ?? dimensions;
   const parameters =
-    maxLength !== undefined ? `(${maxLength})` : decimal !== undefined ? `(${decimal.precision},${decimal.scale})` : "";
+    length !== undefined ? `(${length})` : decimal !== undefined ? `(${decimal.precision},${decimal.scale})` : "";
   return `${sqlNames[name] ?? name}${parameters}${array ? "[]" : ""}`;
 }
 
@@ -137,12 +143,15 @@ const integerDigits: Partial<Readonly<Record<ScalarType, number>>> = {
   uint64: 20,
 };
 
-/** Whether every value of `type` fits `target`; texts and extreme dates are checked row by row. */
+/** Whether every value of `type` fits `target`; texts, vectors and extreme dates are checked row by row. */
 export function fits(type: ColumnType, target: PgType): boolean {
   const isJson = target.name === "json" || target.name === "jsonb";
   if (typeof type !== "string" && type.kind !== "decimal") {
     if (type.kind === "list" && target.array) {
       return fits(type.element, { ...target, array: false });
+    }
+    if (target.name === "vector") {
+      return type.kind === "list" && type.element === "float32" && !target.array;
     }
     return isJson && !target.array;
   }

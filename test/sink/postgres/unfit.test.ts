@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { BytesColumn, Column, ColumnType } from "#src/columnar/types.js";
 import type { UnfitValue } from "#src/sink/port.js";
-import { type PgType, pgTypeOf } from "#src/sink/postgres/types.js";
+import { fits, type PgType, pgTypeOf } from "#src/sink/postgres/types.js";
 import { unfitRows } from "#src/sink/postgres/copy/unfit.js";
 
 function texts(values: readonly (string | null)[]): BytesColumn {
@@ -49,6 +49,29 @@ describe("values that Postgres cannot hold", () => {
     expect(rowsOf(listType, list, 4)).toEqual([0, 3]);
     const struct: Column = { kind: "struct", rowCount: 4, children: [list], valid: Uint8Array.of(0, 1, 1, 1) };
     expect(rowsOf({ kind: "struct", fields: [{ name: "a", type: listType }] }, struct, 4)).toEqual([3]);
+  });
+
+  test("a list is no vector if it is empty, has another length, or an element that is no finite number", () => {
+    const type: ColumnType = { kind: "list", element: "float32" };
+    const data = Float32Array.of(1, 2, 3, 4, 5, 6, Number.NaN, 1, 1, Number.POSITIVE_INFINITY, 1, 9, 8, 1);
+    const valid = Uint8Array.from(data, (_, index) => (index === 11 ? 0 : 1));
+    const column: Column = {
+      kind: "list",
+      offsets: Uint32Array.of(0, 2, 2, 4, 5, 6, 8, 10, 12, 14),
+      child: { kind: "fixed", elementsPerValue: 1, data, valid },
+      valid: Uint8Array.of(1, 1, 1, 0, 1, 1, 1, 1, 1),
+    };
+    const vector = { name: "vector", array: false, dimensions: 2 } as const;
+    expect(unfit(type, column, 9, vector).map(({ row, found }) => [row, found])).toEqual([
+      [1, "a list of 0 numbers, where the table's vector has 2"],
+      [4, "a list of 1 numbers, where the table's vector has 2"],
+      [5, "a list with NaN, which a vector cannot hold"],
+      [6, "a list with Infinity, which a vector cannot hold"],
+      [7, "a list with NULL, which a vector cannot hold"],
+    ]);
+    expect(rowsOf(type, column, 9, { ...vector, dimensions: undefined })).toEqual([1, 5, 6, 7]);
+    expect(fits(type, { ...pgTypeOf("bool"), ...vector })).toBe(true);
+    expect(fits({ kind: "list", element: "float64" }, { ...pgTypeOf("bool"), ...vector })).toBe(false);
   });
 
   test("text longer than its column does not fit, counted in characters", () => {

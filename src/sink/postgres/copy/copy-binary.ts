@@ -22,6 +22,7 @@ import {
 import { jsonTexts } from "./json-text.js";
 import { numericBytes } from "./numeric.js";
 import { oidOf, type PgType } from "../types.js";
+import { vectorField } from "./vector-field.js";
 
 /** Before and behind all rows: `PGCOPY\n\377\r\n\0`, no flags, no header extension. */
 const header = Buffer.from("5047434f50590aff0d0a000000000000000000", "hex");
@@ -110,6 +111,8 @@ function fieldOf(type: ColumnType, column: Column, target: PgType, rowCount: num
     return elementsField(type, column, { ...target, array: false });
   }
   switch (target.name) {
+    case "vector":
+      return vectorField(column);
     case "json":
       return bytesField(column.kind === "bytes" ? column : jsonTexts(type, column, rowCount));
     case "jsonb":
@@ -146,11 +149,17 @@ function elementsField(type: ColumnType, column: Column, element: PgType): Field
   if (column.kind !== "list" || typeof type !== "object" || type.kind !== "list") {
     throw new TypeError(`expected a list column, found a ${column.kind} column`);
   }
+  if (element.name === "vector") {
+    throw new TypeError("arrays of vectors are not written");
+  }
   const elements = fieldOf(type.element, column.child, element, column.offsets.at(-1) ?? 0);
   return arrayField(column, elements, oidOf[element.name]);
 }
 
-type FixedName = Exclude<PgType["name"], "json" | "jsonb" | "text" | "varchar" | "bpchar" | "bytea" | "numeric">;
+type FixedName = Exclude<
+  PgType["name"],
+  "vector" | "json" | "jsonb" | "text" | "varchar" | "bpchar" | "bytea" | "numeric"
+>;
 
 function fixedFieldOf(type: ColumnType, column: Column, name: FixedName): FieldWriter {
   const { data, valid } = asFixed(column);

@@ -5,6 +5,7 @@ import { hasDay, hasMoment } from "./calendar.js";
 import { numbersOf } from "./fields.js";
 import type { TargetColumn } from "../table.js";
 import type { PgType } from "../types.js";
+import { mostDimensions, vectorsOf } from "./vector-field.js";
 
 /** Finds values that do not fit their columns of the table: at most one a row, in row order. */
 export function unfitRows(rows: OutputRows, columns: readonly Pick<TargetColumn, "type">[]): UnfitValue[] {
@@ -65,6 +66,10 @@ function collect(
       moments(type, column, rowCount, report);
       break;
     case "list": {
+      if (target.name === "vector") {
+        vectors(column, target, rowCount, report);
+        break;
+      }
       const rowOf = rowFinder(column.offsets, column.valid, rowCount);
       const element = typeof type === "object" && type.kind === "list" ? type.element : type;
       const inner = target.array ? { ...target, array: false } : partOfJson;
@@ -165,6 +170,30 @@ function jsonFault(text: string, name: "json" | "jsonb"): string | undefined {
   return name === "jsonb" && text.includes("\\u") && unheld.test(JSON.stringify(value))
     ? "which jsonb cannot hold: a character 0 or half a surrogate pair"
     : undefined;
+}
+
+/** Finds lists that are no vectors of the table: of another length, or with an element that is no finite number. */
+function vectors(column: Column, { dimensions }: PgType, rowCount: number, report: Report): void {
+  const { offsets, valid, child, numbers } = vectorsOf(column);
+  for (let row = 0; row < rowCount; row += 1) {
+    const [start, end] = [offsets[row] ?? 0, offsets[row + 1] ?? 0];
+    const length = end - start;
+    if (valid?.[row] === 0) {
+      continue;
+    }
+    if (length === 0 || length > mostDimensions || (dimensions !== undefined && length !== dimensions)) {
+      const wanted = dimensions === undefined ? `1 to ${mostDimensions}` : dimensions;
+      report(row, `a list of ${length} numbers, where the table's vector has ${wanted}`);
+      continue;
+    }
+    for (let index = start; index < end; index += 1) {
+      if (!Number.isFinite(numbers[index]) || child.valid?.[index] === 0) {
+        const found = child.valid?.[index] === 0 ? "NULL" : numbers[index];
+        report(row, `a list with ${found}, which a vector cannot hold`);
+        break;
+      }
+    }
+  }
 }
 
 /** Counts the bytes that do not continue a character. */
