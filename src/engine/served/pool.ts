@@ -63,11 +63,6 @@ export function createPool<S extends PooledServer>(options: PoolOptions<S>): Poo
       },
     };
   };
-  const rejectAll = (error: unknown): void => {
-    for (const one of waiting.splice(0)) {
-      one.reject(error);
-    }
-  };
   const admit = (): void => {
     for (let next = waiting[0]; next !== undefined; next = waiting[0]) {
       const server = choose(servers, retry.nowMs(), next.avoid);
@@ -76,7 +71,7 @@ export function createPool<S extends PooledServer>(options: PoolOptions<S>): Poo
         if (away === undefined) {
           alarm();
         } else {
-          rejectAll(away);
+          rejectAll(waiting, away);
         }
         return;
       }
@@ -84,7 +79,7 @@ export function createPool<S extends PooledServer>(options: PoolOptions<S>): Poo
       next.resolve(turnAt(server));
     }
   };
-  const alarm = createAlarm(options, admit, rejectAll);
+  const alarm = createAlarm(options, admit, (reason) => rejectAll(waiting, reason));
   return {
     get highest() {
       return highest;
@@ -96,6 +91,12 @@ export function createPool<S extends PooledServer>(options: PoolOptions<S>): Poo
       });
     },
   };
+}
+
+function rejectAll<S>(waiting: Waiting<S>[], error: unknown): void {
+  for (const one of waiting.splice(0)) {
+    one.reject(error);
+  }
 }
 
 /**

@@ -185,7 +185,7 @@ async function replayAll(
       }
     }
   }
-  const any = { url: plan.model.uri, run: engine.run };
+  const any: UnversionedServer = { url: plan.model.uri, run: (request) => engine.run(request) };
   return found.length > 0 ? found : [await replay(context, { plan, server: any }, calls)];
 }
 
@@ -194,13 +194,12 @@ async function replay(
   { plan, server }: { readonly plan: Plan; readonly server: UnversionedServer },
   calls: readonly ProbedCall[],
 ): Promise<ServerOutputs> {
-  const { url, run } = server;
   const replayed: ProbedCall[] = [];
   for (const { inputs } of calls) {
-    const response = await run({ inputs, outputs: outputTensors(plan.contract) });
+    const response = await server.run({ inputs, outputs: outputTensors(plan.contract) });
     replayed.push({ inputs, outputs: outputsIn(response) });
   }
-  return { url, outputs: outputsOf(context, plan, replayed) };
+  return { url: server.url, outputs: outputsOf(context, plan, replayed) };
 }
 
 /** A model that refuses rows which it scored before is another one: it has no predictions of them. */
