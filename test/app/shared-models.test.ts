@@ -1,17 +1,26 @@
 import { expect, test } from "vitest";
-import { resolveOnce } from "#src/app/shared-models.js";
+import { resolveOnce, type SharedModels } from "#src/app/shared-models.js";
 import type { FoundModel } from "#src/models/port.js";
 import type { PlannedModel } from "#src/plan/plan.js";
+import type { JobContext } from "#src/scoring/context.js";
+
+type ResolveModel = JobContext["resolveModel"];
 
 const spec = { path: "models:/churn@champion" } as const;
 const found = (version: string): FoundModel => ({ version }) as FoundModel;
 const planned = { uri: spec.path, version: "1", sha256: "0" } as PlannedModel;
 
+/** Returns how a job finds its model, which others share. */
+function finder(shared: SharedModels, resolveModel: ResolveModel): ResolveModel {
+  const resolveTokenizer = (): Promise<never> => Promise.reject(new Error("the job has no tokenizer"));
+  return shared(spec, { resolveModel, resolveTokenizer }).resolveModel;
+}
+
 test("jobs that plan runs share one version of a model, also when the alias moves", async () => {
   const resolved: unknown[] = [];
   const shared = resolveOnce((_model, { version }) => resolved.push(version));
-  const one = shared(spec, () => Promise.resolve(found("1")));
-  const other = shared(spec, () => Promise.resolve(found("2")));
+  const one = finder(shared, () => Promise.resolve(found("1")));
+  const other = finder(shared, () => Promise.resolve(found("2")));
   expect((await one()).version).toBe("1");
   expect((await other()).version).toBe("1");
   expect(resolved).toEqual(["1"]);
@@ -20,13 +29,13 @@ test("jobs that plan runs share one version of a model, also when the alias move
 test("a job whose plan pins a version finds that version, and not the one that the others share", async () => {
   const resolved: unknown[] = [];
   const shared = resolveOnce((_model, { version }) => resolved.push(version));
-  expect((await shared(spec, () => Promise.resolve(found("2")))()).version).toBe("2");
-  expect((await shared(spec, () => Promise.resolve(found("1")))(planned)).version).toBe("1");
+  expect((await finder(shared, () => Promise.resolve(found("2")))()).version).toBe("2");
+  expect((await finder(shared, () => Promise.resolve(found("1")))(planned)).version).toBe("1");
   expect(resolved).toEqual(["2"]);
 });
 
 test("a model that a job could not find is looked for again by the next job", async () => {
   const shared = resolveOnce(() => undefined);
-  await expect(shared(spec, () => Promise.reject(new Error("away")))()).rejects.toThrow("away");
-  expect((await shared(spec, () => Promise.resolve(found("1")))()).version).toBe("1");
+  await expect(finder(shared, () => Promise.reject(new Error("away")))()).rejects.toThrow("away");
+  expect((await finder(shared, () => Promise.resolve(found("1")))()).version).toBe("1");
 });
