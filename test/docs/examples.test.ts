@@ -57,6 +57,7 @@ function load(block: string): string {
     OPENLINEAGE_URL: "http://marquez:5000",
     PING_URL: "https://hc-ping.com/0",
     SERVING_TOKEN: "token",
+    API_KEY: "key",
     OPENLINEAGE_TOKEN: "token",
   };
   loadSpec(text, { file: "job.yaml", params: {}, env, nowMs: 0 });

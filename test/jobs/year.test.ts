@@ -18,14 +18,18 @@ function dateOf(night: number): string {
   return new Date(Date.UTC(2025, 0, 1 + night)).toISOString().slice(0, 10);
 }
 
-/** Rows of a night: fewer at weekends, and other values each night. */
-function selectOf(night: number, { value = "x", where = "true" } = {}): string {
-  const rows = new Date(Date.UTC(2025, 0, 1 + night)).getUTCDay() % 6 === 0 ? 240 : 300;
-  const x = `(50 + (hash(i * 1000 + ${night}) % 1000) / 20.0)::DOUBLE`;
-  return `SELECT id, ${value} AS x FROM (SELECT i::BIGINT AS id, ${x} AS x FROM range(${rows}) t(i)) WHERE ${where}`;
+/** Fewer rows at weekends. */
+function rowsOf(night: number): number {
+  return new Date(Date.UTC(2025, 0, 1 + night)).getUTCDay() % 6 === 0 ? 240 : 300;
 }
 
-test("a job runs for months by its commands alone: failures, a backfill, bad nights", async () => {
+/** The rows of a night, with other values each night. */
+function selectOf(night: number, { value = "x", where = "true" } = {}): string {
+  const x = `(50 + (hash(i * 1000 + ${night}) % 1000) / 20.0)::DOUBLE`;
+  return `SELECT id, ${value} AS x FROM (SELECT i::BIGINT AS id, ${x} AS x FROM range(${rowsOf(night)}) t(i)) WHERE ${where}`;
+}
+
+test("a job runs for months by its commands alone: failures, a backfill, bad nights, and prune", async () => {
   await using scratch = await scratchFolder();
   const { spec } = await smallJob(scratch.path, {
     model: identity,
@@ -84,18 +88,19 @@ test("a job runs for months by its commands alone: failures, a backfill, bad nig
     await arrive(night);
     await expectRun(night, 0);
   }
+  const last = nights - 1;
   const range = `ds=${dateOf(gap.from)}..${dateOf(gap.to - 1)}`;
   const backfilled = await runHere(["backfill", spec, "--param", range, "--json"]);
   expect(backfilled.code, backfilled.stderr).toBe(0);
 
-  const { runs } = lastJson(await command("history", 0, "--last", "1000", "--json")) as {
-    runs: readonly { readonly params: { readonly ds: string }; readonly status: string }[];
+  const datesOf = async (status: string): Promise<string[]> => {
+    const { runs } = lastJson(await command("history", last, "--last", "1000", "--json")) as {
+      runs: readonly { readonly params: { readonly ds: string }; readonly status: string }[];
+    };
+    return runs.filter((run) => run.status === status).map(({ params }) => params.ds);
   };
-  const withStatus = (status: string): string[] =>
-    runs.filter((run) => run.status === status).map(({ params }) => params.ds);
-  expect(withStatus("published").toSorted()).toEqual(Array.from({ length: nights }, (_, night) => dateOf(night)));
-  expect(withStatus("discarded")).toEqual([dateOf(wrongUnit)]);
-  expect(runs).toHaveLength(nights + 2);
+  expect((await datesOf("published")).toSorted()).toEqual(Array.from({ length: nights }, (_, night) => dateOf(night)));
+  expect(await datesOf("discarded")).toEqual([dateOf(wrongUnit)]);
 
   const [wrong] = await query(
     `SELECT count(*)::INTEGER AS rows FROM
@@ -107,4 +112,25 @@ test("a job runs for months by its commands alone: failures, a backfill, bad nig
   expect(wrong).toEqual({ rows: 0 });
   await rm(join(scratch.path, "in"), { recursive: true });
   await expectRun(nights - 1, 0); // a published run needs no input
+
+  const [rowsBefore, rowsLast] = [rowsOf(last - 1), rowsOf(last)];
+  const diff = await command("diff", last, "--against", `ds=${dateOf(last - 1)}`, "--json");
+  expect(diff.code, diff.stderr).toBe(0);
+  expect(lastJson(diff)).toMatchObject({
+    rows_a: rowsBefore,
+    rows_b: rowsLast,
+    rows_gone: Math.max(0, rowsBefore - rowsLast),
+    rows_added: Math.max(0, rowsLast - rowsBefore),
+    rows_compared: Math.min(rowsBefore, rowsLast),
+  });
+
+  const kept = 5;
+  const pruned = await runHere(["prune", spec, "--keep", String(kept), "--json"]);
+  expect(pruned.code, pruned.stderr).toBe(0);
+  const parts = await query(`SELECT DISTINCT dt::VARCHAR AS dt FROM read_parquet('${scratch.path}/out/*/*.parquet',
+    hive_partitioning = true) ORDER BY dt`);
+  const lastNights = Array.from({ length: kept }, (_, night) => dateOf(nights - kept + night));
+  expect(parts.map(({ dt }) => dt)).toEqual(lastNights);
+  expect((await datesOf("published")).toSorted()).toEqual(lastNights);
+  await expectRun(0, 67);
 }, 600_000);

@@ -130,7 +130,7 @@ describe("a damaged output", () => {
       (await listing(job.out)).filter((line) => !line.startsWith("_infer-batch"));
     const before = await visible();
     const held = join(scratch.path, "held");
-    const call = "rename control/withdrawn/own/success #1";
+    const call = "rename control/withdrawn/own/_SUCCESS #1";
     const slow = await holdRun(job.spec, { out: job.out, call, held, args: ["--new-run"] });
     expect(await visible()).toEqual(before);
     const { code, stderr } = await slow.release();

@@ -68,7 +68,9 @@ describe("an engine that is not of this machine", () => {
     await using run = await runElsewhere(limited, { engine: { batch_size: 64 } });
 
     expect(run.outcome).toMatchObject({ status: "complete", rowsScored: 442 });
-    expect(run.warnings[0]).toMatch(/^no memory for a batch of \d+ rows on elsewhere: batches have \d+ rows at most/);
+    expect(run.warnings[0]).toMatch(
+      /^no memory for a batch of \d+ rows on elsewhere: from now on batches have at most \d+ rows$/,
+    );
     await expectFinished(run.out, { golden: await goldenRows(diabetes) });
   });
 

@@ -6,7 +6,12 @@ import type { JobContext } from "#src/scoring/context.js";
 
 const listed: ListedShard[] = ["a", "b", "c"].map((name) => ({ uri: `/in/${name}`, sizeBytes: 1, fingerprint: name }));
 
-const footer: ShardFooter = { rows: 10, schema: { columns: [] }, encrypted: [] } as unknown as ShardFooter;
+const footer: ShardFooter = {
+  rows: 10,
+  schema: { columns: [] },
+  encrypted: [],
+  nulls: new Map(),
+} as unknown as ShardFooter;
 
 /** Counts how many opened shards are not closed. */
 function contextOf(): { readonly context: JobContext; readonly open: () => number } {

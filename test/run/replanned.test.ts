@@ -37,7 +37,7 @@ describe("a folder that is planned anew under the hands of a run", () => {
     const { code, stderr } = await run.release();
 
     expect(code, stderr).toBe(66);
-    expect(stderr).toMatch(/planned anew|is gone/);
+    expect(stderr).toMatch(/has planned the run again|is gone/);
     expect(await partsOf(out)).toEqual(before);
     expect(differences(await outputRows(out), expected.golden)).toEqual([]);
     expect(await faultsOfFinished(out, 442)).toEqual([]);

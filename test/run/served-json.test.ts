@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
@@ -81,9 +82,10 @@ describe("a model whose server takes and answers JSON", () => {
       keys: { signature: diabetes, token: "s3cret-token", headers: { "X-Api-Key": "s3cret key" } },
     });
     const sent = new Set<string>();
-    job.server.misbehave = ({ headers, number }) => {
+    job.server.misbehave = ({ headers }) => {
       sent.add(`${headers.authorization} ${String(headers["x-api-key"])}`);
-      return number >= 4 ? { status: 403, said: "no rights" } : undefined;
+      const isPlanned = existsSync(join(job.out, "_infer-batch"));
+      return isPlanned ? { status: 403, said: "no rights" } : undefined;
     };
 
     const refused = await job.run("--log-level", "debug");

@@ -18,7 +18,7 @@ export function warnOfNulls(
 ): void {
   const found = new Map(
     contract.inputs
-      .filter((binding) => !becomesNan(binding, contract))
+      .filter((binding) => contract.missing !== "nan" || !isOfFloats(binding))
       .flatMap((binding) => inputColumns(binding))
       .flatMap(({ path, computed, partition }) => {
         const stated = path.length > 1 || computed || partition ? undefined : nulls.get(path[0] ?? "");
@@ -42,14 +42,18 @@ export function warnOfNulls(
   const outcome = rejects
     ? `max_rejects (${spec.max_rejects}) allows ${count(allowed, "rejected row")}`
     : "on_bad_row: fail ends the run at the first one";
+  const isFloat = contract.inputs.some(
+    (binding) => isOfFloats(binding) && inputColumns(binding).some(({ name }) => name === column),
+  );
+  const nan = isFloat ? "model.missing: nan if the model takes NaN, " : "";
   log.warn(
     `features are NULL in some of ${count(rows, "row")}${filtered}: ${named.join(", ")}${more}; ` +
-      `a row with a NULL feature cannot be scored, and ${outcome}. Write model.missing: nan if the model takes NaN, ` +
+      `a row with a NULL feature cannot be scored, and ${outcome}. Write ${nan}` +
       `\`${column}: coalesce(${column}, …)\` under input.columns, or ${rejects ? "a larger max_rejects" : "on_bad_row: reject"}`,
   );
 }
 
-/** Whether a NULL of an input's columns becomes NaN. */
-function becomesNan(binding: InputBinding, { missing }: Pick<Contract, "missing">): boolean {
-  return missing === "nan" && binding.kind === "matrix" && ["float32", "float64", "float16"].includes(binding.dtype);
+/** Whether an input has a NaN in place of a NULL with `model.missing: nan`. */
+function isOfFloats(binding: InputBinding): boolean {
+  return binding.kind === "matrix" && ["float32", "float64", "float16"].includes(binding.dtype);
 }

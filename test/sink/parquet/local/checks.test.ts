@@ -193,7 +193,7 @@ describe("a part that does not match the plan", () => {
 describe("a plan that is gone or another one", () => {
   const changes: readonly [string, (plan: string) => Promise<void>, RegExp][] = [
     ["gone", (plan) => rm(plan), /the run's plan is gone/],
-    ["another", (plan) => writeFile(plan, sealedText({ ...drivePlan, createdBy: "x" })), /planned anew meanwhile/],
+    ["another", (plan) => writeFile(plan, sealedText({ ...drivePlan, createdBy: "x" })), /has planned the run again/],
     ["none", (plan) => writeFile(plan, "{}"), /it is not a plan of this program/],
   ];
 
