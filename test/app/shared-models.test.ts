@@ -10,9 +10,10 @@ const spec = { path: "models:/churn@champion" } as const;
 const found = (version: string): FoundModel => ({ version }) as FoundModel;
 const planned = { uri: spec.path, version: "1", sha256: "0" } as PlannedModel;
 
+const resolveTokenizer = (): Promise<never> => Promise.reject(new Error("the job has no tokenizer"));
+
 /** Returns how a job finds its model, which others share. */
 function finder(shared: SharedModels, resolveModel: ResolveModel): ResolveModel {
-  const resolveTokenizer = (): Promise<never> => Promise.reject(new Error("the job has no tokenizer"));
   return shared(spec, { resolveModel, resolveTokenizer }).resolveModel;
 }
 
