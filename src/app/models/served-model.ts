@@ -3,7 +3,8 @@ import type { ServedModel } from "../../binding/served-model.js";
 import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
 import type { Protocol } from "../../engine/served/protocol.js";
-import type { ModelServer } from "../../engine/served/server.js";
+import { measureServer } from "../../engine/served/measure.js";
+import { type ModelServer, serversText, withoutRetry } from "../../engine/served/server.js";
 import { json } from "../../engine/served/json/json.js";
 import { v1 } from "../../engine/served/v1/v1.js";
 import { v2 } from "../../engine/served/v2/v2.js";
@@ -11,6 +12,7 @@ import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import { proxiesOf } from "../../net/proxy.js";
 import { keepConnections } from "../../net/request.js";
+import type { DiagnosedServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
 import { templateOf } from "../../spec/server/request-template.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
 import { assertNever, JobError } from "../../util/errors.js";
@@ -71,6 +73,54 @@ function protocolOf({ protocol, request = "instances", response, signature }: Se
     default:
       return assertNever(protocol);
   }
+}
+
+/** What the servers of a spec say and do. */
+export interface ServersFound extends Pick<ServerDiagnosis, "model" | "servers" | "signature" | "measured"> {
+  /** What a run would end with; undefined: it would begin. */
+  readonly error: unknown;
+}
+
+/** Asks each server for the model, without retries, and measures the first one that has it. */
+export async function diagnoseServers(spec: ServerSpec, options: ServedOptions): Promise<ServersFound> {
+  const servers = await serversOf(spec, options);
+  using _ = servers[0].connections;
+  const protocol = protocolOf(spec);
+  const found: DiagnosedServer[] = [];
+  let [ready, error]: [FoundServer | undefined, unknown] = [undefined, undefined];
+  for (const server of servers.map((one) => withoutRetry(one))) {
+    const { url } = server;
+    try {
+      const model = await findServedModel(protocol, [server], spec.version);
+      ready ??= { server, model };
+      const { version } = model.served;
+      found.push({ url, state: "ready", found: version === undefined ? "names no version" : `version ${version}` });
+    } catch (failed) {
+      if (!(failed instanceof JobError)) {
+        throw failed;
+      }
+      error = isAway(error) ? failed : error;
+      found.push({ url, state: "fails", found: failed.message });
+    }
+  }
+  const measured =
+    ready === undefined
+      ? undefined
+      : await measureServer(openServedEngine(protocol, [ready.server], ready.model), ready.model, options.retry.nowMs);
+  const model = serversText(servers);
+  // Servers that are away are left out by a run, too.
+  const ends = ready === undefined || !isAway(error) ? error : undefined;
+  return { model, servers: found, signature: ready?.model.served.signature, measured, error: ends };
+}
+
+interface FoundServer {
+  readonly server: ModelServer;
+  readonly model: ServedModel;
+}
+
+/** Whether there is no error, or one that a run waits for. */
+function isAway(error: unknown): boolean {
+  return error === undefined || (error instanceof JobError && error.code === "NETWORK");
 }
 
 /** The servers of the spec. They share their connections. */

@@ -32,8 +32,24 @@ export async function doctorCommand(
   options: JobOptions & { readonly json?: boolean },
   io: SafeIo,
 ): Promise<void> {
-  const machine = thisMachine();
   const loaded = specPath === undefined ? undefined : await readSpec(specPath, options, { pipe: true });
+  const server = loaded?.spec.model.server;
+  if (loaded !== undefined && specPath !== undefined && server !== undefined) {
+    const { doctorServer } = await import("./doctor-server.js");
+    await doctorServer(server, loaded, { specPath, json: options.json === true }, io);
+    return;
+  }
+  await doctorMachine({ loaded, specPath, json: options.json === true }, io);
+}
+
+interface MachineOptions {
+  readonly loaded: LoadedSpec | undefined;
+  readonly specPath: string | undefined;
+  readonly json: boolean;
+}
+
+async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: SafeIo): Promise<void> {
+  const machine = thisMachine();
   const engine = loaded?.spec.engine;
   const deviceId = engine === undefined ? 0 : await deviceIdOf(engine, findWorker(undefined, process.env));
   const asked: readonly Provider[] = engine?.providers ?? ["cpu"];
@@ -70,7 +86,7 @@ export async function doctorCommand(
     model: model.name,
     outcome,
   };
-  io.stdout.write(options.json === true ? `${doctorJson(found)}\n` : doctorText(found));
+  io.stdout.write(json ? `${doctorJson(found)}\n` : doctorText(found));
   if (error !== undefined) {
     throw error;
   }

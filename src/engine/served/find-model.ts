@@ -1,10 +1,9 @@
 import { createHash } from "node:crypto";
 import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
-import { isTensorType, type NamedTensor, tensorElement, type TensorSignature } from "../../columnar/tensor.js";
-import { allocate } from "../../columnar/values.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { JobError } from "../../util/errors.js";
 import { untilReady } from "./ask.js";
+import { blankRows } from "./blank-rows.js";
 import { openClient } from "./client.js";
 import type { Protocol } from "./protocol.js";
 import { type ModelServer, serversText, serverText, withoutRetry } from "./server.js";
@@ -106,7 +105,7 @@ async function withAnsweredVersion(protocol: Protocol, server: ModelServer, serv
   const { signature } = served;
   const parts = {
     id: "0",
-    inputs: signature.inputs.flatMap(blankRow),
+    inputs: blankRows(signature.inputs, 1) ?? [],
     outputs: signature.outputs.map(({ name }) => name),
   };
   const encoded = protocol.encode(parts, served);
@@ -120,16 +119,4 @@ async function withAnsweredVersion(protocol: Protocol, server: ModelServer, serv
     wanted: signature.outputs,
   });
   return outcome.kind === "answered" ? { ...served, version: outcome.answer.version } : served;
-}
-
-/** A row of zeros or empty texts; none for a type that no tensor has. */
-function blankRow({ name, dtype, shape }: TensorSignature): NamedTensor[] {
-  const dims = shape.map((size) => size ?? 1);
-  const count = dims.reduce((product, size) => product * size, 1);
-  if (!isTensorType(dtype)) {
-    return [];
-  }
-  return dtype === "string"
-    ? [{ name, dtype, dims, data: { offsets: new Uint32Array(count + 1), bytes: new Uint8Array() } }]
-    : [{ name, dtype, dims, data: allocate(tensorElement(dtype), count) }];
 }
