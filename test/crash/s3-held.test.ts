@@ -107,13 +107,15 @@ interface Case {
   /** The exit code of an undisturbed command. */
   readonly code: number;
   readonly before: State;
+  /** A command that is carried out once, before the others. */
+  readonly first?: readonly [string, ...string[]];
   /** Whether the spec leaves rows out. */
   readonly few?: true;
   /** What readers may find at any moment. */
   readonly seen: readonly string[];
   /** What readers find when the same command has run again. */
   readonly end: RegExp;
-  readonly status: "held" | "discarded" | "complete";
+  readonly status: "held" | "discarded" | "complete" | "pruned";
   /** Requests after which the short form kills the command. */
   readonly short: readonly RegExp[];
 }
@@ -171,6 +173,17 @@ const cases: readonly Case[] = [
     status: "complete",
     short: [/^DELETE .*_SUCCESS/],
   },
+  {
+    title: "the pruning of a night before the latest",
+    command: ["prune", "--keep", "1"],
+    code: 0,
+    before: "published",
+    first: ["prune", "--keep", "2"], // the night before, whose profile the other cases need
+    seen: ["r1: 442", "nothing"],
+    end: /^nothing$/,
+    status: "pruned",
+    short: [/^PUT .*plan\.json/],
+  },
 ];
 
 /**
@@ -210,7 +223,12 @@ async function killedAt(world: World, one: Case, moment: Moment): Promise<string
   expect(await world.seen()).toMatch(one.end);
   // Verdicts and decisions stay as they were.
   expect([...(await world.controls())]).toEqual(expect.arrayContaining([...before]));
-  const leftovers = { held: [], discarded: [/\.staged$/], complete: [/\.staged$/, /probe\./] }[one.status];
+  const leftovers = {
+    held: [],
+    discarded: [/\.staged$/],
+    complete: [/\.staged$/, /probe\./],
+    pruned: [/part-/, /_SUCCESS/],
+  }[one.status];
   const names = await world.names();
   expect(names.filter((name) => leftovers.some((pattern) => pattern.test(name)))).toEqual([]);
   if (torture) {
@@ -230,6 +248,8 @@ s3.describe("a command that dies at any request to S3", () => {
     await world.rewrite(fewRows);
     expect((await night.run("run", "--new-run")).code).toBe(67);
     await world.save("held");
+    await world.rewrite({});
+    expect((await night.run("run", "--param", "ds=2026-11-22")).code).toBe(0);
   });
   afterAll(() => world[Symbol.asyncDispose]());
 
@@ -239,6 +259,7 @@ s3.describe("a command that dies at any request to S3", () => {
     async (one) => {
       await world.rewrite(one.few === true ? fewRows : {});
       await world.restore(one.before);
+      expect(one.first === undefined ? 0 : (await world.night.run(...one.first)).code).toBe(0);
       const failures: string[] = [];
       const seen = new Set<string>();
       for (const moment of await momentsOf(world, one)) {
