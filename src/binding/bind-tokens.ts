@@ -10,7 +10,7 @@ import { showTensor } from "./side-by-side.js";
 /** The greatest number of tokens of a text where neither spec, model nor tokenizer says. */
 const defaultMax = 64;
 
-/** An input `[N, S]` of the token ids of a text column, with the masks and token types that are made beside them. */
+/** An input `[N, S]` of the token ids of a text column, with the masks and token types that are made with them. */
 export function bindTokens(input: TensorSignature, source: TokensSource, request: ContractRequest): TextBinding {
   const what = `model.inputs.${input.name}`;
   const dtype = numericMatrix(input, `${what} makes tokens for`, request);

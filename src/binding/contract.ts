@@ -40,7 +40,7 @@ export type NumericTensorType = Exclude<TensorType, "string">;
  * whose rows have F elements. `padded`: `[N, S]` from one list column whose rows have up to S, the others filled up.
  * `mask`: `[N, S]`, 1 where the lists of a padded input have elements, else 0. `text`: a string input `[N]` or
  * `[N, 1]` from one text column; with `tokens`, an input `[N, S]` of the token ids of the texts, with the inputs that
- * are made beside them.
+ * are made with them.
  */
 export type InputBinding =
   | {

@@ -43,7 +43,7 @@ export interface Tokenizing {
   readonly types: readonly DerivedInput[];
 }
 
-/** An input that is made beside the token ids. */
+/** An input that is made with the token ids. */
 export interface DerivedInput {
   readonly input: string;
   readonly dtype: Exclude<TensorType, "string">;

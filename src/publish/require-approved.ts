@@ -11,7 +11,7 @@ export function requireApproved(decision: Decision | undefined, runId: RunId): v
     case "approved":
       return;
     case undefined:
-      throw new JobError("HELD", `publishing run ${runId}: nobody has approved it`, {
+      throw new JobError("HELD", `publishing run ${runId}: it is not approved`, {
         hint: "approve it, or discard it",
       });
     case "discarded":

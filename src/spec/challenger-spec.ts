@@ -24,7 +24,7 @@ export const challenger = z
   })
   .superRefine(({ path, sha256 }, context) => {
     if (isHttpUri(path) && sha256 === undefined) {
-      const message = "expected the challenger's sha256 beside a URL, whose server could send another file";
+      const message = "expected the challenger's sha256 next to a URL, whose server could send another file";
       context.addIssue({ code: "custom", path: ["sha256"], message });
     }
   }) satisfies z.ZodType<ChallengerSpec>;

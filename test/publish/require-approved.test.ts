@@ -16,7 +16,7 @@ test("a staged run that was approved may be published", () => {
 });
 
 test.each([
-  { what: "not decided", decision: undefined, code: "HELD", said: "nobody has approved it" },
+  { what: "not decided", decision: undefined, code: "HELD", said: "it is not approved" },
   { what: "discarded", decision: decided("discarded"), code: "DISCARDED", said: "ann discarded it at 2026-11-23" },
   {
     what: "superseded",

@@ -19,7 +19,10 @@ export async function runWatchedPg(
     command = "run",
     args = [],
     ...options
-  }: CliOptions & { readonly command?: "run" | "approve" | "discard" | "prune"; readonly args?: readonly string[] } = {},
+  }: CliOptions & {
+    readonly command?: "run" | "approve" | "discard" | "prune";
+    readonly args?: readonly string[];
+  } = {},
 ): Promise<CliResult> {
   const shown = command === "run" ? ["--no-progress", "--log-level", "debug"] : [];
   return await runCli([command, spec, ...shown, ...args], {

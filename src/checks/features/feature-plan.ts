@@ -33,7 +33,7 @@ const sampledRows = 8192;
 
 /**
  * Chooses which columns are profiled: the first ones that the model reads, at most 32, as many as have their place in the
- * 64 KiB of a span's profiles beside the outputs.
+ * 64 KiB of a span's profiles in addition to the outputs.
  */
 export function planFeatures(
   all: readonly FeatureColumn[],

@@ -21,7 +21,7 @@ export interface FeatureRows {
   finish(): ReadonlyMap<string, ColumnProfile>;
 }
 
-/** @param outputs columns whose profiles are stored beside these */
+/** @param outputs columns whose profiles are stored with these */
 export function createFeatureRows(plan: FeaturePlan, outputs: number): FeatureRows {
   const features = plan.columns.map((column, index) => {
     const values =

@@ -23,7 +23,7 @@ export interface ChallengerParts {
   readonly batchLimit: BatchLimit;
   readonly shared: SharedProjection;
   readonly agreement: AgreementPlan;
-  /** Output columns whose values are told of the rows that differ most. */
+  /** Output columns whose values are shown for the rows that differ most. */
   readonly keys: readonly string[];
 }
 

@@ -107,7 +107,7 @@ function withKeys(agreement: Agreement, rows: KeyedRows): Agreement {
       );
 }
 
-/** Characters of a value that are told. */
+/** Characters of a value that are shown. */
 const longestKey = 60;
 
 function keysOf(row: number, columns: readonly NamedColumn[], { rowNumbers, places }: KeyedRows): DifferentRow["keys"] {

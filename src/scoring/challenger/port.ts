@@ -8,7 +8,7 @@ import type { Span } from "../../plan/plan.js";
 /** The rows of a piece of a span, by the run's numbers. */
 export type PieceRows = Pick<Span, "rowStart" | "rowEnd">;
 
-/** A model that scores the rows of a run beside the one whose predictions are published. */
+/** A model that scores the rows of a run, next to the one whose predictions are published. */
 export interface Challenger {
   /** What is read for both models. */
   readonly shared: SharedProjection;
@@ -18,7 +18,7 @@ export interface Challenger {
   settled(): Promise<void>;
 }
 
-/** The challenger's predictions of a piece of a span. Whatever goes wrong is counted, and nothing is thrown. */
+/** The challenger's predictions of a piece of a span. Each failure is counted, and none is thrown. */
 export interface ChallengerPiece {
   /** The size of the predictions so far, in bytes. */
   readonly bytes: number;

@@ -109,7 +109,7 @@ describe("the page of a published run", () => {
     expect(page).not.toMatch(/Drift by column|The last \d+ runs/);
   });
 
-  test("the page shows labels of this run beside those of the run before, counted exactly", () => {
+  test("the page shows labels of this run next to those of the run before, counted exactly", () => {
     expect(publishedPage).toContain('<dt>no</dt><dd>74.8% <span class="before">75%</span></dd><dd>299</dd>');
     expect(publishedPage).toContain('<dt>yes</dt><dd>25.3% <span class="before">25%</span></dd><dd>101</dd>');
   });

@@ -108,7 +108,7 @@ describe("a challenger", () => {
     ]);
   });
 
-  test("a row that the challenger's model refuses is counted, and the rows beside it are compared", async () => {
+  test("a row that the challenger's model refuses is counted, and the other rows are compared", async () => {
     const { piece } = worldOf((values) => (values.includes(4) ? "failed" : undefined));
     const { compared, missed } = await piece([1, 2, 3, 4, 5]);
     expect([compared, [...missed]]).toEqual([4, [["model_failed", 1]]]);
