@@ -74,8 +74,8 @@ describe("a model whose server names no version", () => {
   });
 
   test("a model that changed between two attempts is refused before anything is scored; --new-run scores with it", async () => {
-    await using job = await kserveJob({ overrides: { commit_rows: 100, retry: { max_seconds: 1 } } });
-    job.server.misbehave = afterRows(250, { reset: "before" });
+    await using job = await kserveJob({ overrides: { commit_rows: 100 } });
+    job.server.misbehave = afterRows(250, { status: 501 });
     const stopped = await job.run();
     job.server.misbehave = () => other;
     const before = job.server.paths.length;
@@ -84,7 +84,7 @@ describe("a model whose server names no version", () => {
     const requests = job.server.paths.slice(before).filter((path) => path.endsWith("predict")).length;
     const renewed = await job.run("--new-run");
 
-    expect(stopped, stopped.stderr).toMatchObject({ code: 75 });
+    expect(stopped, stopped.stderr).toMatchObject({ code: 64 });
     expect(ended, ended.stderr).toMatchObject({ code: 66 });
     expect(requests).toBeLessThanOrEqual(2);
     expect(renewed, renewed.stderr).toMatchObject({ code: 0, report: { rows_scored: 442 } });

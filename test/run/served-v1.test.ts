@@ -86,7 +86,6 @@ describe("a model of TensorFlow Serving or KServe's V1 protocol", () => {
 
   test.each<[string, Misbehaviour]>([
     ["is overloaded (503)", { status: 503 }],
-    ["resets connections in the body of the answer", { reset: "in the body" }],
     ["answers something that is not JSON", { text: "<html>" }],
   ])("a server that %s is asked again: every row once", async (_what, fault) => {
     await using job = await servedJob({ rest: { kind: "tensorflow" }, overrides: { ...small, ...reject } });
