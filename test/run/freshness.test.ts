@@ -1,4 +1,4 @@
-import { mkdir } from "node:fs/promises";
+import { copyFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
@@ -7,6 +7,7 @@ import { identity, smallJob } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 import { useS3 } from "../support/s3.js";
+import { shardFixture } from "../support/shards.js";
 import { useCredentials } from "../support/s3-output.js";
 
 interface FreshJob {
@@ -107,6 +108,29 @@ test("input.freshness compares the newest value of all files, whichever has it",
   await writeRows(join(scratch.path, "in/c.parquet"), rows(daysAgo(8)));
   const fresh = await runHere(["run", spec]);
   expect(fresh.code, fresh.stderr).toBe(0);
+});
+
+test("a freshness column with another type in one file ends with 65, and both files are named", async () => {
+  await using scratch = await scratchFolder();
+  const { spec } = await smallFreshJob(scratch.path, { newest: daysAgo(1), freshness: { error_after: "3d" } });
+  await writeRows(join(scratch.path, "in/b.parquet"), rows("now()::DATE", "DATE"));
+  const mixed = await runHere(["run", spec]);
+  expect([mixed.code, mixed.stderr]).toEqual([
+    65,
+    expect.stringMatching(/column `updated` is date32 in \S+\/b\.parquet, but timestamp\[us\] in \S+\/a\.parquet/),
+  ]);
+});
+
+test("a freshness column that is encrypted is an error of the spec", async () => {
+  await using scratch = await scratchFolder();
+  const job = { newest: daysAgo(1), freshness: { column: "x", error_after: "3d" } };
+  const { spec } = await smallFreshJob(scratch.path, job);
+  await copyFile(shardFixture("encrypted-column"), join(scratch.path, "in/b.parquet"));
+  const refused = await runHere(["run", spec]);
+  expect([refused.code, refused.stderr]).toEqual([
+    64,
+    expect.stringMatching(/freshness\.column: column `x` of \S+\/b\.parquet is encrypted/),
+  ]);
 });
 
 test("a freshness column without values counts as older than every limit", async () => {

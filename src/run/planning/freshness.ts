@@ -87,15 +87,15 @@ function datedColumn(name: string, { schemas, encrypted }: SeenShards): ColumnRe
       hint: "computed columns (input.columns) cannot be used here",
     });
   }
+  if (encrypted.has(name)) {
+    throw new JobError("SPEC_INVALID", `column \`${name}\` of ${encrypted.get(name)} is encrypted`, {
+      hint: "encrypted columns are not supported",
+    });
+  }
   const { type, partition, sourceType } = found;
   if (type === undefined || !unitsMs.has(type)) {
     throw new JobError("SPEC_INVALID", `column \`${name}\` is ${sourceType}, expected a date or a timestamp`, {
       hint: "for a column of folder names, write its type in input.partitions, such as dt: date",
-    });
-  }
-  if (encrypted.has(name)) {
-    throw new JobError("SPEC_INVALID", `column \`${name}\` of ${encrypted.get(name)} is encrypted`, {
-      hint: "encrypted columns are not supported",
     });
   }
   const column: ColumnRef = { name, path: [name], type, ...(partition === true ? { partition } : {}) };
