@@ -1,5 +1,5 @@
-import { readFile, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type CliResult, projectFolder, runCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
@@ -100,6 +100,42 @@ describe("the version of a model", () => {
     const checked = [...`${one.stderr}${other.stderr}`.matchAll(/predictions of 40 rows of .* are as expected/g)];
     expect(checked, "its golden rows were scored with that version, too").toHaveLength(3);
     await expectFinished(world.out, { golden: await goldenRows(fixture) });
+  });
+
+  test("of two workers that plan at the same time with different golden rows, the one whose plan is not stored ends with 66", async () => {
+    await using world = await openWorld();
+    const spec = await world.spec(undefined, { golden: { path: "golden.parquet", atol: 1e-3 } });
+    const otherSpec = join(world.out, "../other/job.yaml");
+    await mkdir(dirname(otherSpec));
+    await writeFile(otherSpec, (await readFile(spec, "utf8")).replace('"path": "out"', `"path": "${world.out}"`));
+    for (const [file, from] of [
+      [spec, 0],
+      [otherSpec, 10],
+    ] as const) {
+      const select = `SELECT * FROM '${rows}' JOIN '${predicted}' USING (id) WHERE id BETWEEN ${from} AND 40`;
+      await writeRows(join(dirname(file), "golden.parquet"), select);
+    }
+    const both = latch<void>();
+    let asked = 0;
+    world.mlflow.before = async (path) => {
+      if (path === "registered-models/alias") {
+        asked += 1;
+        if (asked === 2) {
+          both.resolve();
+        }
+        await both.promise; // neither worker has found a plan by then
+      }
+      return false;
+    };
+    const ended = await Promise.all([
+      world.run(["run", spec, "--worker", "0/2"], "machine-0"),
+      world.run(["run", otherSpec, "--worker", "1/2"], "machine-1"),
+    ]);
+    const [winner, loser] = ended.toSorted((a, b) => a.code - b.code);
+    expect([winner?.code, loser?.code], ended.map(({ stderr }) => stderr).join("")).toEqual([0, 66]);
+    expect(loser?.stderr).toMatch(
+      /comparing golden\.parquet with the plan of this unfinished run: its sha256 is [0-9a-f]{64}, planned [0-9a-f]{64}/,
+    );
   });
 
   test("a deleted planned version ends with 66, and --new-run uses the current version", async () => {
