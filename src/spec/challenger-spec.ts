@@ -1,17 +1,21 @@
 import { z } from "../util/zod.js";
-import { bindingKeys, modelPath, modelSha256, type ModelSpec } from "./model-spec.js";
+import { bindingKeys, checkPlace, modelPath, modelSha256, type ModelSpec } from "./model-spec.js";
 import { isHttpUri } from "./model-uri.js";
+import { server } from "./server/server-spec.js";
 
 /** A second model, whose predictions are compared with the champion's (`model`) and published nowhere. */
-export interface ChallengerSpec extends Pick<ModelSpec, "sha256" | "inputs" | "outputs" | "cast" | "missing"> {
-  readonly path: string;
+export interface ChallengerSpec
+  extends Pick<ModelSpec, "path" | "server" | "sha256" | "inputs" | "outputs" | "cast" | "missing"> {
   /** Numbers that differ by more are counted. */
   readonly tolerance: number;
 }
 
 export const challenger = z
   .strictObject({
-    path: modelPath.describe("A second model, named as model.path names the first. Its predictions are not published."),
+    path: modelPath
+      .optional()
+      .describe("A second model, named as model.path names the first. Its predictions are not published."),
+    server: server.optional(),
     sha256: modelSha256.optional().describe("SHA-256 that the challenger's file must have."),
     ...bindingKeys,
     tolerance: z
@@ -22,9 +26,15 @@ export const challenger = z
         "Rows whose two predictions differ by more than this are counted, for outputs that are floating-point numbers.",
       ),
   })
-  .superRefine(({ path, sha256 }, context) => {
+  .superRefine(checkPlace("challenger"))
+  .superRefine(({ path = "", sha256 }, context) => {
     if (isHttpUri(path) && sha256 === undefined) {
       const message = "expected the challenger's sha256 next to a URL, whose server could send another file";
       context.addIssue({ code: "custom", path: ["sha256"], message });
     }
   }) satisfies z.ZodType<ChallengerSpec>;
+
+/** Says where keys of the challenger are, given as those of a model: `["model", "server"]` is `["challenger", "server"]`. */
+export function challengerPlaces<T>(where: (path: readonly string[]) => T): (path: readonly string[]) => T {
+  return ([first = "", ...others]) => where([first === "model" ? "challenger" : first, ...others]);
+}

@@ -180,3 +180,17 @@ describe("infer-batch compare", () => {
     expect(await refused()).toMatch(/^64 .*required option '--model <uri>'/);
   });
 });
+
+test("compare takes two given models for a job whose model a server has, and refuses to compare the served model with one", async () => {
+  await using folder = await scratchFolder();
+  const server = { protocol: "v2", url: "http://127.0.0.1:1", name: "m" };
+  const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"), { model: { path: undefined, server } });
+  const models = ["--model", modelOf("diabetes-mlp.onnx"), "--model", quantised];
+
+  const both = await runHere(["compare", spec, "--json", ...models]);
+  const one = await runHere(["compare", spec, ...models.slice(2)]);
+
+  expect(both.code, both.stderr).toBe(0);
+  expect(JSON.parse(both.stdout)).toMatchObject({ rows_compared: 442 });
+  expect([one.code, one.stderr]).toEqual([64, expect.stringContaining("name two models with --model")]);
+});

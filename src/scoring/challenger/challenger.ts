@@ -10,7 +10,7 @@ import type { BatchSizer } from "../batch-size.js";
 import type { Log } from "../context.js";
 import { createInFlight, type InFlight } from "../in-flight.js";
 import { type BatchOptions, scoreBatch, tensorsByName } from "../score-batch.js";
-import { compareOutputs } from "./compare-outputs.js";
+import { compareOutputs, notRunning } from "./compare-outputs.js";
 import { type ChallengedRows, createChallengedRows } from "./challenged-rows.js";
 import type { Challenger, ChallengerPiece } from "./port.js";
 
@@ -41,6 +41,20 @@ export function createChallenger({ log }: { readonly log: Pick<Log, "warn"> }, p
     shared,
     settled: () => inFlight.settled(),
     openPiece: (piece) => openPiece(scorer, createChallengedRows(contract, piece)),
+  };
+}
+
+/** A challenger that scores no row in this attempt. */
+export function absentChallenger(shared: Challenger["shared"]): Challenger {
+  return {
+    shared,
+    settled: () => Promise.resolve(),
+    openPiece: () => ({
+      bytes: 0,
+      take: () => Promise.resolve(),
+      end: () => Promise.resolve(),
+      compare: (_champion, output) => Promise.resolve(notRunning(output)),
+    }),
   };
 }
 

@@ -26,7 +26,7 @@ export async function compareOutputs(
 ): Promise<SpanAgreement> {
   await rows.ended();
   if (!rows.isWhole) {
-    return missedRows(output.rowCount === 0 ? new Map() : new Map([["not_running", output.rowCount]]));
+    return notRunning(output);
   }
   const { rowNumbers, places, missed } = commonRows(champion, output, rows);
   const compared = output.columns.filter(({ name }) => plan.compared.includes(name));
@@ -34,6 +34,11 @@ export async function compareOutputs(
   const theirs = rows.finish(champion.keptRows).columns;
   const columns = compareRows({ rowNumbers, one: ours, other: theirs }, plan);
   return { compared: rowNumbers.length, missed, columns: withKeys(columns, { keys, output, rowNumbers, places }) };
+}
+
+/** Rows that a challenger did not score because it was not running. */
+export function notRunning({ rowCount }: Pick<OutputRows, "rowCount">): SpanAgreement {
+  return missedRows(rowCount === 0 ? new Map() : new Map([["not_running", rowCount]]));
 }
 
 interface CommonRows {
