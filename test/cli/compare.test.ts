@@ -1,6 +1,7 @@
 import { copyFile, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { withFloat } from "../support/challenger.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
@@ -43,18 +44,6 @@ async function compareJson({ fixture, overrides = {}, args }: Asked): Promise<Co
 }
 
 const idsOf = ({ most_different: most }: Numbers): number[] => most.map(({ columns }) => Number(columns["id"]));
-
-/** Exchanges a float32 in a model's bytes, such as an intercept. */
-function withFloat(bytes: Buffer, from: number, to: number): Buffer {
-  const [old, now] = [Buffer.alloc(4), Buffer.alloc(4)];
-  old.writeFloatLE(from);
-  now.writeFloatLE(to);
-  const at = bytes.indexOf(old);
-  expect(at).toBeGreaterThan(0);
-  const changed = Buffer.from(bytes);
-  now.copy(changed, at);
-  return changed;
-}
 
 /*
  * Expected figures come from Python: the shards read by pyarrow and concatenated, both models scored by onnxruntime 1.32

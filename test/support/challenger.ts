@@ -71,3 +71,22 @@ export function expectFigures(
   expect(probabilities["mean_cosine"]).toBeCloseTo(expected.probabilities.mean_cosine, 6);
   expect(probabilities["lowest_cosine"]).toBeCloseTo(expected.probabilities.lowest_cosine, 6);
 }
+
+/** Exchanges a float32 in a model's bytes, such as an intercept. */
+export function withFloat(bytes: Buffer, from: number, to: number): Buffer {
+  const [old, now] = [Buffer.alloc(4), Buffer.alloc(4)];
+  old.writeFloatLE(from);
+  now.writeFloatLE(to);
+  const at = bytes.indexOf(old);
+  expect(at).toBeGreaterThan(0);
+  const changed = Buffer.from(bytes);
+  now.copy(changed, at);
+  return changed;
+}
+
+/** The champion of cancer-logistic with other intercepts: its scores are higher or lower by so much before the sigmoid. */
+export async function shiftedBy(shift: number): Promise<Buffer> {
+  const intercept = 0.220886260271072388;
+  const model = await readFile(join(projectFolder, "fixtures/models/cancer-logistic.onnx"));
+  return withFloat(withFloat(model, -intercept, -intercept - shift), intercept, intercept + shift);
+}

@@ -5,6 +5,7 @@ import { challengerPlaces } from "../../spec/challenger-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { type EngineOptions, openEngine } from "../open-engine.js";
 import { type ModelOptions, resolveModel } from "../open-model.js";
+import { earlierModels } from "./earlier-models.js";
 
 type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine">;
 
@@ -17,8 +18,11 @@ export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "sp
 export function modelTools(
   spec: JobSpec,
   options: ModelToolsOptions,
-): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "challenger"> {
+): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "challenger" | "earlierModels"> {
   return {
+    earlierModels: earlierModels({ ...spec, engine: engineBeside(spec) }, options, (earlier) =>
+      toolsOf(earlier, { ...options, profileFolder: undefined }),
+    ),
     ...toolsOf(spec, options),
     challenger: challengerTools(spec, options),
     async resolveTokenizer(uri, planned) {
@@ -58,24 +62,26 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
  * store is reached hold for both.
  */
 function challengerTools(spec: JobSpec, given: ModelToolsOptions): ModelTools | undefined {
-  const { challenger, engine } = spec;
+  const { challenger } = spec;
   if (challenger === undefined) {
     return undefined;
   }
   const { path, server, sha256, outputs } = challenger;
-  // Two threads with a session each on WebGPU crash ONNX Runtime.
-  const isCpu = spec.model.server === undefined && engine.providers.includes("webgpu");
   return toolsOf(
-    {
-      model: { ...spec.model, path, server, sha256, outputs },
-      engine: isCpu ? { ...engine, providers: ["cpu"] } : engine,
-    },
+    { model: { ...spec.model, path, server, sha256, outputs }, engine: engineBeside(spec) },
     {
       ...given,
       profileFolder: undefined, // its profiles would replace those of the champion
       where: challengerPlaces(given.where),
     },
   );
+}
+
+/** The keys of `engine` for another model that is open at the same time as the model of the spec. */
+function engineBeside({ model, engine }: Pick<JobSpec, "model" | "engine">): JobSpec["engine"] {
+  // Two threads with a session each on WebGPU crash ONNX Runtime.
+  const isCpu = model.server === undefined && engine.providers.includes("webgpu");
+  return isCpu ? { ...engine, providers: ["cpu"] } : engine;
 }
 
 async function openFile(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
