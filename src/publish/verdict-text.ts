@@ -73,7 +73,10 @@ function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
   const cause = feature === undefined ? "" : `; feature ${feature.column} moved, too: PSI ${shown(feature.psi)}`;
   const why = lowered === undefined ? "" : `; only a warning: ${lowered}`;
   const finding = findings[check]?.(result) ?? `${check} ${shown(measured)}`;
-  const bound = check === "constant" || check === "stale" ? "" : ` (limit ${percentages.has(check) ? percent(limit) : shown(limit)})`;
+  const bound =
+    check === "constant" || check === "stale"
+      ? ""
+      : ` (limit ${percentages.has(check) ? percent(limit) : shown(limit)})`;
   return `${finding}${compared}${bound}${cause}${model === undefined ? "" : modelText(check, model)}${why}`;
 }
 

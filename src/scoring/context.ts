@@ -74,6 +74,8 @@ export interface JobContext extends ScoringContext {
   ) => string;
   readonly source: Source;
   readonly sink: Sink;
+  /** Opens the target of the challenger's predictions; undefined: they are not kept. */
+  readonly openChallengerSink?: (() => Promise<Sink>) | undefined;
   /** Reads files of these folders only. */
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
   /** Reads the file of `checks.golden`, which is Parquet, from these folders only. */

@@ -53,6 +53,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "model.request_payer": "attempt",
   "model.timeouts": "attempt",
   challenger: "plan",
+  "challenger.output": "attempt",
   "challenger.server.url": "attempt",
   "challenger.server.tls": "attempt",
   "challenger.server.token": "attempt",

@@ -4,6 +4,8 @@ export const secretKeys: ReadonlySet<string> = new Set([
   "model.server.headers",
   "challenger.server.token",
   "challenger.server.headers",
+  "challenger.output.postgres.url",
+  "challenger.output.postgres.password",
   "output.postgres.url",
   "output.postgres.password",
   "report.on_success",

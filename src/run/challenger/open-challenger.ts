@@ -9,6 +9,7 @@ import type { JobContext } from "../../scoring/context.js";
 import { keyColumns } from "../../scoring/features.js";
 import { measureEngine } from "../../scoring/warm-up.js";
 import { JobError, messageOf } from "../../util/errors.js";
+import { openKeeper } from "./keep-predictions.js";
 import { loadEngine } from "../loading.js";
 import { openPinnedModel, plannedModel, tokenizerDifference, tokenizersOf } from "../model.js";
 import { challengerContext } from "./challenger-context.js";
@@ -57,6 +58,7 @@ async function openPlanned(
     const engine = await loading.engine;
     const { contract } = planned;
     const measured = await measureEngine(own, { ...plan, contract, model: planned }, { engine, rows });
+    const keeper = await openKeeper(context, plan, engine.provider);
     const opened = createChallenger(context, {
       name: model.name,
       contract,
@@ -65,8 +67,15 @@ async function openPlanned(
       shared: shareProjection(plan.contract, contract),
       agreement: agreementPlanOf(plan, planned),
       keys: shownKeys(context, plan),
+      keeper,
     });
-    return { ...opened, [Symbol.asyncDispose]: () => loading[Symbol.asyncDispose]() };
+    return {
+      ...opened,
+      async [Symbol.asyncDispose]() {
+        await keeper?.[Symbol.asyncDispose]();
+        await loading[Symbol.asyncDispose]();
+      },
+    };
   } catch (error) {
     await loading[Symbol.asyncDispose]();
     throw error;
