@@ -99,6 +99,7 @@ export async function openLoaded(
     decidedBy: () => decidedBy(process.env),
     command: (params, deciding) => commandFor(specPath, params, { deciding, limited: attempt.limited }),
     sink,
+    openChallengerSink: challengerSink(loaded, { folder, cores, memory, attempt, ...services }),
     source,
     memory,
     ...decoding(spec, cores, memory),
@@ -145,6 +146,31 @@ async function openEnds(
     await source[Symbol.asyncDispose]();
     throw error;
   }
+}
+
+/** How the target of the challenger's predictions is opened; undefined: they are not kept. */
+function challengerSink(
+  { spec, variablesOf, where }: LoadedSpec,
+  options: AttemptServices & EndsOptions,
+): JobContext["openChallengerSink"] {
+  const { challenger, output } = spec;
+  const target = challenger?.output;
+  const places =
+    <T>(of: (path: readonly (string | number)[]) => T) =>
+    (path: readonly (string | number)[]) =>
+      of(["challenger", ...path]);
+  return target === undefined
+    ? undefined
+    : () =>
+        openSink(
+          { ...spec, output: { columns: output.columns, lineage: false, ...target } },
+          {
+            ...options,
+            outputPattern: target.parquet?.path ?? "",
+            variablesOf: places(variablesOf),
+            where: places(where),
+          },
+        );
 }
 
 function clockOf({ retry }: AttemptServices): Pick<JobContext, "nowMs" | "dateMs" | "sleep"> {

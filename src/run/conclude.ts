@@ -12,6 +12,7 @@ import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js"
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { challengerLines } from "../report/agreement/challenger-text.js";
 import { challengerOfRun } from "./challenger/challenger-result.js";
+import { finishKept } from "./challenger/keep-predictions.js";
 import { decidedReport, verdictReport } from "./decided.js";
 import { verdictOn } from "./review.js";
 
@@ -69,6 +70,7 @@ async function endRun(
   const { plan } = stored;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
   checkRejects(context, plan, run);
+  await finishKept(context, plan);
   const verdict = await verdictOn(context, { stored, run });
   warnOfResults(context, verdict);
   const challenger = await challengerOfRun(plan, run, verdict);

@@ -15,6 +15,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { aggregatesOf } from "./aggregates.js";
 import { resultOf } from "./challenger/challenger-result.js";
+import { judgeRun, keepModel } from "./judging/judge-run.js";
 import { warnOfSlices } from "./slices.js";
 import { didYouMean } from "../util/suggest.js";
 
@@ -53,9 +54,11 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
   if (checks.on_fail === "hold" && !plan.staged) {
     context.log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
   }
-  const { judge } = await import("../checks/verdicts/judge.js"); // which runs without checks do not need
   const verdict = await run.judge({
-    verdict: judge(judged, checkOptionsOf(checks, plan, logicalDateOf(plan) ?? "")),
+    verdict: await judgeRun(context, plan, {
+      judged,
+      options: checkOptionsOf(checks, plan, logicalDateOf(plan) ?? ""),
+    }),
     dates: Object.fromEntries(
       [...baseline, ...(first === null ? [] : [first])].map(({ runId, date }) => [runId, date]),
     ),
@@ -64,6 +67,7 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
     writer: context.writer,
     at: new Date(context.dateMs()).toISOString(),
   });
+  await keepModel(context, plan);
   const readersHave = await dateOfReaders(context, plan, verdict);
   const { challenger } = verdict;
   context.record.setReview({ profile: judged.run, earlier: judged.baseline, verdict, challenger, readersHave });

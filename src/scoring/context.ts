@@ -30,6 +30,7 @@ export interface ScoringContext {
   readonly openEngine: (model: Model, need: EngineNeed) => Promise<Engine>;
   /** The same for the spec's challenger; undefined: it has none. */
   readonly challenger?: Pick<ScoringContext, "resolveModel" | "openEngine"> | undefined;
+  readonly earlierModels: EarlierModels;
   readonly sha256: Sha256;
   readonly nowMs: () => number;
   /** Milliseconds from 1970: what `nowMs` is not. */
@@ -73,6 +74,8 @@ export interface JobContext extends ScoringContext {
   ) => string;
   readonly source: Source;
   readonly sink: Sink;
+  /** Opens the target of the challenger's predictions; undefined: they are not kept. */
+  readonly openChallengerSink?: (() => Promise<Sink>) | undefined;
   /** Reads files of these folders only. */
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
   /** Reads the file of `checks.golden`, which is Parquet, from these folders only. */
@@ -96,6 +99,22 @@ export interface JobContext extends ScoringContext {
   readonly siblings?: ReadonlySet<string> | undefined;
   /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
   readonly limited?: LimitedRun | undefined;
+}
+
+/** A model as the profile of an earlier run names it. */
+export interface EarlierModel extends ModelPin {
+  readonly uri: string;
+}
+
+/** Finds the models of earlier runs. */
+export interface EarlierModels {
+  /**
+   * Finds a model, and opens engines for it; undefined: neither the place that its URI names nor the cache of this machine
+   * has it.
+   */
+  find(earlier: EarlierModel): Promise<{ model: Model; openEngine: ScoringContext["openEngine"] } | undefined>;
+  /** Keeps a copy of a model file of this machine in the cache, for a later run whose file is another one. */
+  keep(model: EarlierModel): Promise<void>;
 }
 
 /** Reads a file of rows with known predictions. */

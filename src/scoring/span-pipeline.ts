@@ -158,7 +158,8 @@ async function totalsWith(
 ): Promise<SpanTotals & { readonly profile: SpanProfile }> {
   const { before, keptRows, rows, faults, scored, features } = open;
   const isInOutput = (row: number): boolean => !faults.has(open.rowInRun(row));
-  const agreement = await open.challenger?.compare({ ...open, keptRows, isInOutput }, output);
+  const names = new Set(predicted.map(({ name }) => name));
+  const agreement = await open.challenger?.compare({ ...open, keptRows, isInOutput, predicted: names }, output);
   const profile: SpanProfile = {
     ...profileRows(output, predicted, features?.finish()),
     ...(slices === undefined ? {} : { slices: profileSlices(output, slices) }),

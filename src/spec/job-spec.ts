@@ -1,13 +1,13 @@
 import { z } from "../util/zod.js";
 import { lineageColumns } from "../binding/lineage.js";
-import { challenger, type ChallengerSpec } from "./challenger-spec.js";
+import { challenger, type ChallengerSpec, keptProblems } from "./challenger-spec.js";
 import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
 import { input, type InputSpec } from "./input-spec.js";
 import { model, type ModelSpec, parseOutputReference } from "./model-spec.js";
 import { paramJsonSchema } from "./params/param-json-schema.js";
-import { parquetOutput, type ParquetOutputSpec, parquetProblems } from "./parquet-spec.js";
-import { type PostgresOutputSpec, postgresOutput, postgresProblems } from "./postgres-spec.js";
+import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
+import { postgresOutput, postgresProblems } from "./postgres-spec.js";
 import { report, type ReportSpec } from "./report-spec.js";
 import { inputProblems, modelProblems } from "./s3-spec.js";
 import { autoOrCount, count } from "./values.js";
@@ -38,12 +38,6 @@ export interface JobSpec {
   /** Default: nothing is checked, and no run is held. */
   readonly checks?: ChecksSpec | undefined;
   readonly report: ReportSpec;
-}
-
-/** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */
-export interface TargetSpecs {
-  readonly parquet?: ParquetOutputSpec | undefined;
-  readonly postgres?: PostgresOutputSpec | undefined;
 }
 
 export interface OutputSpec extends TargetSpecs {
@@ -179,6 +173,7 @@ function checkPlaces(spec: z.output<typeof job>, context: z.RefinementCtx): void
   const { input: from, model: by, output: to } = spec;
   const ofOutput = to.parquet === undefined ? [] : parquetProblems(to.parquet);
   for (const { path, message } of [
+    ...keptProblems(spec.challenger?.output, to),
     ...inputProblems(from, spec.checks?.golden?.path),
     ...modelProblems(by),
     ...ofOutput,

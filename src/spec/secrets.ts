@@ -2,6 +2,10 @@
 export const secretKeys: ReadonlySet<string> = new Set([
   "model.server.token",
   "model.server.headers",
+  "challenger.server.token",
+  "challenger.server.headers",
+  "challenger.output.postgres.url",
+  "challenger.output.postgres.password",
   "output.postgres.url",
   "output.postgres.password",
   "report.on_success",
@@ -13,7 +17,7 @@ export const secretKeys: ReadonlySet<string> = new Set([
 ]);
 
 export function isSecretKey(path: readonly (string | number)[]): boolean {
-  return secretKeys.has(path.join(".")) || path.slice(0, -1).join(".") === "model.server.headers";
+  return secretKeys.has(path.join(".")) || /^(model|challenger)\.server\.headers$/.test(path.slice(0, -1).join("."));
 }
 
 const fileReference = /^\$\{file:([^}\0]+)\}$/;
