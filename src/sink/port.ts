@@ -21,6 +21,12 @@ export interface StoredPlan {
   readonly pruned?: Pruning | undefined;
 }
 
+/** A stored plan with the verdict and the decision on its run. */
+export interface ReviewedPlan extends StoredPlan {
+  readonly verdict: RunVerdict | undefined;
+  readonly decision: Decision | undefined;
+}
+
 /**
  * The write end of a job: it stores plans, publishes spans, and knows which are committed. What only some targets can
  * do, or need to be asked, is optional.
@@ -89,6 +95,16 @@ export interface Sink extends AsyncDisposable {
    */
   history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
   /**
+   * Reads a run by its id, where its rows are in files, so that `erase` can write them again; undefined: it was never
+   * planned.
+   */
+  stored?(runId: RunId): Promise<ReviewedPlan | undefined>;
+  /**
+   * Removes what the stored verdicts on the runs of some params say of single rows, such as keys that repeat. Offered
+   * where `stored` is. Safe to repeat.
+   */
+  stripVerdicts?(base: RunId): Promise<void>;
+  /**
    * Removes what is stored of the runs of some params, all of which are over: first the mark that readers wait for, then
    * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params
    * meanwhile. Rows that a table holds are never removed. Safe to repeat, and to run several times at once.
@@ -151,6 +167,11 @@ export interface RunSink {
    * Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files.
    */
   parts?(): LocalParts;
+  /**
+   * Yields each committed span as a Parquet file on this machine, in order. A file lasts until the next one is
+   * requested. Offered where `parts` is.
+   */
+  spanFiles?(): AsyncIterable<SpanFile>;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
@@ -196,6 +217,20 @@ export interface RunSink {
    * discarded run only: of the latter, all its rows. Does not fail where it may not remove something: readers never see it.
    */
   tidy?(): Promise<void>;
+}
+
+/** A committed span as a Parquet file on this machine, with what is stored beside it. */
+export interface SpanFile {
+  readonly span: number;
+  readonly path: string;
+  readonly rejects: readonly RejectedRow[];
+  /** Rows of the span that `input.where` left out. */
+  readonly filtered: number;
+  /** Rows of the span that were erased. */
+  readonly erased: number;
+  /** The profile of the span, as it is stored. */
+  readonly profile: string | undefined;
+  readonly maker: CommittedBy;
 }
 
 /** Parquet files on this machine. */
