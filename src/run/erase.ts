@@ -39,9 +39,10 @@ interface KeyType {
 /** @param folder the folder of the files */
 export type OpenRowFinder = (folder: string, key: readonly KeyType[]) => Promise<RowFinder>;
 
-/** What became of the runs of some params. */
+/** What became of the runs of some params, or of a table. */
 export interface ErasedRun extends ErasedRows {
-  readonly runId: RunId;
+  /** The latest run; undefined: it is about a table. */
+  readonly runId: RunId | undefined;
   readonly params: Readonly<Record<string, string>>;
   readonly place: string;
   /** Why nothing was erased though rows may be there; undefined: all rows of the keys are gone. */
@@ -51,6 +52,8 @@ export interface ErasedRun extends ErasedRows {
 export interface EraseRequest {
   readonly keys: KeyList;
   readonly openFinder: OpenRowFinder;
+  /** Takes the indexes of keys that are found. */
+  readonly found: Set<number>;
   readonly dryRun: boolean;
   /** Opens the job with other params, whose target is another folder. */
   readonly openJob: (params: Readonly<Record<string, string>>) => Promise<JobContext & AsyncDisposable>;
@@ -59,11 +62,28 @@ export interface EraseRequest {
 /** More runs than any target has. */
 const everyRun = 1_000_000;
 
+/** Erases the rows of some keys from the output of all runs of a job. Safe to repeat after a kill at any step. */
+export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
+  const { sink, decidedBy } = context;
+  const { keys, dryRun, found } = request;
+  if (sink.erase !== undefined) {
+    const tables = await sink.erase({ keys, dryRun, found, by: decidedBy() });
+    return tables.map(({ name, ...counts }) => ({
+      runId: undefined,
+      params: {},
+      place: name,
+      ...counts,
+      retained: undefined,
+    }));
+  }
+  return await eraseFromFiles(context, request);
+}
+
 /**
  * Erases the rows of some keys from the files of all runs of a job. A run that has such rows is replaced by a run of
- * its other rows, as a new run replaces it: readers see the one or the other. Safe to repeat after a kill at any step.
+ * its other rows, as a new run replaces it: readers see the one or the other.
  */
-export async function eraseFromFiles(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
+async function eraseFromFiles(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
   const runs = (await context.sink.history?.({ job: context.spec.name, last: everyRun })) ?? [];
   const erased: ErasedRun[] = [];
   for (const group of groupRuns(runs)) {

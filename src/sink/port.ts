@@ -5,6 +5,7 @@ import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
+import type { ErasedRows, KeyList } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
@@ -19,6 +20,21 @@ export interface StoredPlan {
   readonly planId: string;
   /** Set where the run was pruned: nothing of it can be opened. Default: it was not. */
   readonly pruned?: Pruning | undefined;
+}
+
+/** The rows to erase from tables. */
+export interface TableErasure {
+  readonly keys: KeyList;
+  /** Only count them. */
+  readonly dryRun: boolean;
+  /** Who erases them. */
+  readonly by: string;
+  /** Takes the indexes of keys that are found. */
+  readonly found: Set<number>;
+}
+
+export interface ErasedTable extends ErasedRows {
+  readonly name: string;
 }
 
 /** A stored plan with the verdict and the decision on its run. */
@@ -110,6 +126,12 @@ export interface Sink extends AsyncDisposable {
    * meanwhile. Rows that a table holds are never removed. Safe to repeat, and to run several times at once.
    */
   prune?(request: PruneRequest): Promise<PruneOutcome>;
+  /**
+   * Deletes the rows of some keys from a table, and from what is kept of it. Offered where rows are in tables; where
+   * they are in files, `stored` is. Safe to repeat.
+   * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
+   */
+  erase?(request: TableErasure): Promise<readonly ErasedTable[]>;
   /**
    * Finds the tables in which this target keeps what runs replaced, the newest first. Default: it keeps none. Writes
    * nothing.

@@ -5,7 +5,7 @@ import { type JobOptions, readSpec, readSpecOnce } from "../../app/read-spec.js"
 import type { KeyList } from "../../publish/erasure.js";
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
-import { type ErasedRun, eraseFromFiles } from "../../run/erase.js";
+import { type ErasedRun, eraseRows } from "../../run/erase.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
@@ -35,9 +35,10 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
   const load = await readSpecOnce(spec, options);
   await using job = await openLoaded(loaded, spec, { log });
   const found = new Set<number>();
-  const runs = await eraseFromFiles(job, {
+  const runs = await eraseRows(job, {
     keys,
     dryRun: options.dryRun === true,
+    found,
     openFinder: rowFinders(keys, { memoryBytes: job.memory.duckDbBytes, found }),
     openJob: async (params) => await openLoaded(load(params), spec, { log }),
   });
@@ -104,7 +105,7 @@ function reportJson(report: EraseReport): object {
     rejects: totalOf(runs, "rejects"),
     retained: runs.filter(isRetained).length,
     runs: shownRuns(report).map(({ runId, params, place, rows, rejects, retained }) => ({
-      run_id: runId,
+      run_id: runId ?? null,
       params,
       output: place,
       rows,
@@ -120,7 +121,7 @@ function reportText(report: EraseReport): string[] {
   const lines =
     shown.length === 0
       ? []
-      : table([["run", "params", "rows", "rejected", ""], ...shown.map(cellsOf)], { right: [2, 3] });
+      : table([["run or table", "params", "rows", "rejected", ""], ...shown.map(cellsOf)], { right: [2, 3] });
   const [rows, rejects] = [totalOf(runs, "rows"), totalOf(runs, "rejects")];
   const missing = keys - keysFound;
   return [
@@ -130,7 +131,7 @@ function reportText(report: EraseReport): string[] {
   ];
 }
 
-function cellsOf({ runId, params, rows, rejects, retained }: ErasedRun): string[] {
+function cellsOf({ runId, params, place, rows, rejects, retained }: ErasedRun): string[] {
   const shown = Object.entries(params).map(([name, value]) => `${name}=${value}`);
-  return [runId, shown.join(" "), String(rows), String(rejects), retained ?? ""];
+  return [runId ?? place, shown.join(" "), String(rows), String(rejects), retained ?? ""];
 }
