@@ -59,7 +59,8 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
 
 /** The column that a list of keys without a header is of; undefined: several could be it. */
 function onlyKey({ checks, output }: JobSpec): string | undefined {
-  const [column, ...more] = checks?.unique ?? output.postgres?.key ?? output.columns;
+  const choices = [checks?.unique, output.postgres?.key, output.columns];
+  const [column, ...more] = choices.find((columns) => columns !== undefined && columns.length > 0) ?? [];
   return more.length === 0 ? column : undefined;
 }
 
