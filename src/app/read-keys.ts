@@ -21,7 +21,9 @@ export async function readKeys(
 ): Promise<KeyList> {
   const kind = extname(path).toLowerCase();
   const list =
-    kind === ".parquet" || kind === ".csv" ? await readTable(path, kind, columns) : await readLines(path, columns, only);
+    kind === ".parquet" || kind === ".csv"
+      ? await readTable(path, kind, columns)
+      : await readLines(path, columns, only);
   if (list.keys.length === 0) {
     throw new JobError("USAGE", `reading ${path}: it has no keys`);
   }
@@ -91,7 +93,9 @@ function listOf(
   placeOf: (row: number) => string,
 ): KeyList {
   if (rows.length > keysLimit) {
-    throw new JobError("USAGE", `reading keys: there are more than ${keysLimit}`, { hint: "give them in several files" });
+    throw new JobError("USAGE", `reading keys: there are more than ${keysLimit}`, {
+      hint: "give them in several files",
+    });
   }
   const seen = new Map<string, number>();
   for (const [row, key] of rows.entries()) {

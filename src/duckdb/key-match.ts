@@ -177,8 +177,18 @@ function createPiece(columns: readonly KeyColumn[]): {
   };
 }
 
-function numbered(rows: number): { kind: "fixed"; elementsPerValue: 1; data: Int32Array<ArrayBuffer>; valid: undefined } {
-  return { kind: "fixed", elementsPerValue: 1, data: Int32Array.from({ length: rows }, (_, row) => row), valid: undefined };
+function numbered(rows: number): {
+  kind: "fixed";
+  elementsPerValue: 1;
+  data: Int32Array<ArrayBuffer>;
+  valid: undefined;
+} {
+  return {
+    kind: "fixed",
+    elementsPerValue: 1,
+    data: Int32Array.from({ length: rows }, (_, row) => row),
+    valid: undefined,
+  };
 }
 
 function textColumn(texts: readonly (string | null)[]): BytesColumn {
@@ -190,4 +200,3 @@ function textColumn(texts: readonly (string | null)[]): BytesColumn {
   const valid = texts.includes(null) ? Uint8Array.from(texts, (text) => (text === null ? 0 : 1)) : undefined;
   return { kind: "bytes", offsets, bytes: new Uint8Array(Buffer.concat(parts)), valid };
 }
-

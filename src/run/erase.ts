@@ -214,11 +214,19 @@ async function eraseRun(context: JobContext, source: Source, request: EraseReque
     return found;
   }
   const { decidedBy, dateMs } = context;
-  const erasure = { of: stored.plan.runId, at: new Date(dateMs()).toISOString(), by: decidedBy(), writer: context.writer };
+  const erasure = {
+    of: stored.plan.runId,
+    at: new Date(dateMs()).toISOString(),
+    by: decidedBy(),
+    writer: context.writer,
+  };
   const plan: Plan = { ...stored.plan, version: 2, runId: numberedRunId(base, number + 1), erasure };
   const next = await sink.create(plan);
   if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
-    throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: run ${plan.runId} was planned meanwhile`);
+    throw new JobError(
+      "PLAN_CHANGED",
+      `erasing rows of run ${stored.plan.runId}: run ${plan.runId} was planned meanwhile`,
+    );
   }
   const copy = await sink.open(next);
   const writer = await copy.begin(attemptFacts(context, "none"));

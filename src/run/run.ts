@@ -289,9 +289,13 @@ async function createRun(
 /** Refuses to score rows of an erasure: its spans are copies, without the rows that were erased. @throws JobError NOT_ERASED */
 function refuseErasing({ runId, erasure }: Plan, run: RunSink): void {
   if (erasure !== undefined && !isPublished(run) && run.committed.includes(0)) {
-    throw new JobError("NOT_ERASED", `resuming run ${runId}: ${erasure.by} began to erase rows of ${erasure.of}, and has not finished`, {
-      hint: "run the same infer-batch erase again, which replaces this run; readers see the run before it",
-    });
+    throw new JobError(
+      "NOT_ERASED",
+      `resuming run ${runId}: ${erasure.by} began to erase rows of ${erasure.of}, and has not finished`,
+      {
+        hint: "run the same infer-batch erase again, which replaces this run; readers see the run before it",
+      },
+    );
   }
 }
 

@@ -34,7 +34,10 @@ test("erase removes the rows of some keys from every night, and all commands tak
     rows: 6,
     rejects: 0,
     retained: 0,
-    runs: [{ params: { ds: "2026-01-02" }, rows: 3 }, { params: { ds: "2026-01-01" }, rows: 3 }],
+    runs: [
+      { params: { ds: "2026-01-02" }, rows: 3 },
+      { params: { ds: "2026-01-01" }, rows: 3 },
+    ],
   });
   expect(await outputRows(job.folder("2026-01-01"))).toEqual(
     before.filter(({ id }) => ![5, 7, 441].includes(Number(id))),

@@ -21,7 +21,11 @@ async function seenBy({ out }: Night): Promise<"all" | "erased" | "nothing" | re
   }
   const ids = rows.map(({ id }) => Number(id));
   const left = erased.filter((id) => ids.includes(id)).length;
-  return new Set(ids).size === ids.length && ids.length === 440 + left && left !== 1 ? (left === 0 ? "erased" : "all") : ids;
+  return new Set(ids).size === ids.length && ids.length === 440 + left && left !== 1
+    ? left === 0
+      ? "erased"
+      : "all"
+    : ids;
 }
 
 test("erase that is killed at any durable call is ended by the same command, and readers see all rows or those that stay", {
@@ -36,7 +40,10 @@ test("erase that is killed at any durable call is ended by the same command, and
   const copied = async (name: string): Promise<{ readonly night: Night; readonly args: readonly string[] }> => {
     const folder = join(scratch.path, name);
     await cp(first, folder, { recursive: true });
-    return { night: nightAt(folder, date), args: ["erase", join(folder, "job.yaml"), "--keys", join(folder, "keys.txt")] };
+    return {
+      night: nightAt(folder, date),
+      args: ["erase", join(folder, "job.yaml"), "--keys", join(folder, "keys.txt")],
+    };
   };
   const whole = await copied("whole");
   const trace = join(scratch.path, "trace");

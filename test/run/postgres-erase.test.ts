@@ -52,7 +52,10 @@ postgres.describe("erase in Postgres", () => {
     expect(
       await database.query("SELECT target, key, keys::int, keys_not_found::int, rows::int FROM infer_batch.erasures"),
     ).toEqual([{ target: "scores.predictions", key: ["id"], keys: 3, keys_not_found: 1, rows: 2 }]);
-    expect(lastJson(await job.night("status", "2026-01-01", "--json"))).toMatchObject({ status: "complete", damage: [] });
+    expect(lastJson(await job.night("status", "2026-01-01", "--json"))).toMatchObject({
+      status: "complete",
+      damage: [],
+    });
     await database.query("VACUUM FULL scores.predictions");
     expect((await job.night("run", "2026-01-01")).stdout).toContain("already complete");
     expect((await job.night("run", "2026-01-02")).code).toBe(0);

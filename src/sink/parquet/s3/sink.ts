@@ -56,9 +56,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       }),
     stored: (runId) => guarded(`reading ${folder}`, () => reviewedPlan(fs, folder, runId)),
     stripVerdicts: (base) =>
-      guarded(`erasing in ${folder}`, () =>
-        stripVerdicts({ fs, replace: replaceIn(tools) }, folder, base),
-      ),
+      guarded(`erasing in ${folder}`, () => stripVerdicts({ fs, replace: replaceIn(tools) }, folder, base)),
     rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests (If-None-Match)"]),
     expect() {
       loadEncoder(duckdb);

@@ -70,7 +70,11 @@ async function eraseInTransaction(
         hint: `drop the table if nobody needs it; infer-batch rollback puts its rows back`,
       });
     }
-    erased.push({ name: showTable(table), rows: await eraseFrom(session, { table: quoteTable(table), types }, request), rejects: 0 });
+    erased.push({
+      name: showTable(table),
+      rows: await eraseFrom(session, { table: quoteTable(table), types }, request),
+      rejects: 0,
+    });
   }
   const types = await keyTypes(session, name, request);
   const rejects = types === undefined ? 0 : await eraseRejects(session, tools, { types, target }, request);
@@ -136,10 +140,14 @@ async function eraseFrom(
   const rows = request.dryRun
     ? `SELECT k.n FROM ${table} t JOIN k ON ${isKey}`
     : `DELETE FROM ${table} t USING k WHERE ${isKey} RETURNING k.n`;
-  return await countKeys(session, `WITH ${keysSql(types, { raw: false })}, d AS (${rows}) SELECT n, count(*) AS rows FROM d GROUP BY n`, {
-    values: valuesOf(request),
-    request,
-  });
+  return await countKeys(
+    session,
+    `WITH ${keysSql(types, { raw: false })}, d AS (${rows}) SELECT n, count(*) AS rows FROM d GROUP BY n`,
+    {
+      values: valuesOf(request),
+      request,
+    },
+  );
 }
 
 /** Deletes the rejects of the keys, which are texts there, or counts them. */
@@ -158,10 +166,14 @@ async function eraseRejects(
   const rows = request.dryRun
     ? `SELECT k.n FROM ${table("rejects")} r JOIN k ON ${isKey} WHERE ${of}`
     : `DELETE FROM ${table("rejects")} r USING k WHERE ${isKey} AND ${of} RETURNING k.n`;
-  return await countKeys(session, `WITH ${keysSql(types, { raw: true })}, d AS (${rows}) SELECT n, count(*) AS rows FROM d GROUP BY n`, {
-    values: [...valuesOf(request), target, ...columns],
-    request,
-  });
+  return await countKeys(
+    session,
+    `WITH ${keysSql(types, { raw: true })}, d AS (${rows}) SELECT n, count(*) AS rows FROM d GROUP BY n`,
+    {
+      values: [...valuesOf(request), target, ...columns],
+      request,
+    },
+  );
 }
 
 async function countKeys(
@@ -233,4 +245,3 @@ async function orWrongKey<T>({ keys }: TableErasure, work: () => Promise<T>): Pr
     throw error;
   }
 }
-

@@ -10,7 +10,11 @@ import { quoteName } from "../names.js";
 export async function recordErasure(
   session: Session,
   { schema }: Control,
-  { target, request, erased }: { readonly target: string; readonly request: TableErasure; readonly erased: readonly ErasedTable[] },
+  {
+    target,
+    request,
+    erased,
+  }: { readonly target: string; readonly request: TableErasure; readonly erased: readonly ErasedTable[] },
 ): Promise<void> {
   const table = `${quoteName(schema)}.erasures`;
   const there = await session.query({

@@ -27,11 +27,7 @@ export async function stripVerdicts(
 }
 
 /** Reads the plan of a run, and what was decided on it. */
-export async function reviewedPlan(
-  fs: TargetState,
-  folder: string,
-  runId: RunId,
-): Promise<ReviewedPlan | undefined> {
+export async function reviewedPlan(fs: TargetState, folder: string, runId: RunId): Promise<ReviewedPlan | undefined> {
   const layout = layoutOf(folder, runId);
   const stored = await readPlan(fs, layout);
   return stored === undefined
