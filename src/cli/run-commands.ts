@@ -185,6 +185,32 @@ export function addPrune(program: Command, io: SafeIo): void {
     });
 }
 
+export function addErase(program: Command, io: SafeIo): void {
+  program
+    .command("erase")
+    .description(
+      "Remove the rows of persons who asked for it from the output of all runs of a job: predictions, rejected rows and, in Postgres, previous tables. What the input still has is scored again by the next run that reads it",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
+    .requiredOption(
+      "--keys <file>",
+      "Whose rows: a text file with a key on each line, or a .csv or .parquet file with the key columns",
+    )
+    .addOption(
+      new Option(
+        "--key <column>",
+        "Output column that the keys are values of; may be repeated. Default: the columns of the file; for a text file checks.unique, the key of the table, or output.columns, if that is one column",
+      ).argParser(collect),
+    )
+    .addOption(param())
+    .option("--dry-run", "Count the rows, and remove nothing")
+    .option("--json", "Print one line of JSON")
+    .action(async (spec: string, options) => {
+      const { eraseCommand } = await import("./commands/erase.js");
+      await eraseCommand(spec, options, io);
+    });
+}
+
 export function addApprove(program: Command, io: SafeIo): void {
   decisionCommand(program, "approve")
     .description("Publish a run that is held because it failed its checks. Needs neither the model nor the input")

@@ -175,6 +175,7 @@ const version2 = version1.extend({
       sql: z.record(z.string(), z.string()).optional(),
     })
     .nullable(),
+  erasure: z.strictObject({ of: z.string(), at: z.string(), by: z.string(), writer: z.string() }).optional(),
 }) satisfies z.ZodType<Plan>;
 
 const unstaged = { staged: false, dateParam: null, checks: null };

@@ -52,6 +52,19 @@ export interface Plan {
   /** What the run is compared with; null: the spec has no `checks`. */
   readonly checks: PlannedChecks | null;
   readonly createdBy: string;
+  /** Whose rows the run has, without those that were erased; absent: the run's rows are scored. */
+  readonly erasure?: PlannedErasure | undefined;
+}
+
+/** An erasure: a run that has the rows of an earlier run of the same params, without those of some keys. */
+export interface PlannedErasure {
+  /** The run whose rows they are. */
+  readonly of: string;
+  /** ISO 8601, in UTC. */
+  readonly at: string;
+  readonly by: string;
+  /** The process that erases: no other one commits spans of this run. */
+  readonly writer: string;
 }
 
 /** The model of a run, pinned when it is planned. */

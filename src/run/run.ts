@@ -150,6 +150,7 @@ async function resume(
 ): Promise<RunReport> {
   const { log, newRun } = context;
   const { plan } = stored;
+  refuseErasing(plan, run);
   if (newRun && isPublished(run)) {
     return await startNext(context, plan.runId, () => {
       log.info(`opening a run after ${plan.runId}, which is complete`);
@@ -283,6 +284,19 @@ async function createRun(
     `planned run ${plan.runId}: ${count(input.rows, "row")} of ${shards}, in ${spans} of up to ${count(commitRows, "row")}`,
   );
   return { stored, run: await sink.open(stored), digests: digestsIn(plan) };
+}
+
+/** Refuses to score rows of an erasure: its spans are copies, without the rows that were erased. @throws JobError NOT_ERASED */
+function refuseErasing({ runId, erasure }: Plan, run: RunSink): void {
+  if (erasure !== undefined && !isPublished(run) && run.committed.includes(0)) {
+    throw new JobError(
+      "NOT_ERASED",
+      `resuming run ${runId}: ${erasure.by} began to erase rows of ${erasure.of}, and has not finished`,
+      {
+        hint: "run the same infer-batch erase again, which replaces this run; readers see the run before it",
+      },
+    );
+  }
 }
 
 function digestsIn({ input }: Plan): ReadonlyMap<string, string> {

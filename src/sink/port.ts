@@ -5,6 +5,7 @@ import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
+import type { ErasedRows, KeyList } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
@@ -19,6 +20,27 @@ export interface StoredPlan {
   readonly planId: string;
   /** Set where the run was pruned: nothing of it can be opened. Default: it was not. */
   readonly pruned?: Pruning | undefined;
+}
+
+/** The rows to erase from tables. */
+export interface TableErasure {
+  readonly keys: KeyList;
+  /** Only count them. */
+  readonly dryRun: boolean;
+  /** Who erases them. */
+  readonly by: string;
+  /** Takes the indexes of keys that are found. */
+  readonly found: Set<number>;
+}
+
+export interface ErasedTable extends ErasedRows {
+  readonly name: string;
+}
+
+/** A stored plan with the verdict and the decision on its run. */
+export interface ReviewedPlan extends StoredPlan {
+  readonly verdict: RunVerdict | undefined;
+  readonly decision: Decision | undefined;
 }
 
 /**
@@ -89,11 +111,27 @@ export interface Sink extends AsyncDisposable {
    */
   history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
   /**
+   * Reads a run by its id, where its rows are in files, so that `erase` can write them again; undefined: it was never
+   * planned.
+   */
+  stored?(runId: RunId): Promise<ReviewedPlan | undefined>;
+  /**
+   * Removes what the stored verdicts on the runs of some params say of single rows, such as keys that repeat. Offered
+   * where `stored` is. Safe to repeat.
+   */
+  stripVerdicts?(base: RunId): Promise<void>;
+  /**
    * Removes what is stored of the runs of some params, all of which are over: first the mark that readers wait for, then
    * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params
    * meanwhile. Rows that a table holds are never removed. Safe to repeat, and to run several times at once.
    */
   prune?(request: PruneRequest): Promise<PruneOutcome>;
+  /**
+   * Deletes the rows of some keys from a table, and from what is kept of it. Offered where rows are in tables; where
+   * they are in files, `stored` is. Safe to repeat.
+   * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
+   */
+  erase?(request: TableErasure): Promise<readonly ErasedTable[]>;
   /**
    * Finds the tables in which this target keeps what runs replaced, the newest first. Default: it keeps none. Writes
    * nothing.
@@ -151,6 +189,11 @@ export interface RunSink {
    * Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files.
    */
   parts?(): LocalParts;
+  /**
+   * Yields each committed span as a Parquet file on this machine, in order. A file lasts until the next one is
+   * requested. Offered where `parts` is.
+   */
+  spanFiles?(): AsyncIterable<SpanFile>;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
@@ -196,6 +239,20 @@ export interface RunSink {
    * discarded run only: of the latter, all its rows. Does not fail where it may not remove something: readers never see it.
    */
   tidy?(): Promise<void>;
+}
+
+/** A committed span as a Parquet file on this machine, with what is stored beside it. */
+export interface SpanFile {
+  readonly span: number;
+  readonly path: string;
+  readonly rejects: readonly RejectedRow[];
+  /** Rows of the span that `input.where` left out. */
+  readonly filtered: number;
+  /** Rows of the span that were erased. */
+  readonly erased: number;
+  /** The profile of the span, as it is stored. */
+  readonly profile: string | undefined;
+  readonly maker: CommittedBy;
 }
 
 /** Parquet files on this machine. */

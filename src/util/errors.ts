@@ -30,6 +30,7 @@ export const exitCodes = {
   HELD: 67,
   DISCARDED: 67,
   PRUNED: 67,
+  NOT_ERASED: 67,
   INPUT_NOT_READY: 75,
   DATABASE: 75,
   OBJECT_STORE: 75,

@@ -1,4 +1,4 @@
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { driverVersion, listGpus, signsOfGpu, visibleGpus } from "./gpus.js";
 import type { Part } from "./part.js";
 import { findLibrary, libraryFolder, type Machine, neededLibraries } from "./machine.js";
@@ -76,8 +76,16 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
     name,
     state: "missing",
     found: `${absent.join(", ")} not in ${folder} (the npm package does not have them)`,
-    remedy: `ONNXRUNTIME_NODE_INSTALL=true node ${join(machine.runtime.folder, "script/install.js")}, where nuget.org can be reached; or the image of the target gpu`,
+    remedy: `${fetchingCuda(machine)}, where nuget.org can be reached; or the image of the target gpu`,
   };
+}
+
+/** The command that downloads CUDA files. The copy of ONNX Runtime in the npm package has no script for that. */
+function fetchingCuda({ runtime: { folder, version } }: Machine): string {
+  const fetching = (where: string): string => `ONNXRUNTIME_NODE_INSTALL=true node ${where}/script/install.js`;
+  return basename(folder) === "onnxruntime-node"
+    ? fetching(folder)
+    : `npm install --global onnxruntime-node@${version} && ${fetching('"$(npm root --global)/onnxruntime-node"')}`;
 }
 
 /** The oldest driver for each major version of CUDA. See CUDA's release notes, "minor version compatibility". */

@@ -1,9 +1,9 @@
 import { execFile } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { homedir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { promisify } from "node:util";
+import { runtimeFolder, runtimeVersion } from "../runtime-folder.js";
 
 /** The parts of a machine that show whether a GPU can be used. */
 export interface Machine {
@@ -24,14 +24,11 @@ export interface Machine {
 const longestMs = 20_000;
 
 export function thisMachine(): Machine {
-  const require = createRequire(import.meta.url);
-  const manifest = require.resolve("onnxruntime-node/package.json");
-  const { version } = require(manifest) as { readonly version: string };
   return {
     platform: `${process.platform}/${process.arch}`,
     env: process.env,
     home: homedir(),
-    runtime: { folder: dirname(manifest), version },
+    runtime: { folder: runtimeFolder(), version: runtimeVersion },
     readText(path) {
       try {
         return readFileSync(path, "utf8");

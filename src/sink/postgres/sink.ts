@@ -27,6 +27,7 @@ import { refusePrunedPins } from "./pruning/pins.js";
 import { pruning } from "./pruning/prune-runs.js";
 import { rehearse } from "./rehearse.js";
 import { retrying } from "./retry.js";
+import { eraseRows } from "./erasing/erase-rows.js";
 import { finishSeconds } from "./finish-run.js";
 import { openRun, prepareRun } from "./run-sink.js";
 import type { RunTools } from "./run-tools.js";
@@ -98,6 +99,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored))),
     ...pastRuns(tools, inControlTables),
     ...pruning(tools, { mode: options.spec.mode, read: inControlTables }),
+    erase: (request) => eraseRows(tools, request),
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
     async [Symbol.asyncDispose]() {
       await connections[Symbol.asyncDispose]();

@@ -1,7 +1,8 @@
 import { join, relative, resolve } from "node:path";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { refuseForeign } from "../common/claim.js";
-import { createDurably, guarded, makeFolder } from "./durable.js";
+import { createDurably, guarded, makeFolder, replaceDurably } from "./durable.js";
+import { reviewedPlan, stripVerdicts } from "../common/erasing/reviewed-runs.js";
 import { type Layout, plannedLayout } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
 import { openParquetRun, type ParquetRunOptions } from "./run-sink.js";
@@ -59,6 +60,9 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
     prune: (request) =>
       guarded(`pruning ${request.place}`, () => pruneFolder(diskPruning(fs, options.writer), request)),
+    stored: (runId) => guarded(`reading ${folder}`, () => reviewedPlan(fs, folder, runId)),
+    stripVerdicts: (base) =>
+      guarded(`erasing in ${folder}`, () => stripVerdicts({ fs, replace: replaceOnDisk(options) }, folder, base)),
     rehearse: (plan) => rehearse(folder, plan),
     expect() {
       loadEncoder(duckdb);
@@ -107,6 +111,11 @@ async function claimFolder(fs: FileSystem, layout: Layout, writer: string): Prom
     text: claimText(layout),
   });
   await refuseForeign(fs, layout);
+}
+
+function replaceOnDisk({ fs, writer }: ParquetSinkOptions): (path: string, text: string) => Promise<void> {
+  return (path, text) =>
+    replaceDurably(fs, { temporary: `${path}.${writer}`, final: path, text, check: nothingToCheck });
 }
 
 /** Until the plan is stored, no later run can supersede this one. */

@@ -5,6 +5,7 @@ import { s3Pruning } from "./prune.js";
 import { refuseForeign } from "../common/claim.js";
 import { claimText } from "../common/named-run.js";
 import { plannedLayout } from "../common/layout.js";
+import { reviewedPlan, stripVerdicts } from "../common/erasing/reviewed-runs.js";
 import { loadEncoder } from "../common/commit.js";
 import type { Plan } from "../../../plan/plan.js";
 import type { Sink, StoredPlan } from "../../port.js";
@@ -53,6 +54,9 @@ export function openS3Sink(options: S3SinkOptions): Sink {
         await (request.dryRun ? undefined : spool.prepare()); // removes the spools of dead processes
         return await pruneFolder(s3Pruning(tools, request.place), request);
       }),
+    stored: (runId) => guarded(`reading ${folder}`, () => reviewedPlan(fs, folder, runId)),
+    stripVerdicts: (base) =>
+      guarded(`erasing in ${folder}`, () => stripVerdicts({ fs, replace: replaceIn(tools) }, folder, base)),
     rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests (If-None-Match)"]),
     expect() {
       loadEncoder(duckdb);
@@ -64,6 +68,12 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       await spool[Symbol.asyncDispose]();
       store[Symbol.dispose]();
     },
+  };
+}
+
+function replaceIn({ store }: S3Tools): (uri: string, text: string) => Promise<void> {
+  return async (uri, text) => {
+    await store.put(objectAt(uri), text);
   };
 }
 
