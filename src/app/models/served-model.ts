@@ -4,7 +4,7 @@ import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
 import type { Protocol } from "../../engine/served/protocol.js";
 import { measureServer } from "../../engine/served/measure.js";
-import { type ModelServer, serversText, withoutRetry } from "../../engine/served/server.js";
+import { type ModelServer, serversText, type SignRequest, withoutRetry } from "../../engine/served/server.js";
 import { json } from "../../engine/served/json/json.js";
 import { v1 } from "../../engine/served/v1/v1.js";
 import { v2 } from "../../engine/served/v2/v2.js";
@@ -132,6 +132,7 @@ async function serversOf(spec: ServerSpec, options: ServedOptions): Promise<read
   const shared = {
     model: name ?? path,
     headers: await headersOf(spec, options),
+    sign: await signingOf(spec, options),
     tls: await readTls(spec.tls, options),
     timeoutMs: timeout * 1000,
     most,
@@ -142,6 +143,18 @@ async function serversOf(spec: ServerSpec, options: ServedOptions): Promise<read
   };
   const [first = "", ...others] = urls;
   return [serverAt(first), ...others.map(serverAt)];
+}
+
+/** What signs requests; undefined: nothing does. The SDK of AWS is loaded only for servers that need it. */
+async function signingOf(
+  { auth, url }: ServerSpec,
+  { signal, where }: ServedOptions,
+): Promise<SignRequest | undefined> {
+  if (auth !== "sigv4") {
+    return undefined;
+  }
+  const { signAws } = await import("./aws-signature.js");
+  return signAws({ urls: url, key: where(["model", "server", "auth"]), signal, env: process.env });
 }
 
 /** The headers of each request: token and headers of the spec. */

@@ -12,14 +12,16 @@ export interface Received {
 
 /** Asks for predictions. @throws BrokenTransfer after `timeoutMs`, or what `sendRequest` throws */
 export async function post(server: ModelServer, inferUrl: string, encoded: EncodedRequest): Promise<Received> {
-  const { headers, findProxy, connections, signal, timeoutMs, tls } = server;
+  const { findProxy, connections, signal, timeoutMs, tls, sign } = server;
+  const { body } = encoded;
   const url = new URL(inferUrl);
+  const headers = { ...server.headers, ...encoded.headers };
   // It is not reset: it bounds the whole request.
   using watch = startWatch({ signal, silenceMs: timeoutMs });
   const response = await sendRequest(url, {
     method: "POST",
-    headers: { ...headers, ...encoded.headers },
-    body: encoded.body,
+    headers: sign === undefined ? headers : await sign({ method: "POST", url, headers, body }),
+    body,
     signal: watch.signal,
     proxy: findProxy(url),
     tls,
