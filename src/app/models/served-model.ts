@@ -11,7 +11,7 @@ import { v2 } from "../../engine/served/v2/v2.js";
 import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import { proxiesOf } from "../../net/proxy.js";
-import { keepConnections } from "../../net/request.js";
+import { openConnectionPool } from "../../net/connection-pool.js";
 import type { DiagnosedServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
 import { templateOf } from "../../spec/server/request-template.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
@@ -129,17 +129,19 @@ async function serversOf(spec: ServerSpec, options: ServedOptions): Promise<read
   setMaxListeners(0, options.signal); // else Node warns of a leak when many requests are in flight
   const most = concurrency === "auto" ? mostInFlight : concurrency;
   const serverAt = (url: string): ModelServer => ({ ...shared, url: url.replace(/\/+$/, "") });
+  const tls = await readTls(spec.tls, options);
+  const timeoutMs = timeout * 1000;
   const shared = {
     model: name ?? path,
     headers: await headersOf(spec, options),
     sign: await signingOf(spec, options),
-    tls: await readTls(spec.tls, options),
-    timeoutMs: timeout * 1000,
+    tls,
+    timeoutMs,
     most,
     retry: options.retry,
     signal: options.signal,
     findProxy: proxiesOf(process.env),
-    connections: keepConnections(most),
+    connections: openConnectionPool(timeoutMs, tls),
   };
   const [first = "", ...others] = urls;
   return [serverAt(first), ...others.map(serverAt)];

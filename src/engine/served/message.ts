@@ -21,7 +21,7 @@ export interface RequestParts {
 
 /** An answer with status 200. */
 export interface AnswerMessage {
-  readonly headers: Headers;
+  readonly headers: Pick<Headers, "get">;
   readonly body: Uint8Array<ArrayBuffer>;
 }
 

@@ -1,6 +1,7 @@
 import type { HttpAnswer, HttpPlace } from "../../net/http-place.js";
 import type { FindProxy } from "../../net/proxy.js";
-import type { Connections, TlsSettings } from "../../net/request.js";
+import type { ConnectionPool } from "../../net/connection-pool.js";
+import type { TlsSettings } from "../../net/request.js";
 import { JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
 
@@ -29,7 +30,8 @@ export interface ModelServer {
   readonly retry: RetryTools;
   readonly signal: AbortSignal;
   readonly findProxy: FindProxy;
-  readonly connections: Connections;
+  /** What requests for predictions are sent over, unless a proxy is in between. */
+  readonly connections: ConnectionPool;
   /** The authorities that are trusted, and the certificate that is shown. */
   readonly tls: TlsSettings;
 }
