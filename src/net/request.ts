@@ -27,10 +27,13 @@ export interface HttpRequest {
   readonly tls: TlsSettings;
 }
 
+/** Reads headers of a response by their names in lower case. */
+export type ResponseHeaders = Pick<Headers, "get">;
+
 /** A response whose body is not read yet. */
 export interface HttpResponse {
   readonly status: number;
-  readonly headers: Headers;
+  readonly headers: ResponseHeaders;
   readonly url: URL;
   /** The body, decompressed. Read it, or destroy it. */
   readonly body: Readable;
@@ -64,10 +67,9 @@ export async function sendRequest(url: URL, request: HttpRequest): Promise<HttpR
         : url.protocol === "https:"
           ? await answerTo(url, { ...options, ...(await throughTunnel(url, { proxy, signal, tls })) }, body)
           : await answerTo(proxy, viaProxy(url, proxy, options), body);
-    const headers = new Headers();
-    for (let index = 0; index + 1 < response.rawHeaders.length; index += 2) {
-      headers.append(response.rawHeaders[index] ?? "", response.rawHeaders[index + 1] ?? "");
-    }
+    const { headers: received } = response;
+    // Node's `Headers` would load the whole of `fetch`.
+    const headers = { get: (name: string) => received[name]?.toString() ?? null };
     return { status: response.statusCode ?? 0, headers, url, body: decompressed(response) };
   } catch (error) {
     signal.throwIfAborted();

@@ -1,9 +1,10 @@
+import type { ResponseHeaders } from "../../net/request.js";
 import { saidIn } from "./server.js";
 
 /** An answer to a request for predictions that has none. */
 export interface Refusal {
   readonly status: number;
-  readonly headers: Pick<Headers, "get">;
+  readonly headers: ResponseHeaders;
   readonly said: string;
 }
 

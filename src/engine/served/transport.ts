@@ -1,7 +1,7 @@
 import { brotliDecompress, gunzip, inflate } from "node:zlib";
 import { promisify } from "node:util";
 import { exchange, StaleConnectionError } from "../../net/exchange.js";
-import { readBody, sendRequest } from "../../net/request.js";
+import { readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
 import { startWatch } from "../../net/watch.js";
 import type { EncodedRequest } from "./message.js";
 import type { ModelServer } from "./server.js";
@@ -9,7 +9,7 @@ import type { ModelServer } from "./server.js";
 /** A response that was read to its end. */
 export interface Received {
   readonly status: number;
-  readonly headers: Pick<Headers, "get">;
+  readonly headers: ResponseHeaders;
   /** It is no Buffer, whose `slice` does not copy. */
   readonly body: Uint8Array<ArrayBuffer>;
 }
