@@ -10,7 +10,6 @@ import type { Worker } from "../plan/share.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { type ModelSpec, parseOutputReference } from "../spec/model-spec.js";
 import { needsProbe, probeProvider } from "./providers/probe-provider.js";
-import { setScoringFlags } from "./v8-flags.js";
 import { startScoringWorker } from "./threads/worker-threads.js";
 
 export interface EngineOptions {
@@ -44,7 +43,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       const { operators } = engine.local;
       if (operators === undefined || operators[engine.provider] !== undefined) {
         warnOfParts(engine, model, log);
-        return withScoringFlags(engine);
+        return engine;
       }
       await engine[Symbol.asyncDispose]();
       preferred = ["cpu"]; // which computes the model in any case, and in this way without copies
@@ -129,17 +128,6 @@ function neededTexts({ texts }: ModelFile, { outputs }: Pick<ModelSpec, "outputs
   }
   const tensors = new Set(Object.values(outputs).map((reference) => parseOutputReference(reference)?.tensor));
   return { inputs: texts.inputs, outputs: texts.outputs.filter((name) => tensors.has(name)) };
-}
-
-function withScoringFlags(engine: OnnxEngine): Engine {
-  const flags = setScoringFlags(engine.local.opened());
-  return {
-    ...engine,
-    async [Symbol.asyncDispose]() {
-      flags[Symbol.dispose]();
-      await engine[Symbol.asyncDispose]();
-    },
-  };
 }
 
 /** Returns the number of the GPU that a worker uses; 0 for a spec without GPUs. */
