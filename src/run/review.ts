@@ -1,6 +1,7 @@
 import { type Contract, outputColumns } from "../binding/contract.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import { checkKeys } from "../checks/verdicts/key-check.js";
+import { asPredictedBy } from "../checks/verdicts/model-cause.js";
 import type { RunProfile } from "../checks/verdicts/run-profile.js";
 import type { CheckResult } from "../checks/verdicts/verdict.js";
 import { showType } from "../columnar/types.js";
@@ -70,7 +71,8 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
   await keepModel(context, plan);
   const readersHave = await dateOfReaders(context, plan, verdict);
   const { challenger } = verdict;
-  context.record.setReview({ profile: judged.run, earlier: judged.baseline, verdict, challenger, readersHave });
+  const earlier = asPredictedBy(plan.model.sha256, judged.baseline);
+  context.record.setReview({ profile: judged.run, earlier, verdict, challenger, readersHave });
   return verdict;
 }
 
@@ -94,7 +96,7 @@ export async function reviewForReports(
       const earlier = await readAll(context, verdict === undefined ? [] : (plan.checks?.baseline ?? []));
       record.setReview({
         profile: runProfileOf(plan, { profile, rejected: run.rejectedRows }),
-        earlier,
+        earlier: asPredictedBy(plan.model.sha256, earlier),
         verdict,
         challenger: verdict?.challenger ?? resultOf(plan, profile),
         readersHave: await dateOfReaders(context, plan, verdict),
