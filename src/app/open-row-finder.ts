@@ -1,7 +1,7 @@
 import { openDuckDb } from "../duckdb/instance.js";
 import { type KeyColumn, keyedRows, keyedTexts, loadKeys, rowsWithout } from "../duckdb/key-match.js";
 import type { KeyList } from "../publish/erasure.js";
-import type { OpenRowFinder, RowFinder } from "../run/erase.js";
+import type { OpenRowFinder, RowFinder } from "../run/erasing/copy-run.js";
 import { JobError } from "../util/errors.js";
 import { usableCores } from "./process-limits.js";
 
@@ -20,15 +20,9 @@ export function rowFinders(
       duckdb[Symbol.dispose]();
       throw wrongKey(list, columns, wrong);
     }
-    const rowsOf = ({ rows, keys }: Awaited<ReturnType<typeof keyedRows>>): readonly number[] => {
-      for (const key of keys) {
-        found.add(key);
-      }
-      return rows;
-    };
     const finder: RowFinder = {
-      rowsIn: async (path) => rowsOf(await keyedRows(table, path)),
-      rejected: async (texts) => rowsOf(await keyedTexts(table, texts)),
+      rowsIn: async (path) => rowsOf(await keyedRows(table, path), found),
+      rejected: async (texts) => rowsOf(await keyedTexts(table, texts), found),
       rowsWithout: (path, request) => rowsWithout(connection, path, request),
       async [Symbol.asyncDispose]() {
         connection.closeSync();
@@ -37,6 +31,14 @@ export function rowFinders(
     };
     return finder;
   };
+}
+
+/** Returns the rows, and adds their keys to `found`. */
+function rowsOf({ rows, keys }: Awaited<ReturnType<typeof keyedRows>>, found: Set<number>): readonly number[] {
+  for (const key of keys) {
+    found.add(key);
+  }
+  return rows;
 }
 
 function wrongKey({ placeOf }: KeyList, columns: readonly KeyColumn[], index: number): JobError {

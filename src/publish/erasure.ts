@@ -19,6 +19,21 @@ export interface ErasedRows {
   readonly rejects: number;
 }
 
+/** The rows to erase from tables. */
+export interface TableErasure {
+  readonly keys: KeyList;
+  /** Only count them. */
+  readonly dryRun: boolean;
+  /** Who erases them. */
+  readonly by: string;
+  /** Takes the indexes of keys that are found. */
+  readonly found: Set<number>;
+}
+
+export interface ErasedTable extends ErasedRows {
+  readonly name: string;
+}
+
 export const nothingErased: ErasedRows = { rows: 0, rejects: 0 };
 
 /** Removes from the profile of a span the rows in which challenger and champion differ most: they name keys. */

@@ -23,7 +23,7 @@ import { planProbe } from "./model-probe/model-probe.js";
 import { digestsIfThere, digestsOf, modelOfPlan, openPinnedModel, plannedModel } from "./model.js";
 import { planRun, type PlanningInput } from "./planning/planning.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
-import { checkPins, checkSpec, isPublished } from "./resume.js";
+import { checkPins, checkSpec, isPublished, refuseErasing } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
 /**
@@ -284,19 +284,6 @@ async function createRun(
     `planned run ${plan.runId}: ${count(input.rows, "row")} of ${shards}, in ${spans} of up to ${count(commitRows, "row")}`,
   );
   return { stored, run: await sink.open(stored), digests: digestsIn(plan) };
-}
-
-/** Refuses to score rows of an erasure: its spans are copies, without the rows that were erased. @throws JobError NOT_ERASED */
-function refuseErasing({ runId, erasure }: Plan, run: RunSink): void {
-  if (erasure !== undefined && !isPublished(run) && run.committed.includes(0)) {
-    throw new JobError(
-      "NOT_ERASED",
-      `resuming run ${runId}: ${erasure.by} began to erase rows of ${erasure.of}, and has not finished`,
-      {
-        hint: "run the same infer-batch erase again, which replaces this run; readers see the run before it",
-      },
-    );
-  }
 }
 
 function digestsIn({ input }: Plan): ReadonlyMap<string, string> {

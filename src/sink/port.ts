@@ -5,7 +5,7 @@ import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
-import type { ErasedRows, KeyList } from "../publish/erasure.js";
+import type { ErasedTable, TableErasure } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
@@ -20,21 +20,6 @@ export interface StoredPlan {
   readonly planId: string;
   /** Set where the run was pruned: nothing of it can be opened. Default: it was not. */
   readonly pruned?: Pruning | undefined;
-}
-
-/** The rows to erase from tables. */
-export interface TableErasure {
-  readonly keys: KeyList;
-  /** Only count them. */
-  readonly dryRun: boolean;
-  /** Who erases them. */
-  readonly by: string;
-  /** Takes the indexes of keys that are found. */
-  readonly found: Set<number>;
-}
-
-export interface ErasedTable extends ErasedRows {
-  readonly name: string;
 }
 
 /** A stored plan with the verdict and the decision on its run. */
@@ -242,16 +227,9 @@ export interface RunSink {
 }
 
 /** A committed span as a Parquet file on this machine, with what is stored beside it. */
-export interface SpanFile {
+export interface SpanFile extends Pick<SpanOutput, "rejects" | "filtered" | "erased" | "profile"> {
   readonly span: number;
   readonly path: string;
-  readonly rejects: readonly RejectedRow[];
-  /** Rows of the span that `input.where` left out. */
-  readonly filtered: number;
-  /** Rows of the span that were erased. */
-  readonly erased: number;
-  /** The profile of the span, as it is stored. */
-  readonly profile: string | undefined;
   readonly maker: CommittedBy;
 }
 

@@ -18,6 +18,8 @@ interface Manifest {
 const readManifest = async (): Promise<Manifest> =>
   JSON.parse(await readFile(join(projectFolder, "package.json"), "utf8")) as Manifest;
 
+const npm = (args: readonly string[], cwd: string): string => execFileSync("npm", args, { cwd, encoding: "utf8" });
+
 const wine = fixtures[2] as (typeof fixtures)[number];
 
 test("what users install has no install script, and the version of ONNX Runtime is the tested one", async () => {
@@ -77,7 +79,6 @@ test.skipIf(!torture)(
   "the packed tarball, installed from the registry into an empty prefix, scores (long form)",
   async () => {
     await using scratch = await scratchFolder();
-    const npm = (args: readonly string[], cwd: string): string => execFileSync("npm", args, { cwd, encoding: "utf8" });
     npm(["pack", "--silent", "--pack-destination", scratch.path], projectFolder);
     const { version } = await readManifest();
     const tarball = join(scratch.path, `infer-batch-${version}.tgz`);

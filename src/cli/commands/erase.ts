@@ -5,7 +5,7 @@ import { type JobOptions, readSpec, readSpecOnce } from "../../app/read-spec.js"
 import type { KeyList } from "../../publish/erasure.js";
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
-import { type ErasedRun, eraseRows } from "../../run/erase.js";
+import { type ErasedRun, eraseRows } from "../../run/erasing/erase.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";

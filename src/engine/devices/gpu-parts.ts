@@ -82,10 +82,9 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
 
 /** The command that downloads CUDA files. The copy of ONNX Runtime in the npm package has no script for that. */
 function fetchingCuda({ runtime: { folder, version } }: Machine): string {
-  const fetching = (where: string): string => `ONNXRUNTIME_NODE_INSTALL=true node ${where}/script/install.js`;
   return basename(folder) === "onnxruntime-node"
-    ? fetching(folder)
-    : `npm install --global onnxruntime-node@${version} && ${fetching('"$(npm root --global)/onnxruntime-node"')}`;
+    ? `ONNXRUNTIME_NODE_INSTALL=true node ${folder}/script/install.js`
+    : `npm install --global onnxruntime-node@${version} && ONNXRUNTIME_NODE_INSTALL=true node "$(npm root --global)/onnxruntime-node/script/install.js"`;
 }
 
 /** The oldest driver for each major version of CUDA. See CUDA's release notes, "minor version compatibility". */

@@ -1,11 +1,15 @@
 import { DatabaseError } from "pg";
-import { profileWithoutRows, verdictWithoutRows } from "../../../publish/erasure.js";
+import {
+  type ErasedTable,
+  profileWithoutRows,
+  type TableErasure,
+  verdictWithoutRows,
+} from "../../../publish/erasure.js";
 import { parseJson } from "../../../plan/parse-plan.js";
 import type { RunId } from "../../../plan/plan.js";
 import { parseRunVerdict } from "../../../publish/run-verdict.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { JobError } from "../../../util/errors.js";
-import type { ErasedTable, TableErasure } from "../../port.js";
 import { unneededStaging } from "../abandoned-runs.js";
 import type { Session } from "../connections.js";
 import { runConditions } from "../control/run-conditions.js";

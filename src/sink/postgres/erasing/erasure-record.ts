@@ -1,4 +1,4 @@
-import type { ErasedTable, TableErasure } from "../../port.js";
+import type { ErasedTable, TableErasure } from "../../../publish/erasure.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import { quoteName } from "../names.js";

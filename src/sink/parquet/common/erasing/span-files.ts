@@ -21,7 +21,7 @@ export async function* readSpanFiles(
     for await (const rejected of readRejects(fs, layout, new Map([[span, part]]))) {
       rejects.push(rejected);
     }
-    const { filtered, erased = 0, maker } = part;
+    const { filtered, erased, maker } = part;
     for await (const [file = ""] of localParts([path])) {
       yield { span, path: file, rejects, filtered, erased, profile, maker };
     }
