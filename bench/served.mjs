@@ -152,7 +152,9 @@ async function compareProtocols() {
         }
       }
     }
-    console.log(`${requests} requests of ${batch} rows of 32 float32, CPU seconds: medians of ${options.runs} runs in turns`);
+    console.log(
+      `${requests} requests of ${batch} rows of 32 float32, CPU seconds: medians of ${options.runs} runs in turns`,
+    );
     console.table(
       [...taken].map(([protocol, all]) => {
         const of = (key) => median(all.map((one) => one[key])).toFixed(2);
@@ -170,7 +172,9 @@ async function compareProtocols() {
 function cpuSecondsOfTree(pid) {
   const all = readdirSync("/proc").flatMap((name) => {
     try {
-      const fields = readFileSync(`/proc/${/^\d+$/.test(name) ? name : "x"}/stat`, "utf8").split(") ")[1].split(" ");
+      const fields = readFileSync(`/proc/${/^\d+$/.test(name) ? name : "x"}/stat`, "utf8")
+        .split(") ")[1]
+        .split(" ");
       return [{ pid: Number(name), parent: Number(fields[1]), ticks: Number(fields[11]) + Number(fields[12]) }];
     } catch {
       return []; // it has ended
@@ -227,7 +231,9 @@ async function findConcurrency() {
     `${slots} requests at once, ${serviceMs.toFixed(1)} ms each, ${mostRows} rows: at most ${possible.toFixed(0)} requests/s`,
   );
   console.log(`answered in each second: ${seconds.join(" ")}`);
-  console.log(`median second after 10 s: ${answered}, ${share(answered)} (wanted: 95 %); best: ${share(Math.max(...seconds))}`);
+  console.log(
+    `median second after 10 s: ${answered}, ${share(answered)} (wanted: 95 %); best: ${share(Math.max(...seconds))}`,
+  );
   console.log(`most in flight at the server: ${stats.mostInFlight}`);
   console.log(
     `resident memory: ${resident[half]?.toFixed(0)} MiB in the middle, at most ${Math.max(...resident).toFixed(0)} MiB`,
