@@ -28,6 +28,8 @@ import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.j
 import { openSource } from "./open-source.js";
 import type { SharedModels } from "./shared-models.js";
 import { type JobOptions, readSpec } from "./read-spec.js";
+import type { openProviderTrials as OpenTrials } from "./providers/provider-trials.js";
+import type { ProviderTrials } from "../scoring/provider-trials.js";
 import { programVersion, versionsFor } from "./version.js";
 import { decidedBy } from "./decided-by.js";
 import { filesAtOnce } from "../duckdb/open-files.js";
@@ -89,6 +91,7 @@ export async function openLoaded(
   const { cores, memory } = shareOf(spec, jobsAtOnce);
   const services = attemptServices(spec, log, signal);
   const models = modelTools(spec, { ...services, folder, where, worker: attempt.worker, cores, log, ...starting });
+  const measured = spec.engine.providers === "auto" && spec.model.server === undefined && jobsAtOnce === 1;
   const { source, sink } = await openEnds(loaded, { folder, cores, memory, attempt, ...services });
   return {
     spec,
@@ -104,6 +107,7 @@ export async function openLoaded(
     ...decoding(spec, cores, memory),
     ...models,
     ...sharedModels(spec.model, models),
+    providerTrials: measured ? await lazyTrials(spec, { specPath, signal }) : undefined,
     batchLimits: openBatchLimitCache(log),
     sha256,
     ...clockOf(services),
@@ -118,6 +122,12 @@ export async function openLoaded(
       await sink[Symbol.asyncDispose]();
     },
   };
+}
+
+/** The modules that inspect GPUs are loaded only if providers are to be measured. */
+async function lazyTrials(...args: Parameters<typeof OpenTrials>): Promise<ProviderTrials> {
+  const { openProviderTrials } = await import("./providers/provider-trials.js");
+  return openProviderTrials(...args);
 }
 
 interface EndsOptions {

@@ -1,12 +1,9 @@
-import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { cpus } from "node:os";
-import { join } from "node:path";
 import { z } from "../util/zod.js";
 import type { Tuning } from "../run/tune.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { cacheFolder } from "../util/cache-folder.js";
+import { type KeyedCache, openKeyedCache } from "./keyed-cache.js";
 import { usableCores } from "./process-limits.js";
-import { sha256 } from "./job-context.js";
 import { componentVersions } from "./version.js";
 
 /** An earlier result of `tune` for a model on this machine. */
@@ -14,13 +11,6 @@ export interface CachedTuning {
   /** ISO 8601, UTC. */
   readonly measuredAt: string;
   readonly tuning: readonly Tuning[];
-}
-
-export interface TuneCache {
-  /** undefined: there is no earlier result, or the file is not ours. */
-  read(): Promise<CachedTuning | undefined>;
-  /** @throws system errors */
-  write(found: CachedTuning): Promise<void>;
 }
 
 const schema = z.strictObject({
@@ -40,7 +30,7 @@ const schema = z.strictObject({
 /**
  * Opens the result file for everything that speed depends on: model, bindings, providers, processor, cores, versions.
  */
-export function openTuneCache({ model, engine }: JobSpec, modelSha256: string): TuneCache {
+export function openTuneCache({ model, engine }: JobSpec, modelSha256: string): KeyedCache<CachedTuning> {
   const { path: _, ...bindings } = model;
   const key = {
     model: modelSha256,
@@ -51,21 +41,5 @@ export function openTuneCache({ model, engine }: JobSpec, modelSha256: string): 
     cores: usableCores(),
     versions: componentVersions,
   };
-  const folder = cacheFolder("tune");
-  const file = join(folder, `${sha256(JSON.stringify(key))}.json`);
-  return {
-    async read() {
-      try {
-        return schema.safeParse(JSON.parse(await readFile(file, "utf8"))).data;
-      } catch {
-        return undefined; // it can be measured again
-      }
-    },
-    async write(found) {
-      await mkdir(folder, { recursive: true });
-      const temporary = `${file}.${process.pid}`;
-      await writeFile(temporary, JSON.stringify(found));
-      await rename(temporary, file);
-    },
-  };
+  return openKeyedCache("tune", key, schema);
 }

@@ -2,7 +2,7 @@ import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
-import { collect, countOf, limit, logFormat, logLevel, param, portOf, toleranceOf } from "./options.js";
+import { collect, countOf, limit, logFormat, logLevel, param, portOf, providersOf, toleranceOf } from "./options.js";
 import {
   addApprove,
   addBackfill,
@@ -88,6 +88,12 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
     .option(
       "--allow-older",
       "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
+    )
+    .addOption(
+      new Option(
+        "--provider <names>",
+        "Execution providers of this attempt in place of engine.providers, such as webgpu or cuda,cpu; auto: the fastest",
+      ).argParser(providersOf),
     )
     .addOption(skipExitCodeOption())
     .addOption(limit("Try the job: score only the first n rows, into --output, without checks, reports and pings"))

@@ -7,6 +7,7 @@ import { spanCount } from "../plan/spans.js";
 import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
+import type { Provider } from "../spec/engine-spec.js";
 import type { Listing } from "../storage/port.js";
 import { recordingFailure, runFacts } from "./attempt.js";
 import { carryOut, carryOutIdle, isIdle } from "./carry-out.js";
@@ -18,10 +19,11 @@ import { pinGolden, requirePinned } from "./golden/golden-file.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { withInput } from "./planning/input-wait.js";
 import type { JobContext } from "../scoring/context.js";
-import { loadEngine, type LoadingEngine } from "./loading.js";
+import { beginLoading, type LoadedForRun, type LoadingEngine } from "./loading.js";
 import { planProbe } from "./model-probe/model-probe.js";
 import { digestsIfThere, digestsOf, modelOfPlan, openPinnedModel, plannedModel } from "./model.js";
 import { planRun, type PlanningInput } from "./planning/planning.js";
+import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
 import { checkPins, checkSpec, isPublished } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
@@ -104,12 +106,10 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
       if (ended !== undefined) {
         return ended;
       }
-      return await carryOut(context, {
-        ...created,
-        decoder,
-        engine: await (reloading ?? loading).engine,
-        shardsUnplanned,
-      });
+      const load = loaderOf(context, { listing, model });
+      await using fastest = await openFastest(context, { ...created, plan, loading: reloading ?? loading, load });
+      const { engine, choice } = fastest;
+      return await carryOut(context, { ...created, engine, choice, decoder, shardsUnplanned });
     });
   });
 }
@@ -192,7 +192,14 @@ async function resume(
   await using decoder = await context.openDecoder(listing.folders);
   const engine = await loading.engine;
   await checkGolden(context, { plan, engine });
-  return await carryOut(context, { stored, run, decoder, engine, shardsUnplanned, digests: new Map() });
+  const load = loaderOf(context, { listing, model });
+  await using fastest = await openFastest(context, { run, plan, loading, load });
+  const parts = { stored, run, decoder, engine: fastest.engine, choice: fastest.choice };
+  return await carryOut(context, { ...parts, shardsUnplanned, digests: new Map() });
+}
+
+function loaderOf(context: JobContext, loaded: LoadedForRun): (provider: Provider) => LoadingEngine {
+  return (provider) => beginLoading(context, { ...loaded, provider });
 }
 
 /**
@@ -250,17 +257,6 @@ async function replaceHeld(
   const at = new Date(dateMs()).toISOString();
   await run.decide({ kind: "superseded", by: decidedBy(), at, reason: null, asBaseline: false, successor });
   return await whereDecided(context, { stored, run: await sink.open(stored) });
-}
-
-/** Begins to load the model in other threads, and lets the sink load what it needs. */
-function beginLoading(
-  context: JobContext,
-  { listing, model }: { readonly listing: Listing; readonly model: Model },
-): LoadingEngine {
-  const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  const loading = loadEngine(context, model, { inputBytes });
-  context.sink.expect?.();
-  return loading;
 }
 
 async function createRun(

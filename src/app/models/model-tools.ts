@@ -1,6 +1,7 @@
 import type { Engine } from "../../engine/port.js";
 import type { ModelFile } from "../../models/port.js";
 import type { EngineNeed, ScoringContext } from "../../scoring/context.js";
+import { listedProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { type EngineOptions, openEngine } from "../open-engine.js";
 import { type ModelOptions, resolveModel } from "../open-model.js";
@@ -56,7 +57,8 @@ function challengerTools({ challenger, model, engine }: JobSpec, given: ModelToo
   const options = { ...given, profileFolder: undefined }; // its profiles would replace those of the champion
   const place = { ...model, path: challenger.path, sha256: challenger.sha256 };
   // Two threads with a session each on WebGPU crash ONNX Runtime.
-  const providers = engine.providers.includes("webgpu") ? (["cpu"] as const) : engine.providers;
+  const listed = listedProviders(engine);
+  const providers = listed.includes("webgpu") ? (["cpu"] as const) : listed;
   const spec = { engine: { ...engine, providers }, model: { outputs: challenger.outputs } };
   return {
     async resolveModel(planned) {

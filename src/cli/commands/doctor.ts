@@ -17,6 +17,7 @@ import { requireModelPath } from "../../app/models/model-path.js";
 import { installTokenizers, requireTokenizers } from "../../app/models/tokenizer-library.js";
 import { resolveModel } from "../../app/open-model.js";
 import { type MissingProvider, providerMissing } from "../../app/providers/provider-missing.js";
+import { contendersOn } from "../../app/providers/provider-trials.js";
 import { openTinyModel, type Trial, tryProvider } from "../../app/providers/provider-trial.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import { machineError } from "../../app/machine-errors.js";
@@ -51,8 +52,12 @@ interface MachineOptions {
 async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: SafeIo): Promise<void> {
   const machine = thisMachine();
   const engine = loaded?.spec.engine;
-  const deviceId = engine === undefined ? 0 : await deviceIdOf(engine, findWorker(undefined, process.env));
-  const asked: readonly Provider[] = engine?.providers ?? ["cpu"];
+  const isAuto = engine?.providers === "auto";
+  const asked: readonly Provider[] = isAuto
+    ? [...(await contendersOn(machine)), "cpu"]
+    : (engine?.providers ?? ["cpu"]);
+  const worker = findWorker(undefined, process.env);
+  const deviceId = engine === undefined ? 0 : await deviceIdOf(asked, { given: engine.device_id, worker });
   const duckdb = await tryDuckDb();
   const tokenizers = tryTokenizers(loaded);
   const always = [...runtimeParts(machine), duckDbPart(duckdb), tokenizersPart(tokenizers)];
@@ -63,15 +68,16 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
     trials.push(await tryProvider(provider, model, { deviceId, trees: engine?.trees ?? "auto" }));
   }
   const platform = machine.platform.replace("/", " ");
-  const scoresOn = providerOfRun(asked, trials);
+  const scoresOn = isAuto ? "cpu" : providerOfRun(asked, trials);
   const error =
     scoresOn === undefined
       ? cannotRun(asked, { parts, trials, machine })
       : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb ?? tokenizers.error);
-  const outcome = error?.exitCode ?? scoresOn ?? 1;
-  const shown = trials.map(({ provider, state, operators, ms, fault, trees }) => ({
+  const outcome = error?.exitCode ?? (isAuto ? "auto" : (scoresOn ?? 1));
+  const shown = trials.map(({ provider, state, device, operators, ms, fault, trees }) => ({
     provider,
     state,
+    device,
     operators,
     ms,
     fault,
