@@ -91,7 +91,6 @@ export async function openLoaded(
   const { cores, memory } = shareOf(spec, jobsAtOnce);
   const services = attemptServices(spec, log, signal);
   const models = modelTools(spec, { ...services, folder, where, worker: attempt.worker, cores, log, ...starting });
-  const measured = spec.engine.providers === "auto" && spec.model.server === undefined && jobsAtOnce === 1;
   const { source, sink } = await openEnds(loaded, { folder, cores, memory, attempt, ...services });
   return {
     spec,
@@ -107,7 +106,7 @@ export async function openLoaded(
     ...decoding(spec, cores, memory),
     ...models,
     ...sharedModels(spec.model, models),
-    providerTrials: measured ? await lazyTrials(spec, { specPath, signal }) : undefined,
+    providerTrials: jobsAtOnce === 1 ? await trialsOf(spec, { specPath, signal }) : undefined,
     batchLimits: openBatchLimitCache(log),
     sha256,
     ...clockOf(services),
@@ -125,9 +124,12 @@ export async function openLoaded(
 }
 
 /** The modules that inspect GPUs are loaded only if providers are to be measured. */
-async function lazyTrials(...args: Parameters<typeof OpenTrials>): Promise<ProviderTrials> {
+async function trialsOf(...[spec, options]: Parameters<typeof OpenTrials>): Promise<ProviderTrials | undefined> {
+  if (spec.engine.providers !== "auto" || spec.model.server !== undefined) {
+    return undefined;
+  }
   const { openProviderTrials } = await import("./providers/provider-trials.js");
-  return openProviderTrials(...args);
+  return openProviderTrials(spec, options);
 }
 
 interface EndsOptions {

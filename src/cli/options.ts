@@ -23,7 +23,9 @@ export const limit = (description: string): Option =>
 export function providersOf(value: string): EngineSpec["providers"] {
   const providers = parseProviders(value);
   if (providers === undefined) {
-    throw new InvalidArgumentError(`expected auto, or some of ${providerNames.join(", ")} with commas between, cpu last`);
+    throw new InvalidArgumentError(
+      `expected auto, or some of ${providerNames.join(", ")} with commas between, cpu last`,
+    );
   }
   return providers;
 }

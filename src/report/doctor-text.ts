@@ -93,5 +93,11 @@ function trialText({ device, operators, ms, fault, trees }: DiagnosisTrial): str
   const ran = counts.length === 0 ? [] : [`operators: ${counts.join(", ")}`];
   const took = ms === undefined ? [] : [`${ms.toFixed(1)} ms`];
   const compiled = typeof trees === "string" ? [`trees: ${trees}`] : [];
-  return [...(device === undefined ? [] : [device]), ...ran, ...took, ...compiled, ...(fault === undefined ? [] : [fault])].join("; ");
+  return [
+    ...(device === undefined ? [] : [device]),
+    ...ran,
+    ...took,
+    ...compiled,
+    ...(fault === undefined ? [] : [fault]),
+  ].join("; ");
 }

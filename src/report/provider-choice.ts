@@ -1,6 +1,8 @@
+import type { Provider } from "../spec/engine-spec.js";
+
 /** The provider that `providers: auto` has chosen for an attempt, and why. */
 export interface ProviderChoice {
-  readonly provider: string;
+  readonly provider: Provider;
   /** The reason, as a clause without a full stop. */
   readonly why: string;
   /** The measurements that the choice rests on; empty: nothing was measured. */

@@ -7,10 +7,9 @@ import { spanCount } from "../plan/spans.js";
 import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import type { Provider } from "../spec/engine-spec.js";
 import type { Listing } from "../storage/port.js";
 import { recordingFailure, runFacts } from "./attempt.js";
-import { carryOut, carryOutIdle, isIdle } from "./carry-out.js";
+import { carryOut, carryOutIdle, type IdleRun, isIdle } from "./carry-out.js";
 import { requireChallenger } from "./challenger/open-challenger.js";
 import { countCommitted } from "./conclude.js";
 import { publishApproved, refusePruned, reportDecided } from "./decided.js";
@@ -106,8 +105,11 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
       if (ended !== undefined) {
         return ended;
       }
-      const load = loaderOf(context, { listing, model });
-      await using fastest = await openFastest(context, { ...created, plan, loading: reloading ?? loading, load });
+      await using fastest = await openFastest(context, {
+        ...created,
+        ...{ plan, listing, model },
+        loading: reloading ?? loading,
+      });
       const { engine, choice } = fastest;
       return await carryOut(context, { ...created, engine, choice, decoder, shardsUnplanned });
     });
@@ -188,18 +190,18 @@ async function resume(
   if (model === undefined) {
     return await carryOutIdle(context, { stored, run, shardsUnplanned });
   }
-  await using loading = beginLoading(context, { listing, model });
-  await using decoder = await context.openDecoder(listing.folders);
-  const engine = await loading.engine;
-  await checkGolden(context, { plan, engine });
-  const load = loaderOf(context, { listing, model });
-  await using fastest = await openFastest(context, { run, plan, loading, load });
-  const parts = { stored, run, decoder, engine: fastest.engine, choice: fastest.choice };
-  return await carryOut(context, { ...parts, shardsUnplanned, digests: new Map() });
+  return await scoreRest(context, { stored, run, listing, model, shardsUnplanned });
 }
 
-function loaderOf(context: JobContext, loaded: LoadedForRun): (provider: Provider) => LoadingEngine {
-  return (provider) => beginLoading(context, { ...loaded, provider });
+async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Promise<RunReport> {
+  const { stored, run, listing, model, shardsUnplanned } = rest;
+  const { plan } = stored;
+  await using loading = beginLoading(context, { listing, model });
+  await using decoder = await context.openDecoder(listing.folders);
+  await checkGolden(context, { plan, engine: await loading.engine });
+  await using fastest = await openFastest(context, { run, plan, listing, model, loading });
+  const { engine, choice } = fastest;
+  return await carryOut(context, { stored, run, decoder, engine, choice, shardsUnplanned, digests: new Map() });
 }
 
 /**

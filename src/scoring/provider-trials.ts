@@ -30,8 +30,17 @@ export interface ProviderMeasurements {
   readonly leftOut: readonly LeftOutProvider[];
 }
 
+/** The limits from which measuring pays. */
+export interface TrialLimits {
+  /** The CPU scores a run that takes no longer than this. */
+  readonly cpuSeconds: number;
+  /** No other provider can save more than the model takes: below this, nothing is measured. */
+  readonly modelSeconds: number;
+}
+
 /** Measures providers for a job on this machine. */
 export interface ProviderTrials {
+  readonly limits: TrialLimits;
   /** Returns the providers other than the CPU that this machine has all parts for. */
   contenders(): Promise<readonly Provider[]>;
   /**

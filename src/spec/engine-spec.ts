@@ -32,7 +32,7 @@ const mostDevices = 128;
 const deviceError = `expected worker or a number from 0 to ${mostDevices - 1}`;
 
 /** `auto`, or a list of providers. */
-export const providers = z
+const autoOrProviders = z
   .union([z.literal("auto"), z.array(z.enum(providerNames)).min(1).superRefine(checkOrder)], {
     error: `expected auto or a list of ${providerNames.join(", ")}`,
   })
@@ -41,7 +41,7 @@ export const providers = z
   ) satisfies z.ZodType<EngineSpec["providers"]>;
 
 export const engine = z.strictObject({
-  providers: providers.default(["cpu"]),
+  providers: autoOrProviders.default(["cpu"]),
   device_id: z
     .union([z.literal("worker"), count(0, mostDevices - 1)], { error: deviceError })
     .default(0)
@@ -70,7 +70,7 @@ export const engine = z.strictObject({
  * @returns undefined if it is none
  */
 export function parseProviders(text: string): EngineSpec["providers"] | undefined {
-  return providers.safeParse(text === "auto" ? text : text.split(",").map((name) => name.trim())).data;
+  return autoOrProviders.safeParse(text === "auto" ? text : text.split(",").map((name) => name.trim())).data;
 }
 
 /** ONNX Runtime takes the CPU for what no other provider takes, wherever it is named. */

@@ -42,7 +42,10 @@ async function measure(request: MeasureRequest, folder: string): Promise<object>
     const report = await scoreFirst(loaded, request, { rows, folder: join(folder, String(round)) });
     const wholeSeconds = (performance.now() - startedMs) / 1000;
     if (report.provider !== provider) {
-      return { reason: `it has none of the operators of the model, which ${report.provider} computes`, isLasting: true };
+      return {
+        reason: `it has none of the operators of the model, which ${report.provider} computes`,
+        isLasting: true,
+      };
     }
     const rowsPerSecond = report.rowsScored / report.seconds;
     if (report.seconds >= targetSeconds * enough || report.rowsPlanned < rows) {

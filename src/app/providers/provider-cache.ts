@@ -5,7 +5,7 @@ import type { Machine } from "../../engine/devices/machine.js";
 import type { ProviderMeasurements } from "../../scoring/provider-trials.js";
 import { providerNames } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
-import { type KeyedCache, openKeyedCache } from "../keyed-cache.js";
+import { type KeyedCache, openKeyedCache } from "../caches/keyed-cache.js";
 import { usableCores } from "../process-limits.js";
 import { componentVersions } from "../version.js";
 

@@ -1,5 +1,5 @@
 import { dirname, resolve } from "node:path";
-import { libraryFolder, type Machine, thisMachine } from "../../engine/devices/machine.js";
+import { libraryFolder, type Machine, packageFolder, thisMachine } from "../../engine/devices/machine.js";
 import type { Part } from "../../engine/devices/part.js";
 import { partsOf } from "../../engine/devices/provider-parts.js";
 import type { ModelFile } from "../../models/port.js";
@@ -30,9 +30,18 @@ import { findWorker } from "../../app/worker.js";
  */
 export async function doctorCommand(
   specPath: string | undefined,
-  options: JobOptions & { readonly json?: boolean },
+  options: JobOptions & { readonly json?: boolean; readonly installCuda?: string },
   io: SafeIo,
 ): Promise<void> {
+  if (options.installCuda !== undefined) {
+    const { installCuda } = await import("../../app/cuda/install-cuda.js");
+    const tell = (line: string): void => {
+      io.stderr.write(`${line}\n`);
+    };
+    const folder = await installCuda({ folder: resolve(options.installCuda), machine: thisMachine(), tell });
+    io.stdout.write(`installed CUDA for onnxruntime-node; before each run: export LD_LIBRARY_PATH=${folder}\n`);
+    return;
+  }
   const loaded = specPath === undefined ? undefined : await readSpec(specPath, options, { pipe: true });
   const server = loaded?.spec.model.server;
   if (loaded !== undefined && specPath !== undefined && server !== undefined) {
@@ -100,7 +109,7 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
 
 function runtimeParts(machine: Machine): Part[] {
   const { runtime } = machine;
-  const folder = libraryFolder(machine);
+  const folder = packageFolder(machine);
   const name = "onnxruntime-node";
   const there = machine.list(folder).includes("onnxruntime_binding.node");
   return [

@@ -3,19 +3,16 @@ import type { Plan } from "../../plan/plan.js";
 import type { ProviderChoice } from "../../report/provider-choice.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink } from "../../sink/port.js";
-import type { Provider } from "../../spec/engine-spec.js";
 import { rowsLeft } from "../carry-out.js";
 import { checkGolden } from "../golden/golden.js";
-import type { LoadingEngine } from "../loading.js";
+import { beginLoading, type LoadedForRun, type LoadingEngine } from "../loading.js";
 import { chooseProvider } from "./choose-provider.js";
 
-interface FastestOptions {
+interface FastestOptions extends Omit<LoadedForRun, "provider"> {
   readonly plan: Plan;
   readonly run: RunSink;
   /** The model as it was loaded for planning, on the CPU if the provider is to be chosen. */
   readonly loading: LoadingEngine;
-  /** Begins to load the model on a provider. */
-  readonly load: (provider: Provider) => LoadingEngine;
 }
 
 /** The engine that scores an attempt. Disposing closes it if it was opened here. */
@@ -27,7 +24,7 @@ export interface FastestEngine extends AsyncDisposable {
 
 /** Returns the engine that is open; with `providers: auto`, that of the provider which is chosen for the rows left. */
 export async function openFastest(context: JobContext, options: FastestOptions): Promise<FastestEngine> {
-  const { plan, run, loading, load } = options;
+  const { plan, run, loading, listing, model } = options;
   const engine = await loading.engine;
   const { providerTrials: trials, log } = context;
   if (trials === undefined) {
@@ -48,7 +45,7 @@ export async function openFastest(context: JobContext, options: FastestOptions):
     return { engine, choice, [Symbol.asyncDispose]: () => Promise.resolve() };
   }
   await loading[Symbol.asyncDispose](); // a device and the CPU do not need the model twice
-  const opened = load(choice.provider as Provider);
+  const opened = beginLoading(context, { listing, model, provider: choice.provider });
   try {
     const other = await opened.engine;
     await checkGolden(context, { plan, engine: other });

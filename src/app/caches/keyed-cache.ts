@@ -1,9 +1,9 @@
 import { createHash, randomBytes } from "node:crypto";
 import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { z } from "../util/zod.js";
-import { parseJson } from "../plan/parse-plan.js";
-import { cacheFolder } from "../util/cache-folder.js";
+import type { z } from "../../util/zod.js";
+import { parseJson } from "../../plan/parse-plan.js";
+import { cacheFolder } from "../../util/cache-folder.js";
 
 /** The results of a measurement, in a small file in the cache folder of this user. */
 export interface KeyedCache<T> {

@@ -1,10 +1,10 @@
 import { cpus } from "node:os";
-import { z } from "../util/zod.js";
-import type { Tuning } from "../run/tune.js";
-import type { JobSpec } from "../spec/job-spec.js";
+import { z } from "../../util/zod.js";
+import type { Tuning } from "../../run/tune.js";
+import type { JobSpec } from "../../spec/job-spec.js";
 import { type KeyedCache, openKeyedCache } from "./keyed-cache.js";
-import { usableCores } from "./process-limits.js";
-import { componentVersions } from "./version.js";
+import { usableCores } from "../process-limits.js";
+import { componentVersions } from "../version.js";
 
 /** An earlier result of `tune` for a model on this machine. */
 export interface CachedTuning {
