@@ -28,6 +28,8 @@ import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.j
 import { openSource } from "./open-source.js";
 import type { SharedModels } from "./shared-models.js";
 import { type JobOptions, readSpec } from "./read-spec.js";
+import type { openProviderTrials as OpenTrials } from "./providers/provider-trials.js";
+import type { ProviderTrials } from "../scoring/provider-trials.js";
 import { programVersion, versionsFor } from "./version.js";
 import { decidedBy } from "./decided-by.js";
 import { filesAtOnce } from "../duckdb/open-files.js";
@@ -105,6 +107,7 @@ export async function openLoaded(
     ...decoding(spec, cores, memory),
     ...models,
     ...sharedModels(spec.model, models),
+    providerTrials: jobsAtOnce === 1 ? await trialsOf(spec, { specPath, signal }) : undefined,
     batchLimits: openBatchLimitCache(log),
     sha256,
     ...clockOf(services),
@@ -119,6 +122,15 @@ export async function openLoaded(
       await sink[Symbol.asyncDispose]();
     },
   };
+}
+
+/** The modules that inspect GPUs are loaded only if providers are to be measured. */
+async function trialsOf(...[spec, options]: Parameters<typeof OpenTrials>): Promise<ProviderTrials | undefined> {
+  if (spec.engine.providers !== "auto" || spec.model.server !== undefined) {
+    return undefined;
+  }
+  const { openProviderTrials } = await import("./providers/provider-trials.js");
+  return openProviderTrials(spec, options);
 }
 
 interface EndsOptions {

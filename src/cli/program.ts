@@ -2,7 +2,7 @@ import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
-import { collect, countOf, limit, logFormat, logLevel, param, portOf, toleranceOf } from "./options.js";
+import { collect, countOf, limit, logFormat, logLevel, param, portOf, providersOf, toleranceOf } from "./options.js";
 import {
   addApprove,
   addBackfill,
@@ -90,6 +90,12 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
     .option(
       "--allow-older",
       "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
+    )
+    .addOption(
+      new Option(
+        "--provider <names>",
+        "Execution providers of this attempt in place of engine.providers, such as webgpu or cuda,cpu; auto: the fastest",
+      ).argParser(providersOf),
     )
     .addOption(skipExitCodeOption())
     .addOption(limit("Try the job: score only the first n rows, into --output, without checks, reports and pings"))
@@ -263,6 +269,10 @@ function addDoctor(program: Command, io: SafeIo): void {
     .argument("[spec]", "Job spec whose providers and model to try; default: a tiny model")
     .addOption(param())
     .option("--json", "Print one line of JSON")
+    .option(
+      "--install-cuda <folder>",
+      "Check nothing; put the libraries that CUDA needs, 1.9 GB, into this folder, from wheels that pip downloads or that lie in <folder>/wheels",
+    )
     .action(async (spec: string | undefined, options) => {
       const { doctorCommand } = await import("./commands/doctor.js");
       await doctorCommand(spec, options, io);

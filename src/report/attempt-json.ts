@@ -1,4 +1,5 @@
 import type { AttemptRecord } from "./attempt-record.js";
+import { choiceFields } from "./provider-choice.js";
 import { rounded } from "./report.js";
 import { serverFields } from "./server-report.js";
 import { secondsByStage } from "./stage-times.js";
@@ -22,6 +23,7 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     batch_size: engine?.batchRows() ?? null,
     provider: engine?.provider ?? null,
     providers_missing: engine?.missing ?? [],
+    ...(engine?.choice === undefined ? {} : { provider_choice: choiceFields(engine.choice) }),
     trees: engine?.trees() ?? null,
     engine_busy: rounded(record.engineBusy),
     stage_seconds: secondsByStage(record.stages),

@@ -2,6 +2,7 @@ import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";
+import { choiceFields, type ProviderChoice } from "./provider-choice.js";
 import { serverFields, type ServerReport } from "./server-report.js";
 import type { Stage } from "./stage-times.js";
 
@@ -44,6 +45,8 @@ export interface RunReport {
   readonly provider: string | null;
   /** Providers that the spec prefers and that this machine cannot run. */
   readonly providersMissing: readonly string[];
+  /** The provider that `providers: auto` chose, and why; undefined: the spec lists it, or no row was left to score. */
+  readonly providerChoice?: ProviderChoice | undefined;
   /** What computed the model's trees, and why if it was ONNX Runtime; null: it has none, or too few rows came. */
   readonly trees: string | null;
   /** The share of the time between first row and last commit in which sessions were busy. */
@@ -111,6 +114,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     batch_size: report.batchSize,
     provider: report.provider,
     providers_missing: report.providersMissing,
+    ...(report.providerChoice === undefined ? {} : { provider_choice: choiceFields(report.providerChoice) }),
     trees: report.trees,
     engine_busy: rounded(report.engineBusy),
     stage_seconds: report.stageSeconds,

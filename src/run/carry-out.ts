@@ -4,6 +4,7 @@ import { treesText } from "../scoring/trees-text.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { EngineInfo } from "../report/attempt-record.js";
+import type { ProviderChoice } from "../report/provider-choice.js";
 import { count, type RunReport } from "../report/report.js";
 import type { ServerReport } from "../report/server-report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
@@ -27,6 +28,8 @@ export interface RunParts {
   readonly run: RunSink;
   readonly decoder: Decoder;
   readonly engine: Engine;
+  /** Why the engine has its provider; undefined: the spec lists it. */
+  readonly choice?: ProviderChoice | undefined;
   readonly shardsUnplanned: number;
   /** Digests by URI that this attempt computed while it planned; empty without `input.verify: full`. */
   readonly digests: ReadonlyMap<string, string>;
@@ -47,7 +50,7 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
     measureEngine(context, plan, { engine, rows: pending }),
   );
   signal.throwIfAborted();
-  record.startScoring(engineFacts(engine, sizer));
+  record.startScoring({ ...engineFacts(engine, sizer), choice: parts.choice });
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
   await probe?.check();
@@ -74,6 +77,11 @@ function serverReport({ requests, retries, inFlight: mostInFlight, servers, ...t
 
 function latencyOf({ latencyMs }: Pick<ServerTraffic, "latencyMs">): ServerReport["latencyMs"] {
   return { p50: latencyMs(0.5), p95: latencyMs(0.95), p99: latencyMs(0.99) };
+}
+
+/** Returns the number of rows of this worker's share that are not committed. */
+export function rowsLeft({ worker }: JobContext, plan: Plan, { committed }: Pick<RunSink, "committed">): number {
+  return pendingRows(plan, committed, shareOf(spanCount(plan), worker));
 }
 
 /** A run without spans for this attempt to score. */

@@ -53,6 +53,7 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
     batchSize: record.engine?.batchRows() ?? null,
     provider: record.engine?.provider ?? null,
     providersMissing: record.engine?.missing ?? [],
+    providerChoice: record.engine?.choice,
     trees: record.engine?.trees() ?? null,
     engineBusy: record.engineBusy,
     server: record.engine?.server?.(),

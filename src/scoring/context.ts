@@ -14,7 +14,9 @@ import type { Sink } from "../sink/port.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LimitedRun } from "../spec/limited-spec.js";
+import type { Provider } from "../spec/engine-spec.js";
 import type { BatchLimitCache } from "./batch-limit-cache.js";
+import type { ProviderTrials } from "./provider-trials.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
 import type { Worker } from "../plan/share.js";
 
@@ -90,6 +92,8 @@ export interface JobContext extends ScoringContext {
   ) => Promise<Aggregates>;
   /** Workers that only decode, and the cores that they may use. */
   readonly decodeWorkers: Pick<SliceReaderOptions, "cores" | "startDecodeWorkers">;
+  /** Measures providers for `providers: auto`; undefined: the spec lists them, or they cannot be measured. */
+  readonly providerTrials?: ProviderTrials | undefined;
   readonly worker: Worker;
   /** Take over spans of other workers when the own share is done. */
   readonly steal: boolean;
@@ -136,6 +140,8 @@ export type EngineNeed =
       readonly inputBytes: number;
       /** Nothing is scored: only the model's signature is read, for which any provider will do. */
       readonly preview?: true;
+      /** The provider that `providers: auto` has chosen, with the CPU for what fails. Default: those of the spec. */
+      readonly provider?: Provider | undefined;
     }
   | EngineLayout;
 

@@ -2,6 +2,7 @@ import type { Engine } from "../../engine/port.js";
 import type { ModelFile } from "../../models/port.js";
 import type { EngineNeed, ScoringContext } from "../../scoring/context.js";
 import { challengerPlaces } from "../../spec/challenger-spec.js";
+import { listedProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { type EngineOptions, openEngine } from "../open-engine.js";
 import { type ModelOptions, resolveModel } from "../open-model.js";
@@ -80,8 +81,9 @@ function challengerTools(spec: JobSpec, given: ModelToolsOptions): ModelTools | 
 /** The keys of `engine` for another model that is open at the same time as the model of the spec. */
 function engineBeside({ model, engine }: Pick<JobSpec, "model" | "engine">): JobSpec["engine"] {
   // Two threads with a session each on WebGPU crash ONNX Runtime.
-  const isCpu = model.server === undefined && engine.providers.includes("webgpu");
-  return isCpu ? { ...engine, providers: ["cpu"] } : engine;
+  const listed = listedProviders(engine);
+  const isCpu = model.server === undefined && listed.includes("webgpu");
+  return { ...engine, providers: isCpu ? ["cpu"] : listed };
 }
 
 async function openFile(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {

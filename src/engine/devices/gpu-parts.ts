@@ -1,7 +1,7 @@
-import { basename, join } from "node:path";
+import { join } from "node:path";
 import { driverVersion, listGpus, signsOfGpu, visibleGpus } from "./gpus.js";
 import type { Part } from "./part.js";
-import { findLibrary, libraryFolder, type Machine, neededLibraries } from "./machine.js";
+import { findLibrary, libraryFolder, type Machine, neededLibraries, versionFile } from "./machine.js";
 
 export type GpuProvider = "cuda" | "tensorrt";
 
@@ -59,6 +59,8 @@ async function needsOf(provider: GpuProvider, machine: Machine): Promise<Needs |
   return all;
 }
 
+const install = "infer-batch doctor --install-cuda FOLDER, then export LD_LIBRARY_PATH=FOLDER/lib";
+
 function providerLibrary(provider: GpuProvider, machine: Machine): Part {
   const name = "provider library";
   if (machine.platform !== "linux/x64") {
@@ -69,6 +71,11 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
   const there = machine.list(folder);
   const wanted = ["shared", "cuda", ...(provider === "tensorrt" ? ["tensorrt"] : [])];
   const absent = wanted.map((one) => `libonnxruntime_providers_${one}.so`).filter((file) => !there.includes(file));
+  const copied = machine.readText(join(folder, versionFile))?.trim();
+  if (copied !== undefined && copied !== machine.runtime.version) {
+    const found = `${folder} is for onnxruntime-node ${copied}, not ${machine.runtime.version}`;
+    return { name, state: "missing", found, remedy: `make the folder again: ${install}` };
+  }
   if (absent.length === 0) {
     return { name, state: "ok", found: join(folder, `libonnxruntime_providers_${provider}.so`) };
   }
@@ -76,15 +83,8 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
     name,
     state: "missing",
     found: `${absent.join(", ")} not in ${folder} (the npm package does not have them)`,
-    remedy: `${fetchingCuda(machine)}, where nuget.org can be reached; or the image of the target gpu`,
+    remedy: `${install}; or the image of the target gpu`,
   };
-}
-
-/** The command that downloads CUDA files. The copy of ONNX Runtime in the npm package has no script for that. */
-function fetchingCuda({ runtime: { folder, version } }: Machine): string {
-  return basename(folder) === "onnxruntime-node"
-    ? `ONNXRUNTIME_NODE_INSTALL=true node ${folder}/script/install.js`
-    : `npm install --global onnxruntime-node@${version} && ONNXRUNTIME_NODE_INSTALL=true node "$(npm root --global)/onnxruntime-node/script/install.js"`;
 }
 
 /** The oldest driver for each major version of CUDA. See CUDA's release notes, "minor version compatibility". */
