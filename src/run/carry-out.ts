@@ -14,6 +14,8 @@ import { attemptFacts } from "./attempt.js";
 import { openChallenger } from "./challenger/open-challenger.js";
 import { checkRejects, conclude, countCommitted } from "./conclude.js";
 import { both } from "./loading.js";
+import { askFirstRows } from "./paid/ask-first-rows.js";
+import { beginPaying } from "./paid/begin-paying.js";
 import { openProbe } from "./model-probe/model-probe.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
@@ -47,7 +49,9 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
     measureEngine(context, plan, { engine, rows: pending }),
   );
   signal.throwIfAborted();
+  await using _ = await beginPaying(context, { engine, writer });
   record.startScoring(engineFacts(engine, sizer));
+  await askFirstRows(context, { plan, run, engine, decoder, share });
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
   await probe?.check();

@@ -21,6 +21,10 @@ export function modelTools(
   return {
     challenger: challengerTools(spec, options),
     async resolveModel(planned) {
+      if (server?.protocol === "openai") {
+        const { findPrompted } = await import("./prompted-model.js");
+        return await findPrompted({ ...spec.model, server }, options, planned);
+      }
       if (server !== undefined) {
         const { findServed } = await import("./served-model.js");
         return await findServed(server, options, planned);
@@ -33,6 +37,10 @@ export function modelTools(
       return await findTokenizer({ model: spec.model, uri }, options, planned);
     },
     async openEngine(model, need) {
+      if (server?.protocol === "openai" && "served" in model) {
+        const { openPrompted } = await import("./prompted-model.js");
+        return await openPrompted({ ...spec.model, server }, options, model.served.version);
+      }
       if (server !== undefined && "served" in model) {
         const { openServed } = await import("./served-model.js");
         return await openServed(server, options, model);

@@ -55,7 +55,7 @@ export function openEndpoint(server: ModelServer, hasOthers: boolean): Endpoint 
 }
 
 /** What was sent, to all servers and to each. */
-export function trafficOf({ counter, pool, endpoints }: ClientState): ServerTraffic {
+export function trafficOf({ counter, pool, endpoints }: Pick<ClientState, "counter" | "pool" | "endpoints">): ServerTraffic {
   return {
     get requests() {
       return counter.requests;
