@@ -17,7 +17,6 @@ import { read, refuseKey } from "./requests.mjs";
 let options = optionsOf(JSON.parse(process.argv[2] ?? "{}"));
 const books = createBooks(options);
 const { count } = books;
-const state = { systems: new Set(), count };
 /** How often each prompt was sent, and how often it was answered. */
 const sent = new Map();
 const answered = new Map();
@@ -58,6 +57,9 @@ function apply({ restartMs, ...set }) {
   if (set.limit !== undefined) {
     limit = createLimit(set.limit);
   }
+  if (set.changes !== undefined) {
+    changes = [...set.changes];
+  }
   if (restartMs !== undefined) {
     void restart(restartMs);
   }
@@ -93,7 +95,7 @@ function handle(request, response, bytes) {
 }
 
 async function complete(path, response, bytes) {
-  const { error, prompt, tokens, answer } = read(options, state, path, bytes);
+  const { error, prompt, tokens, answer } = read(options, count, path, bytes);
   if (error !== undefined) {
     fail(response, error);
     return;
@@ -122,7 +124,7 @@ async function complete(path, response, bytes) {
   }
   const born = life;
   const delayMs = delayOf(options, prompt, nth);
-  await (delayMs > 0 ? new Promise((done) => setTimeout(done, delayMs)) : undefined);
+  await (delayMs > 0 ? delay(response, delayMs) : undefined);
   if (born !== life) {
     return;
   }
@@ -134,6 +136,17 @@ async function complete(path, response, bytes) {
   const first = !answered.has(prompt);
   answered.set(prompt, true);
   deliver(response, { hash: hashOf(bytes), fate, ...answer(options.answersAs, first) });
+}
+
+/** Waits for the answer to be made, or for the client to leave: it pays for what was begun. */
+function delay(response, ms) {
+  return new Promise((done) => {
+    const timer = setTimeout(done, ms);
+    response.once("close", () => {
+      clearTimeout(timer);
+      done();
+    });
+  });
 }
 
 /** Sends an answer and bills it. */

@@ -17,7 +17,7 @@ export function refuseKey({ keys }, authorization = "") {
  * Reads a chat or embeddings request.
  * @returns an error; or the prompt, which its fate depends on, the tokens that it may take, and its answer
  */
-export function read(options, state, path, bytes) {
+export function read(options, count, path, bytes) {
   let body;
   try {
     body = JSON.parse(bytes);
@@ -27,7 +27,7 @@ export function read(options, state, path, bytes) {
   if (!options.models.includes(body.model)) {
     return { error: errors.noModel(body.model) };
   }
-  return path === "/v1/embeddings" ? readEmbeddings(options, body) : readChat(options, state, body);
+  return path === "/v1/embeddings" ? readEmbeddings(options, body) : readChat(options, count, body);
 }
 
 function readEmbeddings({ dimensions, context }, { input, model, dimensions: wanted = dimensions }) {
@@ -61,7 +61,7 @@ function refuseParameters({ modern, structured }, { max_tokens: maxTokens, tempe
   return structured === "refused" && format?.type === "json_schema" ? errors.noFormat() : undefined;
 }
 
-function readChat(options, state, body) {
+function readChat(options, count, body) {
   const { messages } = body;
   if (!Array.isArray(messages) || messages.length === 0) {
     return { error: errors.noMessages() };
@@ -83,19 +83,19 @@ function readChat(options, state, body) {
     const schema = options.structured === "honoured" ? format?.schema : undefined;
     const choice = choiceOf({ user, schema, limit: most });
     const answer = (name, isFirst) =>
-      chatAnswer(options, state, { body, prompt, messages, tokens, choice, name, isFirst });
+      chatAnswer(options, count, { body, prompt, messages, tokens, choice, name, isFirst });
     return { prompt, tokens: tokens + Math.min(most, wanted ?? usualTokens), answer };
   } catch (cause) {
     return { error: errors.badSchema(format?.name, cause.message) };
   }
 }
 
-function chatAnswer(options, state, { body, prompt, messages, tokens, choice, name, isFirst }) {
+function chatAnswer(options, count, { body, prompt, messages, tokens, choice, name, isFirst }) {
   const isJson = body.response_format !== undefined && choice.message.content !== null;
   const garbled = isFirst && isJson && isGarbled(options, prompt);
   const content = garbled ? `Here you are: ${choice.message.content}`.slice(0, -1) : choice.message.content;
-  state.count.garbled += garbled ? 1 : 0;
-  const cached = cachedTokens(state, messages);
+  count.garbled += garbled ? 1 : 0;
+  const cached = cachedTokens(messages);
   const usage = {
     prompt_tokens: tokens,
     completion_tokens: choice.tokens,
@@ -118,10 +118,7 @@ function chatAnswer(options, state, { body, prompt, messages, tokens, choice, na
   };
 }
 
-/** Tokens of the system message, in steps of 16, where the server has seen it before. */
-function cachedTokens({ systems }, messages) {
-  const system = textOf(messages.find(({ role }) => role === "system")?.content);
-  const seen = systems.has(system);
-  systems.add(system);
-  return seen ? Math.floor(countTokens(system) / 16) * 16 : 0;
+/** Tokens of the system message, in steps of 16: as a server that has seen it before. */
+function cachedTokens(messages) {
+  return Math.floor(countTokens(textOf(messages.find(({ role }) => role === "system")?.content)) / 16) * 16;
 }
