@@ -1,8 +1,10 @@
 import { expect, test } from "vitest";
+import type { CliResult } from "../support/cli.js";
 import { usePostgres } from "../support/postgres.js";
 import { auditBooks, type PromptKill } from "../support/prompt-books.js";
 import { everyFault, type PromptServer, startPromptServer } from "../support/prompt-server.js";
 import {
+  costOfTickets,
   filesTarget,
   postgresTarget,
   type PromptTarget,
@@ -101,6 +103,63 @@ test("prompts to a server that misbehaves are answered once each, whenever the c
   timeout,
 }, async () => {
   await outliveKills(filesTarget);
+});
+
+/** Tickets without bad rows, too few for a worker to ask the first ones before the others. */
+const fewTickets = { rows: 180, every: 0 };
+const workers = ["0/2", "1/2"];
+
+/** Kills a worker when the server has received so many requests. */
+async function killWorkerAt(job: TicketJob, server: PromptServer, received: number): Promise<CliResult> {
+  let child: { kill(signal: NodeJS.Signals): boolean } | undefined;
+  let ended = false;
+  const run = job.run(["--worker", workers[1] ?? ""], (started) => {
+    child = started;
+  });
+  void run.finally(() => {
+    ended = true;
+  });
+  await until(async () => ended || (await server.books()).received >= received);
+  child?.kill("SIGKILL");
+  return await run;
+}
+
+test("two workers spend no more than the budget, also when one of them is killed, and go on with a larger one", {
+  timeout,
+}, async () => {
+  await using server = await startPromptServer({ ...ticketServer, latencyMs });
+  const whole = costOfTickets(fewTickets);
+  const max_cost = whole / 2;
+  await using job = await ticketJob({
+    tickets: fewTickets,
+    server,
+    targetIn: filesTarget,
+    concurrency: 4,
+    commitRows: 30,
+    budget: { max_cost },
+  });
+
+  await killWorkerAt(job, server, 10);
+  const ended = await Promise.all(workers.map((worker) => job.run(["--worker", worker])));
+
+  expect(ended.map(({ code, stderr }) => ({ code, stderr }))).toEqual(
+    workers.map(() => ({ code: 67, stderr: expect.stringContaining("model.budget (max_cost") })),
+  );
+  const { billed, billed_again: again } = await server.books();
+  expect(billed.cost).toBeLessThanOrEqual(max_cost + again.cost);
+  expect(billed.cost).toBeGreaterThan(max_cost / 2);
+
+  await job.rewrite({ max_cost: whole * 3 });
+  const resumed = await Promise.all(workers.map((worker) => job.run(["--worker", worker])));
+  expect(
+    resumed.map(({ code }) => code),
+    resumed.map(({ stderr }) => stderr).join("\n"),
+  ).toEqual([0, 0]);
+  expect(await job.target.rows()).toEqual(rightRows(fewTickets));
+  const after = await server.books();
+  expect(after.distinct).toBe(fewTickets.rows);
+  expect(after.billed_again).toEqual(again);
+  expect(after.billed.cost - again.cost).toBeCloseTo(whole, 9);
 });
 
 s3.describe("", () => {

@@ -79,8 +79,8 @@ export interface Books {
   /** Of that, what was billed for requests that had been billed before. */
   readonly billed_again: Billed;
   readonly distinct: number;
-  /** What the rate limit would have let through. */
-  readonly offered: { readonly requests: number | null; readonly tokens: number | null };
+  /** What was taken of the rate limit, and what could have been; null: there is no limit. */
+  readonly limits: Readonly<Record<"requests" | "tokens", { readonly taken: number; readonly offered: number | null }>>;
 }
 
 /** A request that was billed: each time, in milliseconds of the wall clock, and whether the client could read the answer. */

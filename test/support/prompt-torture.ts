@@ -94,7 +94,7 @@ export function postgresTarget(database: Database): PromptTarget {
   };
 }
 
-/** Rows of a table of tickets: of each `every`, some are bad, each in its way. */
+/** Rows of a table of tickets: of each `every`, some are bad, each in its way; with 0, none is. */
 export interface Tickets {
   readonly rows: number;
   readonly every: number;
@@ -143,6 +143,8 @@ export const ticketServer = { context: contextTokens, price };
 export interface TicketJob extends AsyncDisposable {
   readonly folder: string;
   readonly target: PromptTarget;
+  /** Writes the spec again, with another budget. */
+  rewrite(budget: object): Promise<void>;
   /** Runs it in a process of its own. */
   run(
     args: readonly string[],
@@ -160,38 +162,18 @@ export interface TicketJobOptions {
 }
 
 export async function ticketJob(options: TicketJobOptions): Promise<TicketJob> {
-  const { tickets, server, targetIn, concurrency, commitRows, budget = {} } = options;
+  const { tickets, targetIn, budget = {} } = options;
   const scratch = await scratchFolder();
   const target = targetIn(scratch.path);
   await writeRows(join(scratch.path, "tickets.parquet"), selectOf(tickets));
   const spec = join(scratch.path, "job.yaml");
-  const { output } = target;
-  await writeFile(
-    spec,
-    JSON.stringify({
-      version: 1,
-      name: "tickets",
-      input: { path: "tickets.parquet" },
-      model: {
-        server: { protocol: "openai", url: server.url, name: "mock-1", concurrency, flush_seconds: 1 },
-        prompt: {
-          system: "You classify tickets of customers, and say how sure you are. Answer in JSON, and nothing else.",
-          user: "{{body}}",
-        },
-        sampling: { max_tokens: 60 },
-        response: { label: { enum: labels }, sure: { type: "number", minimum: 0, maximum: 1 } },
-        budget: { price, ...budget },
-      },
-      output: { columns: ["id"], ...output },
-      on_bad_row: "reject",
-      max_rejects: "10%",
-      commit_rows: commitRows,
-      retry: { max_seconds: 120 },
-    }),
-  );
+  const rewrite = (changed: object): Promise<void> =>
+    writeFile(spec, JSON.stringify(specOf(options, target.output, changed)));
+  await rewrite(budget);
   return {
     folder: scratch.path,
     target,
+    rewrite,
     run: (args, onStart) =>
       runCli(["run", spec, "--no-progress", "--json", ...args], {
         env: { ...target.env, XDG_CACHE_HOME: join(scratch.path, "cache") },
@@ -199,4 +181,43 @@ export async function ticketJob(options: TicketJobOptions): Promise<TicketJob> {
       }),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
   };
+}
+
+const system = "You classify tickets of customers, and say how sure you are. Answer in JSON, and nothing else.";
+const maxTokens = 60;
+
+function specOf({ server, concurrency, commitRows }: TicketJobOptions, output: object, budget: object): object {
+  return {
+    version: 1,
+    name: "tickets",
+    input: { path: "tickets.parquet" },
+    model: {
+      server: { protocol: "openai", url: server.url, name: "mock-1", concurrency, flush_seconds: 1 },
+      prompt: {
+        system,
+        user: "{{body}}",
+      },
+      sampling: { max_tokens: maxTokens },
+      response: { label: { enum: labels }, sure: { type: "number", minimum: 0, maximum: 1 } },
+      budget: { price, ...budget },
+    },
+    output: { columns: ["id"], ...output },
+    on_bad_row: "reject",
+    max_rejects: "10%",
+    commit_rows: commitRows,
+    retry: { max_seconds: 120 },
+  };
+}
+
+/** What the mock server bills for all tickets, each once, computed here once more. */
+export function costOfTickets({ rows, every }: Tickets): number {
+  const tokens = (text: string): number => Math.ceil(Buffer.byteLength(text) / 4);
+  const cached = Math.floor(tokens(system) / 16) * 16;
+  let cost = 0;
+  for (const { id, label, sure } of rightRows({ rows, every })) {
+    const prompt = 3 + 3 + tokens(system) + 3 + tokens(`ticket ${String(id)}`);
+    const completion = tokens(JSON.stringify({ label, sure }));
+    cost += (prompt - cached) * price.input + cached * price.cached_input + completion * price.output;
+  }
+  return cost / 1e6;
 }

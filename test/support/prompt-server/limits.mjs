@@ -11,15 +11,15 @@ export function createLimit({ requestsPerMinute, tokensPerMinute, burstSeconds =
         const kind = wait.requests > wait.tokens ? "requests" : "tokens";
         return { seconds: wait[kind], kind, limit: (kind === "requests" ? requests : tokens).perMinute };
       }
-      requests.take(1);
-      tokens.take(count);
+      requests.take(1, nowMs);
+      tokens.take(count, nowMs);
       return undefined;
     },
     headers(nowMs) {
       return { ...requests.headers("requests", nowMs), ...tokens.headers("tokens", nowMs) };
     },
-    /** How much could have been taken since the first request. */
-    offered: (nowMs) => ({ requests: requests.offered(nowMs), tokens: tokens.offered(nowMs) }),
+    /** How much was taken, and how much could have been, between the first request and the last that was let through. */
+    use: () => ({ requests: requests.use(), tokens: tokens.use() }),
   };
 }
 
@@ -30,6 +30,8 @@ function createBucket(perMinute, burstSeconds) {
   let level = size;
   let lastMs;
   let firstMs;
+  let taken = 0;
+  let lastTakenMs;
   const fill = (nowMs) => {
     firstMs ??= nowMs;
     level = Math.min(size, level + (nowMs - (lastMs ?? nowMs)) * perMs);
@@ -45,8 +47,10 @@ function createBucket(perMinute, burstSeconds) {
       // A request that is larger than the bucket waits until it is full.
       return Math.max(0, (Math.min(count, size) - level) / perMs / 1000);
     },
-    take(count) {
+    take(count, nowMs) {
       level -= perMinute === undefined ? 0 : count;
+      taken += count;
+      lastTakenMs = nowMs;
     },
     headers(name, nowMs) {
       if (perMinute === undefined) {
@@ -59,7 +63,10 @@ function createBucket(perMinute, burstSeconds) {
         [`x-ratelimit-reset-${name}`]: duration((size - level) / perMs),
       };
     },
-    offered: (nowMs) => (perMinute === undefined || firstMs === undefined ? null : size + (nowMs - firstMs) * perMs),
+    use: () => ({
+      taken,
+      offered: perMinute === undefined || firstMs === undefined ? null : size + (lastTakenMs - firstMs) * perMs,
+    }),
   };
 }
 

@@ -194,7 +194,7 @@ function send(response, status, body, headers = {}, text = JSON.stringify(body))
 function handleControl(path, response, bytes) {
   const text =
     path === "/_mock/books"
-      ? JSON.stringify({ ...books.totals(), offered: limit.offered(performance.now()) })
+      ? JSON.stringify({ ...books.totals(), limits: limit.use() })
       : path === "/_mock/requests"
         ? [...books.lines()].join("")
         : "{}";
