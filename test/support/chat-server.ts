@@ -14,7 +14,13 @@ export interface ChatRequest {
 
 /** What the server answers; `content`: the text of an answer with status 200. */
 export type ChatReply =
-  | { readonly content: string | null; readonly finish?: string; readonly model?: string; readonly refusal?: string; readonly cached?: number }
+  | {
+      readonly content: string | null;
+      readonly finish?: string;
+      readonly model?: string;
+      readonly refusal?: string;
+      readonly cached?: number;
+    }
   | { readonly status: number; readonly headers?: Readonly<Record<string, string>>; readonly body: object }
   | { readonly raw: string }
   | { readonly vector: readonly number[] }
@@ -111,7 +117,12 @@ export async function serveChat(reply: ChatServer["reply"] = ({ text }) => ({ co
   return server;
 }
 
-function send(response: ServerResponse, status: number, body: object, headers: Readonly<Record<string, string>> = {}): void {
+function send(
+  response: ServerResponse,
+  status: number,
+  body: object,
+  headers: Readonly<Record<string, string>> = {},
+): void {
   response.writeHead(status, { "content-type": "application/json", ...headers }).end(JSON.stringify(body));
 }
 

@@ -61,6 +61,8 @@ interface ClientState extends PromptClientOptions {
   /** Answers so far. */
   answers: number;
   lost: number;
+  /** The error that ends the attempt: no further request is sent. */
+  ended: { readonly error: unknown } | undefined;
   /** How often the server refused a row before it answered any, by what it said. */
   readonly refusals: Map<string, number>;
 }
@@ -73,7 +75,7 @@ const equalRefusals = 20;
 export function openPromptClient(options: PromptClientOptions): PromptClient {
   const { servers } = options;
   const [{ retry }] = servers;
-  const endpoints = servers.map((server) => openEndpoint(server, servers.length > 1));
+  const endpoints = servers.map((server) => openEndpoint(server, { hasOthers: servers.length > 1, isEager: true }));
   const place = placeOf(servers[0], `asking ${serversText(servers)}`);
   const pool = createPool({ servers: endpoints, retry, doing: place.doing, hint: place.hint });
   const state: ClientState = {
@@ -84,6 +86,7 @@ export function openPromptClient(options: PromptClientOptions): PromptClient {
     counter: countTraffic(),
     answers: 0,
     lost: 0,
+    ended: undefined,
     refusals: new Map(),
   };
   return {
@@ -108,6 +111,7 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
   const rules = { judge: (error: unknown) => judge(place, error), code: "NETWORK", hint: place.hint } as const;
   const tries: Tries = { faults: 0, answersBefore: 0, last: undefined };
   return await tryAgain(place.doing, place.retry, rules, async () => {
+    requireGoing(state);
     const turn = await state.pool.begin(tries.last);
     const { server: endpoint } = turn;
     const isRetry = tries.last !== undefined;
@@ -115,6 +119,7 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
     let end: RequestEnd = { kind: "other" };
     try {
       place.signal.throwIfAborted();
+      requireGoing(state);
       const outcome = await send(state, request, { endpoint, isRetry });
       endpoint.breaker.answered();
       end = outcome.kind === "answered" ? { kind: "answered", rows: 1 } : end;
@@ -130,6 +135,13 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
       turn.end(end);
     }
   });
+}
+
+/** Throws the error that ends the attempt, if there is one. */
+function requireGoing({ ended }: ClientState): void {
+  if (ended !== undefined) {
+    throw ended.error;
+  }
 }
 
 /** The server asks for fewer requests in a time. */
@@ -225,7 +237,11 @@ function refusedOutcome(
 }
 
 /** @throws JobError MODEL_INVALID if the server has refused each of the first rows for the same reason */
-function countRefusal(state: ClientState, doing: string, { reason, message }: Extract<PromptRefusal, { kind: "row" }>): void {
+function countRefusal(
+  state: ClientState,
+  doing: string,
+  { reason, message }: Extract<PromptRefusal, { kind: "row" }>,
+): void {
   if (state.answers > 0 || reason !== undefined) {
     return;
   }
@@ -252,6 +268,7 @@ async function failureOf(
   const { breaker, counter } = endpoint;
   const verdict = judge(endpoint.place, error);
   if (verdict.kind === "end") {
+    state.ended ??= { error };
     breaker.ended(sent);
     return { end: { kind: "other" } };
   }
@@ -262,7 +279,10 @@ async function failureOf(
   }
   tries.answersBefore = tries.faults === 0 ? state.answers : tries.answersBefore;
   tries.faults += 1;
-  const works = tries.faults >= faultsOfRow ? state.answers > tries.answersBefore || (await answersControl(state, endpoint)) : undefined;
+  const works =
+    tries.faults >= faultsOfRow
+      ? state.answers > tries.answersBefore || (await answersControl(state, endpoint))
+      : undefined;
   if (works === true) {
     breaker.answered();
     return { end: { kind: "other" }, outcome: { kind: "refused", reason: undefined, message: error.message } };

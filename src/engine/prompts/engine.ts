@@ -1,15 +1,30 @@
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { decodeTexts, encodeTexts, type ModelSignature, type NamedTensor, type Tensor } from "../../columnar/tensor.js";
 import { readAnswer, type ResponseColumn, type ResponseValue, wholeAnswer } from "../../text/response.js";
-import { assertNever, JobError } from "../../util/errors.js";
-import type { PaidEngine, Price, Spending, SpendingLimits, Spent, TokenCount } from "../paid.js";
+import { JobError } from "../../util/errors.js";
+import {
+  type PaidEngine,
+  type Price,
+  type Spending,
+  type SpendingLimits,
+  type Spent,
+  sumOfSpent,
+  type TokenCount,
+} from "../paid.js";
 import type { Engine, EngineResponse } from "../port.js";
 import { type ModelServer, serversText } from "../served/server.js";
 import type { ModelAnswer } from "./answer.js";
 import { type Budget, createBudget } from "./budget.js";
 import { type Asked, openPromptClient, type PromptClient } from "./client.js";
-import { createKeptAnswers, type KeptAnswers } from "./kept-answers.js";
-import { askPrompt, type AskedPrompt, firstForm, mostCompletionTokens, type PromptTask, type RequestForm } from "./request.js";
+import { count, createKeptAnswers, type KeptAnswers, nothingSpent } from "./kept-answers.js";
+import {
+  askPrompt,
+  type AskedPrompt,
+  firstForm,
+  mostCompletionTokens,
+  type PromptTask,
+  type RequestForm,
+} from "./request.js";
 
 export interface PromptEngineOptions {
   readonly task: PromptTask;
@@ -32,7 +47,9 @@ interface PromptState extends PromptEngineOptions {
   readonly budget: Budget;
   /** Requests that are under way, so that equal ones are sent once. */
   readonly underWay: Map<string, Promise<RowAnswer>>;
-  readonly own: { -readonly [K in keyof Spent]: Spent[K] };
+  readonly own: ReturnType<typeof nothingSpent>;
+  /** What all workers have spent, once it was counted. */
+  run: Spent | undefined;
   form: RequestForm;
   /** The model in the answers so far. */
   answered: string | undefined;
@@ -73,7 +90,10 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     kind: task.kind,
     servers,
     control: () => controlOf(state),
-    onControl: ({ tokens }) => countSpent(state, tokens),
+    onControl(answer) {
+      count(state.own, answer);
+      state.answers.add(sha256(`control ${randomUUID()}`), answer); // kept, so that it is counted
+    },
   });
   const state: PromptState = {
     ...options,
@@ -83,7 +103,8 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     answers: createKeptAnswers(flushMs),
     budget: createBudget({ doing, limits, price }),
     underWay: new Map(),
-    own: { answers: 0, prompt: 0, cached: 0, completion: 0 },
+    own: nothingSpent(),
+    run: undefined,
     answered: version === "*" ? undefined : version,
     reused: 0,
     width: undefined,
@@ -106,7 +127,13 @@ function paidPart(state: PromptState): PaidEngine {
   return {
     limits,
     get spending(): Spending {
-      return { own: { ...state.own }, earlier: answers.earlier, lost: client.lost, reused: state.reused, price };
+      const { own, reused } = state;
+      const { earlier } = answers;
+      const both = state.run ?? sumOfSpent(own, earlier);
+      return { own: { ...own }, earlier, run: both, lost: client.lost, reused, price };
+    },
+    async recount() {
+      state.run = await answers.recount();
     },
     keep: () => answers.keep(),
     async begin(store, workers) {
@@ -123,7 +150,10 @@ function paidPart(state: PromptState): PaidEngine {
   };
 }
 
-async function run(state: PromptState, { inputs, outputs, isBlank }: Parameters<Engine["run"]>[0]): Promise<EngineResponse> {
+async function run(
+  state: PromptState,
+  { inputs, outputs, isBlank }: Parameters<Engine["run"]>[0],
+): Promise<EngineResponse> {
   if (isBlank === true) {
     return { kind: "failed", message: "made-up rows are not asked: answers cost money", inputs };
   }
@@ -163,7 +193,11 @@ type RowAnswer =
       readonly embedding: ModelAnswer["embedding"];
       readonly ms: number;
     }
-  | { readonly kind: "fault"; readonly reason: Extract<EngineResponse, { kind: "failed" }>["reason"]; readonly message: string };
+  | {
+      readonly kind: "fault";
+      readonly reason: Extract<EngineResponse, { kind: "failed" }>["reason"];
+      readonly message: string;
+    };
 
 /** Asks for a row until its answer is valid. */
 async function answerOf(state: PromptState, values: ReadonlyMap<string, string>): Promise<RowAnswer> {
@@ -226,7 +260,9 @@ function judgeAnswer(state: PromptState, answer: ModelAnswer, ms: number): RowAn
     return fault("answer_invalid", "the answer has no text");
   }
   const read = readAnswer(content, response);
-  return "problem" in read ? fault("answer_invalid", read.problem) : { kind: "values", values: read.values, embedding, ms };
+  return "problem" in read
+    ? fault("answer_invalid", read.problem)
+    : { kind: "values", values: read.values, embedding, ms };
 }
 
 type AskedOnce = Exclude<Asked, { kind: "form" }>;
@@ -271,7 +307,7 @@ async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): 
     const outcome = await client.ask({ asked, form, reservation });
     if (outcome.kind === "answered") {
       reservation.spent(outcome.answer.tokens ?? worst);
-      countSpent(state, outcome.answer.tokens);
+      count(state.own, outcome.answer);
       requireModel(state, outcome.answer);
     }
     return outcome;
@@ -286,13 +322,6 @@ const templateTokens = 64;
 /** The most tokens that a request can take: a token has at least one byte. */
 function worstCase({ body }: AskedPrompt, completion: number): TokenCount {
   return { prompt: body.length + templateTokens, cached: 0, completion };
-}
-
-function countSpent({ own }: PromptState, tokens: TokenCount | undefined): void {
-  own.answers += 1;
-  own.prompt += tokens?.prompt ?? 0;
-  own.cached += tokens?.cached ?? 0;
-  own.completion += tokens?.completion ?? 0;
 }
 
 /** @throws JobError MODEL_CHANGED if another model has answered before */
@@ -314,7 +343,10 @@ function requireModel(state: PromptState, { model }: ModelAnswer): void {
 function controlOf({ task, servers: [{ model }], form }: PromptState): AskedPrompt {
   const text = { texts: ["1"], columns: [] };
   const sampling = task.kind === "embedding" ? task.sampling : { [form.tokensKey]: 1 };
-  return askPrompt({ ...task, system: undefined, text, sampling, response: undefined }, { model, form, valueOf: () => "" });
+  return askPrompt(
+    { ...task, system: undefined, text, sampling, response: undefined },
+    { model, form, valueOf: () => "" },
+  );
 }
 
 function sha256(text: string): string {
@@ -330,18 +362,16 @@ function tensorOf(
     return { dtype: "float32", dims: [1, embedding.length], data: embedding };
   }
   const value = values.get(name);
-  switch (typeof value) {
-    case "string":
-      return { dtype: "string", dims: [1], data: encodeTexts([value]) };
-    case "boolean":
-      return { dtype: "bool", dims: [1], data: Uint8Array.of(Number(value)) };
-    case "number":
-      return response?.[name]?.type === "integer"
-        ? { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(value)) }
-        : { dtype: "float64", dims: [1], data: Float64Array.of(value) };
-    case "undefined":
-      throw new RangeError(`no answer has a column ${name}`);
-    default:
-      return assertNever(value);
+  if (typeof value === "string") {
+    return { dtype: "string", dims: [1], data: encodeTexts([value]) };
   }
+  if (typeof value === "boolean") {
+    return { dtype: "bool", dims: [1], data: Uint8Array.of(Number(value)) };
+  }
+  if (value === undefined) {
+    throw new RangeError(`no answer has a column ${name}`);
+  }
+  return response?.[name]?.type === "integer"
+    ? { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(value)) }
+    : { dtype: "float64", dims: [1], data: Float64Array.of(value) };
 }

@@ -6,7 +6,10 @@ test("each row is asked once, and its answer is the text column response", async
 
   const ended = await job.run();
 
-  expect(ended, ended.stderr).toMatchObject({ code: 0, report: { status: "complete", provider: "openai", rows_scored: 20 } });
+  expect(ended, ended.stderr).toMatchObject({
+    code: 0,
+    report: { status: "complete", provider: "openai", rows_scored: 20 },
+  });
   expect(await job.rows()).toEqual(Array.from({ length: 20 }, (_, id) => ({ id, response: `text ${id}!` })));
   expect(job.server.requests).toHaveLength(20);
   expect(job.server.requests[0]?.body).toEqual({
