@@ -28,6 +28,8 @@ export interface Spending {
   readonly own: Spent;
   /** Answers that attempts of the run had kept when this attempt started, and what they took. */
   readonly earlier: Spent;
+  /** Answers of all attempts and workers: both of these, or what `recount` has found. */
+  readonly run: Spent;
   /** Requests of this attempt whose answer was lost: they may have cost something. */
   readonly lost: number;
   /** Rows of this attempt that took an answer which was there already: kept, or of an equal prompt. */
@@ -59,6 +61,8 @@ export interface PaidEngine {
   begin(store: AnswerStore | undefined, workers: number): Promise<AsyncDisposable>;
   /** Makes the answers so far durable. @throws JobError DISK, OBJECT_STORE, DATABASE */
   keep(): Promise<void>;
+  /** Counts the answers of all workers, which they have kept. @throws JobError DISK, OBJECT_STORE, DATABASE */
+  recount(): Promise<void>;
   readonly spending: Spending;
   /** What a run may spend in all; undefined: no limit. */
   readonly limits: SpendingLimits;
@@ -67,6 +71,16 @@ export interface PaidEngine {
 export interface SpendingLimits {
   readonly tokens: number | undefined;
   readonly cost: number | undefined;
+}
+
+/** The answers and tokens of both. */
+export function sumOfSpent(one: Spent, other: Spent): Spent {
+  return {
+    answers: one.answers + other.answers,
+    prompt: one.prompt + other.prompt,
+    cached: one.cached + other.cached,
+    completion: one.completion + other.completion,
+  };
 }
 
 /** The cost of tokens, in the currency of the price. */

@@ -12,7 +12,15 @@ import { areFinite } from "../columnar/memory/vectors.js";
  * on the row, or its answer is no prediction.
  */
 export interface RowFault {
-  readonly reason: "expression" | "missing" | "not_finite" | "too_long" | "prediction" | "model" | "target" | AnswerFault;
+  readonly reason:
+    | "expression"
+    | "missing"
+    | "not_finite"
+    | "too_long"
+    | "prediction"
+    | "model"
+    | "target"
+    | AnswerFault;
   /**
    * The shard's column as the spec names it, the expression's name, the output column, or undefined where the row
    * as a whole is at fault.

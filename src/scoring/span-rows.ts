@@ -91,7 +91,7 @@ export function createSpanRows({ contract, span, onFault, distinct }: SpanRowsOp
     reject(row) {
       keep[row - span.rowStart] = 0;
     },
-    refuse(row, value, reason = undefined) {
+    refuse(row, value, reason) {
       markOnce(isPredicted, row - span.rowStart, 1);
       faults.tell(row - span.rowStart, { reason: reason ?? "model", column: undefined, value });
     },

@@ -1,15 +1,11 @@
 import { z } from "../util/zod.js";
 import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./model-uri.js";
-import { promptProblems } from "./prompt/prompt-problems.js";
-import { type BudgetSpec, budget, prompt, type PromptSpec, sampling, type SamplingSpec } from "./prompt/prompt-spec.js";
-import { response } from "./prompt/response-spec.js";
-import { columnsIn } from "../text/prompt-template.js";
-import type { ResponseColumns } from "../text/response.js";
+import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./prompt/prompt-keys.js";
 import { server, type ServerSpec } from "./server/server-spec.js";
 import { s3Keys, type S3Spec } from "./s3-spec.js";
 import { anyNumber, count, name, text } from "./values.js";
 
-export interface ModelSpec extends S3Spec {
+export interface ModelSpec extends S3Spec, PromptKeys {
   /** The model's path or URI. A spec has either this or `server`. */
   readonly path?: string | undefined;
   readonly server?: ServerSpec | undefined;
@@ -23,12 +19,6 @@ export interface ModelSpec extends S3Spec {
   readonly outputs?: Readonly<Record<string, string>> | undefined;
   readonly cast: "exact" | "lossy";
   readonly missing: "bad_row" | "nan";
-  /** What a model of protocol openai is asked for each row. `inputs` are its columns then. */
-  readonly prompt?: PromptSpec | undefined;
-  readonly sampling?: SamplingSpec | undefined;
-  /** The columns that answers fill. Default: one text column. */
-  readonly response?: ResponseColumns | undefined;
-  readonly budget?: BudgetSpec | undefined;
 }
 
 /**
@@ -227,10 +217,7 @@ export const model = z
         "ONNX file, relative to the spec; in S3 (s3://bucket/key); in MLflow's registry (models:/name@alias, models:/name/version); of an MLflow run (runs:/id/path); on the Hugging Face Hub (hf://org/repo[@revision]/path/model.onnx); or at a URL (https://…, with sha256).",
       ),
     server: server.optional(),
-    prompt: prompt.optional(),
-    sampling: sampling.optional(),
-    response: response.optional(),
-    budget: budget.optional(),
+    ...promptKeys,
     registry: z
       .strictObject({
         url: text
@@ -257,22 +244,8 @@ export const model = z
       context.addIssue({ code: "custom", path: ["sha256"], message });
     }
   })
-  .superRefine((keys, context) => {
-    for (const { path, message } of promptProblems(keys)) {
-      context.addIssue({ code: "custom", path: [...path], message });
-    }
-  })
+  .superRefine(checkPrompt)
   .transform((given) => withPromptInputs(given)) satisfies z.ZodType<ModelSpec>;
-
-/** Binds the columns that a prompt names as inputs of the model. */
-export function withPromptInputs<T extends Pick<ModelSpec, "prompt" | "inputs">>(model: T): T {
-  if (model.prompt === undefined) {
-    return model;
-  }
-  const { system, user, input } = model.prompt;
-  const columns = columnsIn([system, user, input]);
-  return { ...model, inputs: Object.fromEntries(columns.map((column) => [column, [column]])) };
-}
 
 /** Expects either `path` or `server`, and no digest of a file with a server. */
 function checkPlace({ path, server: served, sha256, inputs }: ModelPlaces, context: z.RefinementCtx): void {

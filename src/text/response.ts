@@ -103,7 +103,7 @@ function textProblem(value: unknown, { enum: allowed, max_length: most }: Respon
   if (allowed !== undefined && !allowed.includes(value)) {
     return `is none of ${allowed.join(", ")}`;
   }
-  return most !== undefined && [...value].length > most ? `has more than ${most} characters` : undefined;
+  return most !== undefined && Array.from(value).length > most ? `has more than ${most} characters` : undefined;
 }
 
 function rangeProblem(value: number, { minimum, maximum }: ResponseColumn): string | undefined {
@@ -114,5 +114,11 @@ function rangeProblem(value: number, { minimum, maximum }: ResponseColumn): stri
 }
 
 function kindOf(value: unknown): string {
-  return value === null ? "null" : Array.isArray(value) ? "a list" : typeof value === "object" ? "an object" : `a ${typeof value}`;
+  return value === null
+    ? "null"
+    : Array.isArray(value)
+      ? "a list"
+      : typeof value === "object"
+        ? "an object"
+        : `a ${typeof value}`;
 }

@@ -63,7 +63,8 @@ function readChoice({ choices }: Json): Read {
 function readEmbedding({ data }: Json): Read {
   const first: unknown = Array.isArray(data) ? data[0] : undefined;
   const { embedding } = objectOf(first);
-  const isVector = Array.isArray(embedding) && embedding.length > 0 && embedding.every((one) => typeof one === "number");
+  const isVector =
+    Array.isArray(embedding) && embedding.length > 0 && embedding.every((one) => typeof one === "number");
   if (!isVector) {
     throw new MalformedAnswer("it has no list of numbers at `data[0].embedding`");
   }
@@ -74,7 +75,11 @@ function tokensOf(usage: unknown): TokenCount | undefined {
   const { prompt_tokens: prompt, completion_tokens: completion, prompt_tokens_details: details } = objectOf(usage);
   const { cached_tokens: cached } = objectOf(details);
   return isCount(prompt)
-    ? { prompt, cached: isCount(cached) ? Math.min(cached, prompt) : 0, completion: isCount(completion) ? completion : 0 }
+    ? {
+        prompt,
+        cached: isCount(cached) ? Math.min(cached, prompt) : 0,
+        completion: isCount(completion) ? completion : 0,
+      }
     : undefined;
 }
 

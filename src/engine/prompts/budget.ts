@@ -44,10 +44,6 @@ export function createBudget({ doing, limits, price }: BudgetOptions): Budget {
     tokens: count.prompt + count.completion,
     cost: price === undefined ? 0 : costOf(count, price),
   });
-  const add = (to: { tokens: number; cost: number }, { tokens, cost }: Amount, sign: 1 | -1 = 1): void => {
-    to.tokens += sign * tokens;
-    to.cost += sign * cost;
-  };
   const fits = ({ tokens, cost }: Amount): boolean =>
     used.tokens + held.tokens + tokens <= (allowed.tokens ?? Number.POSITIVE_INFINITY) &&
     used.cost + held.cost + cost <= (allowed.cost ?? Number.POSITIVE_INFINITY) + roundingError;
@@ -82,6 +78,11 @@ export function createBudget({ doing, limits, price }: BudgetOptions): Budget {
       };
     },
   };
+}
+
+function add(to: { tokens: number; cost: number }, { tokens, cost }: Amount, sign: 1 | -1 = 1): void {
+  to.tokens += sign * tokens;
+  to.cost += sign * cost;
 }
 
 /** Sums of costs are off by less than this. */

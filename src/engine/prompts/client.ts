@@ -1,29 +1,28 @@
-import type { AnswerFault } from "../../columnar/types.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
-import type { HttpPlace } from "../../net/http-place.js";
 import { assertNever, errnoOf, JobError } from "../../util/errors.js";
 import { tryAgain } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
 import { type Endpoint, openEndpoint, trafficOf } from "../served/client-state.js";
 import type { RequestEnd } from "../served/in-flight-limit.js";
-import { encodedRequest, MalformedAnswer } from "../served/message.js";
+import { MalformedAnswer } from "../served/message.js";
 import { judge, pauseAsAsked, ServerFault } from "../served/outcome.js";
-import { createPool, type Pool } from "../served/pool.js";
-import { type ModelServer, placeOf, refusalOf, serversText } from "../served/server.js";
-import { countTraffic, type TrafficCounter } from "../served/traffic.js";
-import { post } from "../served/transport.js";
-import { type ModelAnswer, readAnswerBody } from "./answer.js";
+import { createPool } from "../served/pool.js";
+import { placeOf, refusalOf, serversText } from "../served/server.js";
+import { countTraffic } from "../served/traffic.js";
+import { readAnswerBody } from "./answer.js";
 import type { Reservation } from "./budget.js";
+import {
+  type Asked,
+  type ClientState,
+  countRefusal,
+  failureOf,
+  postPrompt,
+  type PromptClientOptions,
+  RateLimited,
+  type Tries,
+} from "./client-failures.js";
 import { type PromptRefusal, promptRefusal } from "./refusals.js";
-import type { AskedPrompt, PromptTask, RequestForm } from "./request.js";
-
-/** What became of a request, after retries. */
-export type Asked =
-  | { readonly kind: "answered"; readonly answer: ModelAnswer; readonly ms: number }
-  /** The server refuses the row. */
-  | { readonly kind: "refused"; readonly reason: AnswerFault | undefined; readonly message: string }
-  /** The server refuses the form of the request. It may take this one. */
-  | { readonly kind: "form"; readonly form: RequestForm; readonly message: string };
+import type { AskedPrompt, RequestForm } from "./request.js";
 
 export interface PromptRequest {
   readonly asked: AskedPrompt;
@@ -43,37 +42,10 @@ export interface PromptClient {
   ask(request: PromptRequest): Promise<Asked>;
 }
 
-export interface PromptClientOptions {
-  readonly kind: PromptTask["kind"];
-  /** At least one; all have the same model. */
-  readonly servers: readonly [ModelServer, ...ModelServer[]];
-  /** A small request, which costs next to nothing: its answer shows that a server works. */
-  readonly control: () => AskedPrompt;
-  /** Called with the answer to the small request. */
-  readonly onControl: (answer: ModelAnswer) => void;
-}
-
-interface ClientState extends PromptClientOptions {
-  readonly endpoints: readonly Endpoint[];
-  readonly pool: Pool<Endpoint>;
-  readonly place: HttpPlace;
-  readonly counter: TrafficCounter;
-  /** Answers so far. */
-  answers: number;
-  lost: number;
-  /** How often the server refused a row before it answered any, by what it said. */
-  readonly refusals: Map<string, number>;
-}
-
-/** Failures of the server on a row, before it may be the row that makes it fail. */
-const faultsOfRow = 5;
-/** Equal refusals, before any answer, after which the requests are wrong and not the rows. */
-const equalRefusals = 20;
-
 export function openPromptClient(options: PromptClientOptions): PromptClient {
   const { servers } = options;
   const [{ retry }] = servers;
-  const endpoints = servers.map((server) => openEndpoint(server, servers.length > 1));
+  const endpoints = servers.map((server) => openEndpoint(server, { hasOthers: servers.length > 1, isEager: true }));
   const place = placeOf(servers[0], `asking ${serversText(servers)}`);
   const pool = createPool({ servers: endpoints, retry, doing: place.doing, hint: place.hint });
   const state: ClientState = {
@@ -95,19 +67,12 @@ export function openPromptClient(options: PromptClientOptions): PromptClient {
   };
 }
 
-/** What became of a request so far. */
-interface Tries {
-  faults: number;
-  /** Answers of all requests at its first fault. */
-  answersBefore: number;
-  last: Endpoint | undefined;
-}
-
 async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
   const { place } = state;
   const rules = { judge: (error: unknown) => judge(place, error), code: "NETWORK", hint: place.hint } as const;
   const tries: Tries = { faults: 0, answersBefore: 0, last: undefined };
   return await tryAgain(place.doing, place.retry, rules, async () => {
+    state.gate.requireOpen();
     const turn = await state.pool.begin(tries.last);
     const { server: endpoint } = turn;
     const isRetry = tries.last !== undefined;
@@ -115,6 +80,7 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
     let end: RequestEnd = { kind: "other" };
     try {
       place.signal.throwIfAborted();
+      state.gate.requireOpen();
       const outcome = await send(state, request, { endpoint, isRetry });
       endpoint.breaker.answered();
       end = outcome.kind === "answered" ? { kind: "answered", rows: 1 } : end;
@@ -131,9 +97,6 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
     }
   });
 }
-
-/** The server asks for fewer requests in a time. */
-class RateLimited extends BrokenTransfer {}
 
 interface Sending {
   readonly endpoint: Endpoint;
@@ -178,15 +141,6 @@ function refuse(endpoint: Endpoint, refusal: Parameters<typeof refusalOf>[1]): n
   throw refusalOf(endpoint.place.doing, refusal);
 }
 
-async function postPrompt(
-  { kind }: Pick<ClientState, "kind">,
-  server: ModelServer,
-  { body }: AskedPrompt,
-): ReturnType<typeof post> {
-  const path = kind === "embedding" ? "/embeddings" : "/chat/completions";
-  return await post(server, `${server.url}${path}`, encodedRequest([body], { "content-type": "application/json" }));
-}
-
 /** Errors of a connection that was never made. */
 const unsent: ReadonlySet<string> = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
 
@@ -221,71 +175,5 @@ function refusedOutcome(
       throw found.isRate ? new RateLimited(found.message) : new BrokenTransfer(found.message);
     default:
       return assertNever(found);
-  }
-}
-
-/** @throws JobError MODEL_INVALID if the server has refused each of the first rows for the same reason */
-function countRefusal(state: ClientState, doing: string, { reason, message }: Extract<PromptRefusal, { kind: "row" }>): void {
-  if (state.answers > 0 || reason !== undefined) {
-    return;
-  }
-  const count = (state.refusals.get(message) ?? 0) + 1;
-  state.refusals.set(message, count);
-  if (count >= equalRefusals) {
-    throw new JobError("MODEL_INVALID", `${doing}: each of the first ${count} requests was refused: ${message}`, {
-      hint: "check model.sampling, model.response and model.server.name: only what they name is sent",
-    });
-  }
-}
-
-interface FailedTry {
-  readonly tries: Tries;
-  readonly turn: { readonly server: Endpoint; readonly sent: Parameters<Endpoint["breaker"]["failed"]>[1] };
-}
-
-/** Counts a failure. Returns the outcome if the row is why the server fails. */
-async function failureOf(
-  state: ClientState,
-  error: unknown,
-  { tries, turn: { server: endpoint, sent } }: FailedTry,
-): Promise<{ readonly end: RequestEnd; readonly outcome?: Asked }> {
-  const { breaker, counter } = endpoint;
-  const verdict = judge(endpoint.place, error);
-  if (verdict.kind === "end") {
-    breaker.ended(sent);
-    return { end: { kind: "other" } };
-  }
-  counter.failed();
-  if (!(error instanceof ServerFault)) {
-    breaker.failed(verdict.found, sent);
-    return { end: { kind: error instanceof RateLimited ? "other" : "overloaded" } };
-  }
-  tries.answersBefore = tries.faults === 0 ? state.answers : tries.answersBefore;
-  tries.faults += 1;
-  const works = tries.faults >= faultsOfRow ? state.answers > tries.answersBefore || (await answersControl(state, endpoint)) : undefined;
-  if (works === true) {
-    breaker.answered();
-    return { end: { kind: "other" }, outcome: { kind: "refused", reason: undefined, message: error.message } };
-  }
-  if (works === false || sent !== undefined) {
-    breaker.failed(error.message, sent);
-  }
-  return { end: { kind: "other" } };
-}
-
-/** Whether a server answers a small request. */
-async function answersControl(state: ClientState, { server, counter }: Endpoint): Promise<boolean> {
-  state.counter.sent(false);
-  counter.sent(false);
-  const received = await postPrompt(state, server, state.control()).catch(() => undefined);
-  server.signal.throwIfAborted();
-  if (received?.status !== 200) {
-    return false;
-  }
-  try {
-    state.onControl(readAnswerBody(received.body, state.kind));
-    return true;
-  } catch {
-    return false;
   }
 }

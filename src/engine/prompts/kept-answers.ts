@@ -9,6 +9,8 @@ export interface KeptAnswers {
   find(request: string): ModelAnswer | undefined;
   /** Adds an answer, which is durable `flushMs` later at most. */
   add(request: string, answer: ModelAnswer): void;
+  /** Counts all answers that are kept now. undefined: no answers are kept */
+  recount(): Promise<Spent | undefined>;
   /** Takes over what is kept. @param onAnswer called with each answer */
   begin(store: AnswerStore, onAnswer: (answer: ModelAnswer) => void): Promise<void>;
   /** Makes all answers so far durable. @throws the error of the store, from then on in each call */
@@ -20,7 +22,7 @@ export interface KeptAnswers {
 /** @param flushMs after which an answer is durable */
 export function createKeptAnswers(flushMs: number): KeptAnswers {
   const texts = new Map<string, string>();
-  const earlier = { answers: 0, prompt: 0, cached: 0, completion: 0 };
+  const earlier = nothingSpent();
   let store: AnswerStore | undefined;
   let pending: KeptAnswer[] = [];
   let timer: NodeJS.Timeout | undefined;
@@ -57,19 +59,45 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
       pending.push({ request, answer: text });
       timer ??= setTimeout(() => void awaitedLater(keep()), flushMs);
     },
+    async recount() {
+      if (store === undefined) {
+        return undefined;
+      }
+      await keep();
+      const all = nothingSpent();
+      for await (const { answer: text } of store.read()) {
+        const answer = parseKept(text);
+        if (answer !== undefined) {
+          count(all, answer);
+        }
+      }
+      return all;
+    },
     async begin(from, onAnswer) {
       for await (const { request, answer: text } of from.read()) {
         const answer = parseKept(text);
         if (answer !== undefined) {
           onAnswer(answer);
           texts.set(request, text);
-          earlier.answers += 1;
-          earlier.prompt += answer.tokens?.prompt ?? 0;
-          earlier.cached += answer.tokens?.cached ?? 0;
-          earlier.completion += answer.tokens?.completion ?? 0;
+          count(earlier, answer);
         }
       }
       store = from;
     },
   };
+}
+
+type Sum = { -readonly [K in keyof Spent]: Spent[K] };
+
+/** No answers yet. */
+export function nothingSpent(): Sum {
+  return { answers: 0, prompt: 0, cached: 0, completion: 0 };
+}
+
+/** Adds an answer to a sum. */
+export function count(sum: Sum, { tokens }: Pick<ModelAnswer, "tokens">): void {
+  sum.answers += 1;
+  sum.prompt += tokens?.prompt ?? 0;
+  sum.cached += tokens?.cached ?? 0;
+  sum.completion += tokens?.completion ?? 0;
 }

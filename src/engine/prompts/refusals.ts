@@ -1,5 +1,6 @@
 import type { AnswerFault } from "../../columnar/types.js";
 import { type Refusal, refusalKind } from "../served/refusals.js";
+import { assertNever } from "../../util/errors.js";
 import type { RequestForm } from "./request.js";
 
 /** An answer without a result. */
@@ -41,6 +42,8 @@ export function promptRefusal(refusal: Refusal, form: RequestForm): PromptRefusa
     case "gone":
     case "other":
       return { kind: "final" };
+    default:
+      return assertNever(found);
   }
 }
 

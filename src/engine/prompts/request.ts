@@ -40,11 +40,17 @@ export function firstForm({ response, sampling }: PromptTask): RequestForm {
 /** Makes the request for a row. Equal rows make equal requests. */
 export function askPrompt(
   task: PromptTask,
-  { model, form, valueOf }: { readonly model: string; readonly form: RequestForm; readonly valueOf: (column: string) => string },
+  {
+    model,
+    form,
+    valueOf,
+  }: { readonly model: string; readonly form: RequestForm; readonly valueOf: (column: string) => string },
 ): AskedPrompt {
   const text = fillPrompt(task.text, valueOf);
   const asked =
-    task.kind === "embedding" ? { input: text } : { messages: messagesOf(task.system && fillPrompt(task.system, valueOf), text) };
+    task.kind === "embedding"
+      ? { input: text }
+      : { messages: messagesOf(task.system && fillPrompt(task.system, valueOf), text) };
   const body = Buffer.from(JSON.stringify({ model, ...asked, ...samplingOf(task, form), ...formatOf(task, form) }));
   return { body, sha256: createHash("sha256").update(body).digest("hex") };
 }

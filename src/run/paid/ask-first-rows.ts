@@ -1,5 +1,5 @@
 import { outputTensors } from "../../binding/contract.js";
-import { costOf, type PaidEngine, type Spent } from "../../engine/paid.js";
+import { costOf, type PaidEngine } from "../../engine/paid.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { SpanRange } from "../../plan/share.js";
@@ -32,7 +32,10 @@ interface FirstRows {
  * shows for little money. Their answers are kept, and count.
  * @throws JobError FIRST_ROWS if too few answers are valid, BUDGET if all rows would exceed it
  */
-export async function askFirstRows(context: JobContext, { plan, run, engine, decoder, share }: FirstRows): Promise<void> {
+export async function askFirstRows(
+  context: JobContext,
+  { plan, run, engine, decoder, share }: FirstRows,
+): Promise<void> {
   const { paid } = engine;
   const ranges = pendingRanges(spansOf(plan), run.committed, share);
   const pending = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
@@ -42,11 +45,18 @@ export async function askFirstRows(context: JobContext, { plan, run, engine, dec
   const { rows, read } = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });
   const before = paid.spending;
   const outputs = outputTensors(plan.contract);
-  const answers = await Promise.all(rows.map((inputs) => engine.run({ inputs, outputs })));
-  await paid.keep();
+  const asked = await Promise.allSettled(rows.map((inputs) => engine.run({ inputs, outputs })));
+  await paid.keep(); // also where one of them ends the attempt: the others are paid for
+  const answers = await Promise.all(
+    asked.map((one) => (one.status === "fulfilled" ? one.value : Promise.reject(one.reason))),
+  );
   const faults = answers.flatMap((answer) => (answer.kind === "done" ? [] : [answer.message]));
   requireValid(context, plan, { rows: rows.length, faults });
-  requireAffordable(plan, paid, { before: before.own.answers, asked: rows.length - (paid.spending.reused - before.reused), share: rows.length / read });
+  requireAffordable(plan, paid, {
+    before: before.own.answers,
+    asked: rows.length - (paid.spending.reused - before.reused),
+    share: rows.length / read,
+  });
 }
 
 function requireValid(
@@ -85,8 +95,7 @@ interface AskedRows {
 
 /** @throws JobError BUDGET if all rows would probably cost more than the run may */
 function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { before, asked, share }: AskedRows): void {
-  const { own, earlier, price } = spending;
-  const all = sumOf(own, earlier);
+  const { own, run: all, price } = spending;
   if (all.answers === 0) {
     return;
   }
@@ -105,13 +114,4 @@ function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { befor
       hint: "raise the budget and run the same command: these answers are kept",
     });
   }
-}
-
-function sumOf(one: Spent, other: Spent): Spent {
-  return {
-    answers: one.answers + other.answers,
-    prompt: one.prompt + other.prompt,
-    cached: one.cached + other.cached,
-    completion: one.completion + other.completion,
-  };
 }

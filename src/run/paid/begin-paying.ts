@@ -17,7 +17,9 @@ export async function beginPaying(
   }
   const journal = await writer.answers?.();
   if (journal === undefined) {
-    log.warn("the target keeps no answers: an attempt that is killed pays again for the spans that it has not committed");
+    log.warn(
+      "the target keeps no answers: an attempt that is killed pays again for the spans that it has not committed",
+    );
   }
   const begun = await paid.begin(journal, worker.count);
   const { answers } = paid.spending.earlier;

@@ -69,10 +69,15 @@ export const prompt = z
     }
     const parsed = parseTemplate(user ?? input ?? "{{}}");
     if (!("problem" in parsed) && parsed.columns.length === 0) {
-      wrong([user === undefined ? "input" : "user"], "expected a {{column}} in it: all rows would have the same prompt");
+      wrong(
+        [user === undefined ? "input" : "user"],
+        "expected a {{column}} in it: all rows would have the same prompt",
+      );
     }
   })
-  .describe("What the model is asked for each row, with server.protocol: openai. See prompts.md.") satisfies z.ZodType<PromptSpec>;
+  .describe(
+    "What the model is asked for each row, with server.protocol: openai. See prompts.md.",
+  ) satisfies z.ZodType<PromptSpec>;
 
 /** Keys of requests that follow from other keys of the spec. */
 const ownKeys = ["model", "messages", "input", "stream", "stream_options", "n", "response_format"];
@@ -92,14 +97,24 @@ export const sampling = z
   .superRefine((given, context) => {
     for (const key of Object.keys(given)) {
       if (ownKeys.includes(key)) {
-        context.addIssue({ code: "custom", path: [key], message: "this key of requests comes from the rest of the spec" });
+        context.addIssue({
+          code: "custom",
+          path: [key],
+          message: "this key of requests comes from the rest of the spec",
+        });
       }
     }
     if (given.max_tokens !== undefined && given.max_completion_tokens !== undefined) {
-      context.addIssue({ code: "custom", path: ["max_tokens"], message: "expected max_tokens or max_completion_tokens" });
+      context.addIssue({
+        code: "custom",
+        path: ["max_tokens"],
+        message: "expected max_tokens or max_completion_tokens",
+      });
     }
   })
-  .describe("More keys of each request, as the server knows them. Only what is named here is sent.") satisfies z.ZodType<SamplingSpec>;
+  .describe(
+    "More keys of each request, as the server knows them. Only what is named here is sent.",
+  ) satisfies z.ZodType<SamplingSpec>;
 
 const money = anyNumber.refine((given) => given >= 0, "expected a number from 0");
 
@@ -122,7 +137,11 @@ export const budget = z
   .superRefine(({ max_cost: cost, max_cost_per_hour: hourly, price }, context) => {
     for (const [key, given] of Object.entries({ max_cost: cost, max_cost_per_hour: hourly })) {
       if (given !== undefined && price === undefined) {
-        context.addIssue({ code: "custom", path: [key], message: "expected price beside it: { input: 0.15, output: 0.60 }" });
+        context.addIssue({
+          code: "custom",
+          path: [key],
+          message: "expected price beside it: { input: 0.15, output: 0.60 }",
+        });
       }
     }
   })

@@ -77,7 +77,9 @@ export const server = z
       .union([url.transform((one) => [one]), z.array(url).min(1).max(64)], {
         error: "expected a URL such as http://triton:8000, or a list of them",
       })
-      .describe("URL of the server, without /v2 or /v1; or a list of servers that have the same model. For openai also the base URL that clients of OpenAI take, as https://api.openai.com/v1."),
+      .describe(
+        "URL of the server, without /v2 or /v1; or a list of servers that have the same model. For openai also the base URL that clients of OpenAI take, as https://api.openai.com/v1.",
+      ),
     tls: tls.optional(),
     name: modelName.optional().describe("For v2, v1 and openai: name of the model at the server."),
     path: text
@@ -86,7 +88,9 @@ export const server = z
       .describe("For json: path of the predictions at the server, such as /invocations."),
     version: pathPart("version")
       .optional()
-      .describe("For v2 and v1: version of the model. Default: the one that the server names when the run is planned. For openai: the name of the model that answers must have, such as gpt-4o-mini-2024-07-18; \"*\" allows any. Default: the name in the first answer."),
+      .describe(
+        'For v2 and v1: version of the model. Default: the one that the server names when the run is planned. For openai: the name of the model that answers must have, such as gpt-4o-mini-2024-07-18; "*" allows any. Default: the name in the first answer.',
+      ),
     request: requestForm
       .optional()
       .describe(
