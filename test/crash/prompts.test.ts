@@ -43,10 +43,10 @@ async function killAt(job: TicketJob, server: PromptServer, received: number): P
     ended = true;
   });
   await until(async () => ended || (await server.books()).received >= received);
-  const at = Date.now();
   child?.kill("SIGKILL");
   const { signal, stderr } = await run;
   expect({ signal, stderr }).toMatchObject({ signal: "SIGKILL" });
+  const at = Date.now();
   await until(async () => (await server.books()).in_flight === 0);
   return { at, kept: await job.target.kept() };
 }

@@ -3,7 +3,7 @@ import type { BilledRequest, Billed, PromptServer } from "./prompt-server.js";
 
 /** A client that was killed. */
 export interface PromptKill {
-  /** Milliseconds of the wall clock, right before the signal was sent. */
+  /** Milliseconds of the wall clock, right after the client had ended. */
   readonly at: number;
   /** Keys of the answers that were at the target then. */
   readonly kept: ReadonlySet<string>;
