@@ -95,8 +95,8 @@ function runProgram(args, folder) {
   return new Promise((done) => child.once("close", (status) => done({ status, ...said })));
 }
 
-function startServer(options) {
-  const child = spawn(process.execPath, [path("../test/support/prompt-server/main.mjs"), JSON.stringify(options)], {
+function startServer(given) {
+  const child = spawn(process.execPath, [path("../test/support/prompt-server/main.mjs"), JSON.stringify(given)], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   process.on("exit", () => child.kill());

@@ -87,7 +87,8 @@ async function outliveKills(targetIn: (folder: string) => PromptTarget): Promise
   // What is paid twice: answers of flush_seconds, requests in flight at a kill, and answers that were lost on the way.
   const lost = books.unkept.flat().length + books.undelivered;
   expect(billed.requests - books.known.requests).toBe(lost);
-  const { cut, gone } = await server.books();
+  const { cut, gone, garbled, statuses } = await server.books();
+  expect([cut, garbled, ...[400, 429, 500].map((status) => statuses[status] ?? 0)].includes(0)).toBe(false);
   expect(books.undelivered).toBe(cut + gone);
   expect(gone).toBeLessThanOrEqual(killCount * concurrency);
   expect(await job.target.kept()).toEqual(new Set());

@@ -209,9 +209,10 @@ function specOf({ server, concurrency, commitRows }: TicketJobOptions, output: o
   };
 }
 
+const tokens = (text: string): number => Math.ceil(Buffer.byteLength(text) / 4);
+
 /** What the mock server bills for all tickets, each once, computed here once more. */
 export function costOfTickets({ rows, every }: Tickets): number {
-  const tokens = (text: string): number => Math.ceil(Buffer.byteLength(text) / 4);
   const cached = Math.floor(tokens(system) / 16) * 16;
   let cost = 0;
   for (const { id, label, sure } of rightRows({ rows, every })) {

@@ -1,16 +1,17 @@
 import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type CliResult, type CliOptions, runCli } from "../../support/cli.js";
 import { scratchFolder } from "../../support/job.js";
 import { llamaMissing, type LlamaServer, startLlamaServer } from "../../support/llama-server.js";
 import { outputRows } from "../../support/output.js";
+import { filesTarget } from "../../support/prompt-torture.js";
 import { type Row, writeRows } from "../../support/parquet.js";
 import { rejectLines } from "../../support/rejects.js";
 import { until } from "../../support/waiting.js";
 
 const timeout = 300_000;
-const rows = 60;
+const rows = 40;
 /** Longer than the context of a slot. */
 const longRow = 11;
 const response = { label: { enum: ["yes", "no"] }, score: { type: "integer", minimum: 0, maximum: 9 } };
@@ -122,7 +123,9 @@ describe.skipIf(llamaMissing !== undefined)(name, () => {
     expect(stderr + stdout).not.toContain("sk-wrong-secret");
   });
 
-  test("a job that is killed while llama.cpp answers asks for few rows again", { timeout }, async () => {
+  test("a job that is killed while llama.cpp answers asks for no row again whose answer was kept", {
+    timeout,
+  }, async () => {
     await using server = await startLlamaServer();
     await using job = await llamaJob(server);
     let child: { kill(signal: NodeJS.Signals): boolean } | undefined;
@@ -131,13 +134,17 @@ describe.skipIf(llamaMissing !== undefined)(name, () => {
         child = started;
       },
     });
-    await until(async () => (await server.metric("tokens_predicted_total")) > 300);
+    const { kept } = filesTarget(dirname(job.out));
+    await until(async () => (await kept().catch(() => new Set())).size > 0);
     child?.kill("SIGKILL");
     expect((await killed).signal).toBe("SIGKILL");
+    const answers = (await kept()).size;
 
     const ended = await job.run();
 
     expect(ended.code, ended.stderr).toBe(0);
+    const { spending } = JSON.parse(ended.stdout) as { spending: { answers: number; run: { answers: number } } };
+    expect(spending).toMatchObject({ answers: goodIds.length - answers, run: { answers: goodIds.length } });
     await expectAnswered(server, job);
   });
 });

@@ -8,13 +8,6 @@ export function createBooks({ price }) {
   const total = { requests: 0, prompt_tokens: 0, cached_tokens: 0, completion_tokens: 0, cost: 0 };
   const twice = { requests: 0, prompt_tokens: 0, cached_tokens: 0, completion_tokens: 0, cost: 0 };
   const other = { received: 0, in_flight: 0, peak_in_flight: 0, cut: 0, resets: 0, gone: 0, garbled: 0 };
-  const add = (sum, { prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion }, cost) => {
-    sum.requests += 1;
-    sum.prompt_tokens += prompt;
-    sum.cached_tokens += cached;
-    sum.completion_tokens += completion;
-    sum.cost += cost;
-  };
   return {
     count: other,
     status(code) {
@@ -41,6 +34,14 @@ export function createBooks({ price }) {
       }
     },
   };
+}
+
+function add(sum, { prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion }, cost) {
+  sum.requests += 1;
+  sum.prompt_tokens += prompt;
+  sum.cached_tokens += cached;
+  sum.completion_tokens += completion;
+  sum.cost += cost;
 }
 
 export function costOf(

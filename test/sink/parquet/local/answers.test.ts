@@ -62,8 +62,8 @@ const all = inOrder(keeps.flat());
 async function expectKept({ kept, read }: KeepingRun): Promise<void> {
   const found = await read();
   expect(found.filter((one) => !all.some((other) => JSON.stringify(one) === JSON.stringify(other)))).toEqual([]);
-  const requests = found.map(({ request }) => request);
-  expect(kept.filter(({ request }) => !requests.includes(request))).toEqual([]);
+  const requests = new Set(found.map(({ request }) => request));
+  expect(kept.filter(({ request }) => !requests.has(request))).toEqual([]);
 }
 
 /** Runs `work` for each call that an undisturbed attempt makes and `only` admits. Returns all failures. */
@@ -160,20 +160,20 @@ describe("answers on a disk that fails once", () => {
   });
 });
 
-describe("a damaged file of answers", () => {
-  /** A run with answers in one file: the path of that file, its bytes, and what is read of it. */
-  async function fileOf(root: string): Promise<{ path: string; bytes: Buffer; read: () => Promise<KeptAnswer[]> }> {
-    await mkdir(root, { recursive: true });
-    await using sink = await openDriveSink(root, nodeFileSystem);
-    const kept = await openJournal(await beginDrive(sink));
-    for (const answers of keeps) {
-      await kept.keep(answers);
-    }
-    const folder = join(driveFolder(root), "_infer-batch", drivePlan.runId, "answers");
-    const path = join(folder, (await readdir(folder)).join());
-    return { path, bytes: await readFile(path), read: () => answersIn(kept) };
+/** A run with answers in one file: the path of that file, its bytes, and what is read of it. */
+async function fileOf(root: string): Promise<{ path: string; bytes: Buffer; read: () => Promise<KeptAnswer[]> }> {
+  await mkdir(root, { recursive: true });
+  await using sink = await openDriveSink(root, nodeFileSystem);
+  const kept = await openJournal(await beginDrive(sink));
+  for (const answers of keeps) {
+    await kept.keep(answers);
   }
+  const folder = join(driveFolder(root), "_infer-batch", drivePlan.runId, "answers");
+  const path = join(folder, (await readdir(folder)).join());
+  return { path, bytes: await readFile(path), read: () => answersIn(kept) };
+}
 
+describe("a damaged file of answers", () => {
   test("the answers before the place where a file is cut off are read, at whatever byte that is", async () => {
     await using scratch = await scratchFolder();
     const { path, bytes, read } = await fileOf(join(scratch.path, "disk"));
