@@ -67,7 +67,9 @@ describe("money", () => {
     expect(job.server.books.answers).toBe(20);
     expect(job.server.requests).toHaveLength(20);
     const { prompt: all, completion: out } = job.server.books;
-    expect(ended.report["spending"]).toMatchObject({ run: { answers: 20, prompt_tokens: all, completion_tokens: out } });
+    expect(ended.report["spending"]).toMatchObject({
+      run: { answers: 20, prompt_tokens: all, completion_tokens: out },
+    });
     expect(await job.rows()).toHaveLength(20);
     expect(existsSync(join(job.out, "_infer-batch", String(ended.report["run_id"]), "answers"))).toBe(false);
   });
@@ -104,7 +106,10 @@ describe("money", () => {
     await job.rewrite({ model: { sampling, budget: { price, max_cost: 50 } } });
     const ended = await job.run();
 
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 1000, spending: { rows_reused: 400 } } });
+    expect(ended, ended.stderr).toMatchObject({
+      code: 0,
+      report: { rows_scored: 1000, spending: { rows_reused: 400 } },
+    });
     expect(job.server.requests).toHaveLength(1000);
   });
 
@@ -113,12 +118,19 @@ describe("money", () => {
       content: Number(text.slice(5)) % 10 === 0 ? "secret" : '{"label":"a"}',
     });
     const more = { on_bad_row: "reject", max_rejects: "1%" };
-    await using job = await promptJob({ select: rows(1000), reply, model: { response: { label: { enum: ["a"] } } }, ...more });
+    await using job = await promptJob({
+      select: rows(1000),
+      reply,
+      model: { response: { label: { enum: ["a"] } } },
+      ...more,
+    });
 
     const stopped = await job.run();
 
     expect(stopped, stopped.stderr).toMatchObject({ code: 67, report: { code: "FIRST_ROWS" } });
-    expect(stopped.stderr).toContain("180 answers are valid, fewer than 95%; 20 times: the answer is no object in JSON");
+    expect(stopped.stderr).toContain(
+      "180 answers are valid, fewer than 95%; 20 times: the answer is no object in JSON",
+    );
     expect(stopped.stderr).not.toContain("secret");
 
     await job.rewrite({ max_rejects: "20%" });

@@ -18,7 +18,14 @@ const times = new Map<string, number>();
 
 describe("servers of language models", () => {
   test.each<[string, ChatReply]>([
-    ["429 with Retry-After", { status: 429, headers: { "retry-after": "0" }, body: { error: { message: "Rate limit reached", code: "rate_limit_exceeded" } } }],
+    [
+      "429 with Retry-After",
+      {
+        status: 429,
+        headers: { "retry-after": "0" },
+        body: { error: { message: "Rate limit reached", code: "rate_limit_exceeded" } },
+      },
+    ],
     ["429", refusal(429, { message: "slow down" })],
     ["500", refusal(500, { message: "oops" })],
     ["503", refusal(503, { message: "overloaded" })],
@@ -43,7 +50,9 @@ describe("servers of language models", () => {
     const ended = await job.run();
 
     expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 19, rows_rejected: 1 } });
-    expect(await rejectLines(job.out)).toMatchObject([{ row: 3, reason: "model_failed", value: "the server answered 500: assertion failed" }]);
+    expect(await rejectLines(job.out)).toMatchObject([
+      { row: 3, reason: "model_failed", value: "the server answered 500: assertion failed" },
+    ]);
   });
 
   test("a server that fails on each row rejects none of them", async () => {
@@ -54,12 +63,22 @@ describe("servers of language models", () => {
   });
 
   test.each<[string, ChatReply, number, string]>([
-    ["an account without quota", refusal(429, { message: "You exceeded your current quota", code: "insufficient_quota" }), 67, "QUOTA"],
+    [
+      "an account without quota",
+      refusal(429, { message: "You exceeded your current quota", code: "insufficient_quota" }),
+      67,
+      "QUOTA",
+    ],
     ["an account without balance", refusal(402, { message: "Insufficient Balance" }), 67, "QUOTA"],
     ["a wrong token", refusal(401, { message: "Invalid API Key" }), 64, "PERMISSION"],
     ["a forbidden model", refusal(403, { message: "no access" }), 64, "PERMISSION"],
     ["an unknown model", refusal(404, { message: "The model `m` does not exist" }), 64, "FILE_MISSING"],
-    ["requests that are refused one and all", refusal(400, { message: "temperature is not supported" }), 64, "MODEL_INVALID"],
+    [
+      "requests that are refused one and all",
+      refusal(400, { message: "temperature is not supported" }),
+      64,
+      "MODEL_INVALID",
+    ],
   ])("%s ends the attempt, and answers so far are kept", async (_what, reply, exitCode, code) => {
     let answered = 0;
     const refuses = (request: ChatRequest): ChatReply => {
@@ -102,7 +121,8 @@ describe("servers of language models", () => {
     const reply = (request: ChatRequest): ChatReply =>
       "max_tokens" in request.body
         ? refusal(400, {
-            message: "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            message:
+              "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
             param: "max_tokens",
             code: "unsupported_parameter",
           })
@@ -127,7 +147,11 @@ describe("servers of language models", () => {
     expect(ended).toMatchObject({ code: 66, report: { code: "MODEL_CHANGED" } });
     expect(ended.stderr).toContain("names model m-2026-11-02, and earlier answers of this run name m-2026-10-01");
     expect(await job.run()).toMatchObject({ code: 66 });
-    await job.rewrite({ name: "any-model", output: { columns: ["id"], parquet: { path: "out2" } }, server: { version: "*" } });
+    await job.rewrite({
+      name: "any-model",
+      output: { columns: ["id"], parquet: { path: "out2" } },
+      server: { version: "*" },
+    });
     expect(await job.run()).toMatchObject({ code: 0 });
   });
 
