@@ -1,3 +1,5 @@
+import type { NamedTensor } from "../columnar/tensor.js";
+
 /** An answer that was paid for, as it is kept. */
 export interface KeptAnswer {
   /** Hex SHA-256 of the request. */
@@ -63,6 +65,10 @@ export interface PaidEngine {
   keep(): Promise<void>;
   /** Counts the answers of all workers, which they have kept. @throws JobError DISK, OBJECT_STORE, DATABASE */
   recount(): Promise<void>;
+  /** The size of a row's prompt, in bytes. */
+  promptBytes(inputs: readonly NamedTensor[]): number;
+  /** The most tokens of an answer; undefined: the spec has no limit. */
+  readonly mostCompletionTokens: number | undefined;
   readonly spending: Spending;
   /** What a run may spend in all; undefined: no limit. */
   readonly limits: SpendingLimits;
@@ -71,6 +77,8 @@ export interface PaidEngine {
 export interface SpendingLimits {
   readonly tokens: number | undefined;
   readonly cost: number | undefined;
+  /** The cost of an hour, over which requests are spread. */
+  readonly costPerHour: number | undefined;
 }
 
 /** The answers and tokens of both. */

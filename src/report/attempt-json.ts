@@ -1,7 +1,7 @@
 import type { AttemptRecord } from "./attempt-record.js";
 import { rounded } from "./report.js";
 import { serverFields } from "./server-report.js";
-import { spendingFields } from "./spending-report.js";
+import { spendingFields } from "./spending/spending-report.js";
 import { secondsByStage } from "./stage-times.js";
 
 /** What an attempt did, as plain JSON, for the manifest of the run and for pings. */

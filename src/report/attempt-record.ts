@@ -4,7 +4,7 @@ import type { RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Progress } from "./progress/progress.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
 import type { ServerReport } from "./server-report.js";
-import type { SpendingReport } from "./spending-report.js";
+import type { SpendingReport } from "./spending/spending-report.js";
 import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";
 import type { RunReview } from "./run-review.js";
 import { createTimeline, type Timeline } from "./timeline.js";

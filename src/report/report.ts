@@ -3,7 +3,7 @@ import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";
 import { serverFields, type ServerReport } from "./server-report.js";
-import { spendingFields, type SpendingReport, type SpentReport } from "./spending-report.js";
+import { spendingFields, type SpendingReport, type SpentReport } from "./spending/spending-report.js";
 import type { Stage } from "./stage-times.js";
 
 /** What an attempt did; as JSON it is the last line of `run --json`. */

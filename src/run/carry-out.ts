@@ -6,7 +6,7 @@ import { spanCount } from "../plan/spans.js";
 import type { EngineInfo } from "../report/attempt-record.js";
 import { count, type RunReport } from "../report/report.js";
 import type { ServerReport } from "../report/server-report.js";
-import type { SpendingReport } from "../report/spending-report.js";
+import type { SpendingReport } from "../report/spending/spending-report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";

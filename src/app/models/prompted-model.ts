@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { unknownTraits } from "../../binding/served-model.js";
 import { ask } from "../../engine/served/ask.js";
-import { type ModelServer, serversText, serverText } from "../../engine/served/server.js";
+import type { DiagnosedServer } from "../../report/server-diagnosis.js";
+import { type ModelServer, serversText, serverText, withoutRetry } from "../../engine/served/server.js";
 import { openPromptEngine } from "../../engine/prompts/engine.js";
 import { promptSignature } from "../../engine/prompts/signature.js";
 import type { PromptTask } from "../../engine/prompts/request.js";
@@ -10,7 +11,7 @@ import type { FoundModel, ModelPin } from "../../models/port.js";
 import type { ModelSpec } from "../../spec/model-spec.js";
 import { parseTemplate, type PromptTemplate } from "../../text/prompt-template.js";
 import { JobError } from "../../util/errors.js";
-import { type ServedOptions, serversOf } from "./served-model.js";
+import { type ServedOptions, type ServersFound, serversOf } from "./served-model.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
 
 /** The keys of `model` of a language model. */
@@ -20,13 +21,10 @@ export interface PromptedSpec extends Pick<ModelSpec, "prompt" | "sampling" | "r
 
 /** Requests in flight with `concurrency: auto`: a server of language models answers many at once, each slowly. */
 const mostInFlight = 256;
+/** Seconds: long answers of busy servers take minutes, and one that is given up may be paid for twice. */
+const defaultTimeout = 600;
 const defaultTries = 2;
 const defaultFlushSeconds = 2;
-
-/** Whether a server has a language model. */
-export function isPrompted({ server }: Pick<ModelSpec, "server">): boolean {
-  return server?.protocol === "openai";
-}
 
 /**
  * Finds the language model of a spec: whether its servers answer and take the token. Nothing is asked that costs money.
@@ -39,9 +37,7 @@ export async function findPrompted(
 ): Promise<FoundModel> {
   const servers = await promptServers(spec, options);
   using _ = servers[0].connections;
-  for (const server of servers) {
-    await requireServer(server);
-  }
+  await requireServers(servers);
   const task = taskOf(spec);
   const version = planned?.version ?? spec.server.version;
   const signature = promptSignature(task);
@@ -60,14 +56,14 @@ export async function openPrompted(
 ): Promise<Engine> {
   const servers = await promptServers(spec, options);
   const { tries = defaultTries, flush_seconds: flushSeconds = defaultFlushSeconds } = spec.server;
-  const { max_tokens: tokens, max_cost: cost, price } = spec.budget ?? {};
+  const { max_tokens: tokens, max_cost: cost, max_cost_per_hour: costPerHour, price } = spec.budget ?? {};
   const engine = openPromptEngine({
     task: taskOf(spec),
     servers,
     version,
     tries,
     flushMs: flushSeconds * 1000,
-    limits: { tokens, cost },
+    limits: { tokens, cost, costPerHour },
     price,
   });
   return {
@@ -77,6 +73,41 @@ export async function openPrompted(
       return Promise.resolve();
     },
   };
+}
+
+/** Asks each server of a language model whether it answers and takes the token. Nothing is asked that costs money. */
+export async function diagnosePrompted(spec: PromptedSpec, options: ServedOptions): Promise<ServersFound> {
+  const servers = await promptServers(spec, options);
+  using _ = servers[0].connections;
+  const found: DiagnosedServer[] = [];
+  let error: unknown;
+  for (const server of servers) {
+    const { url } = server;
+    try {
+      await requireServer(withoutRetry(server));
+      found.push({ url, state: "ready", found: "answers; prompts are not tried, since they cost money" });
+    } catch (failed) {
+      if (!(failed instanceof JobError)) {
+        throw failed;
+      }
+      error ??= failed;
+      found.push({ url, state: "fails", found: failed.message });
+    }
+  }
+  const signature = promptSignature(taskOf(spec));
+  const isUsable = found.some(({ state }) => state === "ready") && isNetworkError(error);
+  return {
+    model: serversText(servers),
+    servers: found,
+    signature,
+    measured: undefined,
+    error: isUsable ? undefined : error,
+  };
+}
+
+/** Whether there is no error, or one that a run waits for while another server answers. */
+function isNetworkError(error: unknown): boolean {
+  return error === undefined || (error instanceof JobError && error.code === "NETWORK");
 }
 
 function taskOf({ prompt = {}, sampling = {}, response }: PromptedSpec): PromptTask {
@@ -104,12 +135,38 @@ async function promptServers(
   { server }: PromptedSpec,
   options: ServedOptions,
 ): Promise<readonly [ModelServer, ...ModelServer[]]> {
-  const [first, ...others] = await serversOf({ timeout: 600, ...server }, options, mostInFlight);
+  const [first, ...others] = await serversOf(
+    { ...server, timeout: server.timeout ?? defaultTimeout },
+    options,
+    mostInFlight,
+  );
   return [atBase(first), ...others.map((one) => atBase(one))];
 }
 
 function atBase(server: ModelServer): ModelServer {
   return new URL(server.url).pathname === "/" ? { ...server, url: `${server.url}/v1` } : server;
+}
+
+/** Asks each server whether it answers. Those that are away are left out, unless all of them are. */
+async function requireServers(servers: readonly [ModelServer, ...ModelServer[]]): Promise<void> {
+  const [first, ...others] = servers;
+  if (others.length === 0) {
+    await requireServer(first);
+    return;
+  }
+  let away = 0;
+  for (const server of servers) {
+    try {
+      await requireServer(withoutRetry(server));
+    } catch (error) {
+      if (!isNetworkError(error)) {
+        throw error;
+      }
+      away += 1;
+      server.retry.warn(`${server.url} does not answer; it is left out for now`);
+    }
+  }
+  await (away === servers.length ? requireServer(first) : undefined);
 }
 
 /** Asks for the list of models, which many servers have. One that refuses it is asked for rows all the same. */

@@ -28,6 +28,8 @@ export interface BudgetOptions {
   /** What a run may spend in all. */
   readonly limits: SpendingLimits;
   readonly price: Price | undefined;
+  readonly nowMs: () => number;
+  readonly sleep: (ms: number) => Promise<void>;
 }
 
 interface Amount {
@@ -35,7 +37,8 @@ interface Amount {
   readonly cost: number;
 }
 
-export function createBudget({ doing, limits, price }: BudgetOptions): Budget {
+export function createBudget({ doing, limits, price, nowMs, sleep }: BudgetOptions): Budget {
+  const startedMs = nowMs();
   const changed = createCondition();
   let allowed = limits;
   const used = { tokens: 0, cost: 0 };
@@ -47,20 +50,39 @@ export function createBudget({ doing, limits, price }: BudgetOptions): Budget {
   const fits = ({ tokens, cost }: Amount): boolean =>
     used.tokens + held.tokens + tokens <= (allowed.tokens ?? Number.POSITIVE_INFINITY) &&
     used.cost + held.cost + cost <= (allowed.cost ?? Number.POSITIVE_INFINITY) + roundingError;
+  /** How long until the cost of an hour allows a request. The first minute's share may be spent at once. */
+  const msTooEarly = ({ cost }: Amount): number => {
+    const { costPerHour } = allowed;
+    const due = used.cost + held.cost + cost;
+    return costPerHour === undefined || held.count + used.cost === 0
+      ? 0
+      : (due / costPerHour) * hourMs - (nowMs() - startedMs) - burstMs;
+  };
   return {
     begin(earlier, workers) {
       const spent = amountOf(earlier);
       const shareOf = (limit: number | undefined, by: number): number | undefined =>
         limit === undefined ? undefined : Math.max(0, limit - by) / workers;
-      allowed = { tokens: shareOf(limits.tokens, spent.tokens), cost: shareOf(limits.cost, spent.cost) };
+      allowed = {
+        tokens: shareOf(limits.tokens, spent.tokens),
+        cost: shareOf(limits.cost, spent.cost),
+        costPerHour: shareOf(limits.costPerHour, 0),
+      };
     },
     async reserve(count) {
       const worst = amountOf(count);
-      while (!fits(worst)) {
-        if (held.count === 0) {
+      for (;;) {
+        if (fits(worst)) {
+          const earlyMs = msTooEarly(worst);
+          if (earlyMs <= 0) {
+            break;
+          }
+          await sleep(Math.min(earlyMs, longestSleepMs));
+        } else if (held.count === 0) {
           throw spentError(doing, limits);
+        } else {
+          await changed.wait();
         }
-        await changed.wait();
       }
       add(held, worst);
       held.count += 1;
@@ -84,6 +106,10 @@ function add(to: { tokens: number; cost: number }, { tokens, cost }: Amount, sig
   to.tokens += sign * tokens;
   to.cost += sign * cost;
 }
+
+const hourMs = 3_600_000;
+const burstMs = 60_000;
+const longestSleepMs = 1000;
 
 /** Sums of costs are off by less than this. */
 const roundingError = 1e-9;

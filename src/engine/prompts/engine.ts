@@ -1,3 +1,4 @@
+import type { NamedTensor } from "../../columnar/tensor.js";
 import { type PaidEngine, type Spending, sumOfSpent } from "../paid.js";
 import type { Engine, EngineResponse } from "../port.js";
 import { serversText } from "../served/server.js";
@@ -13,7 +14,7 @@ import { createBudget } from "./budget.js";
 import { openPromptClient } from "./client.js";
 import { createGate } from "./gate.js";
 import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
-import { firstForm } from "./request.js";
+import { firstForm, mostCompletionTokens, promptSize } from "./request.js";
 import { promptSignature, tensorOf, textOf } from "./signature.js";
 
 /** Asks a language model for each row. A batch is one row: rows are answered, and rejected, one by one. */
@@ -21,6 +22,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   const { task, servers, limits, price, version, flushMs } = options;
   const doing = `asking ${serversText(servers)}`;
   const form = firstForm(task);
+  const [{ retry }] = servers;
   const gate = createGate();
   const client = openPromptClient({
     kind: task.kind,
@@ -36,7 +38,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     gate,
     client,
     answers: createKeptAnswers(flushMs),
-    budget: createBudget({ doing, limits, price }),
+    budget: createBudget({ doing, limits, price, nowMs: retry.nowMs, sleep: retry.sleep }),
     underWay: new Map(),
     own: nothingSpent(),
     run: undefined,
@@ -58,7 +60,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
 }
 
 function paidPart(state: PromptState): PaidEngine {
-  const { answers, limits, client, budget, price } = state;
+  const { answers, limits, client, budget, price, task } = state;
   return {
     limits,
     get spending(): Spending {
@@ -71,6 +73,8 @@ function paidPart(state: PromptState): PaidEngine {
       state.run = await answers.recount();
     },
     keep: () => answers.keep(),
+    promptBytes: (inputs) => promptSize(task, valuesOf(inputs)),
+    mostCompletionTokens: mostCompletionTokens(task),
     async begin(store, workers) {
       if (store !== undefined) {
         await answers.begin(store, (answer) => requireModel(state, answer));
@@ -92,7 +96,7 @@ async function run(
   if (isBlank === true) {
     return { kind: "failed", message: "made-up rows are not asked: answers cost money", inputs };
   }
-  const values = new Map(inputs.map((input) => [input.name, textOf(input)]));
+  const values = valuesOf(inputs);
   const answer = await answerOf(state, values).catch((error: unknown) => {
     state.gate.close(error);
     throw error;
@@ -101,6 +105,11 @@ async function run(
     return { kind: "failed", message: withoutValues(answer.message, values), reason: answer.reason, inputs };
   }
   return { kind: "done", outputs: outputs.map((name) => tensorOf(state.task, answer, name)), ms: answer.ms, inputs };
+}
+
+/** The values of a row by column. */
+function valuesOf(inputs: readonly NamedTensor[]): ReadonlyMap<string, string> {
+  return new Map(inputs.map((input) => [input.name, textOf(input)]));
 }
 
 /** Values of so many characters are taken out of messages: shorter ones may be parts of other words. */

@@ -61,6 +61,13 @@ export function mostCompletionTokens({ kind, sampling }: PromptTask): number | u
   return kind === "embedding" ? 0 : typeof given === "number" ? given : undefined;
 }
 
+/** The bytes of a row's prompt, without what its request adds. */
+export function promptSize({ system, text }: PromptTask, values: ReadonlyMap<string, string>): number {
+  const valueOf = (column: string): string => values.get(column) ?? "";
+  const filled = (system === undefined ? "" : fillPrompt(system, valueOf)) + fillPrompt(text, valueOf);
+  return Buffer.byteLength(filled);
+}
+
 function messagesOf(system: string | undefined, user: string): object[] {
   return [...(system === undefined ? [] : [{ role: "system", content: system }]), { role: "user", content: user }];
 }

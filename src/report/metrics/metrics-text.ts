@@ -1,4 +1,4 @@
-import type { SpentReport } from "../spending-report.js";
+import type { SpentReport } from "../spending/spending-report.js";
 import { rejectReasons } from "../../columnar/types.js";
 import type { AttemptInfo, AttemptRecord } from "../attempt-record.js";
 import { checkGauges, type Gauge, type Labels, stateGauge } from "./check-metrics.js";

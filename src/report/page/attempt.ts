@@ -3,7 +3,7 @@ import type { Outcome } from "../outcome.js";
 import { showBytes } from "../plan-text.js";
 import { count, showCount, showDuration, showRate } from "../report.js";
 import { serverText } from "../server-report.js";
-import { spendingText } from "../spending-text.js";
+import { spendingText } from "../spending/spending-text.js";
 import { secondsByStage, stages } from "../stage-times.js";
 import { bars, throughputChart } from "./charts.js";
 import { html, type Html, nothing } from "./html.js";

@@ -1,5 +1,5 @@
 import { costOf, type Price, type Spending, type Spent } from "../../engine/paid.js";
-import type { SpendingReport, SpentReport } from "../../report/spending-report.js";
+import type { SpendingReport, SpentReport } from "../../report/spending/spending-report.js";
 
 /** What an engine spent, as reports have it. */
 export function spendingReport({ own, run, lost, reused, price }: Spending): SpendingReport {

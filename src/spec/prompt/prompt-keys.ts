@@ -83,3 +83,16 @@ function problemsOfPrompt({ prompt, sampling = {}, response, budget, inputs, out
   }
   return problems;
 }
+
+interface CheckedSpec {
+  readonly model: Pick<PromptKeys, "prompt">;
+  readonly checks?: { readonly golden?: unknown } | undefined;
+}
+
+/** Refuses golden rows of a language model. */
+export function checkPromptedChecks({ model: { prompt: asked }, checks }: CheckedSpec, context: z.RefinementCtx): void {
+  if (checks?.golden !== undefined && asked !== undefined) {
+    const message = "golden rows of a language model would be paid for in each attempt";
+    context.addIssue({ code: "custom", path: ["checks", "golden"], message });
+  }
+}

@@ -1,4 +1,4 @@
-import { count, spentText } from "./report.js";
+import { count, spentText } from "../report.js";
 import type { SpendingReport } from "./spending-report.js";
 
 /** What a run paid for, and how, for people. */
