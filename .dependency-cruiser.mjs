@@ -3,8 +3,8 @@
  * docs/architecture.md has the picture. scripts/check-imports.mjs runs these rules, and proves with a canary for each
  * that they bite.
  */
-const pure = "^src/(spec|plan|columnar|binding|packing|checks|publish|jobs)/|^src/util/(?!cache-folder)";
-const ports = "^src/(storage|formats|models|engine|sink)/port\\.ts$";
+const pure = "^src/(spec|plan|columnar|binding|packing|checks|publish|jobs|text)/|^src/util/(?!cache-folder)";
+const ports = "^src/(storage|formats|models|engine|sink)/(port|paid|answers)\\.ts$";
 /** Each knows what all of them share, and no other: another kind of model is one file more. */
 const modelSources = "^src/models/(?!(port|model-file|cache|remote)\\.ts$)";
 

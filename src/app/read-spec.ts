@@ -1,3 +1,5 @@
+import { readFileSync, statSync } from "node:fs";
+import { dirname, resolve } from "node:path";
 import { type LoadedSpec, loadSpec } from "../spec/load.js";
 import { JobError } from "../util/errors.js";
 import { fileError, readStart } from "./given-files.js";
@@ -17,7 +19,8 @@ export async function readSpec(
   { pipe }: { readonly pipe?: true } = {},
 ): Promise<LoadedSpec> {
   const text = await readText(path);
-  return loadSpec(text, { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe });
+  const given = { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe };
+  return loadSpec(text, { ...given, readFile: readerBeside(path) });
 }
 
 /** Checks a spec with several sets of params, all at the same moment. */
@@ -28,7 +31,26 @@ export async function readSpecOnce(path: string, { param }: JobOptions): Promise
   const text = await readText(path);
   const given = parseParams(param);
   const nowMs = Date.now();
-  return (params) => loadSpec(text, { file: path, params: { ...given, ...params }, env: process.env, nowMs });
+  const readFile = readerBeside(path);
+  return (params) => loadSpec(text, { file: path, params: { ...given, ...params }, env: process.env, nowMs, readFile });
+}
+
+/** Reads files that a spec names, relative to it. */
+function readerBeside(specPath: string): (path: string, place: string) => string {
+  return (path, place) => {
+    const doing = `reading ${place}: ${path}`;
+    try {
+      const file = resolve(dirname(specPath), path);
+      if (statSync(file).size > specLimitBytes) {
+        throw new JobError("SPEC_INVALID", `${doing}: it has more than ${specLimitBytes} bytes`, {
+          hint: "a prompt is a few pages of text; is this the right file?",
+        });
+      }
+      return readFileSync(file, "utf8");
+    } catch (cause) {
+      throw fileError(doing, cause, "a text file that this user can read; paths are relative to the spec's folder");
+    }
+  };
 }
 
 async function readText(path: string): Promise<string> {

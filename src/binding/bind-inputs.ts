@@ -4,6 +4,7 @@ import { bindMask, bindPadded, isList, isNumeric, padExample, requireNumbers } f
 import type { ColumnRef, Contract, InputBinding, NumericTensorType } from "./contract.js";
 import { bindTokens, isMadeWithTokens } from "./bind-tokens.js";
 import { type ContractRequest, findColumn, refuse, sourceOf } from "./contract-request.js";
+import { findPromptColumn } from "./prompt-columns.js";
 import { showTensor } from "./side-by-side.js";
 import { isTensorType, type TensorSignature } from "../columnar/tensor.js";
 import { showType } from "../columnar/types.js";
@@ -112,7 +113,11 @@ function listed(request: ContractRequest, name: string): readonly string[] | und
 function columnsFor(input: TensorSignature, request: ContractRequest): ColumnRef[] {
   const named = listed(request, input.name);
   if (named !== undefined) {
-    return named.map((name) => findColumn(name, `model.inputs.${input.name}`, request));
+    return named.map((name) =>
+      request.isPrompted === true
+        ? findPromptColumn(name, request)
+        : findColumn(name, `model.inputs.${input.name}`, request),
+    );
   }
   const same = request.columns.find(({ name }) => name === input.name);
   const wide = input.shape.length === 2 && input.shape[1] !== 1 && input.dtype !== "string";
@@ -181,7 +186,7 @@ function bindText(input: TensorSignature, columns: readonly ColumnRef[], request
     throw refuse(
       request,
       `input \`${input.name}\` takes strings, column \`${column.name}\` is ${showType(column.type)}`,
-      "bind a text column to it",
+      request.isPrompted === true ? "make a text of it under input.columns" : "bind a text column to it",
     );
   }
   return { kind: "text", input: input.name, rank: input.shape.length === 1 ? 1 : 2, column };

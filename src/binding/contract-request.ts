@@ -20,6 +20,8 @@ export interface ContractRequest {
   /** Computed columns that another model takes: this one need not. Default: none. */
   readonly takenElsewhere?: ReadonlySet<string> | undefined;
   readonly inputs: ModelSpec["inputs"];
+  /** Whether `inputs` are the columns that a prompt names. Default: no. */
+  readonly isPrompted?: boolean | undefined;
   readonly outputs: Readonly<Record<string, string>> | undefined;
   readonly passthrough: readonly string[];
   readonly cast: Contract["cast"];

@@ -146,7 +146,17 @@ export const rejectReasons = [
   "prediction_not_finite",
   "model_failed",
   "target_cannot_hold",
+  "prompt_too_long",
+  "answer_refused",
+  "answer_cut_off",
+  "answer_invalid",
 ] as const;
+
+/**
+ * Why a language model gives no prediction for a row: the prompt is longer than its context, it refuses to answer, the
+ * answer is longer than it may be, or has another form than asked for.
+ */
+export type AnswerFault = Extract<RejectReason, `prompt_${string}` | `answer_${string}`>;
 
 export type RejectReason = (typeof rejectReasons)[number];
 

@@ -1,5 +1,7 @@
 import type { WorkerPort } from "../util/worker-port.js";
 import type { ModelSignature, NamedTensor, Tensor } from "../columnar/tensor.js";
+import type { AnswerFault } from "../columnar/types.js";
+import type { PaidEngine } from "./paid.js";
 
 /** One batch. The tensors' buffers go to the engine and are detached here. */
 export interface EngineRequest {
@@ -24,7 +26,13 @@ export type EngineResponse =
       readonly inputs: readonly NamedTensor[];
     }
   /** The model refuses the values of the batch: it is halved until the rows are found, which are bad rows. */
-  | { readonly kind: "failed"; readonly message: string; readonly inputs: readonly NamedTensor[] }
+  | {
+      readonly kind: "failed";
+      readonly message: string;
+      /** What is wrong with the answer of a language model; undefined: the model fails. */
+      readonly reason?: AnswerFault | undefined;
+      readonly inputs: readonly NamedTensor[];
+    }
   /** The batch is too large. Fewer rows may fit, once a local engine is renewed. */
   | { readonly kind: "exhausted"; readonly message: string; readonly inputs: readonly NamedTensor[] };
 
@@ -71,6 +79,8 @@ export interface Engine extends AsyncDisposable {
   readonly local?: LocalEngine | undefined;
   /** The requests to the server that has the model; undefined: the model is on this machine. */
   readonly traffic?: ServerTraffic | undefined;
+  /** What is special where each answer costs money; undefined: predictions are free. */
+  readonly paid?: PaidEngine | undefined;
   /**
    * The servers one by one, if they name no version of the model: only their predictions tell whether it is still the
    * same. undefined: a digest or a version tells.

@@ -1,7 +1,7 @@
 import { createColumnBuilder, emptyTexts } from "../columnar/column-builder.js";
 import type { InputBinding, NumericTensorType, TextBinding } from "../binding/contract.js";
 import { type NamedTensor, tensorElement, type Texts, toFloat16Bits } from "../columnar/tensor.js";
-import type { BytesColumn, Column, DecodedInput, Matrix } from "../columnar/types.js";
+import type { AnswerFault, BytesColumn, Column, DecodedInput, Matrix } from "../columnar/types.js";
 import { bytesPerElement, copyValues, type Values, viewOf } from "../columnar/values.js";
 import { areFinite } from "../columnar/memory/vectors.js";
 
@@ -9,10 +9,18 @@ import { areFinite } from "../columnar/memory/vectors.js";
  * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast
  * turned it into NULL, or a text that the engine cannot take; `not_finite`: a feature is NaN or infinite; `too_long`: a
  * list has more elements than the input; `prediction`: the model's prediction is not finite; `model`: the model fails
- * on the row.
+ * on the row, or its answer is no prediction.
  */
 export interface RowFault {
-  readonly reason: "expression" | "missing" | "not_finite" | "too_long" | "prediction" | "model" | "target";
+  readonly reason:
+    | "expression"
+    | "missing"
+    | "not_finite"
+    | "too_long"
+    | "prediction"
+    | "model"
+    | "target"
+    | AnswerFault;
   /**
    * The shard's column as the spec names it, the expression's name, the output column, or undefined where the row
    * as a whole is at fault.

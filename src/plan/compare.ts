@@ -3,7 +3,7 @@ import type { JobSpec } from "../spec/job-spec.js";
 import { modelUri, type ModelSpec } from "../spec/model-spec.js";
 import { isModelUri, isServedUri } from "../spec/model-uri.js";
 import { bindingRequest, challengerRequest } from "./make-plan.js";
-import type { Plan, PlannedChecks, PlannedModel, PlannedShard } from "./plan.js";
+import type { BindingRequest, Plan, PlannedChecks, PlannedModel, PlannedShard } from "./plan.js";
 
 /** A shard as a listing finds it: its identity, without its rows. */
 export interface ListedShard {
@@ -69,6 +69,7 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...difference("input.where", plan.request.where, requested.where),
     ...difference("model.cast", plan.request.cast, requested.cast),
     ...difference("model.missing", plan.request.missing, requested.missing),
+    ...promptDifference(plan.request, requested),
     ...challengerDifference(plan, spec),
     ...difference("output.lineage", plan.contract.lineage === true, spec.output.lineage),
     ...difference("output.columns", plan.request.passthrough, requested.passthrough),
@@ -101,6 +102,20 @@ function modelDifference(key: string, model: PlannedModel, now: Pick<ModelSpec, 
   return [
     ...(isModelUri(model.uri) || isModelUri(uri) ? difference(place, model.uri, uri) : []),
     ...(version === undefined ? [] : difference(`${key}.server.version`, model.version ?? null, version)),
+  ];
+}
+
+/** Compares what a language model is asked. Texts of prompts are not shown: they may be long. */
+function promptDifference({ prompt: planned }: BindingRequest, { prompt: now }: BindingRequest): string[] {
+  if (planned === undefined || now === undefined) {
+    return []; // the model is another one
+  }
+  const { sampling, response, ...texts } = planned;
+  const { sampling: samplingNow, response: responseNow, ...textsNow } = now;
+  return [
+    ...(JSON.stringify(texts) === JSON.stringify(textsNow) ? [] : ["model.prompt is another text than planned"]),
+    ...difference("model.sampling", sampling, samplingNow),
+    ...difference("model.response", response ?? null, responseNow ?? null),
   ];
 }
 

@@ -21,6 +21,8 @@ const defaultCommitRows = 262_144;
 const spanMs = 30_000;
 /** The fewest rows of a span: with smaller parts, reading the output costs more than scoring a span again saves. */
 const slowestCommitRows = 64;
+/** The rows of a span whose rows a language model answers, a few or some hundreds each second. */
+const promptedCommitRows = 8192;
 /**
  * The most bytes of a span's output columns. A few spans are in memory at once, and each has three copies while it is
  * encoded: our columns, DuckDB's, and Parquet pages.
@@ -74,7 +76,7 @@ export function makePlan(facts: PlanInputs): Plan {
     contract,
     ...(facts.challenger === undefined ? {} : { challenger: facts.challenger }),
     target,
-    commitRows: spec.commit_rows === "auto" ? autoCommitRows(contract, msPerRow) : spec.commit_rows,
+    commitRows: spec.commit_rows === "auto" ? autoCommitRows(spec, contract, msPerRow) : spec.commit_rows,
     staged: isStaged(spec),
     dateParam,
     checks,
@@ -91,7 +93,9 @@ function isStaged({ checks }: JobSpec): boolean {
 export function bindingRequest(spec: JobSpec): BindingRequest {
   const { inputs = null, outputs = null, cast, missing } = spec.model;
   const { partitions, columns, where = null } = spec.input;
-  return { inputs, outputs, passthrough: spec.output.columns, partitions, columns, where, cast, missing };
+  const { prompt, sampling = {}, response } = spec.model;
+  const bindings = { inputs, outputs, passthrough: spec.output.columns, partitions, columns, where, cast, missing };
+  return prompt === undefined ? bindings : { ...bindings, prompt: { ...prompt, sampling, response } };
 }
 
 /** The keys of `challenger` that decide its bindings. */
@@ -99,7 +103,10 @@ export function challengerRequest({ inputs, outputs, cast, missing }: Challenger
   return { inputs: inputs ?? null, outputs: outputs ?? null, cast, missing };
 }
 
-function autoCommitRows(contract: Contract, msPerRow: number): number {
+function autoCommitRows({ model: { prompt } }: JobSpec, contract: Contract, msPerRow: number): number {
+  if (prompt !== undefined) {
+    return promptedCommitRows;
+  }
   const inMemory = Math.max(1, Math.floor(spanBytesLimit / outputRowBytes(contract)));
   // A power of two, so that two measurements rarely disagree.
   const inTime = msPerRow === 0 ? defaultCommitRows : 2 ** Math.floor(Math.log2(spanMs / msPerRow));

@@ -126,6 +126,27 @@ const modelRequest = {
   missing: z.enum(["bad_row", "nan"]),
 };
 
+const prompted = z.strictObject({
+  system: z.string().optional(),
+  user: z.string().optional(),
+  file: z.string().optional(),
+  input: z.string().optional(),
+  sampling: z.record(z.string(), z.unknown()),
+  response: z
+    .record(
+      z.string(),
+      z.strictObject({
+        type: z.enum(["string", "number", "integer", "boolean"]),
+        enum: z.array(z.string()).optional(),
+        minimum: z.number().optional(),
+        maximum: z.number().optional(),
+        max_length: z.int().optional(),
+        description: z.string().optional(),
+      }),
+    )
+    .optional(),
+});
+
 const version1 = z.strictObject({
   format: z.literal("infer-batch-plan"),
   version: z.literal(1),
@@ -148,6 +169,7 @@ const version1 = z.strictObject({
     partitions: z.record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"])),
     columns: z.record(z.string(), z.string()),
     where: z.string().nullable(),
+    prompt: prompted.optional(),
   }),
   contract,
   target: z.looseObject({ kind: z.string() }),

@@ -1,6 +1,8 @@
 import type { Contract } from "../binding/contract.js";
 import type { PartitionType } from "../spec/input-spec.js";
 import type { InputSource } from "../spec/model-spec.js";
+import type { PromptSpec, SamplingSpec } from "../spec/prompt/prompt-spec.js";
+import type { ResponseColumns } from "../text/response.js";
 
 declare const runIdBrand: unique symbol;
 /** `<job name>-<12 hex of the params' digest>`, with `-r<n>` for later runs. It names files, so it has no `/` or `.`. */
@@ -175,6 +177,14 @@ export interface BindingRequest {
   readonly where: string | null;
   readonly cast: Contract["cast"];
   readonly missing: Contract["missing"];
+  /** What a language model is asked for each row; absent: the model is another one. */
+  readonly prompt?: PlannedPrompt | undefined;
+}
+
+/** The keys of `model` that decide the requests to a language model. */
+export interface PlannedPrompt extends PromptSpec {
+  readonly sampling: SamplingSpec;
+  readonly response?: ResponseColumns | undefined;
 }
 
 /** A range of a run's rows that is committed at once. */

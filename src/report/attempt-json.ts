@@ -2,6 +2,7 @@ import type { AttemptRecord } from "./attempt-record.js";
 import { choiceFields } from "./provider-choice.js";
 import { rounded } from "./report.js";
 import { serverFields } from "./server-report.js";
+import { spendingFields } from "./spending/spending-report.js";
 import { secondsByStage } from "./stage-times.js";
 
 /** What an attempt did, as plain JSON, for the manifest of the run and for pings. */
@@ -29,6 +30,7 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     stage_seconds: secondsByStage(record.stages),
     units_read_again: Object.fromEntries(record.unitsReadAgain),
     ...(engine?.server === undefined ? {} : { server: serverFields(engine.server()) }),
+    ...(engine?.spending === undefined ? {} : { spending: spendingFields(engine.spending()) }),
     scores: record.scores(),
     versions: info.versions,
   };

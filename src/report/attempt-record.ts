@@ -5,6 +5,7 @@ import type { Progress } from "./progress/progress.js";
 import type { ProviderChoice } from "./provider-choice.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
 import type { ServerReport } from "./server-report.js";
+import type { SpendingReport } from "./spending/spending-report.js";
 import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";
 import type { RunReview } from "./run-review.js";
 import { createTimeline, type Timeline } from "./timeline.js";
@@ -60,6 +61,8 @@ export interface EngineInfo {
   readonly batchRows: () => number;
   /** The requests so far to the server that has the model; undefined: the model is on this machine. */
   readonly server?: (() => ServerReport) | undefined;
+  /** What answers cost so far; undefined: predictions are free. */
+  readonly spending?: (() => SpendingReport) | undefined;
 }
 
 /** A span that this attempt committed. */

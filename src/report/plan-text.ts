@@ -11,6 +11,7 @@ import { showType } from "../columnar/types.js";
 import type { Plan, PlannedModel } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { printable } from "../util/printable.js";
+import { estimateText, type PlanEstimate } from "./spending/estimate-text.js";
 import { count, showCount } from "./report.js";
 
 const shownShards = 10;
@@ -24,10 +25,12 @@ export interface PlannedTarget {
   readonly status?: string | undefined;
   /** Checks of the target that were not carried out, a line each. */
   readonly untried: readonly string[];
+  /** What the run will take; undefined: predictions are free. */
+  readonly estimate?: PlanEstimate | undefined;
 }
 
 /** A plan as text. */
-export function planText(plan: Plan, { target, status, untried }: PlannedTarget): string {
+export function planText(plan: Plan, { target, status, untried, estimate }: PlannedTarget): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
@@ -43,6 +46,7 @@ export function planText(plan: Plan, { target, status, untried }: PlannedTarget)
     `spans    ${showCount(spanCount(plan))} of up to ${count(plan.commitRows, "row")}`,
     `model    ${printable(modelName(plan.model))}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
     contractText(plan.contract).trimEnd(),
+    ...(estimate === undefined ? [] : [`prompts  ${estimateText(estimate)}`]),
     `target   ${printable(target)}${status === undefined || status === "not_planned" ? "" : `, which has this run: ${status.replaceAll("_", " ")}`}`,
     ...untried.map((line) => `untried  ${printable(line)}`),
     "",

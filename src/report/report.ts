@@ -4,6 +4,7 @@ import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";
 import { choiceFields, type ProviderChoice } from "./provider-choice.js";
 import { serverFields, type ServerReport } from "./server-report.js";
+import { spendingFields, type SpendingReport, type SpentReport } from "./spending/spending-report.js";
 import type { Stage } from "./stage-times.js";
 
 /** What an attempt did; as JSON it is the last line of `run --json`. */
@@ -57,6 +58,8 @@ export interface RunReport {
   readonly unitsReadAgain: Readonly<Record<string, number>>;
   /** The requests to the server of the model; undefined: the model is on this machine, or no row was left to score. */
   readonly server?: ServerReport | undefined;
+  /** What answers cost; undefined: predictions are free, or no row was left to score. */
+  readonly spending?: SpendingReport | undefined;
   readonly output: string;
 }
 
@@ -120,6 +123,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     stage_seconds: report.stageSeconds,
     units_read_again: report.unitsReadAgain,
     ...(report.server === undefined ? {} : { server: serverFields(report.server) }),
+    ...(report.spending === undefined ? {} : { spending: spendingFields(report.spending) }),
     verdict: verdictFields(report.verdict),
     // A scheduler keeps this line in its log, where no keys belong.
     ...(report.challenger === undefined ? {} : { challenger: challengerFields(report.challenger, false) }),
@@ -165,12 +169,13 @@ export function reportText(report: RunReport): string {
   const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
   const filtered = report.rowsFiltered === 0 ? "" : `, ${count(report.rowsFiltered, "row")} filtered out`;
   const rejected = report.rowsRejected === 0 ? "" : `, ${count(report.rowsRejected, "row")} rejected`;
+  const spent = report.spending === undefined ? "" : `; ${spentText(report.spending.run)}`;
   const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
   const status =
     report.status !== "partial"
       ? report.status
       : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
-  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${rejected}${filtered}${resumed} -> ${output}`;
+  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${rejected}${filtered}${resumed}${spent} -> ${output}`;
 }
 
 /** The part of a report that follows the count of scored rows: how many took the prediction of an equal row. */
@@ -180,6 +185,18 @@ export function repeatedText(rows: number): string {
 
 function rate({ rowsScored, seconds }: RunReport): number {
   return seconds > 0 ? rowsScored / seconds : 0;
+}
+
+/** What a run paid for, in a line: "20 answers, 1,204 tokens in (12 cached), 80 out, cost 0.0021". */
+export function spentText({ answers, promptTokens, cachedTokens, completionTokens, cost }: SpentReport): string {
+  const cached = cachedTokens === 0 ? "" : ` (${showCount(cachedTokens)} cached)`;
+  const money = cost === null ? "" : `, cost ${showCost(cost)}`;
+  return `${count(answers, "answer")}, ${showCount(promptTokens)} tokens in${cached}, ${showCount(completionTokens)} out${money}`;
+}
+
+/** An amount of money: whole cents, or more digits where it is less than one. */
+export function showCost(cost: number): string {
+  return cost >= 0.1 || cost === 0 ? cost.toFixed(2) : String(Number(cost.toPrecision(2)));
 }
 
 /** A count with its noun: "1,797 rows". */

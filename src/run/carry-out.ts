@@ -7,6 +7,7 @@ import type { EngineInfo } from "../report/attempt-record.js";
 import type { ProviderChoice } from "../report/provider-choice.js";
 import { count, type RunReport } from "../report/report.js";
 import type { ServerReport } from "../report/server-report.js";
+import type { SpendingReport } from "../report/spending/spending-report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
@@ -15,6 +16,9 @@ import { attemptFacts } from "./attempt.js";
 import { openChallenger } from "./challenger/open-challenger.js";
 import { checkRejects, conclude, countCommitted } from "./conclude.js";
 import { both } from "./loading.js";
+import { spendingReport } from "./paid/spending.js";
+import { askFirstRows } from "./paid/ask-first-rows.js";
+import { beginPaying } from "./paid/begin-paying.js";
 import { openProbe } from "./model-probe/model-probe.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
@@ -50,18 +54,22 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
     measureEngine(context, plan, { engine, rows: pending }),
   );
   signal.throwIfAborted();
+  await using _ = await beginPaying(context, { engine, writer });
   record.startScoring({ ...engineFacts(engine, sizer), choice: parts.choice });
+  await askFirstRows(context, { plan, run, engine, decoder, share });
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
   await probe?.check();
+  await (worker.count === 1 ? undefined : engine.paid?.recount());
   return await conclude(context, { ...parts, writer });
 }
 
-function engineFacts({ provider, concurrency, local, traffic }: Engine, sizer: BatchSizer): EngineInfo {
+function engineFacts({ provider, concurrency, local, traffic, paid }: Engine, sizer: BatchSizer): EngineInfo {
   const { missing = [], sessions = concurrency } = local ?? {};
   const trees = (): string | null => treesText(local?.trees() ?? { kind: "none" });
   const server = traffic === undefined ? undefined : (): ServerReport => serverReport(traffic);
-  return { provider, missing, sessions, trees, batchRows: () => sizer.rows, server };
+  const spending = paid === undefined ? undefined : (): SpendingReport => spendingReport(paid.spending);
+  return { provider, missing, sessions, trees, batchRows: () => sizer.rows, server, spending };
 }
 
 function serverReport({ requests, retries, inFlight: mostInFlight, servers, ...traffic }: ServerTraffic): ServerReport {

@@ -57,6 +57,7 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
     trees: record.engine?.trees() ?? null,
     engineBusy: record.engineBusy,
     server: record.engine?.server?.(),
+    spending: record.engine?.spending?.(),
     stageSeconds: secondsByStage(record.stages),
     unitsReadAgain: Object.fromEntries(record.unitsReadAgain),
     output: context.sink.target,

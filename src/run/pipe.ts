@@ -8,6 +8,7 @@ import { runIdOf } from "../plan/identity.js";
 import type { PipeReport } from "../report/pipe-report.js";
 import type { RowWriter } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import { JobError } from "../util/errors.js";
 import { type FeedPiece, rowsRead } from "../scoring/feed.js";
 import { openBatchLimit } from "../scoring/batch-limit.js";
 import type { ScoringContext, ShardFiles } from "../scoring/context.js";
@@ -40,6 +41,7 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
   const { signal, nowMs, input } = context;
   const startedMs = nowMs();
   try {
+    refuseBudget(context);
     const model = await openPinnedModel(context);
     await using engine = await context.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
     await using decoder = await context.openDecoder();
@@ -52,6 +54,20 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
     throw error;
   } finally {
     input[Symbol.dispose]();
+  }
+}
+
+/** A pipe has no place that says what was spent, or keeps what was paid for. @throws JobError SPEC_INVALID */
+function refuseBudget({ spec: { model }, where }: PipeContext): void {
+  const { max_tokens: tokens, max_cost: cost } = model.budget ?? {};
+  if (tokens !== undefined || cost !== undefined) {
+    throw new JobError(
+      "SPEC_INVALID",
+      `reading ${where(["model", "budget"])}: a pipe keeps no answers, so that no limit holds for the next one`,
+      {
+        hint: "use run, which counts what all attempts spend",
+      },
+    );
   }
 }
 

@@ -46,7 +46,9 @@ export async function previewRows(given: JobContext, options: PreviewOptions): P
   const { engine } = loading;
   const planned = await planRun(context, { runId, listed: listing.shards, decoder, resolved, engine });
   const { contract, features } = withFeatures(planned.contract, options.features);
-  const commitRows = spec.input.where === undefined ? options.limit : Math.max(options.limit, filteredSpanRows);
+  const isPaid = spec.model.prompt !== undefined;
+  const commitRows =
+    spec.input.where === undefined || isPaid ? options.limit : Math.max(options.limit, filteredSpanRows);
   const plan: Plan = { ...planned, contract, commitRows };
   const spans: Spans = new Map();
   const count = spanCount(plan);

@@ -8,8 +8,10 @@ import type { FoundModel } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
+import type { PlanEstimate } from "../report/spending/estimate-text.js";
 import type { JobContext } from "../scoring/context.js";
 import { loadEngine } from "./loading.js";
+import { estimateRun } from "./paid/estimate.js";
 import { openPinnedModel } from "./model.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "./planning/input.js";
 import { bindFirstShard } from "./planning/bind-model.js";
@@ -17,7 +19,7 @@ import { planRun, warnOfModel } from "./planning/planning.js";
 import { type SeenSchema, seenSchema } from "./planning/read-shards.js";
 
 /** Makes the plan that `run` would make now, whether or not the target has one. Writes nothing. */
-export async function previewPlan(context: JobContext): Promise<Plan> {
+export async function previewPlan(context: JobContext): Promise<PreviewedPlan> {
   const { spec } = context;
   const runId = runIdOf(spec.name, spec.params, context.sha256);
   const listing = await wholeInput(context);
@@ -25,7 +27,15 @@ export async function previewPlan(context: JobContext): Promise<Plan> {
   const resolved = await openPinnedModel(context);
   await using loading = loadEngine(context, resolved.model, { inputBytes: 0, preview: true });
   await using decoder = await context.openDecoder(listing.folders);
-  return await planRun(context, { runId, listed: listing.shards, decoder, resolved, engine: loading.engine });
+  const plan = await planRun(context, { runId, listed: listing.shards, decoder, resolved, engine: loading.engine });
+  return { plan, estimate: await estimateRun(context, { plan, engine: await loading.engine, decoder }) };
+}
+
+/** A plan, and what its run will take. */
+export interface PreviewedPlan {
+  readonly plan: Plan;
+  /** undefined: predictions are free. */
+  readonly estimate: PlanEstimate | undefined;
 }
 
 /** The signature of the model, and the columns of the first shard including those of its folder names. */

@@ -1,3 +1,5 @@
+import { createCondition } from "../util/condition.js";
+
 /** Runs a bounded number of tasks at once. The next call after a failure throws the first one. */
 export interface InFlight {
   /** Waits until fewer than the limit are running, then starts the task. `done`: its end, which never counts as unhandled. */
@@ -10,6 +12,7 @@ export interface InFlight {
 
 export function createInFlight(limit: number): InFlight {
   const underWay = new Set<Promise<void>>();
+  const ended = createCondition();
   let failure: { readonly error: unknown } | undefined;
   const throwIfFailed = (): void => {
     if (failure !== undefined) {
@@ -22,7 +25,7 @@ export function createInFlight(limit: number): InFlight {
   return {
     async start(task) {
       while (underWay.size >= limit) {
-        await Promise.race(underWay);
+        await ended.wait(); // a race of hundreds of promises would cost more than the tasks
       }
       throwIfFailed();
       const done = task();
@@ -30,7 +33,10 @@ export function createInFlight(limit: number): InFlight {
         .catch((error: unknown) => {
           failure ??= { error };
         })
-        .finally(() => underWay.delete(tracked));
+        .finally(() => {
+          underWay.delete(tracked);
+          ended.notify();
+        });
       underWay.add(tracked);
       return { done };
     },

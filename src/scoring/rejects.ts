@@ -115,6 +115,10 @@ function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
       return "prediction_not_finite";
     case "not_finite":
     case "too_long":
+    case "prompt_too_long":
+    case "answer_refused":
+    case "answer_cut_off":
+    case "answer_invalid":
       return reason;
     case "missing":
       return value === null ? "null" : "does_not_fit";
@@ -170,6 +174,10 @@ function explainRow(rejected: RejectedRow, path: string, { contract, kept }: Rej
     expression_failed: `${where}: ${expressionKey(contract, column)} fails: ${value}`,
     prediction_not_finite: `${where}: the model's prediction \`${column}\` is ${value}`,
     model_failed: `${where}: the model fails on it: ${value}`,
+    prompt_too_long: `${where}: its prompt is too long: ${value}`,
+    answer_refused: `${where}: the model refuses to answer: ${value}`,
+    answer_cut_off: `${where}: ${value}`,
+    answer_invalid: `${where}: ${value}`,
     target_cannot_hold: `${where}, output column \`${column}\` is ${value}`,
   };
   return new JobError("BAD_ROW", found[rejected.reason], {

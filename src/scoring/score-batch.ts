@@ -12,8 +12,10 @@ export interface BatchOptions {
   /** Predictions of the batch, or of a part of it. */
   readonly onDone: (batch: FeatureBatch, response: Extract<EngineResponse, { kind: "done" }>) => void;
   /** The row of the run that the model fails on alone. Throws to end the run. */
-  readonly onRow: (row: number, message: string) => void;
+  readonly onRow: (row: number, failed: Pick<FailedResponse, "message" | "reason">) => void;
 }
+
+export type FailedResponse = Extract<EngineResponse, { kind: "failed" }>;
 
 /**
  * Scores a batch, in parts where it must be: one that the model refuses half by half, down to the rows that it refuses
@@ -35,7 +37,7 @@ export async function scoreBatch(tools: BatchOptions, batch: FeatureBatch): Prom
       return;
     case "failed":
       if (batch.rowCount === 1) {
-        tools.onRow(batch.rowStart, response.message);
+        tools.onRow(batch.rowStart, response);
         return;
       }
       await scoreHalves(tools, batch, response.inputs);

@@ -88,6 +88,7 @@ export function createSpanPipeline(
     const filtered = span.rowEnd - span.rowStart - totals.keptRows;
     const rows = options.complete(output);
     const made = { ...makerOf(options, open), profile: spanProfileText(totals.profile), onEncoded };
+    await options.engine.paid?.keep(); // what an answer cost is counted from what is kept
     const outcome = await options.target.commit(span, { rows, rejects, filtered, ...made });
     stages.took("commit", sinceMs);
     if (outcome === "committed") {
@@ -250,10 +251,14 @@ function createPredictor(
       open.rows.predict(tensorsByName(tensors, response.outputs), { rowStart, rowCount, packedRows });
       progress.scored(rowCount);
     };
-    const onRow = (row: number, message: string): void => {
-      open.rows.refuse(row, message);
+    const onRow: BatchOptions["onRow"] = (row, { message, reason }) => {
+      open.rows.refuse(row, message, reason);
       progress.scored(1);
     };
+    if (engine.paid !== undefined && open.faults.has(open.rowInRun(batch.rowStart))) {
+      onRow(batch.rowStart, { message: "" }); // it is set aside already, and an answer would cost money
+      return;
+    }
     await scoreBatch({ engine, batchLimit, tensors, fixedBatchRows, onDone, onRow }, batch);
   };
 }

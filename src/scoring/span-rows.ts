@@ -12,7 +12,7 @@ import {
 import type { RowFault } from "../packing/input-target.js";
 import { createPredictionColumn } from "../packing/prediction-column.js";
 import { columnTypeOfTensor, type Tensor } from "../columnar/tensor.js";
-import type { Column, ColumnType, OutputRows, RecordBatch } from "../columnar/types.js";
+import type { AnswerFault, Column, ColumnType, OutputRows, RecordBatch } from "../columnar/types.js";
 
 /**
  * The output of a span, or of neighbouring rows of one, filled as its rows are read and scored, in whatever order the
@@ -35,7 +35,7 @@ export interface SpanRows {
   /** Removes a row of the run from the output, with its prediction. */
   reject(row: number): void;
   /** The model fails on this row: no prediction will come. */
-  refuse(row: number, message: string): void;
+  refuse(row: number, message: string, reason?: AnswerFault): void;
   /**
    * The rows that were not rejected, once each row was carried and predicted. `rowCount`: the rows that came in
    * all; those that were filtered out never did.
@@ -91,9 +91,9 @@ export function createSpanRows({ contract, span, onFault, distinct }: SpanRowsOp
     reject(row) {
       keep[row - span.rowStart] = 0;
     },
-    refuse(row, value) {
+    refuse(row, value, reason) {
       markOnce(isPredicted, row - span.rowStart, 1);
-      faults.tell(row - span.rowStart, { reason: "model", column: undefined, value });
+      faults.tell(row - span.rowStart, { reason: reason ?? "model", column: undefined, value });
     },
     finish(rowCount) {
       checkAllCame(span.rowStart, rowCount, { carried: carriedRows, isPredicted, distinct });

@@ -12,6 +12,7 @@ import type { PublishedRun, Series } from "../publish/published-run.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
+import type { AnswerJournal } from "./answers.js";
 
 /** A plan that is stored at the target: the first writer's. */
 export interface StoredPlan {
@@ -270,6 +271,11 @@ export interface RunWriter {
    * `attempt`: plain JSON about the attempt that finishes, for the manifest where there is one.
    */
   finish(attempt?: AttemptJson): Promise<void>;
+  /**
+   * Opens the journal of the answers that attempts of this run have paid for. The end of the run removes it: `finish`,
+   * `tidy` of a discarded run, `prune`, and a later run of the same params. Default: answers cannot be kept.
+   */
+  answers?(): Promise<AnswerJournal>;
 }
 
 export type AttemptJson = Readonly<Record<string, unknown>>;

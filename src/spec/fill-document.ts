@@ -30,6 +30,11 @@ export interface SpecContext {
    * For a generated spec: the option that a key's value comes from ("--model"), which messages name instead of a line.
    */
   readonly optionOf?: (path: Path) => string | undefined;
+  /**
+   * Reads a file that the spec names, relative to it. `place`: the key, as messages name it. Default: there are no files.
+   * @throws JobError FILE_MISSING, PERMISSION
+   */
+  readonly readFile?: (path: string, place: string) => string;
 }
 
 /** What became of the `${…}` of a spec. */

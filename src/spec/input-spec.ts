@@ -120,3 +120,21 @@ export const input = z.strictObject({
     .prefault({})
     .describe("For input in S3: where fetched bytes are kept until they are read."),
 }) satisfies z.ZodType<InputSpec>;
+
+/** SQL does not tell names by case. */
+export function checkColumnNames(
+  { input: { columns } }: { readonly input: Pick<InputSpec, "columns"> },
+  context: z.RefinementCtx,
+): void {
+  const seen = new Set<string>();
+  for (const column of Object.keys(columns)) {
+    if (seen.has(column.toLowerCase())) {
+      context.addIssue({
+        code: "custom",
+        path: ["input", "columns", column],
+        message: `column \`${column}\` is computed twice (case does not count)`,
+      });
+    }
+    seen.add(column.toLowerCase());
+  }
+}

@@ -3,11 +3,12 @@ import { lineageColumns } from "../binding/lineage.js";
 import { challenger, type ChallengerSpec, keptProblems } from "./challenger-spec.js";
 import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
-import { input, type InputSpec } from "./input-spec.js";
+import { checkColumnNames, input, type InputSpec } from "./input-spec.js";
 import { model, type ModelSpec, parseOutputReference } from "./model-spec.js";
 import { paramJsonSchema } from "./params/param-json-schema.js";
 import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
 import { postgresOutput, postgresProblems } from "./postgres-spec.js";
+import { checkPromptedChecks } from "./prompt/prompt-keys.js";
 import { report, type ReportSpec } from "./report-spec.js";
 import { inputProblems, modelProblems } from "./s3-spec.js";
 import { autoOrCount, count } from "./values.js";
@@ -141,6 +142,7 @@ const schema = named
   .superRefine(checkTarget)
   .superRefine(checkPlaces)
   .superRefine(checkChecks)
+  .superRefine(checkPromptedChecks)
   .transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 const pipeSchema = named.superRefine(checkPlaces).transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 
@@ -203,8 +205,10 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
   for (const [index, column] of spec.output.columns.entries()) {
     add(column.replaceAll(".", "_"), ["output", "columns", index]);
   }
-  for (const column of Object.keys(spec.model.outputs ?? {})) {
-    add(column, ["model", "outputs", column]);
+  for (const key of ["outputs", "response"] as const) {
+    for (const column of Object.keys(spec.model[key] ?? {})) {
+      add(column, ["model", key, column]);
+    }
   }
 }
 
@@ -218,21 +222,6 @@ function checkReferences(spec: z.output<typeof job>, context: z.RefinementCtx): 
         context.addIssue({ code: "custom", path, message, params: showFound });
       }
     }
-  }
-}
-
-/** SQL does not tell names by case. */
-function checkColumnNames({ input: { columns } }: z.output<typeof job>, context: z.RefinementCtx): void {
-  const seen = new Set<string>();
-  for (const column of Object.keys(columns)) {
-    if (seen.has(column.toLowerCase())) {
-      context.addIssue({
-        code: "custom",
-        path: ["input", "columns", column],
-        message: `column \`${column}\` is computed twice (case does not count)`,
-      });
-    }
-    seen.add(column.toLowerCase());
   }
 }
 

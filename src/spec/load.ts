@@ -3,6 +3,7 @@ import { JobError } from "../util/errors.js";
 import { type Filled, fillDocument, type SpecContext } from "./fill-document.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
 import { describeIssue, type Problem } from "./problems.js";
+import { promptFile, withPromptFile } from "./prompt/prompt-file.js";
 import { withoutPlaces } from "./pipe-spec.js";
 import { parserWarnings, parseYaml, shapeProblems, type YamlDocument } from "./yaml-text.js";
 
@@ -55,7 +56,10 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }), context);
   if ("spec" in checked) {
     return {
-      spec: checked.spec,
+      spec: withPromptFile(checked.spec, {
+        place: placeOf(promptFile, positionOf(document, { path: promptFile, text: "" })),
+        readFile: context.readFile,
+      }),
       clock: filled.clock,
       dateParam: filled.dateParam,
       hourParam: filled.hourParam,

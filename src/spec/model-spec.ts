@@ -1,10 +1,11 @@
 import { z } from "../util/zod.js";
 import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./model-uri.js";
+import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./prompt/prompt-keys.js";
 import { server, type ServerSpec } from "./server/server-spec.js";
 import { s3Keys, type S3Spec } from "./s3-spec.js";
 import { anyNumber, count, name, text } from "./values.js";
 
-export interface ModelSpec extends S3Spec {
+export interface ModelSpec extends S3Spec, PromptKeys {
   /** The model's path or URI. A spec has either this or `server`. */
   readonly path?: string | undefined;
   readonly server?: ServerSpec | undefined;
@@ -216,6 +217,7 @@ export const model = z
         "ONNX file, relative to the spec; in S3 (s3://bucket/key); in MLflow's registry (models:/name@alias, models:/name/version); of an MLflow run (runs:/id/path); on the Hugging Face Hub (hf://org/repo[@revision]/path/model.onnx); or at a URL (https://…, with sha256).",
       ),
     server: server.optional(),
+    ...promptKeys,
     registry: z
       .strictObject({
         url: text
@@ -241,7 +243,9 @@ export const model = z
         "expected the model's sha256 for a URL, because its server could send another file: `infer-batch inspect` shows it for a downloaded file";
       context.addIssue({ code: "custom", path: ["sha256"], message });
     }
-  }) satisfies z.ZodType<ModelSpec>;
+  })
+  .superRefine(checkPrompt)
+  .transform((given) => withPromptInputs(given)) satisfies z.ZodType<ModelSpec>;
 
 /** Expects either `path` or `server` of a key of the spec, and no digest of a file with a server. */
 export function checkPlace(key: string): (given: ModelPlaces, context: z.RefinementCtx) => void {

@@ -22,7 +22,7 @@ export function isRegistryUri(path: string): boolean {
 
 /** Whether the model of a plan is on a server. */
 export function isServedUri(uri: string): boolean {
-  return /^(v[12]|json):/.test(uri);
+  return /^(v[12]|json|openai):/.test(uri);
 }
 
 /** Whether a model's path is a URI, not a file on this machine. */

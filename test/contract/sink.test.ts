@@ -1,10 +1,12 @@
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { scratchFolder } from "../support/job.js";
+import { type AnswersWorld, answersContractOf } from "../support/answers-contract.js";
 import { outputRows } from "../support/output.js";
 import { usePostgres } from "../support/postgres.js";
 import { useS3 } from "../support/s3.js";
 import { mirror } from "../support/s3-target.js";
-import { ascending, contractOf, type SinkWorld } from "../support/sink-contract.js";
+import { ascending, contractOf } from "../support/sink-contract.js";
 import { historyContractOf } from "../support/history-contract.js";
 import { pruneContractOf } from "../support/prune-contract.js";
 import { stagingContractOf } from "../support/staging-contract.js";
@@ -14,17 +16,19 @@ import { torture } from "../support/torture.js";
 const postgres = usePostgres();
 const s3 = useS3();
 
-async function parquetWorld(): Promise<SinkWorld> {
+async function parquetWorld(): Promise<AnswersWorld> {
   const scratch = await scratchFolder();
   return {
     open: () => parquetSink(scratch.path),
     ids: async () => ascending((await outputRows(`${scratch.path}/out`)).map(({ id }) => Number(id))),
     adds: false,
+    journals: async () =>
+      (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("/answers")),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
   };
 }
 
-async function s3World(): Promise<SinkWorld> {
+async function s3World(): Promise<AnswersWorld> {
   const scratch = await scratchFolder();
   const bucket = await s3.server().createBucket();
   let looks = 0;
@@ -38,11 +42,12 @@ async function s3World(): Promise<SinkWorld> {
       return ascending((await outputRows(here)).map(({ id }) => Number(id)));
     },
     adds: false,
+    journals: async () => (await bucket.keys()).filter((key) => key.includes("/answers/")),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
   };
 }
 
-async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<SinkWorld> {
+async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<AnswersWorld> {
   const database = await postgres.server().createDatabase();
   const key = mode === "append" ? [] : ["id"];
   return {
@@ -53,6 +58,10 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Sin
       return ascending(rows.map(({ id }) => Number(id)));
     },
     adds: mode === "append",
+    journals: async () => {
+      const tables = await database.query("SELECT relname FROM pg_class WHERE relname ~ '^answers_[0-9a-f]+$'");
+      return tables.map(({ relname }) => String(relname));
+    },
     [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
   };
 }
@@ -60,11 +69,13 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Sin
 contractOf("the Parquet sink", parquetWorld);
 stagingContractOf("the Parquet sink, staging", parquetWorld);
 historyContractOf("the Parquet sink, history", parquetWorld);
+answersContractOf("the Parquet sink, answers", parquetWorld);
 pruneContractOf("the Parquet sink, pruning", parquetWorld, { removesRows: true });
 s3.describe("the S3 sink", () => {
   contractOf("over S3", s3World);
   stagingContractOf("over S3, staging", s3World);
   historyContractOf("over S3, history", s3World);
+  answersContractOf("over S3, answers", s3World);
   pruneContractOf("over S3, pruning", s3World, { removesRows: true });
 });
 postgres.describe("the Postgres sink", () => {
@@ -74,6 +85,7 @@ postgres.describe("the Postgres sink", () => {
   for (const mode of ["append", "upsert", "replace"] as const) {
     stagingContractOf(`${mode}, staging`, () => postgresWorld(mode));
   }
+  answersContractOf("append, answers", () => postgresWorld("append"));
   for (const mode of ["append", "replace"] as const) {
     historyContractOf(`${mode}, history`, () => postgresWorld(mode));
   }

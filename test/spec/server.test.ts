@@ -43,7 +43,7 @@ describe("model.server", () => {
   test("model.server has defaults for its timeout and concurrency", () => {
     const { model } = load(served(""));
     expect(model).toMatchObject({
-      server: { protocol: "v2", url: ["http://triton:8000"], name: "churn", timeout: 60, concurrency: "auto" },
+      server: { protocol: "v2", url: ["http://triton:8000"], name: "churn", concurrency: "auto" },
     });
     expect(modelUri(model)).toBe("v2:churn");
   });
@@ -53,7 +53,7 @@ describe("model.server", () => {
     ["neither path nor server", minimalSpec.replace("  path: model.onnx\n", "  cast: lossy\n")],
     ["a key of model files beside a server", served("", "  region: eu-west-1\n")],
     ["a digest beside a server", served("", `  sha256: ${"a".repeat(64)}\n`)],
-    ["a protocol that is not implemented", served("").replace("protocol: v2", "protocol: openai")],
+    ["a protocol that is not implemented", served("").replace("protocol: v2", "protocol: grpc")],
     ["a key that is not implemented", served(", transport: online")],
     [
       "a password in a list of URLs",

@@ -27,6 +27,7 @@ export function hookedDisk(root: string, { before, after }: Hooks): FileSystem {
     readdir: (path) => call("readdir", path, () => real.readdir(path)),
     readText: (path) => call("readText", path, () => real.readText(path)),
     writeText: (path, text) => call("writeText", path, () => real.writeText(path, text)),
+    appendText: (path, text) => call("appendText", path, () => real.appendText(path, text)),
     sizeOf: (path) => call("sizeOf", path, () => real.sizeOf(path)),
     identityOf: (path) => call("identityOf", path, () => real.identityOf(path)),
     digest: (path) => call("digest", path, () => real.digest(path)),

@@ -128,6 +128,10 @@ function fileSystemOver(nodes: Nodes, call: Call): FileSystem {
       call("writeText", path, () => real.writeText(path, text), {
         short: () => real.writeText(path, text.slice(0, Math.floor(text.length / 2))),
       }),
+    appendText: (path, text) =>
+      call("appendText", path, () => real.appendText(path, text), {
+        short: () => real.appendText(path, text.slice(0, Math.floor(text.length / 2))),
+      }),
     sizeOf: (path) => call("sizeOf", path, () => real.sizeOf(path)),
     identityOf: (path) => call("identityOf", path, () => real.identityOf(path)),
     digest: (path) => call("digest", path, () => real.digest(path)),

@@ -38,6 +38,10 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
   const { server, path = "" } = model;
   return {
     async resolveModel(planned) {
+      if (server?.protocol === "openai") {
+        const { findPrompted } = await import("./prompted-model.js");
+        return await findPrompted({ ...model, server }, options, planned);
+      }
       if (server !== undefined) {
         const { findServed } = await import("./served-model.js");
         return await findServed(server, options, planned);
@@ -46,6 +50,10 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
       return { ...found, model: file };
     },
     async openEngine(found, need) {
+      if (server?.protocol === "openai" && "served" in found) {
+        const { openPrompted } = await import("./prompted-model.js");
+        return await openPrompted({ ...model, server }, options, found.served.version);
+      }
       if (server !== undefined && "served" in found) {
         const { openServed } = await import("./served-model.js");
         return await openServed(server, options, found);

@@ -20,6 +20,9 @@ import type { RetryTools } from "../../util/retry.js";
 import { readSecret } from "../secrets.js";
 import { readTls } from "./tls-files.js";
 
+/** Seconds that a request may take. */
+const defaultTimeout = 60;
+
 /** The highest number of requests in flight with `concurrency: auto`. */
 const mostInFlight = 64;
 
@@ -70,6 +73,8 @@ function protocolOf({ protocol, request = "instances", response, signature }: Se
         response: response ?? ["predictions"],
         signature: signature ?? { inputs: [], outputs: [] },
       });
+    case "openai":
+      throw new RangeError("a language model is asked for one row at a time");
     default:
       return assertNever(protocol);
   }
@@ -123,14 +128,18 @@ function isAway(error: unknown): boolean {
   return error === undefined || (error instanceof JobError && error.code === "NETWORK");
 }
 
-/** The servers of the spec. They share their connections. */
-async function serversOf(spec: ServerSpec, options: ServedOptions): Promise<readonly [ModelServer, ...ModelServer[]]> {
+/** The servers of the spec. They share their connections. @param auto requests in flight with `concurrency: auto` */
+export async function serversOf(
+  spec: ServerSpec,
+  options: ServedOptions,
+  auto = mostInFlight,
+): Promise<readonly [ModelServer, ...ModelServer[]]> {
   const { url: urls, name, path = "", timeout, concurrency } = spec;
   setMaxListeners(0, options.signal); // else Node warns of a leak when many requests are in flight
-  const most = concurrency === "auto" ? mostInFlight : concurrency;
+  const most = concurrency === "auto" ? auto : concurrency;
   const serverAt = (url: string): ModelServer => ({ ...shared, url: url.replace(/\/+$/, "") });
   const tls = await readTls(spec.tls, options);
-  const timeoutMs = timeout * 1000;
+  const timeoutMs = (timeout ?? defaultTimeout) * 1000;
   const shared = {
     model: name ?? path,
     headers: await headersOf(spec, options),

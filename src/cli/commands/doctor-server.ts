@@ -1,6 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { attemptServices } from "../../app/attempt-services.js";
 import { diagnoseServers } from "../../app/models/served-model.js";
+import { diagnosePrompted } from "../../app/models/prompted-model.js";
 import { programVersion } from "../../app/version.js";
 import { serverDiagnosisJson, serverDiagnosisText } from "../../report/server-diagnosis.js";
 import type { LoadedSpec } from "../../spec/load.js";
@@ -24,7 +25,11 @@ export async function doctorServer(
   io: SafeIo,
 ): Promise<void> {
   const services = attemptServices(spec, createWarningLog(io.stderr), new AbortController().signal);
-  const { error, ...found } = await diagnoseServers(server, { ...services, folder: dirname(resolve(specPath)), where });
+  const options = { ...services, folder: dirname(resolve(specPath)), where };
+  const { error, ...found } =
+    server.protocol === "openai"
+      ? await diagnosePrompted({ ...spec.model, server }, options)
+      : await diagnoseServers(server, options);
   const diagnosis = { program: programVersion, protocol: server.protocol, ...found };
   io.stdout.write(json ? `${serverDiagnosisJson(diagnosis)}\n` : serverDiagnosisText(diagnosis));
   if (error !== undefined) {

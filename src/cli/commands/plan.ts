@@ -1,3 +1,4 @@
+import { estimateFields } from "../../report/spending/estimate-text.js";
 import { planText } from "../../report/plan-text.js";
 import { previewPlan } from "../../run/preview.js";
 import type { SafeIo } from "../io.js";
@@ -18,12 +19,12 @@ export async function planCommand(
   const retry = { ...loaded.spec.retry, max_seconds: Math.min(loaded.spec.retry.max_seconds, mostRetrySeconds) };
   const log = createWarningLog(io.stderr);
   await using job = await openLoaded({ ...loaded, spec: { ...loaded.spec, retry } }, spec, { log });
-  const plan = await previewPlan(job);
+  const { plan, estimate } = await previewPlan(job);
   const { state, untried } = await checkTarget(job, plan);
   io.stdout.write(
     options.json === true
-      ? `${JSON.stringify(plan)}\n`
-      : planText(plan, { target: job.sink.target, status: state?.status, untried }),
+      ? `${JSON.stringify(estimate === undefined ? plan : { ...plan, estimate: estimateFields(estimate) })}\n`
+      : planText(plan, { target: job.sink.target, status: state?.status, untried, estimate }),
   );
   if (options.json === true && state === undefined) {
     log.warn(`not checked: ${untried.join("; ")}`);

@@ -36,8 +36,14 @@ export interface ClientState extends Pick<ClientOptions, "protocol" | "version">
   warnedMs: number;
 }
 
-/** @param hasOthers whether there are other servers with the model */
-export function openEndpoint(server: ModelServer, hasOthers: boolean): Endpoint {
+export interface EndpointOptions {
+  /** Whether there are other servers with the model. */
+  readonly hasOthers: boolean;
+  /** Whether the limit of requests in flight grows until the server is overloaded. Default: no. */
+  readonly isEager?: boolean;
+}
+
+export function openEndpoint(server: ModelServer, { hasOthers, isEager }: EndpointOptions): Endpoint {
   const { retry, most } = server;
   const { nowMs, random } = retry;
   const breaker = createBreaker({
@@ -49,13 +55,17 @@ export function openEndpoint(server: ModelServer, hasOthers: boolean): Endpoint 
       }
     },
   });
-  const limit = createInFlightLimit({ most, nowMs });
+  const limit = createInFlightLimit({ most, nowMs, isEager });
   const place = placeOf(server, `scoring with ${serverText(server)}`);
   return { server, place, limit, breaker, counter: countTraffic(), pausedUntilMs: 0 };
 }
 
 /** What was sent, to all servers and to each. */
-export function trafficOf({ counter, pool, endpoints }: ClientState): ServerTraffic {
+export function trafficOf({
+  counter,
+  pool,
+  endpoints,
+}: Pick<ClientState, "counter" | "pool" | "endpoints">): ServerTraffic {
   return {
     get requests() {
       return counter.requests;

@@ -30,7 +30,7 @@ export function openClient({ protocol, servers, version }: ClientOptions): Infer
     throw new RangeError("a client needs a server");
   }
   const { retry } = first;
-  const endpoints = servers.map((server) => openEndpoint(server, servers.length > 1));
+  const endpoints = servers.map((server) => openEndpoint(server, { hasOthers: servers.length > 1 }));
   const place = placeOf(first, `scoring with ${serversText(servers)}`);
   const pool = createPool({ servers: endpoints, retry, doing: place.doing, hint: place.hint });
   const counter = countTraffic();

@@ -29,6 +29,8 @@ export interface InFlightOptions {
   /** The highest limit. */
   readonly most: number;
   readonly nowMs: () => number;
+  /** Whether the limit grows until the server is overloaded, whatever that gains. Default: while the throughput grows. */
+  readonly isEager?: boolean | undefined;
 }
 
 /** How the limit grows and shrinks. */
@@ -44,8 +46,8 @@ interface Growth {
  * slowly while it raises it at all. It is halved when the server is overloaded: once for all requests that were in
  * flight then.
  */
-export function createInFlightLimit({ most, nowMs }: InFlightOptions): InFlightLimit {
-  const growth = createGrowth({ most, nowMs });
+export function createInFlightLimit({ most, nowMs, isEager }: InFlightOptions): InFlightLimit {
+  const growth = isEager === true ? createEagerGrowth(most) : createGrowth({ most, nowMs });
   let inFlight = 0;
   let highest = 0;
   let halvings = 0;
@@ -135,6 +137,32 @@ function createGrowth({ most, nowMs }: InFlightOptions): Growth {
     halve() {
       lower(Math.max(1, Math.floor(limit / 2)));
       meter.start(limit);
+    },
+  };
+}
+
+const firstEagerLimit = 16;
+
+/**
+ * As TCP does: the limit grows by one for each answer until the server is overloaded, and then by one for as many answers
+ * as it is high. For servers that take long for an answer, and answer many requests at once: a measurement would take
+ * minutes.
+ */
+function createEagerGrowth(most: number): Growth {
+  let limit = Math.min(firstEagerLimit, most);
+  let wasOverloaded = false;
+  return {
+    get limit() {
+      return Math.floor(limit);
+    },
+    answered(rows, isLimiting) {
+      if (isLimiting) {
+        limit = Math.min(most, limit + (wasOverloaded ? rows / limit : rows));
+      }
+    },
+    halve() {
+      limit = Math.max(1, limit / 2);
+      wasOverloaded = true;
     },
   };
 }

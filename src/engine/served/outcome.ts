@@ -127,8 +127,8 @@ async function refusedOutcome(state: ClientState, endpoint: Endpoint, refusal: R
 }
 
 /** Keeps the pause that a server asks for. @throws JobError NETWORK if it is too long, and there is no other server */
-function pauseAsAsked(
-  { endpoints }: ClientState,
+export function pauseAsAsked(
+  { endpoints }: Pick<ClientState, "endpoints">,
   endpoint: Endpoint,
   { message, retryAfterMs }: { readonly message: string; readonly retryAfterMs: number },
 ): void {

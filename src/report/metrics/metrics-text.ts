@@ -1,3 +1,4 @@
+import type { SpentReport } from "../spending/spending-report.js";
 import { rejectReasons } from "../../columnar/types.js";
 import type { AttemptInfo, AttemptRecord } from "../attempt-record.js";
 import { checkGauges, type Gauge, type Labels, stateGauge } from "./check-metrics.js";
@@ -79,6 +80,7 @@ function workGauges(state: MetricsState): Gauge[] {
     ...checkGauges(state.record.review),
     ...countGauges(state),
     ...serverGauges(state),
+    ...spendingGauges(state),
     ...timeGauges(state),
   ];
 }
@@ -126,6 +128,22 @@ function serverGauges({ record: { engine } }: MetricsState): Gauge[] {
       help: "Response time of the server, by quantile",
       samples: latencies,
     },
+  ];
+}
+
+function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
+  const { attempt, run } = engine?.spending?.() ?? {};
+  const tokens = (spent: SpentReport | undefined): Gauge["samples"] => [
+    { labels: { kind: "prompt" }, value: spent?.promptTokens },
+    { labels: { kind: "cached" }, value: spent?.cachedTokens },
+    { labels: { kind: "completion" }, value: spent?.completionTokens },
+  ];
+  return [
+    one("infer_batch_answers", "Answers that the attempt paid for", attempt?.answers),
+    { name: "infer_batch_tokens", help: "Tokens that the attempt paid for, by kind", samples: tokens(attempt) },
+    one("infer_batch_cost", "Cost of these answers", attempt?.cost),
+    { name: "infer_batch_run_tokens", help: "Tokens that all attempts paid for, by kind", samples: tokens(run) },
+    one("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
   ];
 }
 

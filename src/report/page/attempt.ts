@@ -3,6 +3,7 @@ import type { Outcome } from "../outcome.js";
 import { showBytes } from "../plan-text.js";
 import { count, showCount, showDuration, showRate } from "../report.js";
 import { serverText } from "../server-report.js";
+import { spendingText } from "../spending/spending-text.js";
 import { secondsByStage, stages } from "../stage-times.js";
 import { bars, throughputChart } from "./charts.js";
 import { html, type Html, nothing } from "./html.js";
@@ -81,6 +82,9 @@ function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: 
           ["sessions", String(engine.sessions)],
           ["batch_size", showCount(engine.batchRows())],
           ...(engine.server === undefined ? [] : [["server", serverText(engine.server())] satisfies [string, string]]),
+          ...(engine.spending === undefined
+            ? []
+            : [["spent by the run", spendingText(engine.spending())] satisfies [string, string]]),
         ];
   const waited: [string, string][] =
     inputWaitSeconds === 0 ? [] : [["waited for the input", showDuration(inputWaitSeconds)]];

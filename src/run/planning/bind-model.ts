@@ -38,6 +38,7 @@ export async function bindFirstShard(
     expressions,
     takenElsewhere,
     inputs: spec.model.inputs,
+    isPrompted: spec.model.prompt !== undefined,
     outputs: spec.model.outputs,
     passthrough: spec.output.columns,
     cast: spec.model.cast,

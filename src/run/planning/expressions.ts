@@ -1,3 +1,4 @@
+import { textsOf } from "../../binding/prompt-columns.js";
 import { type Expression, type Expressions, folderColumns } from "../../binding/contract.js";
 import type { SourceColumn } from "../../columnar/types.js";
 import type { BoundExpression, Decoder } from "../../formats/port.js";
@@ -22,7 +23,8 @@ export async function bindExpressions(
   seen: ShardColumns | undefined,
 ): Promise<{ columns: readonly SourceColumn[]; expressions: Expressions | null }> {
   const { columns, where } = context.spec.input;
-  if (seen === undefined || (where === undefined && Object.keys(columns).length === 0)) {
+  const texts = promptTexts(context.spec, seen);
+  if (seen === undefined || (where === undefined && Object.keys(columns).length + texts.length === 0)) {
     return { columns: seen?.columns ?? [], expressions: null };
   }
   await using file = await context.source.open(seen.shard);
@@ -43,11 +45,26 @@ export async function bindExpressions(
     list.push({ kind: "column", name, text, uses });
     computed.push({ name, sourceType: `${sourceType}, from input.columns`, type, computed: true });
   }
+  for (const [name, text] of texts) {
+    const { uses } = await bind(text, requireType);
+    list.push({ kind: "column", name, text, uses });
+    computed.push({ name, sourceType: "VARCHAR", type: "utf8", computed: true });
+  }
   const used = new Set(list.flatMap(({ uses }) => uses));
   return {
     columns: overlay(seen.columns, computed),
     expressions: { list, folders: folderColumns(seen.columns.filter(({ name }) => used.has(name))) },
   };
+}
+
+/** The texts of columns that a prompt names and that are no texts; expressions use the shard's columns only. */
+function promptTexts(
+  { input: { columns }, model: { prompt, inputs = {} } }: ScoringContext["spec"],
+  seen: ShardColumns | undefined,
+): [name: string, sql: string][] {
+  const own = new Set(Object.keys(columns).map((name) => name.toLowerCase()));
+  const names = Object.keys(inputs).filter((name) => !own.has(name.toLowerCase()));
+  return prompt === undefined || seen === undefined ? [] : textsOf(names, seen.columns);
 }
 
 function requireBoolean({ sourceType, type }: BoundExpression): void {

@@ -42,6 +42,10 @@ const reasonOf: Readonly<Record<RowFault["reason"], MissedReason>> = {
   prediction: "prediction_not_finite",
   model: "model_failed",
   target: "model_failed",
+  prompt_too_long: "model_failed",
+  answer_refused: "model_failed",
+  answer_cut_off: "model_failed",
+  answer_invalid: "model_failed",
 };
 
 /** Which rows have no prediction. Rows are numbered as the champion's are (`SpanRows`). */

@@ -142,7 +142,7 @@ async function predict(
     }
     rows.predict(tensorsByName(tensors, response.outputs), done);
   };
-  const onRow: BatchOptions["onRow"] = (row, message) => {
+  const onRow: BatchOptions["onRow"] = (row, { message }) => {
     rows.refuse(row, message);
   };
   await scoreBatch({ engine, batchLimit, tensors, fixedBatchRows, onDone, onRow }, batch);

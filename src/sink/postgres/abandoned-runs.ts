@@ -1,5 +1,6 @@
 import type { Plan, RunId } from "../../plan/plan.js";
 import { splitTable } from "../../spec/postgres-spec.js";
+import { answersTable } from "./answers/table.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
 import { readDecision } from "./control/decisions.js";
@@ -54,13 +55,14 @@ export async function tablesToDrop(session: Session, control: Control, plan: Pla
 
 /** Names the tables of its own that a run may have. */
 export function leftoversOf({ schema }: Control, { runId, target, mode }: PastRun): readonly TableName[] {
+  const answers = answersTable(schema, runId);
   switch (mode) {
     case "append":
-      return [stagedRowsTable(schema, runId)];
+      return [answers, stagedRowsTable(schema, runId)];
     case "upsert":
-      return [stagedRowsTable(schema, runId), keysTable(schema, runId)];
+      return [answers, stagedRowsTable(schema, runId), keysTable(schema, runId)];
     case "replace":
-      return [stagingTable(splitTable(target), runId)];
+      return [answers, stagingTable(splitTable(target), runId)];
     default:
       return []; // of a newer program
   }

@@ -4,7 +4,8 @@ import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import type { StoredPlan } from "../port.js";
-import { clearAbandonedRuns, unneededStaging } from "./abandoned-runs.js";
+import { clearAbandonedRuns, existingTables, unneededStaging } from "./abandoned-runs.js";
+import { answersTable } from "./answers/table.js";
 import { committedSpansOf } from "./committed-spans.js";
 import type { Session } from "./connections.js";
 import { readDecision } from "./control/decisions.js";
@@ -120,6 +121,7 @@ async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promis
   await dropTables(tools, async (session) => [
     ...((await tools.modeOf(plan).unneededTables?.(session)) ?? []),
     ...(await unneededStaging(session, control, showTable(name))),
+    ...(await existingTables(session, [answersTable(control.schema, plan.runId)])),
   ]);
 }
 

@@ -46,9 +46,7 @@ export function runDecisions(
         transact(tools, (session) => decideRun(session, tools, plan, decision), { last }),
       ),
     async tidy() {
-      if (plan.staged) {
-        await dropTables(tools, (session) => tablesToDrop(session, control, plan));
-      }
+      await dropTables(tools, (session) => tablesToDrop(session, control, plan));
     },
   };
 }

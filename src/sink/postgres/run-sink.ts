@@ -3,6 +3,7 @@ import type { OutputRows, SpanOutput } from "../../columnar/types.js";
 import type { RunState } from "../../publish/state.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import type { AttemptFacts, CommittedBy, RunSink, RunWriter, StoredPlan } from "../port.js";
+import { openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
@@ -109,6 +110,7 @@ function runWriter(
       return outcome;
     },
     finish: () => clearAndFinish(tools, stored),
+    answers: () => openAnswers(tools, stored.plan),
   };
 }
 

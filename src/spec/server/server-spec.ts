@@ -15,12 +15,12 @@ export interface ServerTlsSpec {
 
 /** A model that a server has. */
 export interface ServerSpec {
-  readonly protocol: "v2" | "v1" | "json";
+  readonly protocol: "v2" | "v1" | "json" | "openai";
   /** At least one; all have the same model. */
   readonly url: readonly string[];
   /** Files in PEM, relative to the spec. */
   readonly tls?: ServerTlsSpec | undefined;
-  /** v2, v1: the model's name at the server. */
+  /** v2, v1, openai: the model's name at the server. */
   readonly name?: string | undefined;
   /** json: the path of predictions. */
   readonly path?: string | undefined;
@@ -38,15 +38,22 @@ export interface ServerSpec {
   readonly token?: string | undefined;
   /** More headers of each request. Their values are secrets. */
   readonly headers?: Readonly<Record<string, string>> | undefined;
-  /** Seconds that a request may take. */
-  readonly timeout: number;
+  /** Seconds that a request may take. Default: 60; openai: 600. */
+  readonly timeout?: number | undefined;
   /** The limit of requests in flight. */
   readonly concurrency: number | "auto";
+  /** openai: how often a row is asked until its answer is valid. Default: 2. */
+  readonly tries?: number | undefined;
+  /** openai: seconds after which answers are durable. Default: 2. */
+  readonly flush_seconds?: number | undefined;
 }
 
 /** Names and versions are segments of the protocol's paths. */
 const pathPart = (what: string): z.ZodString =>
   text.regex(/^[^/?#\s]{1,255}$/, `expected the ${what} as in the server's paths, without / and blanks`);
+
+/** Names of language models may have slashes: they are sent in the body. */
+const modelName = text.regex(/^[^?#\s]{1,255}$/, "expected the model's name as the server has it, without blanks");
 
 const url = text.refine(isPlainUrl, "expected a URL such as http://triton:8000, without user and password");
 
@@ -64,24 +71,28 @@ const tls = z
 export const server = z
   .strictObject({
     protocol: z
-      .enum(["v2", "v1", "json"])
+      .enum(["v2", "v1", "json", "openai"])
       .describe(
-        "v2 is the Open Inference Protocol over HTTP, of Triton, KServe, MLServer and others; v1 is the REST API of TensorFlow Serving and KServe; json is any server that answers a POST of rows in JSON with predictions in JSON.",
+        "v2 is the Open Inference Protocol over HTTP, of Triton, KServe, MLServer and others; v1 is the REST API of TensorFlow Serving and KServe; json is any server that answers a POST of rows in JSON with predictions in JSON; openai is a language model behind /v1/chat/completions or /v1/embeddings, of OpenAI, vLLM, llama.cpp, TGI and gateways: see prompts.md.",
       ),
     url: z
       .union([url.transform((one) => [one]), z.array(url).min(1).max(64)], {
         error: "expected a URL such as http://triton:8000, or a list of them",
       })
-      .describe("URL of the server, without /v2 or /v1; or a list of servers that have the same model."),
+      .describe(
+        "URL of the server, without /v2 or /v1; or a list of servers that have the same model. For openai also the base URL that clients of OpenAI take, as https://api.openai.com/v1.",
+      ),
     tls: tls.optional(),
-    name: pathPart("model's name").optional().describe("For v2 and v1: name of the model at the server."),
+    name: modelName.optional().describe("For v2, v1 and openai: name of the model at the server."),
     path: text
       .regex(/^\/[^\s#]*$/, "expected a path such as /invocations")
       .optional()
       .describe("For json: path of the predictions at the server, such as /invocations."),
     version: pathPart("version")
       .optional()
-      .describe("For v2 and v1: version of the model. Default: the one that the server names when the run is planned."),
+      .describe(
+        'For v2 and v1: version of the model. Default: the one that the server names when the run is planned. For openai: the name of the model that answers must have, such as gpt-4o-mini-2024-07-18; "*" allows any. Default: the name in the first answer.',
+      ),
     request: requestForm
       .optional()
       .describe(
@@ -104,12 +115,22 @@ export const server = z
       .optional()
       .describe("More headers of each request, as api-key: ${API_KEY}. Their values are treated as secrets."),
     timeout: count(1, 3600)
-      .default(60)
-      .describe("Time limit of a request, in seconds. A request that takes longer is retried until retry.max_seconds."),
-    concurrency: autoOrCount(1, 256)
+      .optional()
+      .describe(
+        "Time limit of a request, in seconds. A request that takes longer is retried until retry.max_seconds. Default: 60; for openai 600.",
+      ),
+    tries: count(1, 10)
+      .optional()
+      .describe("For openai: how often a row is asked until its answer is as model.response says. Default: 2."),
+    flush_seconds: count(1, 3600)
+      .optional()
+      .describe(
+        "For openai: answers are durable at the target after this time at most. A killed attempt pays for the answers of this time again. Default: 2.",
+      ),
+    concurrency: autoOrCount(1, 1024)
       .default("auto")
       .describe(
-        "Requests in flight, at most, to all servers together. auto finds the number with the highest throughput, up to 64. Fewer are sent while the server is overloaded.",
+        "Requests in flight, at most, to all servers together. auto finds the number with the highest throughput, up to 64, or 256 for openai. Fewer are sent while the server is overloaded.",
       ),
   })
   .superRefine(checkKeys)
@@ -117,12 +138,14 @@ export const server = z
 
 /** Keys that only some protocols take. */
 const protocolsOf = {
-  name: ["v2", "v1"],
-  version: ["v2", "v1"],
+  name: ["v2", "v1", "openai"],
+  version: ["v2", "v1", "openai"],
   path: ["json"],
   request: ["v1", "json"],
   response: ["v1", "json"],
   signature: ["v1", "json"],
+  tries: ["openai"],
+  flush_seconds: ["openai"],
 } as const satisfies Partial<Record<keyof ServerSpec, readonly ServerSpec["protocol"][]>>;
 
 function checkKeys(given: ServerSpec, context: z.RefinementCtx): void {
@@ -139,6 +162,9 @@ function checkKeys(given: ServerSpec, context: z.RefinementCtx): void {
     if (given[key] === undefined) {
       wrong(key, `expected this key, since the protocol is ${protocol}`);
     }
+  }
+  if (protocol !== "openai" && given.name?.includes("/") === true) {
+    wrong("name", "expected the model's name as in the server's paths, without /");
   }
   if (protocol === "v1" && request !== undefined && request !== "instances" && request !== "inputs") {
     wrong("request", "expected instances or inputs, since the protocol is v1");

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
+import { constants, createReadStream } from "node:fs";
 import { link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { errnoOf, JobError } from "../../../util/errors.js";
 
@@ -24,6 +24,8 @@ export interface FileSystem extends TargetState {
   mkdir(path: string): Promise<void>;
   /** Creates or empties a file and writes all of `text`. Not durable before `sync`. */
   writeText(path: string, text: string): Promise<void>;
+  /** Adds text to the end of a file. Fails with ENOENT where there is none. Not durable before `sync`. */
+  appendText(path: string, text: string): Promise<void>;
   /** Flushes a file or a folder to the disk. */
   sync(path: string): Promise<void>;
   /** Gives a file a second name. Fails with EEXIST where `to` exists: so the first writer wins. */
@@ -69,20 +71,23 @@ export async function listFolder(fs: TargetState, folder: string): Promise<strin
   return (await ifThere(fs.readdir(folder))) ?? [];
 }
 
+async function writeInto(path: string, flags: string | number, text: string): Promise<void> {
+  const file = await open(path, flags);
+  try {
+    await file.writeFile(text, "utf8");
+  } finally {
+    await file.close();
+  }
+}
+
 export const nodeFileSystem: FileSystem = {
   async mkdir(path) {
     await mkdir(path);
   },
   readdir: (path) => readdir(path),
   readText: (path) => readFile(path, "utf8"),
-  async writeText(path, text) {
-    const file = await open(path, "w");
-    try {
-      await file.writeFile(text, "utf8");
-    } finally {
-      await file.close();
-    }
-  },
+  writeText: (path, text) => writeInto(path, "w", text),
+  appendText: (path, text) => writeInto(path, constants.O_WRONLY | constants.O_APPEND, text),
   async sizeOf(path) {
     return (await stat(path)).size;
   },

@@ -30,6 +30,8 @@ export interface Layout {
   /** The profile of the run, which stays after it is published. */
   readonly profile: string;
   readonly temporary: string;
+  /** The folder of the answers that attempts have paid for, until the run is over. */
+  readonly answers: string;
   /** The folder that holds a staged run's parts until its finish empties it. */
   readonly staging: string;
   /** The folder where parts are committed: `staging` for a staged run, else the output folder. */
@@ -100,6 +102,7 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
     errors: `${control}/errors.json`,
     profile: `${control}/profile.json`,
     temporary: `${control}/tmp`,
+    answers: `${control}/answers`,
     staging,
     parts,
     withdrawn: `${control}/withdrawn`,

@@ -8,6 +8,7 @@ import { type ErrorCode, JobError } from "../../../util/errors.js";
 import { briefly } from "../../../util/briefly.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, CommittedBy, RunSink, RunWriter } from "../../port.js";
+import { type AnswerFiles, openAnswerFiles } from "./answers/journal.js";
 import type { SpilledPiece } from "./commit.js";
 import { createSpilledPieces, type SpillTarget } from "./spilled-pieces.js";
 import { refuseForeign } from "./claim.js";
@@ -42,6 +43,8 @@ export interface Publisher {
   readonly guarded: <T>(doing: string, work: () => Promise<T>) => Promise<T>;
   /** Prepares the target for parts. @throws JobError USAGE when several workers would not be safe there */
   readonly prepare: (workers: number) => Promise<void>;
+  /** How answers are kept. */
+  readonly answers: AnswerFiles;
   /** Where rows of incomplete spans are written. */
   readonly spill: SpillTarget;
   /** Opens a DuckDB that reads the files which `localParts` yields. */
@@ -204,8 +207,9 @@ function runWriter(
   publisher: Publisher,
   { known, maker }: { readonly known: CommittedSpans; readonly maker: SpanCommit["maker"] },
 ): RunWriter {
-  const { layout } = target;
-  const { guarded } = publisher;
+  const { fs, layout } = target;
+  const { guarded, answers: files } = publisher;
+  const { writer } = maker;
   const spilled = createSpilledPieces(publisher.spill);
   return {
     spill: (span, rows) => guarded(`writing ${layout.committedPart(span.index)}`, () => spilled.add(span, rows)),
@@ -220,6 +224,7 @@ function runWriter(
         return outcome;
       }),
     finish: (attempt) => guarded(`finishing ${layout.folder}`, () => finishRun(target, publisher, { known, attempt })),
+    answers: () => Promise.resolve(openAnswerFiles({ fs, layout, files, guarded, writer })),
   };
 }
 

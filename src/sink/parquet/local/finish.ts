@@ -22,7 +22,7 @@ export interface FinishRequest extends ManifestSource {
 }
 
 /**
- * Moves the parts into place, writes the profile and the manifest, then `_SUCCESS`, then removes the temporary folders. Each step may
+ * Moves the parts into place, writes the profile and the manifest, then `_SUCCESS`, then removes the working folders. Each step may
  * be repeated.
  */
 export async function writeFinish(fs: FileSystem, request: FinishRequest): Promise<void> {
@@ -64,4 +64,5 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
   if (layout.staged) {
     await clearFolder(fs, layout.parts);
   }
+  await clearFolder(fs, layout.answers);
 }

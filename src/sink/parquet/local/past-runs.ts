@@ -6,7 +6,7 @@ import { clearFolder } from "./temporary.js";
 
 /** Folders that a run needs no more once it is finished, or abandoned for a later one. */
 function workingFolders(layout: Layout): string[] {
-  return [layout.temporary, layout.withdrawn, layout.staging];
+  return [layout.temporary, layout.withdrawn, layout.staging, layout.answers];
 }
 
 /** Removes the working files of a run that is over. Costs one listing where there are none. */

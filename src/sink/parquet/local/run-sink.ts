@@ -12,6 +12,7 @@ import { inspectParts, readProfiles, requireUndamaged } from "../common/parts.js
 import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
 import { commitPart, type DiskTarget } from "./commit.js";
+import { answerFiles } from "./answers.js";
 import { createDurably, guarded, hasHardLinks, makeFolder, orRemove } from "./durable.js";
 import { writeFinish } from "./finish.js";
 import { clearEarlier, clearRun } from "./past-runs.js";
@@ -51,6 +52,7 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
   return {
     guarded: guarded,
     prepare: (workers) => prepare(options, { target, temporary }, workers),
+    answers: answerFiles(target),
     spill: {
       pathOf: ({ index }, piece) => join(layout.temporary, `piece-${index}-${piece}.${writer}`),
       encode: (rows, path) => withFolders(temporary, () => orRemove(fs, path, () => encodePiece(options, rows, path))),

@@ -1,3 +1,4 @@
+import { basename } from "node:path/posix";
 import { splitRunId } from "../../../plan/identity.js";
 import type { RunId } from "../../../plan/plan.js";
 import { listFolder } from "../common/file-system.js";
@@ -22,10 +23,14 @@ export async function clearProbes(
   await mapBounded(left, (name) => store.remove(objectAt(`${runs}/${name}`)));
 }
 
-/** Removes the working objects of a run that is over: its staged parts. */
+/** Removes the working objects of a run that is over: its staged parts, and answers. Costs one listing where there are none. */
 export async function clearWorking({ store, folder }: S3Tools, layout: Layout): Promise<void> {
-  const names = await listFolder(targetStateInS3(store, folder), layout.staging);
-  await mapBounded(names, (name) => store.remove(objectAt(`${layout.staging}/${name}`)));
+  const fs = targetStateInS3(store, folder);
+  const there = new Set(await listFolder(fs, layout.control));
+  for (const working of [layout.staging, layout.answers].filter((one) => there.has(basename(one)))) {
+    const names = await listFolder(fs, working);
+    await mapBounded(names, (name) => store.remove(objectAt(`${working}/${name}`)));
+  }
 }
 
 /**

@@ -43,7 +43,7 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finished
     isSame: areEqual,
   });
   await clearProbes(tools, layout, () => true);
-  await (layout.staged ? clearWorking(tools, layout) : undefined);
+  await clearWorking(tools, layout);
   await clearEarlierRuns(tools, target, true);
 }
 

@@ -6,6 +6,7 @@ import type { SmallFiles } from "../common/failures.js";
 import { plannedLayout } from "../common/layout.js";
 import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
+import { answerObjects } from "./answers.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { commitToS3, spoolPiece } from "./commit.js";
 import { finishInS3 } from "./finish.js";
@@ -28,6 +29,7 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
   return {
     guarded,
     prepare: (workers) => prepare(tools, target, workers),
+    answers: answerObjects(tools, target),
     spill: {
       pathOf: () => tools.spool.newPath(),
       encode: (rows, path) => spoolPiece(tools, rows, path),
@@ -52,7 +54,7 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
     smallFiles: (stop) => smallFiles(tools, stop),
     away: "OBJECT_STORE",
     publish: (run) => finishInS3(tools, target, run),
-    clear: () => (target.layout.staged ? clearWorking(tools, target.layout) : Promise.resolve()),
+    clear: () => clearWorking(tools, target.layout),
     clearEarlier: (isPublished) => clearEarlierRuns(tools, target, isPublished),
   };
 }

@@ -12,6 +12,8 @@ interface ControlTable {
   /** `since`: the layout that the column came with, where that is not the first; such columns come last. */
   readonly columns: Readonly<Record<string, readonly [sql: string, comment: string, since?: number]>>;
   readonly constraints?: string;
+  /** Columns of layout 1 whose comments have changed since. */
+  readonly reworded?: readonly string[];
 }
 
 /** The control tables. Rows are only inserted: a role with INSERT and SELECT is enough. */
@@ -102,6 +104,7 @@ const tables: readonly ControlTable[] = [
       columns: ["jsonb NOT NULL", "output.columns of the row, as text"],
     },
     constraints: "PRIMARY KEY (run_id, span, n)",
+    reworded: ["reason"],
   },
   {
     table: "finishes",
@@ -218,7 +221,7 @@ export function creation(schema: string, program: string): string {
 
 /** SQL that migrates the control tables from layout 1 to this one, for one transaction. Rows of runs stay as they are. */
 export function migration(schema: string, program: string): string {
-  const statements = tables.flatMap((one) => (one.since === undefined ? addedColumns(one) : [tableSql(one)]));
+  const statements = tables.flatMap((one) => (one.since === undefined ? changedTable(one) : [tableSql(one)]));
   return inSchema(schema, [...statements, addedConstraints, fillParams, progressView.trim(), versionSql(program)]);
 }
 
@@ -239,7 +242,7 @@ export const addedTables: readonly string[] = tables
 
 /** Tables and views of layout 1 that its owner alone may migrate. */
 export const migratedRelations: readonly string[] = [
-  ...tables.filter((one) => one.since === undefined && addedColumns(one).length > 0).map(({ table }) => table),
+  ...tables.filter((one) => one.since === undefined && changedTable(one).length > 0).map(({ table }) => table),
   "progress",
 ];
 
@@ -262,6 +265,12 @@ function addedColumns({ table, comment, columns }: ControlTable): string[] {
         `COMMENT ON TABLE @.${table} IS ${quoteText(comment)};`,
         ...added.map(([column, [, text]]) => columnComment(table, column, text)),
       ];
+}
+
+/** SQL that makes a table of layout 1 what it is in this one. */
+function changedTable(table: ControlTable): string[] {
+  const comments = Object.entries(table.columns).filter(([column]) => table.reworded?.includes(column) === true);
+  return [...addedColumns(table), ...comments.map(([column, [, text]]) => columnComment(table.table, column, text))];
 }
 
 function columnComment(table: string, column: string, text: string): string {

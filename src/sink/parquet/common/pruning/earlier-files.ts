@@ -82,8 +82,8 @@ async function earlierFiles(fs: TargetState, layout: Layout): Promise<Removed> {
   }
   for (const name of (await listFolder(fs, layout.runs)) as RunId[]) {
     if (isSameJob(name, layout) && !isLater(name, layout)) {
-      const { staging, temporary, withdrawn } = layoutOf(layout.folder, name);
-      for (const folder of [staging, temporary, withdrawn]) {
+      const { staging, temporary, withdrawn, answers } = layoutOf(layout.folder, name);
+      for (const folder of [staging, temporary, withdrawn, answers]) {
         await add(folder, () => true);
       }
     }

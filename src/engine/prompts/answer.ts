@@ -1,0 +1,133 @@
+import { BrokenTransfer } from "../../net/http-failures.js";
+import { MalformedAnswer } from "../served/message.js";
+import type { TokenCount } from "../paid.js";
+import type { PromptTask } from "./request.js";
+
+/** The answer of a language model to one request. */
+export interface ModelAnswer {
+  /** The text; undefined: there is none. */
+  readonly content: string | undefined;
+  /** The vector of a text that was embedded; undefined: it was not. */
+  readonly embedding: Float32Array<ArrayBuffer> | undefined;
+  /** Why the text ends: "stop", "length"; null: the server does not say. */
+  readonly finish: string | null;
+  /** Whether the model refuses to answer. */
+  readonly isRefusal: boolean;
+  /** The model, as the server names it; undefined: it does not. */
+  readonly model: string | undefined;
+  /** undefined: the server does not say. */
+  readonly tokens: TokenCount | undefined;
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+/**
+ * Reads the body of an answer with status 200.
+ * @throws BrokenTransfer if it is not JSON; MalformedAnswer if it is none of the protocol
+ */
+export function readAnswerBody(body: Uint8Array, kind: PromptTask["kind"]): ModelAnswer {
+  let json: unknown;
+  try {
+    json = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.length).toString("utf8"));
+  } catch {
+    throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
+  }
+  const answer = objectOf(json);
+  const { model, usage, error } = answer;
+  if (error !== undefined && error !== null) {
+    throw new BrokenTransfer("the answer has an error in place of a result"); // some gateways answer 200 to it
+  }
+  const named = typeof model === "string" && model !== "" ? model : undefined;
+  const common = { model: named, tokens: tokensOf(usage) };
+  return kind === "embedding" ? { ...common, ...readEmbedding(answer) } : { ...common, ...readChoice(answer) };
+}
+
+type Read = Omit<ModelAnswer, "model" | "tokens">;
+
+function readChoice({ choices }: Json): Read {
+  const first: unknown = Array.isArray(choices) ? choices[0] : undefined;
+  const { message, finish_reason: finish } = objectOf(first);
+  if (message === undefined) {
+    throw new MalformedAnswer("it has no `choices[0].message`");
+  }
+  const { content, refusal } = objectOf(message);
+  const reason = typeof finish === "string" ? finish : null;
+  return {
+    content: typeof content === "string" ? content : undefined,
+    embedding: undefined,
+    finish: reason,
+    isRefusal: (typeof refusal === "string" && refusal !== "") || reason === "content_filter",
+  };
+}
+
+function readEmbedding({ data }: Json): Read {
+  const first: unknown = Array.isArray(data) ? data[0] : undefined;
+  const { embedding } = objectOf(first);
+  const isVector =
+    Array.isArray(embedding) && embedding.length > 0 && embedding.every((one) => typeof one === "number");
+  if (!isVector) {
+    throw new MalformedAnswer("it has no list of numbers at `data[0].embedding`");
+  }
+  return { content: undefined, embedding: Float32Array.from(embedding), finish: null, isRefusal: false };
+}
+
+function tokensOf(usage: unknown): TokenCount | undefined {
+  const { prompt_tokens: prompt, completion_tokens: completion, prompt_tokens_details: details } = objectOf(usage);
+  const { cached_tokens: cached } = objectOf(details);
+  return isCount(prompt)
+    ? {
+        prompt,
+        cached: isCount(cached) ? Math.min(cached, prompt) : 0,
+        completion: isCount(completion) ? completion : 0,
+      }
+    : undefined;
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+function objectOf(value: unknown): Json {
+  return typeof value === "object" && value !== null ? (value as Json) : {};
+}
+
+/** The answer as it is kept: what a later attempt needs of it. Texts that are no prediction are left out. */
+export function keptText({ content, embedding, finish, isRefusal, model, tokens }: ModelAnswer): string {
+  return JSON.stringify({
+    ...(content === undefined || isRefusal || finish === "length" ? {} : { content }),
+    ...(embedding === undefined ? {} : { embedding: Buffer.from(embedding.buffer).toString("base64") }),
+    finish,
+    ...(isRefusal ? { refusal: true } : {}),
+    ...(model === undefined ? {} : { model }),
+    ...(tokens === undefined ? {} : { tokens: [tokens.prompt, tokens.cached, tokens.completion] }),
+  });
+}
+
+/** Parses a kept answer; undefined: it is none, and is asked for again. */
+export function parseKept(text: string): ModelAnswer | undefined {
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  const { content, embedding, finish, refusal, model, tokens } = objectOf(json);
+  if (finish !== null && typeof finish !== "string") {
+    return undefined;
+  }
+  const counts: unknown[] = Array.isArray(tokens) ? tokens : [];
+  const [prompt, cached, completion] = counts;
+  return {
+    content: typeof content === "string" ? content : undefined,
+    embedding: typeof embedding === "string" ? vectorOf(embedding) : undefined,
+    finish,
+    isRefusal: refusal === true,
+    model: typeof model === "string" ? model : undefined,
+    tokens: isCount(prompt) && isCount(cached) && isCount(completion) ? { prompt, cached, completion } : undefined,
+  };
+}
+
+function vectorOf(base64: string): Float32Array<ArrayBuffer> {
+  const bytes = new Uint8Array(Buffer.from(base64, "base64"));
+  return new Float32Array(bytes.buffer, 0, Math.floor(bytes.length / 4));
+}

@@ -1,0 +1,192 @@
+import { createHash, randomUUID } from "node:crypto";
+import { JobError } from "../../util/errors.js";
+import type { Price, SpendingLimits, Spent, TokenCount } from "../paid.js";
+import type { ModelServer } from "../served/server.js";
+import type { ModelAnswer } from "./answer.js";
+import type { Budget } from "./budget.js";
+import type { PromptClient } from "./client.js";
+import type { Asked } from "./client-failures.js";
+import type { Gate } from "./gate.js";
+import { type JudgedAnswer, judgeAnswer } from "./judge-answer.js";
+import { count, type KeptAnswers, type nothingSpent } from "./kept-answers.js";
+import { askPrompt, type AskedPrompt, mostCompletionTokens, type PromptTask, type RequestForm } from "./request.js";
+
+export interface PromptEngineOptions {
+  readonly task: PromptTask;
+  /** At least one; all have the same model. */
+  readonly servers: readonly [ModelServer, ...ModelServer[]];
+  /** The name of the model that answers must have; "*": any; undefined: that of the first answer. */
+  readonly version: string | undefined;
+  /** How often a row is asked until its answer is valid. */
+  readonly tries: number;
+  /** After which an answer is durable. */
+  readonly flushMs: number;
+  readonly limits: SpendingLimits;
+  readonly price: Price | undefined;
+}
+
+/** What the requests of an attempt share. */
+export interface PromptState extends PromptEngineOptions {
+  readonly doing: string;
+  readonly gate: Gate;
+  readonly client: PromptClient;
+  readonly answers: KeptAnswers;
+  readonly budget: Budget;
+  /** Requests that are under way, so that equal ones are sent once. */
+  readonly underWay: Map<string, Promise<AnsweredRow>>;
+  readonly own: ReturnType<typeof nothingSpent>;
+  /** What all workers have spent, once it was counted. */
+  run: Spent | undefined;
+  form: RequestForm;
+  /** The model in the answers so far. */
+  answered: string | undefined;
+  reused: number;
+  /** Values of the vectors so far. */
+  width: number | undefined;
+}
+
+/** What became of a row. */
+export type AnsweredRow = JudgedAnswer & {
+  /** Milliseconds that its requests took. */
+  readonly ms: number;
+};
+
+/** Asks for a row until its answer is valid. */
+export async function answerOf(state: PromptState, values: ReadonlyMap<string, string>): Promise<AnsweredRow> {
+  const valueOf = (column: string): string => values.get(column) ?? "";
+  const [{ model }] = state.servers;
+  const { sha256 } = askPrompt(state.task, { model, form: state.form, valueOf });
+  const same = state.underWay.get(sha256);
+  if (same !== undefined) {
+    state.reused += 1;
+    return await same;
+  }
+  const asking = askUntilValid(state, () => askPrompt(state.task, { model, form: state.form, valueOf }));
+  state.underWay.set(sha256, asking);
+  try {
+    return await asking;
+  } finally {
+    state.underWay.delete(sha256);
+  }
+}
+
+async function askUntilValid(state: PromptState, makeRequest: () => AskedPrompt): Promise<AnsweredRow> {
+  let ms = 0;
+  for (let number = 1; ; number += 1) {
+    const asked = await askOnce(state, makeRequest, number);
+    if (asked.kind !== "answered") {
+      return { kind: "fault", reason: asked.reason, message: asked.message, ms };
+    }
+    ms += asked.ms;
+    const judged = judgeAnswer(state.task, asked.answer, (width) => (state.width ??= width));
+    if (judged.kind === "values" || judged.reason !== "answer_invalid" || number >= state.tries) {
+      return { ...judged, ms };
+    }
+  }
+}
+
+type AskedOnce = Exclude<Asked, { kind: "form" }>;
+
+/** Asks once, in the form that the server takes; or takes the answer that is kept. @param number counts tries from 1 */
+async function askOnce(state: PromptState, makeRequest: () => AskedPrompt, number: number): Promise<AskedOnce> {
+  for (;;) {
+    const { form } = state;
+    const asked = makeRequest();
+    const key = number === 1 ? asked.sha256 : sha256(`${asked.sha256} ${number}`);
+    const kept = state.answers.find(key);
+    if (kept !== undefined) {
+      state.reused += number === 1 ? 1 : 0;
+      return { kind: "answered", answer: kept, ms: 0 };
+    }
+    const outcome = await send(state, asked, form);
+    if (outcome.kind === "answered") {
+      state.answers.add(key, outcome.answer);
+    }
+    if (outcome.kind !== "form") {
+      return outcome;
+    }
+    if (state.form === form) {
+      state.form = outcome.form;
+      state.servers[0].retry.warn(formWarning(form, outcome));
+    }
+  }
+}
+
+function formWarning(before: RequestForm, { form, message }: Extract<Asked, { kind: "form" }>): string {
+  return before.isStructured === form.isStructured
+    ? `the server takes no max_tokens (${message}): max_completion_tokens is sent in its place`
+    : `the server takes no response_format (${message}): answers are checked, but the server does not hold the model to the columns; tell it in model.prompt to answer in JSON`;
+}
+
+async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): Promise<Asked> {
+  const { client, budget, task, gate } = state;
+  state.answers.requireKept();
+  const worst = worstCase(asked, mostCompletionTokens(task) ?? 0);
+  const reservation = await budget.reserve(worst);
+  try {
+    gate.requireOpen();
+    const outcome = await client.ask({ asked, form, reservation });
+    if (outcome.kind === "answered") {
+      reservation.spent(outcome.answer.tokens ?? worst);
+      keepingModel(state, outcome.answer);
+      count(state.own, outcome.answer);
+    }
+    return outcome;
+  } finally {
+    reservation.end();
+  }
+}
+
+/** Tokens that chat templates add. */
+const templateTokens = 64;
+
+/** The most tokens that a request can take: a token has at least one byte. */
+function worstCase({ body }: AskedPrompt, completion: number): TokenCount {
+  return { prompt: body.length + templateTokens, cached: 0, completion };
+}
+
+/** @throws JobError MODEL_CHANGED if another model has answered before */
+export function requireModel(state: PromptState, { model }: ModelAnswer): void {
+  if (model === undefined || state.version === "*") {
+    return;
+  }
+  state.answered ??= model;
+  if (model !== state.answered) {
+    const { doing, version } = state;
+    const due = version === undefined ? "earlier answers of this run name" : "model.server.version is";
+    throw new JobError("MODEL_CHANGED", `${doing}: the answer names model ${model}, and ${due} ${state.answered}`, {
+      hint: 'serve that model again and run the same command; abandon this run with --new-run; or allow any name with model.server.version: "*"',
+    });
+  }
+}
+
+/** A request of a few tokens. */
+export function controlOf({ task, servers: [{ model }], form }: PromptState): AskedPrompt {
+  const text = { texts: ["1"], columns: [] };
+  const sampling = task.kind === "embedding" ? task.sampling : { [form.tokensKey]: 1 };
+  return askPrompt(
+    { ...task, system: undefined, text, sampling, response: undefined },
+    { model, form, valueOf: () => "" },
+  );
+}
+
+/** Counts an answer that is of no row. */
+export function countAnswer({ own, answers }: PromptState, { tokens }: Pick<ModelAnswer, "tokens">): void {
+  const answer = { content: undefined, embedding: undefined, finish: null, isRefusal: false, model: undefined, tokens };
+  count(own, answer);
+  answers.add(sha256(`no row ${randomUUID()}`), answer); // what is kept is what was spent
+}
+
+/** @throws JobError MODEL_CHANGED if another model has answered: what that cost is counted */
+function keepingModel(state: PromptState, answer: ModelAnswer): void {
+  try {
+    requireModel(state, answer);
+  } catch (error) {
+    countAnswer(state, answer);
+    throw error;
+  }
+}
+
+function sha256(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
+}

@@ -1,0 +1,125 @@
+import { createCondition } from "../../util/condition.js";
+import { JobError } from "../../util/errors.js";
+import { costOf, type Price, type SpendingLimits, type TokenCount } from "../paid.js";
+
+/** What a request may spend at most, until it is known what it did. */
+export interface Reservation {
+  /** Counts what the request spent. */
+  spent(tokens: TokenCount): void;
+  /** Counts the worst case: an answer was lost, which may have cost as much. The reservation stays. */
+  lost(): void;
+  /** Ends the reservation. What was not counted is free again. */
+  end(): void;
+}
+
+/** Holds a run to its budget: before a request is sent, its worst case must fit beside those in flight. */
+export interface Budget {
+  /** Takes what attempts have spent from the limits. @param workers the processes that share what is left */
+  begin(earlier: TokenCount, workers: number): void;
+  /**
+   * Waits until a request fits.
+   * @throws JobError BUDGET if it does not fit although no other request is in flight
+   */
+  reserve(worst: TokenCount): Promise<Reservation>;
+}
+
+export interface BudgetOptions {
+  readonly doing: string;
+  /** What a run may spend in all. */
+  readonly limits: SpendingLimits;
+  readonly price: Price | undefined;
+  readonly nowMs: () => number;
+  readonly sleep: (ms: number) => Promise<void>;
+}
+
+interface Amount {
+  readonly tokens: number;
+  readonly cost: number;
+}
+
+export function createBudget({ doing, limits, price, nowMs, sleep }: BudgetOptions): Budget {
+  const startedMs = nowMs();
+  const changed = createCondition();
+  let allowed = limits;
+  const used = { tokens: 0, cost: 0 };
+  const held = { tokens: 0, cost: 0, count: 0 };
+  const amountOf = (count: TokenCount): Amount => ({
+    tokens: count.prompt + count.completion,
+    cost: price === undefined ? 0 : costOf(count, price),
+  });
+  const fits = ({ tokens, cost }: Amount): boolean =>
+    used.tokens + held.tokens + tokens <= (allowed.tokens ?? Number.POSITIVE_INFINITY) &&
+    used.cost + held.cost + cost <= (allowed.cost ?? Number.POSITIVE_INFINITY) + roundingError;
+  /** How long until the cost of an hour allows a request. The first minute's share may be spent at once. */
+  const msTooEarly = ({ cost }: Amount): number => {
+    const { costPerHour } = allowed;
+    const due = used.cost + held.cost + cost;
+    return costPerHour === undefined || held.count + used.cost === 0
+      ? 0
+      : (due / costPerHour) * hourMs - (nowMs() - startedMs) - burstMs;
+  };
+  return {
+    begin(earlier, workers) {
+      const spent = amountOf(earlier);
+      const shareOf = (limit: number | undefined, by: number): number | undefined =>
+        limit === undefined ? undefined : Math.max(0, limit - by) / workers;
+      allowed = {
+        tokens: shareOf(limits.tokens, spent.tokens),
+        cost: shareOf(limits.cost, spent.cost),
+        costPerHour: shareOf(limits.costPerHour, 0),
+      };
+    },
+    async reserve(count) {
+      const worst = amountOf(count);
+      for (;;) {
+        if (fits(worst)) {
+          const earlyMs = msTooEarly(worst);
+          if (earlyMs <= 0) {
+            break;
+          }
+          await sleep(Math.min(earlyMs, longestSleepMs));
+        } else if (held.count === 0) {
+          throw spentError(doing, limits);
+        } else {
+          await changed.wait();
+        }
+      }
+      add(held, worst);
+      held.count += 1;
+      return {
+        spent: (tokens) => add(used, amountOf(tokens)),
+        lost: () => add(used, worst),
+        end() {
+          add(held, worst, -1);
+          held.count -= 1;
+          if (held.count === 0) {
+            [held.tokens, held.cost] = [0, 0]; // sums of floating-point numbers do not return to 0
+          }
+          changed.notify();
+        },
+      };
+    },
+  };
+}
+
+function add(to: { tokens: number; cost: number }, { tokens, cost }: Amount, sign: 1 | -1 = 1): void {
+  to.tokens += sign * tokens;
+  to.cost += sign * cost;
+}
+
+const hourMs = 3_600_000;
+const burstMs = 60_000;
+const longestSleepMs = 1000;
+
+/** Sums of costs are off by less than this. */
+const roundingError = 1e-9;
+
+function spentError(doing: string, { tokens, cost }: SpendingLimits): JobError {
+  const limit = [
+    ...(tokens === undefined ? [] : [`max_tokens is ${tokens}`]),
+    ...(cost === undefined ? [] : [`max_cost is ${cost}`]),
+  ].join(", ");
+  return new JobError("BUDGET", `${doing}: the next request might exceed model.budget (${limit})`, {
+    hint: "answers so far and committed rows are kept: raise the budget and run the same command to go on",
+  });
+}

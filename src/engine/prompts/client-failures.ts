@@ -1,0 +1,148 @@
+import type { AnswerFault } from "../../columnar/types.js";
+import { BrokenTransfer } from "../../net/http-failures.js";
+import type { HttpPlace } from "../../net/http-place.js";
+import { JobError } from "../../util/errors.js";
+import type { Endpoint } from "../served/client-state.js";
+import type { RequestEnd } from "../served/in-flight-limit.js";
+import { encodedRequest } from "../served/message.js";
+import { judge, ServerFault } from "../served/outcome.js";
+import type { Pool } from "../served/pool.js";
+import type { ModelServer } from "../served/server.js";
+import type { TrafficCounter } from "../served/traffic.js";
+import { post } from "../served/transport.js";
+import { type ModelAnswer, readAnswerBody } from "./answer.js";
+import type { Gate } from "./gate.js";
+import type { PromptRefusal } from "./refusals.js";
+import type { AskedPrompt, PromptTask, RequestForm } from "./request.js";
+
+/** What became of a request, after retries. */
+export type Asked =
+  | { readonly kind: "answered"; readonly answer: ModelAnswer; readonly ms: number }
+  /** The server refuses the row. */
+  | { readonly kind: "refused"; readonly reason: AnswerFault | undefined; readonly message: string }
+  /** The server refuses the form of the request. It may take this one. */
+  | { readonly kind: "form"; readonly form: RequestForm; readonly message: string };
+
+export interface PromptClientOptions {
+  readonly kind: PromptTask["kind"];
+  /** At least one; all have the same model. */
+  readonly servers: readonly [ModelServer, ...ModelServer[]];
+  /** A small request, which costs next to nothing: its answer shows that a server works. */
+  readonly control: () => AskedPrompt;
+  /** Called with the answer to the small request. */
+  readonly onControl: (answer: ModelAnswer) => void;
+  readonly gate: Gate;
+}
+
+/** What the requests of a client share. */
+export interface ClientState extends PromptClientOptions {
+  readonly endpoints: readonly Endpoint[];
+  readonly pool: Pool<Endpoint>;
+  readonly place: HttpPlace;
+  readonly counter: TrafficCounter;
+  /** Answers so far. */
+  answers: number;
+  lost: number;
+  /** How often the server refused a row before it answered any, by what it said. */
+  readonly refusals: Map<string, number>;
+}
+
+/** Failures of the server on a row, before it may be the row that makes it fail. */
+const faultsOfRow = 5;
+/** Equal refusals, before any answer, after which the requests are wrong and not the rows. */
+const equalRefusals = 20;
+
+/** What became of a request so far. */
+export interface Tries {
+  faults: number;
+  /** Answers of all requests at its first fault. */
+  answersBefore: number;
+  last: Endpoint | undefined;
+}
+
+/** The server asks for fewer requests in a time. */
+export class RateLimited extends BrokenTransfer {}
+
+export interface FailedTry {
+  readonly tries: Tries;
+  readonly turn: { readonly server: Endpoint; readonly sent: Parameters<Endpoint["breaker"]["failed"]>[1] };
+}
+
+/** Counts a failure. Returns the outcome if the row is why the server fails. */
+export async function failureOf(
+  state: ClientState,
+  error: unknown,
+  { tries, turn: { server: endpoint, sent } }: FailedTry,
+): Promise<{ readonly end: RequestEnd; readonly outcome?: Asked }> {
+  const { breaker, counter } = endpoint;
+  const verdict = judge(endpoint.place, error);
+  if (verdict.kind === "end") {
+    state.gate.close(verdict.error);
+    breaker.ended(sent);
+    return { end: { kind: "other" } };
+  }
+  counter.failed();
+  if (!(error instanceof ServerFault)) {
+    breaker.failed(verdict.found, sent);
+    return { end: { kind: error instanceof RateLimited ? "other" : "overloaded" } };
+  }
+  tries.answersBefore = tries.faults === 0 ? state.answers : tries.answersBefore;
+  tries.faults += 1;
+  const works =
+    tries.faults >= faultsOfRow
+      ? state.answers > tries.answersBefore || (await answersControl(state, endpoint))
+      : undefined;
+  if (works === true) {
+    breaker.answered();
+    return { end: { kind: "other" }, outcome: { kind: "refused", reason: undefined, message: error.message } };
+  }
+  if (works === false || sent !== undefined) {
+    breaker.failed(error.message, sent);
+  }
+  return { end: { kind: "other" } };
+}
+
+/** Whether a server answers a small request. */
+async function answersControl(state: ClientState, { server, counter }: Endpoint): Promise<boolean> {
+  state.counter.sent(false);
+  counter.sent(false);
+  const received = await postPrompt(state, server, state.control()).catch(() => undefined);
+  server.signal.throwIfAborted();
+  if (received?.status !== 200) {
+    return false;
+  }
+  try {
+    state.onControl(readAnswerBody(received.body, state.kind));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Sends a request. @throws BrokenTransfer, or the error of the connection */
+export async function postPrompt(
+  { kind }: Pick<ClientState, "kind">,
+  server: ModelServer,
+  { body }: AskedPrompt,
+): ReturnType<typeof post> {
+  const path = kind === "embedding" ? "/embeddings" : "/chat/completions";
+  return await post(server, `${server.url}${path}`, encodedRequest([body], { "content-type": "application/json" }));
+}
+
+/** @throws JobError MODEL_INVALID if the server has refused each of the first rows for the same reason */
+export function countRefusal(
+  state: ClientState,
+  doing: string,
+  { reason, message }: Extract<PromptRefusal, { kind: "row" }>,
+): void {
+  if (state.answers > 0 || reason !== undefined) {
+    return;
+  }
+  const count = (state.refusals.get(message) ?? 0) + 1;
+  state.refusals.set(message, count);
+  if (count >= equalRefusals) {
+    throw new JobError("MODEL_INVALID", `${doing}: each of the first ${count} requests was refused: ${message}`, {
+      hint: "check model.sampling, model.response and model.server.name: only what they name is sent",
+    });
+  }
+}

@@ -1,0 +1,179 @@
+import { BrokenTransfer } from "../../net/http-failures.js";
+import { assertNever, errnoOf, JobError } from "../../util/errors.js";
+import { tryAgain } from "../../util/retry.js";
+import type { ServerTraffic } from "../port.js";
+import { type Endpoint, openEndpoint, trafficOf } from "../served/client-state.js";
+import type { RequestEnd } from "../served/in-flight-limit.js";
+import { MalformedAnswer } from "../served/message.js";
+import { judge, pauseAsAsked, ServerFault } from "../served/outcome.js";
+import { createPool } from "../served/pool.js";
+import { placeOf, refusalOf, serversText } from "../served/server.js";
+import { countTraffic } from "../served/traffic.js";
+import { readAnswerBody } from "./answer.js";
+import type { Reservation } from "./budget.js";
+import {
+  type Asked,
+  type ClientState,
+  countRefusal,
+  failureOf,
+  postPrompt,
+  type PromptClientOptions,
+  RateLimited,
+  type Tries,
+} from "./client-failures.js";
+import { type PromptRefusal, promptRefusal } from "./refusals.js";
+import type { AskedPrompt, RequestForm } from "./request.js";
+
+export interface PromptRequest {
+  readonly asked: AskedPrompt;
+  readonly form: RequestForm;
+  readonly reservation: Pick<Reservation, "lost">;
+}
+
+/** Sends prompts. */
+export interface PromptClient {
+  readonly traffic: ServerTraffic;
+  /** Requests whose answer was lost. */
+  readonly lost: number;
+  /**
+   * Sends a request until it is answered or refused.
+   * @throws JobError NETWORK (75) after all retries; QUOTA (67); PERMISSION, FILE_MISSING, MODEL_INVALID (64)
+   */
+  ask(request: PromptRequest): Promise<Asked>;
+}
+
+export function openPromptClient(options: PromptClientOptions): PromptClient {
+  const { servers } = options;
+  const [{ retry }] = servers;
+  const endpoints = servers.map((server) => openEndpoint(server, { hasOthers: servers.length > 1, isEager: true }));
+  const place = placeOf(servers[0], `asking ${serversText(servers)}`);
+  const pool = createPool({ servers: endpoints, retry, doing: place.doing, hint: place.hint });
+  const state: ClientState = {
+    ...options,
+    endpoints,
+    pool,
+    place,
+    counter: countTraffic(),
+    answers: 0,
+    lost: 0,
+    refusals: new Map(),
+  };
+  return {
+    traffic: trafficOf(state),
+    get lost() {
+      return state.lost;
+    },
+    ask: (request) => ask(state, request),
+  };
+}
+
+async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
+  const { place } = state;
+  const rules = { judge: (error: unknown) => judge(place, error), code: "NETWORK", hint: place.hint } as const;
+  const tries: Tries = { faults: 0, answersBefore: 0, last: undefined };
+  return await tryAgain(place.doing, place.retry, rules, async () => {
+    state.gate.requireOpen();
+    const turn = await state.pool.begin(tries.last);
+    const { server: endpoint } = turn;
+    const isRetry = tries.last !== undefined;
+    tries.last = endpoint;
+    let end: RequestEnd = { kind: "other" };
+    try {
+      place.signal.throwIfAborted();
+      state.gate.requireOpen();
+      const outcome = await send(state, request, { endpoint, isRetry });
+      endpoint.breaker.answered();
+      end = outcome.kind === "answered" ? { kind: "answered", rows: 1 } : end;
+      return outcome;
+    } catch (error) {
+      const failed = await failureOf(state, error, { tries, turn });
+      end = failed.end;
+      if (failed.outcome !== undefined) {
+        return failed.outcome;
+      }
+      throw error;
+    } finally {
+      turn.end(end);
+    }
+  });
+}
+
+interface Sending {
+  readonly endpoint: Endpoint;
+  readonly isRetry: boolean;
+}
+
+async function send(state: ClientState, request: PromptRequest, { endpoint, isRetry }: Sending): Promise<Asked> {
+  const { server } = endpoint;
+  const { nowMs } = server.retry;
+  state.counter.sent(isRetry);
+  endpoint.counter.sent(isRetry);
+  const startedMs = nowMs();
+  const received = await postPrompt(state, server, request.asked).catch((error: unknown) => {
+    countLost(state, request, error);
+    throw error;
+  });
+  if (received.status !== 200) {
+    const { status, headers, body } = received;
+    const refusal = { status, headers, said: Buffer.from(body).toString("utf8") };
+    const found = promptRefusal(refusal, request.form);
+    return found.kind === "final" ? refuse(endpoint, refusal) : refusedOutcome(state, endpoint, found);
+  }
+  const ms = nowMs() - startedMs;
+  try {
+    const answer = readAnswerBody(received.body, state.kind);
+    state.counter.answered(ms);
+    endpoint.counter.answered(ms);
+    state.answers += 1;
+    return { kind: "answered", answer, ms };
+  } catch (error) {
+    countLost(state, request, error);
+    if (error instanceof MalformedAnswer) {
+      throw new JobError("MODEL_INVALID", `${endpoint.place.doing}: reading the answer: ${error.message}`, {
+        hint: "check that model.server.url is a server of /chat/completions, or of /embeddings for model.prompt.input",
+      });
+    }
+    throw error;
+  }
+}
+
+function refuse(endpoint: Endpoint, refusal: Parameters<typeof refusalOf>[2]): never {
+  throw refusalOf(endpoint.server, endpoint.place.doing, refusal);
+}
+
+/** Errors of a connection that was never made. */
+const unsent: ReadonlySet<string> = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
+
+/** Counts a request whose answer was lost: it may have been paid for. */
+function countLost(state: ClientState, { reservation }: Pick<PromptRequest, "reservation">, error: unknown): void {
+  if (!unsent.has(errnoOf(error) ?? "")) {
+    state.lost += 1;
+    reservation.lost();
+  }
+}
+
+function refusedOutcome(
+  state: ClientState,
+  endpoint: Endpoint,
+  found: Exclude<PromptRefusal, { kind: "final" }>,
+): Asked {
+  const { doing } = endpoint.place;
+  switch (found.kind) {
+    case "row":
+      countRefusal(state, doing, found);
+      return { kind: "refused", reason: found.reason, message: found.message };
+    case "form":
+      return found;
+    case "quota":
+      throw new JobError("QUOTA", `${doing}: ${found.message}`, {
+        hint: "answers so far and committed rows are kept: top up the account and run the same command to go on",
+      });
+    case "fault":
+      throw new ServerFault(found.message);
+    case "overloaded":
+      pauseAsAsked(state, endpoint, found);
+      throw found.isRate ? new RateLimited(found.message) : new BrokenTransfer(found.message);
+    default:
+      return assertNever(found);
+  }
+}

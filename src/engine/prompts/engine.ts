@@ -1,0 +1,127 @@
+import type { NamedTensor } from "../../columnar/tensor.js";
+import { type PaidEngine, type Spending, sumOfSpent } from "../paid.js";
+import type { Engine, EngineResponse } from "../port.js";
+import { serversText } from "../served/server.js";
+import {
+  answerOf,
+  controlOf,
+  countAnswer,
+  type PromptEngineOptions,
+  type PromptState,
+  requireModel,
+} from "./ask-row.js";
+import { createBudget } from "./budget.js";
+import { openPromptClient } from "./client.js";
+import { createGate } from "./gate.js";
+import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
+import { firstForm, mostCompletionTokens, promptSize } from "./request.js";
+import { promptSignature, tensorOf, textOf } from "./signature.js";
+
+/** Asks a language model for each row. A batch is one row: rows are answered, and rejected, one by one. */
+export function openPromptEngine(options: PromptEngineOptions): Engine {
+  const { task, servers, limits, price, version, flushMs } = options;
+  const doing = `asking ${serversText(servers)}`;
+  const form = firstForm(task);
+  const [{ retry }] = servers;
+  const gate = createGate();
+  const client = openPromptClient({
+    kind: task.kind,
+    servers,
+    control: () => controlOf(state),
+    onControl: (answer) => countAnswer(state, answer),
+    gate,
+  });
+  const state: PromptState = {
+    ...options,
+    doing,
+    form,
+    gate,
+    client,
+    answers: createKeptAnswers(flushMs),
+    budget: createBudget({ doing, limits, price, nowMs: retry.nowMs, sleep: retry.sleep }),
+    underWay: new Map(),
+    own: nothingSpent(),
+    run: undefined,
+    answered: version === "*" ? undefined : version,
+    reused: 0,
+    width: undefined,
+  };
+  return {
+    signature: promptSignature(task),
+    provider: "openai",
+    // More rows than requests in flight: those that wait for a retry must not hold up others.
+    concurrency: 2 * servers[0].most,
+    mostRows: 1,
+    traffic: client.traffic,
+    paid: paidPart(state),
+    run: (request) => run(state, request),
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+}
+
+function paidPart(state: PromptState): PaidEngine {
+  const { answers, limits, client, budget, price, task } = state;
+  return {
+    limits,
+    get spending(): Spending {
+      const { own, reused } = state;
+      const { earlier } = answers;
+      const both = state.run ?? sumOfSpent(own, earlier);
+      return { own: { ...own }, earlier, run: both, lost: client.lost, reused, price };
+    },
+    async recount() {
+      state.run = await answers.recount();
+    },
+    keep: () => answers.keep(),
+    promptBytes: (inputs) => promptSize(task, valuesOf(inputs)),
+    mostCompletionTokens: mostCompletionTokens(task),
+    async begin(store, workers) {
+      if (store !== undefined) {
+        await answers.begin(store, (answer) => requireModel(state, answer));
+      }
+      budget.begin(answers.earlier, workers);
+      return {
+        async [Symbol.asyncDispose]() {
+          await answers.keep().catch(() => undefined); // a commit has reported the error, or another one ends the attempt
+        },
+      };
+    },
+  };
+}
+
+async function run(
+  state: PromptState,
+  { inputs, outputs, isBlank }: Parameters<Engine["run"]>[0],
+): Promise<EngineResponse> {
+  if (isBlank === true) {
+    return { kind: "failed", message: "made-up rows are not asked: answers cost money", inputs };
+  }
+  const values = valuesOf(inputs);
+  const answer = await answerOf(state, values).catch((error: unknown) => {
+    state.gate.close(error);
+    throw error;
+  });
+  if (answer.kind === "fault") {
+    return { kind: "failed", message: withoutValues(answer.message, values), reason: answer.reason, inputs };
+  }
+  return { kind: "done", outputs: outputs.map((name) => tensorOf(state.task, answer, name)), ms: answer.ms, inputs };
+}
+
+/** The values of a row by column. */
+function valuesOf(inputs: readonly NamedTensor[]): ReadonlyMap<string, string> {
+  return new Map(inputs.map((input) => [input.name, textOf(input)]));
+}
+
+/** Values of so many characters are taken out of messages: shorter ones may be parts of other words. */
+const quotedLength = 8;
+
+/** What a server said, without values of the row that it may quote: they belong in no log. */
+function withoutValues(message: string, values: ReadonlyMap<string, string>): string {
+  let text = message;
+  for (const value of values.values()) {
+    if (value.trim().length >= quotedLength) {
+      text = text.replaceAll(value.trim(), "…");
+    }
+  }
+  return text;
+}

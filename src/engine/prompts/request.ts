@@ -1,0 +1,90 @@
+import { createHash } from "node:crypto";
+import { fillPrompt, type PromptTemplate } from "../../text/prompt-template.js";
+import { type ResponseColumns, responseSchema } from "../../text/response.js";
+
+/** What a language model is asked for each row. */
+export interface PromptTask {
+  /** chat: `/chat/completions`; embedding: `/embeddings`. */
+  readonly kind: "chat" | "embedding";
+  /** undefined: no system message. */
+  readonly system: PromptTemplate | undefined;
+  /** The user message, or the text that is embedded. */
+  readonly text: PromptTemplate;
+  /** More keys of each request. */
+  readonly sampling: Readonly<Record<string, unknown>>;
+  /** The columns that answers fill; undefined: one text. */
+  readonly response: ResponseColumns | undefined;
+}
+
+/** What servers take in different forms. */
+export interface RequestForm {
+  /** Whether the server is asked for JSON that its schema describes. */
+  readonly isStructured: boolean;
+  /** The key for the most tokens of an answer. */
+  readonly tokensKey: "max_tokens" | "max_completion_tokens";
+}
+
+/** A request for one row. */
+export interface AskedPrompt {
+  readonly body: Buffer<ArrayBuffer>;
+  /** Hex SHA-256 of the body. */
+  readonly sha256: string;
+}
+
+/** The form that is tried first. */
+export function firstForm({ response, sampling }: PromptTask): RequestForm {
+  const tokensKey = "max_completion_tokens" in sampling ? "max_completion_tokens" : "max_tokens";
+  return { isStructured: response !== undefined, tokensKey };
+}
+
+/** Makes the request for a row. Equal rows make equal requests. */
+export function askPrompt(
+  task: PromptTask,
+  {
+    model,
+    form,
+    valueOf,
+  }: { readonly model: string; readonly form: RequestForm; readonly valueOf: (column: string) => string },
+): AskedPrompt {
+  const text = fillPrompt(task.text, valueOf);
+  const asked =
+    task.kind === "embedding"
+      ? { input: text }
+      : { messages: messagesOf(task.system && fillPrompt(task.system, valueOf), text) };
+  const body = Buffer.from(JSON.stringify({ model, ...asked, ...samplingOf(task, form), ...formatOf(task, form) }));
+  return { body, sha256: createHash("sha256").update(body).digest("hex") };
+}
+
+/** The most tokens of an answer; undefined: the spec does not say. */
+export function mostCompletionTokens({ kind, sampling }: PromptTask): number | undefined {
+  const given = sampling["max_tokens"] ?? sampling["max_completion_tokens"];
+  return kind === "embedding" ? 0 : typeof given === "number" ? given : undefined;
+}
+
+/** The bytes of a row's prompt, without what its request adds. */
+export function promptSize({ system, text }: PromptTask, values: ReadonlyMap<string, string>): number {
+  const valueOf = (column: string): string => values.get(column) ?? "";
+  const filled = (system === undefined ? "" : fillPrompt(system, valueOf)) + fillPrompt(text, valueOf);
+  return Buffer.byteLength(filled);
+}
+
+function messagesOf(system: string | undefined, user: string): object[] {
+  return [...(system === undefined ? [] : [{ role: "system", content: system }]), { role: "user", content: user }];
+}
+
+function samplingOf({ sampling }: PromptTask, { tokensKey }: RequestForm): object {
+  const { max_tokens: most, max_completion_tokens: mostCompletion, ...others } = sampling;
+  const tokens = most ?? mostCompletion;
+  return { ...others, ...(tokens === undefined ? {} : { [tokensKey]: tokens }) };
+}
+
+function formatOf({ response }: PromptTask, { isStructured }: RequestForm): object {
+  return response === undefined || !isStructured
+    ? {}
+    : {
+        response_format: {
+          type: "json_schema",
+          json_schema: { name: "response", strict: true, schema: responseSchema(response) },
+        },
+      };
+}

@@ -1,0 +1,72 @@
+import type { NamedTensor } from "../../columnar/tensor.js";
+import type { Engine } from "../../engine/port.js";
+import type { Decoder } from "../../formats/port.js";
+import type { Plan } from "../../plan/plan.js";
+import type { JobContext } from "../../scoring/context.js";
+import { scoreAside } from "../score-aside.js";
+
+/** The rows of a sample are read in so many places. */
+const places = 20;
+
+/** Rows spread over a table, as the engine takes them. */
+export interface RowSample {
+  /** The inputs of each row that can be scored. */
+  readonly rows: readonly (readonly NamedTensor[])[];
+  /** How many rows were read. */
+  readonly read: number;
+}
+
+export interface SampleOptions {
+  readonly plan: Plan;
+  readonly engine: Engine;
+  readonly decoder: Decoder;
+  /** Neighbouring rows of the run that the sample is taken from. */
+  readonly ranges: readonly { readonly rowStart: number; readonly rowEnd: number }[];
+  /** How many rows to read. */
+  readonly count: number;
+}
+
+/** Reads rows that are spread over ranges of a run. Nothing is asked. */
+export async function sampleRows(
+  context: JobContext,
+  { plan, engine, decoder, ranges, count }: SampleOptions,
+): Promise<RowSample> {
+  const size = Math.ceil(count / places);
+  const blocks = { ...plan, commitRows: size };
+  const rows: (readonly NamedTensor[])[] = [];
+  const collecting: Engine = {
+    ...engine,
+    concurrency: 1, // rows come in their order
+    run({ inputs }) {
+      rows.push(inputs);
+      return Promise.resolve({ kind: "failed", message: "", inputs });
+    },
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+  let read = 0;
+  for (const block of blocksIn(ranges, size)) {
+    const share = { from: block, to: block + 1 };
+    await scoreAside(context, { plan: blocks, engine: collecting, decoder, share }, ({ rowStart, rowEnd }) => {
+      read += rowEnd - rowStart;
+    });
+  }
+  return { rows, read };
+}
+
+/** Blocks of rows that lie in the ranges, evenly spread, as numbers of spans of `size` rows. */
+function blocksIn(ranges: SampleOptions["ranges"], size: number): number[] {
+  const all = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
+  const found = new Set<number>();
+  let before = 0;
+  let place = 0;
+  for (const { rowStart, rowEnd } of ranges) {
+    const length = rowEnd - rowStart;
+    for (let at = Math.floor((all * place) / places); place < places && at < before + length; ) {
+      found.add(Math.floor((rowStart + at - before) / size));
+      place += 1;
+      at = Math.floor((all * place) / places);
+    }
+    before += length;
+  }
+  return [...found];
+}

@@ -1,0 +1,18 @@
+/** An answer that was paid for, kept before the span of its row is committed. */
+export interface KeptAnswer {
+  /** Hex SHA-256 of the whole request as it was sent, without headers. */
+  readonly request: string;
+  /** The answer as JSON text: what is needed of it (content, finish reason, usage, model), never the prompt. */
+  readonly answer: string;
+}
+
+/** The answers of a run that its attempts have kept at the target. A cache: losing it costs money, never rows. */
+export interface AnswerJournal extends AsyncDisposable {
+  /**
+   * Yields all answers that attempts of this run have kept, of all workers; of equal requests at least one. Damaged
+   * records are left out.
+   */
+  read(): AsyncIterable<KeptAnswer>;
+  /** Makes answers durable; resolves when they are. Calls never overlap. @throws JobError DISK, OBJECT_STORE, DATABASE */
+  keep(answers: readonly KeptAnswer[]): Promise<void>;
+}

@@ -1,0 +1,120 @@
+import { DatabaseError } from "pg";
+import type { Plan } from "../../../plan/plan.js";
+import type { AnswerJournal, KeptAnswer } from "../../answers.js";
+import type { Session } from "../connections.js";
+import { lockRun, lockRuns, refuseStopped } from "../locks.js";
+import { oidOf } from "../modes/staging.js";
+import { showTable, type TableName } from "../names.js";
+import { retrying } from "../retry.js";
+import type { RunTools } from "../run-tools.js";
+import { transact } from "../transaction.js";
+import { answersAfter, answersTable, insertAnswers, makeAnswersTable } from "./table.js";
+
+/** Bounds of one statement, which is one transaction. */
+const rowsPerStatement = 1000;
+const bytesPerStatement = 4 * 1024 ** 2;
+const rowsPerQuery = 500;
+
+const undefinedTable = "42P01";
+
+/**
+ * Opens the journal of a run's answers: a table of the run's own, which is dropped when the run is over. A table shared
+ * by all runs would need DELETE, and would keep the space of the deleted rows.
+ */
+export async function openAnswers(tools: RunTools, plan: Plan): Promise<AnswerJournal> {
+  const { control, retry } = tools;
+  const name = answersTable(control.schema, plan.runId);
+  const doing = `preparing table ${showTable(name)}`;
+  await retrying(doing, retry, (last) =>
+    transact(tools, (session) => prepare(session, tools, { plan, name }), { last }),
+  );
+  return {
+    read: () => readAnswers(tools, name),
+    async keep(answers) {
+      for (const group of groupsOf(answers)) {
+        await retrying(`keeping answers in ${showTable(name)}`, retry, (last) =>
+          keep(tools, { plan, name, answers: group, last }),
+        );
+      }
+    },
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+}
+
+interface RunAnswers {
+  readonly plan: Plan;
+  readonly name: TableName;
+}
+
+/** Makes the table unless the run is over: a late attempt must not make it again. */
+async function prepare(session: Session, { control }: RunTools, { plan, name }: RunAnswers): Promise<void> {
+  await lockRuns(session, plan.runId, { shared: true });
+  await refuseStopped(session, control, plan);
+  await lockRun(session, plan.runId);
+  if (!(await control.isFinished(session, plan.runId)) && (await oidOf(session, name)) === undefined) {
+    await makeAnswersTable(session, name);
+  }
+}
+
+async function keep(
+  tools: RunTools,
+  { plan, name, answers, last }: RunAnswers & { readonly answers: readonly KeptAnswer[]; readonly last: unknown },
+): Promise<void> {
+  const insert = (): Promise<void> => transact(tools, (session) => insertAnswers(session, name, answers), { last });
+  try {
+    await insert();
+  } catch (error) {
+    if (!isMissing(error)) {
+      throw error;
+    }
+    // Dropped: by the end of the run, or by a person. Only the latter needs it again.
+    await transact(tools, (session) => prepare(session, tools, { plan, name }));
+    await insert().catch(ignoreMissing);
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof DatabaseError && error.code === undefinedTable;
+}
+
+function ignoreMissing(error: unknown): void {
+  if (!isMissing(error)) {
+    throw error;
+  }
+}
+
+/** Yields all answers of a run, a bounded number at a time; none where the table is gone. */
+async function* readAnswers(tools: RunTools, name: TableName): AsyncGenerator<KeptAnswer> {
+  for (let after = ""; ; ) {
+    const from = { after, limit: rowsPerQuery };
+    const rows = await retrying(`reading ${showTable(name)}`, tools.retry, () =>
+      transact(tools, (session) => answersAfter(session, name, from)).catch((error: unknown) => {
+        ignoreMissing(error);
+        return [];
+      }),
+    );
+    yield* rows;
+    const last = rows.at(-1);
+    if (last === undefined || rows.length < rowsPerQuery) {
+      return;
+    }
+    after = last.request;
+  }
+}
+
+function* groupsOf(answers: readonly KeptAnswer[]): Generator<readonly KeptAnswer[]> {
+  let group: KeptAnswer[] = [];
+  let bytes = 0;
+  for (const one of answers) {
+    if (group.length === rowsPerStatement || bytes > bytesPerStatement) {
+      yield group;
+      group = [];
+      bytes = 0;
+    }
+    group.push(one);
+    bytes += Buffer.byteLength(one.answer);
+  }
+  if (group.length > 0) {
+    yield group;
+  }
+}

@@ -1,0 +1,150 @@
+import { parseTemplate } from "../../text/prompt-template.js";
+import { z } from "../../util/zod.js";
+import { anyNumber, count, text } from "../values.js";
+
+/** What a model is asked for each row. Texts have places for values of columns: `{{column}}`. */
+export interface PromptSpec {
+  readonly system?: string | undefined;
+  /** The question. Given in place of `input`; `file` stands for it until the spec's files are read. */
+  readonly user?: string | undefined;
+  /** A file with the text of `user`, relative to the spec. */
+  readonly file?: string | undefined;
+  /** The text that is embedded. */
+  readonly input?: string | undefined;
+}
+
+/** More keys of each request. Only those that are named are sent. */
+export interface SamplingSpec {
+  readonly max_tokens?: number | undefined;
+  readonly max_completion_tokens?: number | undefined;
+  readonly [key: string]: unknown;
+}
+
+/** What a run may spend, over all of its attempts and workers. */
+export interface BudgetSpec {
+  /** Tokens of prompts and answers together. */
+  readonly max_tokens?: number | undefined;
+  readonly max_cost?: number | undefined;
+  readonly max_cost_per_hour?: number | undefined;
+  readonly price?: PriceSpec | undefined;
+}
+
+/** Prices of a million tokens. */
+export interface PriceSpec {
+  readonly input: number;
+  /** Default: as `input`. */
+  readonly cached_input?: number | undefined;
+  readonly output: number;
+}
+
+const template = text.superRefine((given, context) => {
+  const parsed = parseTemplate(given);
+  if ("problem" in parsed) {
+    context.addIssue({ code: "custom", message: parsed.problem });
+  }
+});
+
+export const prompt = z
+  .strictObject({
+    system: template.optional().describe("Text of the system message. It may have {{column}}, too."),
+    user: template
+      .optional()
+      .describe(
+        'Text of the user message: "{{subject}}\\n\\n{{body}}". {{column}} stands for the row\'s value of a column, \\{{ for two braces. A row in which such a value is NULL is a bad row.',
+      ),
+    file: text.optional().describe("File with the text of the user message, relative to the spec, in place of user."),
+    input: template
+      .optional()
+      .describe('Text to be embedded, as "{{body}}", in place of user: the output is a list column `embedding`.'),
+  })
+  .superRefine(({ system, user, file, input }, context) => {
+    const wrong = (path: string[], message: string): void => {
+      context.addIssue({ code: "custom", path, message });
+    };
+    if ([user, file, input].filter((given) => given !== undefined).length !== 1) {
+      wrong([], "expected one of user, file and input");
+    }
+    if (input !== undefined && system !== undefined) {
+      wrong(["system"], "a text that is embedded has no system message");
+    }
+    const parsed = parseTemplate(user ?? input ?? "{{}}");
+    if (!("problem" in parsed) && parsed.columns.length === 0) {
+      wrong(
+        [user === undefined ? "input" : "user"],
+        "expected a {{column}} in it: all rows would have the same prompt",
+      );
+    }
+  })
+  .describe(
+    "What the model is asked for each row, with server.protocol: openai. See prompts.md.",
+  ) satisfies z.ZodType<PromptSpec>;
+
+/** Keys of requests that follow from other keys of the spec. */
+const ownKeys = ["model", "messages", "input", "stream", "stream_options", "n", "response_format"];
+
+const mostTokens = count(1, 10_000_000);
+
+export const sampling = z
+  .looseObject({
+    max_tokens: mostTokens
+      .optional()
+      .describe("Most tokens of an answer. Servers that refuse this key are sent max_completion_tokens."),
+    max_completion_tokens: mostTokens.optional().describe("Most tokens of an answer, reasoning included."),
+    temperature: anyNumber.optional().describe("0 makes answers as repeatable as the server can."),
+    top_p: anyNumber.optional(),
+    seed: z.int().optional(),
+  })
+  .superRefine((given, context) => {
+    for (const key of Object.keys(given)) {
+      if (ownKeys.includes(key)) {
+        context.addIssue({
+          code: "custom",
+          path: [key],
+          message: "this key of requests comes from the rest of the spec",
+        });
+      }
+    }
+    if (given.max_tokens !== undefined && given.max_completion_tokens !== undefined) {
+      context.addIssue({
+        code: "custom",
+        path: ["max_tokens"],
+        message: "expected max_tokens or max_completion_tokens",
+      });
+    }
+  })
+  .describe(
+    "More keys of each request, as the server knows them. Only what is named here is sent.",
+  ) satisfies z.ZodType<SamplingSpec>;
+
+const money = anyNumber.refine((given) => given >= 0, "expected a number from 0");
+
+export const budget = z
+  .strictObject({
+    max_tokens: count(1, Number.MAX_SAFE_INTEGER)
+      .optional()
+      .describe("Most tokens of prompts and answers, over all attempts and workers of a run."),
+    max_cost: money.optional().describe("Most that a run costs, in the currency of price."),
+    max_cost_per_hour: money.optional().describe("Requests are spread so that an hour costs no more than this."),
+    price: z
+      .strictObject({
+        input: money.describe("Price of a million tokens of prompts."),
+        cached_input: money.optional().describe("Price of those that the server had cached. Default: input."),
+        output: money.describe("Price of a million tokens of answers."),
+      })
+      .optional()
+      .describe("Prices of a million tokens, from which costs are computed."),
+  })
+  .superRefine(({ max_cost: cost, max_cost_per_hour: hourly, price }, context) => {
+    for (const [key, given] of Object.entries({ max_cost: cost, max_cost_per_hour: hourly })) {
+      if (given !== undefined && price === undefined) {
+        context.addIssue({
+          code: "custom",
+          path: [key],
+          message: "expected price beside it: { input: 0.15, output: 0.60 }",
+        });
+      }
+    }
+  })
+  .describe(
+    "What a run may spend. A request whose worst case does not fit is not sent: exit code 67, and what is answered is kept.",
+  ) satisfies z.ZodType<BudgetSpec>;

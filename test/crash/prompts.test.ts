@@ -1,0 +1,182 @@
+import { expect, test } from "vitest";
+import type { CliResult } from "../support/cli.js";
+import { usePostgres } from "../support/postgres.js";
+import { auditBooks, type PromptKill } from "../support/prompt-books.js";
+import { everyFault, type PromptServer, startPromptServer } from "../support/prompt-server.js";
+import {
+  costOfTickets,
+  filesTarget,
+  postgresTarget,
+  type PromptTarget,
+  rightRejects,
+  rightRows,
+  s3PromptTarget,
+  type TicketJob,
+  ticketJob,
+  ticketServer,
+} from "../support/prompt-torture.js";
+import { useS3 } from "../support/s3.js";
+import { torture } from "../support/torture.js";
+import { until } from "../support/waiting.js";
+
+const timeout = 3_600_000;
+const tickets = torture ? { rows: 100_000, every: 1000 } : { rows: 300, every: 100 };
+const killCount = torture ? 10 : 2;
+const concurrency = torture ? 64 : 8;
+
+const s3 = useS3();
+const postgres = usePostgres();
+
+/** Answers hang from then on, so that the client is surely at work when it is killed. */
+const hangingMs = 3_600_000;
+const latencyMs = 3;
+
+/** Runs the job, and kills it when the server has received so many requests. */
+async function killAt(job: TicketJob, server: PromptServer, received: number): Promise<PromptKill> {
+  await server.control({ latencyMs, changes: [{ after: received, set: { latencyMs: hangingMs } }] });
+  let child: { kill(signal: NodeJS.Signals): boolean } | undefined;
+  let ended = false;
+  const run = job.run([], (started) => {
+    child = started;
+  });
+  void run.finally(() => {
+    ended = true;
+  });
+  await until(async () => ended || (await server.books()).received >= received);
+  child?.kill("SIGKILL");
+  const { signal, stderr } = await run;
+  expect(signal, stderr).toBe("SIGKILL");
+  const at = Date.now();
+  await until(async () => (await server.books()).in_flight === 0);
+  return { at, kept: await job.target.kept() };
+}
+
+interface SpendingJson {
+  readonly spending: {
+    readonly run: {
+      readonly answers: number;
+      readonly prompt_tokens: number;
+      readonly cached_tokens: number;
+      readonly completion_tokens: number;
+      readonly cost: number;
+    };
+  };
+}
+
+/** Kills a job several times, and checks its rows and the books of its server, answer by answer. */
+async function outliveKills(targetIn: (folder: string) => PromptTarget): Promise<void> {
+  await using server = await startPromptServer({ ...ticketServer, seed: 7, faults: everyFault });
+  const commitRows = tickets.rows / 10;
+  await using job = await ticketJob({ tickets, server, targetIn, concurrency, commitRows });
+  const kills: PromptKill[] = [];
+  for (let number = 1; number <= killCount; number += 1) {
+    kills.push(await killAt(job, server, Math.floor((tickets.rows * number) / (killCount + 1))));
+  }
+  await server.control({ latencyMs, changes: [{ after: Math.floor(tickets.rows * 0.95), restartMs: 300 }] });
+
+  const ended = await job.run([]);
+
+  expect(ended.code, ended.stderr).toBe(0);
+  expect(await job.target.rows()).toEqual(rightRows(tickets));
+  expect(await job.target.rejects()).toEqual(rightRejects(tickets));
+  const books = await auditBooks(server, kills);
+  const { run } = (JSON.parse(ended.stdout) as SpendingJson).spending;
+  const { billed } = await server.books();
+  const said = { requests: run.answers, prompt_tokens: run.prompt_tokens, cached_tokens: run.cached_tokens };
+  expect({ ...said, completion_tokens: run.completion_tokens }).toEqual(books.known);
+  // What is paid twice: answers of flush_seconds, requests in flight at a kill, and answers that were lost on the way.
+  const lost = books.unkept.flat().length + books.undelivered;
+  expect(billed.requests - books.known.requests).toBe(lost);
+  const { cut, gone, garbled, statuses } = await server.books();
+  expect([cut, garbled, ...[400, 429, 500].map((status) => statuses[status] ?? 0)].includes(0)).toBe(false);
+  expect(books.undelivered).toBe(cut + gone);
+  expect(gone).toBeLessThanOrEqual(killCount * concurrency);
+  expect(await job.target.kept()).toEqual(new Set());
+  if (torture) {
+    const oldest = Math.max(0, ...books.unkept.flat());
+    console.log(
+      `paid twice: ${books.unkept.flat().length} not kept (${oldest} ms old at most), ${gone} in flight, ${cut} cut`,
+    );
+  }
+}
+
+test("prompts to a server that misbehaves are answered once each, whenever the client is killed: files", {
+  timeout,
+}, async () => {
+  await outliveKills(filesTarget);
+});
+
+/** Tickets without bad rows, too few for a worker to ask the first ones before the others. */
+const fewTickets = { rows: 180, every: 0 };
+const workers = ["0/2", "1/2"];
+
+/** Kills a worker when the server has received so many requests. */
+async function killWorkerAt(job: TicketJob, server: PromptServer, received: number): Promise<CliResult> {
+  let child: { kill(signal: NodeJS.Signals): boolean } | undefined;
+  let ended = false;
+  const run = job.run(["--worker", workers[1] ?? ""], (started) => {
+    child = started;
+  });
+  void run.finally(() => {
+    ended = true;
+  });
+  await until(async () => ended || (await server.books()).received >= received);
+  child?.kill("SIGKILL");
+  return await run;
+}
+
+test("two workers spend no more than the budget, also when one of them is killed, and go on with a larger one", {
+  timeout,
+}, async () => {
+  await using server = await startPromptServer({ ...ticketServer, latencyMs });
+  const whole = costOfTickets(fewTickets);
+  const max_cost = whole / 2;
+  await using job = await ticketJob({
+    tickets: fewTickets,
+    server,
+    targetIn: filesTarget,
+    concurrency: 4,
+    commitRows: 30,
+    budget: { max_cost },
+  });
+
+  await killWorkerAt(job, server, 10);
+  const ended = await Promise.all(workers.map((worker) => job.run(["--worker", worker])));
+
+  expect(ended.map(({ code, stderr }) => ({ code, stderr }))).toEqual(
+    workers.map(() => ({ code: 67, stderr: expect.stringContaining("model.budget (max_cost") })),
+  );
+  const { billed, billed_again: again } = await server.books();
+  expect(billed.cost).toBeLessThanOrEqual(max_cost + again.cost);
+  expect(billed.cost).toBeGreaterThan(max_cost / 2);
+
+  await job.rewrite({ max_cost: whole * 3 });
+  const resumed = await Promise.all(workers.map((worker) => job.run(["--worker", worker])));
+  expect(
+    resumed.map(({ code }) => code),
+    resumed.map(({ stderr }) => stderr).join("\n"),
+  ).toEqual([0, 0]);
+  expect(await job.target.rows()).toEqual(rightRows(fewTickets));
+  const after = await server.books();
+  expect(after.distinct).toBe(fewTickets.rows);
+  expect(after.billed_again).toEqual(again);
+  expect(after.billed.cost - again.cost).toBeCloseTo(whole, 9);
+});
+
+s3.describe("", () => {
+  test("prompts to a server that misbehaves are answered once each, whenever the client is killed: S3", {
+    timeout,
+  }, async () => {
+    const bucket = await s3.server().createBucket();
+    await outliveKills((folder) => s3PromptTarget(folder, { bucket, port: s3.server().port }));
+  });
+});
+
+postgres.describe("", () => {
+  test("prompts to a server that misbehaves are answered once each, whenever the client is killed: Postgres", {
+    timeout,
+  }, async () => {
+    await using database = await postgres.server().createDatabase();
+    await outliveKills(() => postgresTarget(database));
+  });
+});

@@ -1,0 +1,234 @@
+import { describe, expect, test } from "vitest";
+import type { ChatReply, ChatRequest } from "../../support/chat-server.js";
+import { promptJob } from "../../support/prompt-job.js";
+import { rejectLines } from "../../support/rejects.js";
+
+const response = {
+  label: { enum: ["even", "odd"] },
+  half: { type: "number", minimum: 0, maximum: 100 },
+  id: { type: "integer" },
+  is_odd: { type: "boolean" },
+};
+
+const reject = { on_bad_row: "reject", max_rejects: "100%" };
+
+function idIn({ text }: Pick<ChatRequest, "text">): number {
+  return Number(/\d+/.exec(text)?.[0]);
+}
+
+function valid(request: ChatRequest): { label: string; half: number; id: number; is_odd: boolean } {
+  const id = idIn(request);
+  return { label: id % 2 === 0 ? "even" : "odd", half: id / 2, id, is_odd: id % 2 === 1 };
+}
+
+const answerOf = (request: ChatRequest): ChatReply => ({ content: JSON.stringify(valid(request)) });
+
+/** Answers all rows but one rightly. */
+const except =
+  (id: number, reply: (request: ChatRequest) => ChatReply) =>
+  (request: ChatRequest): ChatReply =>
+    idIn(request) === id ? reply(request) : answerOf(request);
+
+describe("answers of a language model in columns", () => {
+  test("columns of a response are typed, and the server is asked for their schema", async () => {
+    await using job = await promptJob({
+      reply: answerOf,
+      model: { response },
+      output: { columns: [], parquet: { path: "out" } },
+    });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect((await job.rows()).slice(0, 2)).toEqual([
+      { label: "even", half: 0, id: 0n, is_odd: false },
+      { label: "odd", half: 0.5, id: 1n, is_odd: true },
+    ]);
+    expect(job.server.requests[0]?.body["response_format"]).toEqual({
+      type: "json_schema",
+      json_schema: {
+        name: "response",
+        strict: true,
+        schema: {
+          type: "object",
+          properties: {
+            label: { type: "string", enum: ["even", "odd"] },
+            half: { type: "number", minimum: 0, maximum: 100 },
+            id: { type: "integer" },
+            is_odd: { type: "boolean" },
+          },
+          required: ["label", "half", "id", "is_odd"],
+          additionalProperties: false,
+        },
+      },
+    });
+  });
+
+  test("an answer between Markdown's fences is read", async () => {
+    const reply = (request: ChatRequest): ChatReply => ({
+      content: `\`\`\`json\n${JSON.stringify(valid(request))}\n\`\`\``,
+    });
+    await using job = await promptJob({ reply, model: { response: { label: response.label } } });
+
+    expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+  });
+
+  test.each<[string, ChatReply, number, { reason: string; value: unknown }]>([
+    [
+      "no JSON",
+      { content: "It is secret!" },
+      2,
+      { reason: "answer_invalid", value: "the answer is no object in JSON" },
+    ],
+    [
+      "another label",
+      { content: '{"label":"secret","half":1,"id":3,"is_odd":true}' },
+      2,
+      { reason: "answer_invalid", value: "the answer's `label` is none of even, odd" },
+    ],
+    [
+      "a number out of its range",
+      { content: '{"label":"odd","half":101,"id":3,"is_odd":true}' },
+      2,
+      { reason: "answer_invalid", value: "the answer's `half` is more than 100" },
+    ],
+    [
+      "a missing key",
+      { content: '{"label":"odd"}' },
+      2,
+      { reason: "answer_invalid", value: "the answer's `half` is missing" },
+    ],
+    ["no text", { content: null }, 2, { reason: "answer_invalid", value: "the answer has no text" }],
+    [
+      "a refusal",
+      { content: null, refusal: "I cannot talk about secret things" },
+      1,
+      { reason: "answer_refused", value: "its answer is a refusal" },
+    ],
+    [
+      "a filtered answer",
+      { content: "", finish: "content_filter" },
+      1,
+      { reason: "answer_refused", value: "its answer was filtered" },
+    ],
+    [
+      "an answer that is cut off",
+      { content: '{"label":"od', finish: "length" },
+      1,
+      { reason: "answer_cut_off", value: "the answer is longer than model.sampling or the context allows" },
+    ],
+    [
+      "a prompt that is too long",
+      {
+        status: 400,
+        body: {
+          error: {
+            code: 400,
+            message: "request (720 tokens) exceeds the available context size (512 tokens), try increasing it",
+            type: "exceed_context_size_error",
+          },
+        },
+      },
+      1,
+      {
+        reason: "prompt_too_long",
+        value:
+          "the server answered 400: request (720 tokens) exceeds the available context size (512 tokens), try increasing it",
+      },
+    ],
+    [
+      "a prompt that the server refuses, and quotes",
+      { status: 400, body: { error: { message: "bad words: secret words 3" } } },
+      1,
+      { reason: "model_failed", value: "the server answered 400: bad words: …" },
+    ],
+  ])("%s makes its row a reject with that reason, and no other row", async (_what, reply, asked, expected) => {
+    const select = "SELECT i::INTEGER AS id, if(i = 3, 'secret words 3', 'text ' || i) AS body FROM range(20) t(i)";
+    await using job = await promptJob({
+      select,
+      reply: except(3, () => reply),
+      model: { response },
+      output: { columns: [], parquet: { path: "out" } },
+      ...reject,
+    });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 19, rows_rejected: 1 } });
+    expect(await rejectLines(job.out)).toMatchObject([{ row: 3, ...expected }]);
+    expect(job.server.requests.filter((request) => idIn(request) === 3)).toHaveLength(asked);
+    expect(ended.stderr).not.toContain("secret");
+  });
+
+  test("an answer that is invalid once is asked for again", async () => {
+    let times = 0;
+    const reply = except(3, (request) => {
+      times += 1;
+      return times === 1 ? { content: "no JSON" } : answerOf(request);
+    });
+    await using job = await promptJob({ reply, model: { response: { label: response.label } } });
+
+    expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 20, rows_rejected: 0 } });
+    expect(times).toBe(2);
+  });
+
+  test("model.server.tries is how often a row is asked", async () => {
+    const reply = except(3, () => ({ content: "no JSON" }));
+    await using job = await promptJob({
+      reply,
+      model: { response: { label: response.label } },
+      server: { tries: 4 },
+      ...reject,
+    });
+
+    expect(await job.run()).toMatchObject({ code: 0, report: { rows_rejected: 1 } });
+    expect(job.server.requests).toHaveLength(19 + 4);
+  });
+
+  test("a bad row ends the run with its reason, without quoting the answer, when on_bad_row is fail", async () => {
+    await using job = await promptJob({
+      reply: except(3, () => ({ content: "secret" })),
+      model: { response },
+      output: { columns: [], parquet: { path: "out" } },
+    });
+
+    const ended = await job.run();
+
+    expect(ended.code).toBe(65);
+    expect(ended.stderr).toContain("row 3: the answer is no object in JSON");
+    expect(ended.stderr).not.toContain("secret");
+  });
+
+  test("a row whose column is NULL is a bad row, and is not asked", async () => {
+    const select = "SELECT i::INTEGER AS id, if(i = 3, NULL, 'text ' || i) AS body FROM range(20) t(i)";
+    await using job = await promptJob({ select, ...reject });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 19, rows_rejected: 1 } });
+    expect(await rejectLines(job.out)).toMatchObject([{ row: 3, reason: "null", column: "body" }]);
+    expect(job.server.requests).toHaveLength(19);
+  });
+
+  test("equal prompts are asked once", async () => {
+    const select = "SELECT i::INTEGER AS id, 'text ' || i % 4 AS body FROM range(400) t(i)";
+    await using job = await promptJob({ select, commit_rows: 100 });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 400 } });
+    expect(job.server.requests).toHaveLength(4);
+    expect(await job.rows()).toEqual(Array.from({ length: 400 }, (_, id) => ({ id, response: `text ${id % 4}` })));
+  });
+
+  test("texts are embedded into a list column", async () => {
+    const reply = (request: ChatRequest): ChatReply => ({ vector: [idIn(request), 0.5] });
+    await using job = await promptJob({ reply, model: { prompt: { input: "{{body}}" }, sampling: { dimensions: 2 } } });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect((await job.rows())[7]).toEqual({ id: 7, embedding: { items: [7, 0.5] } });
+    expect(job.server.requests[0]).toMatchObject({ path: "/v1/embeddings", body: { model: "m", dimensions: 2 } });
+  });
+});

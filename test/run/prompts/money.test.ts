@@ -1,0 +1,148 @@
+import { existsSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { tokensIn } from "../../support/chat-server.js";
+import { promptJob } from "../../support/prompt-job.js";
+
+const price = { input: 1000, cached_input: 100, output: 2000 };
+const sampling = { max_tokens: 10 };
+const rows = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
+
+describe("money", () => {
+  test("tokens and cost are those of the server's own books", async () => {
+    await using job = await promptJob({ model: { budget: { price } } });
+
+    const { report, code } = await job.run();
+
+    const { answers, prompt, completion } = job.server.books;
+    const spent = {
+      answers,
+      prompt_tokens: prompt,
+      cached_tokens: 0,
+      completion_tokens: completion,
+      cost: Math.round(prompt * 1000 + completion * 2000) / 1e6,
+    };
+    expect({ code, answers }).toEqual({ code: 0, answers: 20 });
+    expect(report["spending"]).toEqual({ ...spent, rows_reused: 0, requests_lost: 0, run: spent });
+    const manifest = JSON.parse(await readFile(join(job.out, "_manifest.json"), "utf8")) as { attempt: object };
+    expect(manifest.attempt).toMatchObject({ spending: { run: spent } });
+  });
+
+  test("cached tokens have a price of their own", async () => {
+    await using job = await promptJob({
+      reply: ({ text }) => ({ content: text, cached: 5 }),
+      model: { budget: { price } },
+    });
+
+    const { report } = await job.run();
+
+    const { prompt, completion } = job.server.books;
+    expect(report["spending"]).toMatchObject({
+      cached_tokens: 100,
+      cost: Math.round((prompt - 100) * 1000 + 100 * 100 + completion * 2000) / 1e6,
+    });
+  });
+
+  test("no request is sent whose worst case might exceed the budget, and a larger budget resumes without asking again", async () => {
+    await using job = await promptJob({
+      server: { concurrency: 1 },
+      model: { sampling, budget: { max_tokens: 300 } },
+      commit_rows: 5,
+    });
+
+    const stopped = await job.run();
+
+    expect(stopped).toMatchObject({ code: 67, report: { code: "BUDGET", exit_code: 67 } });
+    expect(stopped.stderr).toContain("the next request might exceed model.budget (max_tokens is 300)");
+    const { answers, prompt, completion } = job.server.books;
+    expect(answers).toBeGreaterThan(0);
+    expect(answers).toBeLessThan(20);
+    expect(prompt + completion).toBeLessThanOrEqual(300);
+
+    await job.rewrite({ model: { sampling, budget: { max_tokens: 4000 } } });
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { status: "complete" } });
+    expect(job.server.books.answers).toBe(20);
+    expect(job.server.requests).toHaveLength(20);
+    const { prompt: all, completion: out } = job.server.books;
+    expect(ended.report["spending"]).toMatchObject({
+      run: { answers: 20, prompt_tokens: all, completion_tokens: out },
+    });
+    expect(await job.rows()).toHaveLength(20);
+    expect(existsSync(join(job.out, "_infer-batch", String(ended.report["run_id"]), "answers"))).toBe(false);
+  });
+
+  test("a worker may spend its part of what is left when it starts", async () => {
+    await using job = await promptJob({
+      select: rows(40),
+      server: { concurrency: 1 },
+      model: { sampling, budget: { max_tokens: 500 } },
+      commit_rows: 20,
+    });
+
+    const first = await job.run("--worker", "0/2");
+
+    expect(first, first.stderr).toMatchObject({ code: 67, report: { code: "BUDGET" } });
+    const { prompt, completion } = job.server.books;
+    expect(prompt + completion).toBeLessThanOrEqual(250);
+  });
+
+  test("rows that are asked first show that a run would exceed its budget, for little money", async () => {
+    await using job = await promptJob({
+      select: rows(1000),
+      model: { sampling, budget: { price, max_cost: 5 } },
+    });
+
+    const stopped = await job.run();
+
+    expect(stopped, stopped.stderr).toMatchObject({ code: 67, report: { code: "BUDGET" } });
+    expect(stopped.stderr).toMatch(/all rows would cost about \d\d\.\d\d, and model\.budget\.max_cost is 5/);
+    expect(job.server.requests).toHaveLength(200);
+    const spread = job.server.requests.map(({ text }) => Number(text.slice(5)));
+    expect([Math.min(...spread), Math.max(...spread)]).toEqual([0, 959]);
+
+    await job.rewrite({ model: { sampling, budget: { price, max_cost: 50 } } });
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({
+      code: 0,
+      report: { rows_scored: 1000, spending: { rows_reused: 400 } },
+    });
+    expect(job.server.requests).toHaveLength(1000);
+  });
+
+  test("rows that are asked first show that too few answers are valid", async () => {
+    const reply = ({ text }: { text: string }): { content: string } => ({
+      content: Number(text.slice(5)) % 10 === 0 ? "secret" : '{"label":"a"}',
+    });
+    const more = { on_bad_row: "reject", max_rejects: "1%" };
+    await using job = await promptJob({
+      select: rows(1000),
+      reply,
+      model: { response: { label: { enum: ["a"] } } },
+      ...more,
+    });
+
+    const stopped = await job.run();
+
+    expect(stopped, stopped.stderr).toMatchObject({ code: 67, report: { code: "FIRST_ROWS" } });
+    expect(stopped.stderr).toContain(
+      "180 answers are valid, fewer than 95%; 20 times: the answer is no object in JSON",
+    );
+    expect(stopped.stderr).not.toContain("secret");
+
+    await job.rewrite({ max_rejects: "20%" });
+    expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 900, rows_rejected: 100 } });
+    expect(job.server.requests).toHaveLength(900 + 2 * 100);
+  });
+
+  test("a server without usage is counted with answers and without tokens", async () => {
+    const reply = (): { raw: string } => ({ raw: '{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}' });
+    await using job = await promptJob({ reply });
+
+    expect(await job.run()).toMatchObject({ code: 0, report: { spending: { answers: 20, prompt_tokens: 0 } } });
+    expect(tokensIn("text")).toBe(1);
+  });
+});

@@ -1,0 +1,182 @@
+import { describe, expect, test } from "vitest";
+import type { ChatReply, ChatRequest } from "../../support/chat-server.js";
+import { promptJob } from "../../support/prompt-job.js";
+import { rejectLines } from "../../support/rejects.js";
+
+const echo = ({ text }: ChatRequest): ChatReply => ({ content: text });
+const refusal = (status: number, error: object): ChatReply => ({ status, body: { error } });
+
+/** Answers a row's first requests with these, one after the other. */
+const first =
+  (replies: readonly ChatReply[], text = "text 3") =>
+  (request: ChatRequest): ChatReply => {
+    const seen = times.get(request.text) ?? 0;
+    times.set(request.text, seen + 1);
+    return (request.text === text ? replies[seen] : undefined) ?? echo(request);
+  };
+const times = new Map<string, number>();
+
+describe("servers of language models", () => {
+  test.each<[string, ChatReply]>([
+    [
+      "429 with Retry-After",
+      {
+        status: 429,
+        headers: { "retry-after": "0" },
+        body: { error: { message: "Rate limit reached", code: "rate_limit_exceeded" } },
+      },
+    ],
+    ["429", refusal(429, { message: "slow down" })],
+    ["500", refusal(500, { message: "oops" })],
+    ["503", refusal(503, { message: "overloaded" })],
+    ["an answer that is cut off", { raw: '{"choices":[{"mess' }],
+    ["a cut connection", { cut: true }],
+  ])("%s is asked again, and no row is rejected", async (_what, reply) => {
+    times.clear();
+    await using job = await promptJob({ reply: first([reply, reply]) });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 20, server: { retries: 2 } } });
+    const isLost = "raw" in reply || "cut" in reply;
+    expect(ended.report["spending"]).toMatchObject({ answers: 20, requests_lost: isLost ? 2 : 0 });
+  });
+
+  test("a row that makes the server fail is rejected, while the server answers others", async () => {
+    const reply = (request: ChatRequest): ChatReply =>
+      request.text === "text 3" ? refusal(500, { message: "assertion failed" }) : echo(request);
+    await using job = await promptJob({ reply, on_bad_row: "reject", max_rejects: "100%" });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 19, rows_rejected: 1 } });
+    expect(await rejectLines(job.out)).toMatchObject([
+      { row: 3, reason: "model_failed", value: "the server answered 500: assertion failed" },
+    ]);
+  });
+
+  test("a server that fails on each row rejects none of them", async () => {
+    const reply = (): ChatReply => refusal(500, { message: "engine dead" });
+    await using job = await promptJob({ reply, on_bad_row: "reject", max_rejects: "100%", retry: { max_seconds: 2 } });
+
+    expect(await job.run()).toMatchObject({ code: 75, report: { code: "NETWORK" } });
+  });
+
+  test.each<[string, ChatReply, number, string]>([
+    [
+      "an account without quota",
+      refusal(429, { message: "You exceeded your current quota", code: "insufficient_quota" }),
+      67,
+      "QUOTA",
+    ],
+    ["an account without balance", refusal(402, { message: "Insufficient Balance" }), 67, "QUOTA"],
+    ["a wrong token", refusal(401, { message: "Invalid API Key" }), 64, "PERMISSION"],
+    ["a forbidden model", refusal(403, { message: "no access" }), 64, "PERMISSION"],
+    ["an unknown model", refusal(404, { message: "The model `m` does not exist" }), 64, "FILE_MISSING"],
+    [
+      "requests that are refused one and all",
+      refusal(400, { message: "temperature is not supported" }),
+      64,
+      "MODEL_INVALID",
+    ],
+  ])("%s ends the attempt, and answers so far are kept", async (_what, reply, exitCode, code) => {
+    let answered = 0;
+    const refuses = (request: ChatRequest): ChatReply => {
+      if (exitCode === 67 && answered < 5) {
+        answered += 1;
+        return echo(request);
+      }
+      return reply;
+    };
+    const select = "SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(300) t(i)";
+    await using job = await promptJob({ select, reply: refuses, server: { token: "s3cret" } });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: exitCode, report: { code } });
+    expect(job.server.requests[0]?.headers).toMatchObject({ authorization: "Bearer s3cret" });
+    expect(ended.stderr).not.toContain("s3cret");
+
+    job.server.reply = echo;
+    const before = job.server.requests.length;
+    expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 300 } });
+    expect(job.server.requests.length - before).toBe(300 - answered);
+  });
+
+  test("a server that takes no response_format is asked without it, and answers are checked all the same", async () => {
+    const reply = (request: ChatRequest): ChatReply =>
+      "response_format" in request.body
+        ? refusal(400, { message: "response_format json_schema is not supported by this model" })
+        : { content: '{"label":"a"}' };
+    await using job = await promptJob({ reply, model: { response: { label: { enum: ["a", "b"] } } } });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+    expect(ended.stderr.match(/takes no response_format/g)).toHaveLength(1);
+    expect(job.server.books.answers).toBe(20);
+  });
+
+  test("a server that takes no max_tokens is sent max_completion_tokens", async () => {
+    const reply = (request: ChatRequest): ChatReply =>
+      "max_tokens" in request.body
+        ? refusal(400, {
+            message:
+              "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            param: "max_tokens",
+            code: "unsupported_parameter",
+          })
+        : echo(request);
+    await using job = await promptJob({ reply, model: { sampling: { max_tokens: 7 } } });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+    expect(job.server.requests.at(-1)?.body).toMatchObject({ max_completion_tokens: 7 });
+  });
+
+  test("an answer of another model in mid-run is 66, unless any name is allowed", async () => {
+    const reply = (request: ChatRequest): ChatReply => ({
+      content: request.text,
+      model: request.number > 10 ? "m-2026-11-02" : "m-2026-10-01",
+    });
+    await using job = await promptJob({ reply, commit_rows: 5, server: { concurrency: 1 } });
+
+    const ended = await job.run();
+
+    expect(ended).toMatchObject({ code: 66, report: { code: "MODEL_CHANGED" } });
+    expect(ended.stderr).toContain("names model m-2026-11-02, and earlier answers of this run name m-2026-10-01");
+    expect(await job.run()).toMatchObject({ code: 66 });
+    await job.rewrite({
+      name: "any-model",
+      output: { columns: ["id"], parquet: { path: "out2" } },
+      server: { version: "*" },
+    });
+    expect(await job.run()).toMatchObject({ code: 0 });
+  });
+
+  test("model.server.version names the model that answers must have", async () => {
+    await using job = await promptJob({ server: { version: "m-2026-10-01" } });
+
+    const ended = await job.run();
+
+    expect(ended).toMatchObject({ code: 66 });
+    expect(ended.stderr).toContain("the answer names model m, and model.server.version is m-2026-10-01");
+  });
+
+  test("hundreds of requests are in flight at once", async () => {
+    const select = "SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(3000) t(i)";
+    const reply = async (request: ChatRequest): Promise<ChatReply> => {
+      await new Promise((resolve) => {
+        setTimeout(resolve, 50);
+      });
+      return echo(request);
+    };
+    await using job = await promptJob({ select, reply });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 3000 } });
+    expect(job.server.mostInFlight).toBeGreaterThan(60);
+  });
+});

@@ -1,0 +1,197 @@
+import { createHash } from "node:crypto";
+import { describe, expect, test } from "vitest";
+import { numberedRunId } from "#src/plan/identity.js";
+import type { Plan } from "#src/plan/plan.js";
+import type { AnswerJournal, KeptAnswer } from "#src/sink/answers.js";
+import type { RunWriter, Sink } from "#src/sink/port.js";
+import { pruneAt } from "./prune-contract.js";
+import type { SinkWorld } from "./sink-contract.js";
+import { alone } from "./sink-drive.js";
+import { begun, collect, commitSpans, planFor } from "./sinks.js";
+import { commitProfiled } from "./staging-contract.js";
+import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
+
+/** An answer of a request by its number. */
+export function answerOf(n: number, content = `answer ${n}`): KeptAnswer {
+  const request = createHash("sha256").update(`request ${n}`).digest("hex");
+  return { request, answer: JSON.stringify({ n, content, finish_reason: "stop", prompt_tokens: 12 }) };
+}
+
+export const answersOf = (...numbers: readonly number[]): KeptAnswer[] => numbers.map((n) => answerOf(n));
+
+const upTo = (end: number): number[] => Array.from({ length: end }, (_, n) => n);
+
+/** Opens the journal of a run that has begun. */
+export async function openJournal(run: Pick<RunWriter, "answers">): Promise<AnswerJournal> {
+  return (await run.answers?.()) ?? expect.fail("the sink keeps no answers");
+}
+
+/** Reads a journal: answers by request, in order. */
+export async function answersIn(journal: AnswerJournal): Promise<KeptAnswer[]> {
+  const all = new Map((await collect(journal.read())).map(({ request, answer }) => [request, answer]));
+  return inOrder([...all].map(([request, answer]) => ({ request, answer })));
+}
+
+export const inOrder = (answers: readonly KeptAnswer[]): KeptAnswer[] =>
+  answers.toSorted((one, other) => (one.request < other.request ? -1 : 1));
+
+/** Begins a run and opens its journal. */
+async function journalOf(sink: Sink, plan: Plan) {
+  const { stored, run } = await begun(sink, plan);
+  return { stored, run, journal: await openJournal(run) };
+}
+
+/** What another attempt of the run reads. */
+async function readAnew(world: SinkWorld, plan: Plan): Promise<KeptAnswer[]> {
+  await using sink = await world.open();
+  return await answersIn((await journalOf(sink, plan)).journal);
+}
+
+/** A target whose journals can be counted. */
+export interface AnswersWorld extends SinkWorld {
+  /** Files, objects or tables of journals that are at the target. */
+  readonly journals: () => Promise<readonly string[]>;
+}
+
+/** The contract of every sink that keeps answers. */
+export function answersContractOf(name: string, worldOf: () => Promise<AnswersWorld>): void {
+  describe(name, () => {
+    test("an attempt reads the answers that attempts of its run have kept, of all workers", async () => {
+      await using world = await worldOf();
+      await using one = await world.open();
+      await using other = await world.open();
+      const plan = planFor(one.planTarget);
+      const first = await journalOf(one, plan);
+      const second = await journalOf(other, plan);
+      expect(await answersIn(first.journal)).toEqual([]);
+      await first.journal.keep(answersOf(1, 2));
+      await second.journal.keep(answersOf(3));
+      await first.journal.keep(answersOf(4));
+      await first.journal.keep([]);
+      await second.journal[Symbol.asyncDispose]();
+      const all = inOrder(answersOf(1, 2, 3, 4));
+      expect(await answersIn(first.journal)).toEqual(all);
+      expect(await readAnew(world, plan)).toEqual(all);
+    });
+
+    test("a journal yields an answer of each request, although workers have kept different ones of the same", async () => {
+      await using world = await worldOf();
+      await using one = await world.open();
+      await using other = await world.open();
+      const plan = planFor(one.planTarget);
+      const [first, second] = [await journalOf(one, plan), await journalOf(other, plan)];
+      await Promise.all([
+        first.journal.keep([answerOf(1, "one"), answerOf(2)]),
+        second.journal.keep([answerOf(2), answerOf(1, "other")]),
+      ]);
+      const found = await readAnew(world, plan);
+      expect(found.map(({ request }) => request)).toEqual(inOrder(answersOf(1, 2)).map(({ request }) => request));
+      expect(found).toContainEqual(answerOf(2));
+      expect([answerOf(1, "one"), answerOf(1, "other")]).toContainEqual(
+        found.find(({ request }) => request === answerOf(1).request),
+      );
+    });
+
+    test("a journal keeps answers of any text and size as they are", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = planFor(sink.planTarget);
+      const { journal } = await journalOf(sink, plan);
+      const texts = [
+        "",
+        "a\nb\r\n\t\0",
+        "\u2028 \ud83d\ude00 \ud800 é",
+        '"\\"',
+        "x".repeat(3_000_000),
+        "y".repeat(3_000_000),
+      ];
+      const many = texts.map((text, n) => answerOf(n, text));
+      const pretty = { ...answerOf(99), answer: '{\n  "content": "a",\r\n  "n": 1\n}' };
+      await journal.keep([...many, ...answersOf(...upTo(2100).map((n) => n + 1000))]);
+      await journal.keep([pretty]);
+      const found = new Map((await readAnew(world, plan)).map(({ request, answer }) => [request, answer]));
+      expect(found.size).toBe(many.length + 2101);
+      expect(many.filter(({ request, answer }) => found.get(request) !== answer)).toEqual([]);
+      expect(JSON.parse(found.get(pretty.request) ?? "")).toEqual({ content: "a", n: 1 });
+    });
+
+    test("the journal of a run goes when the run is finished, and a late attempt leaves none for long", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const { stored, run, journal } = await journalOf(sink, planFor(sink.planTarget));
+      const late = await journalOf(other, stored.plan);
+      await journal.keep(answersOf(1));
+      await late.journal.keep(answersOf(2));
+      expect(await world.journals()).not.toEqual([]);
+      await commitSpans(run, stored);
+      await run.finish();
+      expect(await world.journals()).toEqual([]);
+      await late.journal.keep(answersOf(3));
+      await late.run.finish();
+      await late.journal.keep(answersOf(4));
+      await (await sink.open(stored)).tidy?.();
+      expect(await world.journals()).toEqual([]);
+      expect(await answersIn(late.journal)).toEqual([]);
+    });
+
+    test("the journal of a discarded run goes when it is tidied up", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run, journal } = await journalOf(sink, stagedPlan(sink.planTarget));
+      await journal.keep(answersOf(1));
+      await commitProfiled(run, stored);
+      await run.judge(verdictOf("hold"));
+      expect(await world.journals()).not.toEqual([]);
+      await run.decide(decisionOf("discarded"));
+      await (await sink.open(stored)).tidy?.();
+      expect(await world.journals()).toEqual([]);
+    });
+
+    test("the journal of a superseded run goes with it, and its attempts keep nothing more", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const { stored, journal } = await journalOf(sink, planFor(sink.planTarget));
+      await journal.keep(answersOf(1));
+      const next = await journalOf(other, { ...stored.plan, runId: numberedRunId(stored.plan.runId, 2) });
+      await next.journal.keep(answersOf(7));
+      await commitSpans(next.run, next.stored);
+      expect(await answersIn(next.journal)).toEqual(answersOf(7));
+      await next.run.finish();
+      await expect(journal.keep(answersOf(2))).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+      await (await other.open(next.stored)).tidy?.();
+      expect(await world.journals()).toEqual([]);
+    });
+
+    test("pruning removes the journal that a late attempt has left", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const plan = { ...planFor(sink.planTarget), job: "job" };
+      const { stored, run } = await journalOf(sink, plan);
+      const late = await journalOf(other, plan);
+      await commitSpans(run, stored);
+      await run.finish();
+      await late.journal.keep(answersOf(1));
+      expect(await pruneAt(sink, plan)).toMatchObject({ kind: "removed" });
+      expect(await world.journals()).toEqual([]);
+    });
+
+    test("an attempt that begins a finished run has an empty journal, and leaves none behind", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      await using other = await world.open();
+      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      const opened = await other.open(stored);
+      await commitSpans(run, stored);
+      await run.finish();
+      const late = await opened.begin(alone);
+      const journal = await openJournal(late);
+      expect(await answersIn(journal)).toEqual([]);
+      await journal.keep(answersOf(1));
+      await late.finish();
+      expect(await world.journals()).toEqual([]);
+    });
+  });
+}
