@@ -52,10 +52,10 @@ export interface ContextParts {
 }
 
 /** How this process takes part in a run. Default: as the only worker. */
-export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "siblings" | "limited"> & Permissions;
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "reuse" | "siblings" | "limited"> & Permissions;
 
 /** An attempt without other workers, with no permission that is refused by default. */
-export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
+export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false, reuse: false };
 
 const silentLog: Log = { info() {}, warn() {}, debug() {} };
 
@@ -105,6 +105,10 @@ export async function openLoaded(
     source,
     memory,
     ...decoding(spec, cores, memory),
+    async openStoredRows(request) {
+      const { openStoredRows } = await import("./open-stored-rows.js");
+      return await openStoredRows({ folder, threads: cores, memoryBytes: memory.duckDbBytes, ...services }, request);
+    },
     ...models,
     ...sharedModels(spec.model, models),
     providerTrials: jobsAtOnce === 1 ? await trialsOf(spec, { specPath, signal }) : undefined,

@@ -3,6 +3,8 @@ import type { Aggregates } from "../checks/aggregates.js";
 import type { FeaturePlan } from "../checks/features/feature-plan.js";
 import type { SlicePlan } from "../checks/slices/slice-plan.js";
 import { createDistinctPacker } from "../packing/distinct-packer.js";
+import type { ReuseTools, StoredRows } from "../packing/row-reuse.js";
+import { createRowStore, noRowStore } from "../packing/row-store.js";
 import type { DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
 import { type Lineage, withLineage } from "../binding/lineage.js";
@@ -41,18 +43,31 @@ export interface ScoringOptions {
   readonly aggregates?: Aggregates | undefined;
   /** undefined: the run has none. */
   readonly challenger?: Challenger | undefined;
+  /** Hashes rows, and finds those of an earlier run; undefined: the plan has no `reuse`. */
+  readonly reuse?: Reuse | undefined;
+}
+
+/** Hashes rows and, where an earlier run is reused, finds its rows. */
+export interface Reuse extends ReuseTools {
+  /** Stored rows for rows [rowStart, rowEnd) of the run. Calls are in the order of the rows. Default: there are none. */
+  readonly find?: ((rowStart: number, rowEnd: number) => Promise<StoredRows>) | undefined;
+}
+
+/** Whether rows are compared before they are scored, which the main thread does. */
+export function comparesRows({ spec }: Pick<ScoringContext, "spec">, { contract }: Pick<Plan, "contract">): boolean {
+  return spec.dedupe || contract.reuse !== undefined;
 }
 
 /** Scores the pending rows of a share of a run. */
 export async function scoreSpans(context: JobContext, tools: ScoringOptions, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger } = tools;
+  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
   const { unitPorts, sessions = 1 } = engine.local ?? {};
-  const windowsAhead = unitPorts === undefined || spec.dedupe ? 1 : sessions;
+  const windowsAhead = unitPorts === undefined || comparesRows(context, plan) ? 1 : sessions;
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
@@ -76,6 +91,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
       slices: slicePlanOf(plan, keyColumns(spec)),
       aggregate: aggregates?.profile,
       challenger,
+      reuse,
     },
     feedRows(feed, pendingRanges(spans, run.committed, share)),
   );
@@ -110,6 +126,8 @@ export interface PieceOptions {
   readonly aggregate?: Aggregates["profile"] | undefined;
   /** Scores the rows, too; default: there is none. */
   readonly challenger?: Challenger | undefined;
+  /** Set where the contract has `reuse`. */
+  readonly reuse?: Reuse | undefined;
 }
 
 /**
@@ -161,7 +179,7 @@ export async function scorePieces(
 
 /** The state of the loop between decoder and batches. */
 interface ScoringState
-  extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe" | "pieceBytes" | "features" | "challenger"> {
+  extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe" | "pieceBytes" | "features" | "challenger" | "reuse"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -182,16 +200,20 @@ function packerFor(state: ScoringState, sizer: BatchSizer): Packer {
     }
     return state.open.distinct;
   };
-  return dedupe ? createDistinctPacker({ ...options, distinct }) : createPacker(options);
+  if (!dedupe && state.reuse === undefined) {
+    return createPacker(options);
+  }
+  const store = dedupe ? createRowStore() : noRowStore;
+  return createDistinctPacker({ ...options, distinct, store, reuse: () => state.open?.reuse });
 }
 
 /** The span that a row is the first of, or the piece that begins with it behind others of the span. */
 function spanFrom(state: ScoringState, rowStart: number, before?: SpanTotals): OpenSpan {
-  const { contract, spanOf, onFault, dedupe, pieceBytes, features, challenger } = state;
+  const { contract, spanOf, onFault, dedupe, pieceBytes, features, challenger, reuse } = state;
   const span = spanOf(rowStart);
   const most = Math.max(1, Math.floor(pieceBytes / outputRowBytes(contract)));
   const piece = { rowStart, rowEnd: Math.min(span.rowEnd, rowStart + most) };
-  return openSpan({ contract, span, piece, before, onFault, dedupe, features, challenger });
+  return openSpan({ contract, span, piece, before, onFault, dedupe, features, challenger, reuse });
 }
 
 /** Packs rows into batches, starts their scoring, and commits the spans that they complete. */
@@ -209,6 +231,8 @@ async function takePiece(
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     takeFeatures(state.features, open, { batch, range, firstRow: rowStart });
     const repeated = repeatsIn(open);
+    const stored = await state.reuse?.find?.(rowStart + from, rowStart + to);
+    open.reuse?.expect({ batch, range, firstRow: rowStart, stored });
     if (batch.predictions === undefined) {
       for (const full of packer.push(batch, range)) {
         sinceMs = stages.took("pack", sinceMs);

@@ -1,5 +1,6 @@
 import { z } from "../util/zod.js";
 import { lineageColumns } from "../binding/lineage.js";
+import { reuseColumn } from "../binding/reuse-column.js";
 import { challenger, type ChallengerSpec, keptProblems } from "./challenger-spec.js";
 import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
@@ -9,6 +10,7 @@ import { paramJsonSchema } from "./params/param-json-schema.js";
 import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
 import { postgresOutput, postgresProblems } from "./postgres-spec.js";
 import { report, type ReportSpec } from "./report-spec.js";
+import { reuse, reuseProblems, type ReuseSpec } from "./reuse-spec.js";
 import { inputProblems, modelProblems } from "./s3-spec.js";
 import { autoOrCount, count } from "./values.js";
 
@@ -37,6 +39,8 @@ export interface JobSpec {
   readonly retry: { readonly max_seconds: number };
   /** Default: nothing is checked, and no run is held. */
   readonly checks?: ChecksSpec | undefined;
+  /** Default: all rows are scored. */
+  readonly reuse?: ReuseSpec | undefined;
   readonly report: ReportSpec;
 }
 
@@ -133,6 +137,11 @@ const job = z.strictObject({
   checks: checks
     .optional()
     .describe("Checks of the predictions before they are published: {} has all defaults. See checks.md."),
+  reuse: reuse
+    .optional()
+    .describe(
+      "Rows whose key, features and model are those of the last published run take its prediction; only the others are scored. Adds the column reuse_hash. See reuse.md.",
+    ),
   report: report.prefault({}),
 });
 
@@ -141,6 +150,7 @@ const schema = named
   .superRefine(checkTarget)
   .superRefine(checkPlaces)
   .superRefine(checkChecks)
+  .superRefine(checkReuse)
   .transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 const pipeSchema = named.superRefine(checkPlaces).transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 
@@ -166,6 +176,14 @@ function checkChecks({ checks: given, params, ...spec }: z.output<typeof job>, c
   const problems = given === undefined ? [] : [...expectProblems(given, params), ...targetProblems(given, mode)];
   for (const { path, message } of problems) {
     context.addIssue({ code: "custom", path, message });
+  }
+}
+
+function checkReuse({ reuse: given, ...spec }: z.output<typeof job>, context: z.RefinementCtx): void {
+  const { columns, lineage, postgres } = spec.output;
+  const beside = { columns, lineage, hasChallenger: spec.challenger !== undefined, mode: postgres?.mode };
+  for (const { path, message } of given === undefined ? [] : reuseProblems(given, beside)) {
+    context.addIssue({ code: "custom", path: [...path], message });
   }
 }
 
@@ -199,6 +217,9 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
   };
   for (const { name: column } of spec.output.lineage ? lineageColumns : []) {
     add(column, ["output", "lineage"]);
+  }
+  if (spec.reuse !== undefined) {
+    add(reuseColumn.name, ["reuse"]);
   }
   for (const [index, column] of spec.output.columns.entries()) {
     add(column.replaceAll(".", "_"), ["output", "columns", index]);
