@@ -38,20 +38,22 @@ export async function loadStored(
 ): Promise<number> {
   const columns = [...key, ...outputs, hash];
   const definitions = columns.map(({ name, type }) => `${quoteName(name)} ${sqlTypeOf(type)}`).join(", ");
-  await connection.run(`CREATE TEMP TABLE loaded (${definitions})`);
+  await connection.run(`CREATE TEMP TABLE stored (${definitions})`);
   const names = columns.map(({ name }) => quoteName(name));
   const complete = names.map((name) => `${name} IS NOT NULL`).join(" AND ");
   for await (const paths of files.groups) {
     const rows =
       files.format === "parquet" ? await parquetRows(connection, columns, paths) : csvRows(definitionsOf(columns), paths);
-    await connection.run(`INSERT INTO loaded SELECT ${names.join(", ")} FROM ${rows} WHERE ${complete}`);
+    await connection.run(`INSERT INTO stored SELECT ${names.join(", ")} FROM ${rows} WHERE ${complete}`);
   }
   const keys = key.map(({ name }) => quoteName(name)).join(", ");
-  const others = [...outputs, hash].map(({ name }) => `any_value(${quoteName(name)}) AS ${quoteName(name)}`);
+  // A key that is there often would be joined as often.
   await connection.run(
-    `CREATE TEMP TABLE stored AS SELECT ${[keys, ...others].join(", ")} FROM loaded GROUP BY ${keys} HAVING count(*) = 1`,
+    `CREATE TEMP TABLE repeated AS SELECT ${keys} FROM stored GROUP BY ${keys} HAVING count(*) > 1`,
   );
-  await connection.run("DROP TABLE loaded");
+  await connection.run(
+    `DELETE FROM stored WHERE (SELECT count(*) FROM repeated) > 0 AND (${keys}) IN (SELECT (${keys}) FROM repeated)`,
+  );
   const [[rows] = []] = (await connection.runAndReadAll("SELECT count(*)::DOUBLE FROM stored")).getRows();
   return Number(rows);
 }

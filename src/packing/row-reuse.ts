@@ -3,7 +3,7 @@ import { reuseColumn } from "../binding/reuse-column.js";
 import { type ColumnBuilder, createColumnBuilder, gatherColumn } from "../columnar/column-builder.js";
 import { hashWords, type RowHasher } from "../columnar/row-hash.js";
 import type { NamedTensor } from "../columnar/tensor.js";
-import type { Column, NamedColumn, RecordBatch } from "../columnar/types.js";
+import type { Column, ColumnType, NamedColumn, RecordBatch } from "../columnar/types.js";
 
 /** Rows of an earlier run, found by the keys of rows of this one. */
 export interface StoredRows {
@@ -94,7 +94,7 @@ export function createRowReuse({ hasher, contract, key }: ReuseTools, length: nu
     },
     hashesOf(columns, keep) {
       const own = keep.includes(0) ? markedHashes(hashes, keep) : hashes.subarray(0, keep.length * hashWords);
-      const values = columns.flatMap(({ name, column }) => (names.has(name) ? [column] : []));
+      const values = columns.flatMap(({ name, type, column }) => (names.has(name) ? [plainBools(type, column)] : []));
       return hashColumn(hasher.columns(own, values, own.length / hashWords));
     },
   };
@@ -134,12 +134,13 @@ function candidatesIn(
     }
     const [found, stored] = [at.subarray(0, count), places.subarray(0, count)];
     const inBatch = found.map((row) => from + row);
-    const taken = predictions.map((column, index) =>
-      gatherColumn((contract.outputs[index] as Contract["outputs"][number]).type, column, stored),
-    );
+    const taken = predictions.map((column, index) => {
+      const { type } = contract.outputs[index] as Contract["outputs"][number];
+      return plainBools(type, gatherColumn(type, column, stored));
+    });
     return {
       at: found,
-      columns: [...keys.map(({ type, column }) => gatherColumn(type, column, inBatch)), ...taken],
+      columns: [...keys.map(({ type, column }) => plainBools(type, gatherColumn(type, column, inBatch))), ...taken],
       predictions: taken,
       hashes: gatherHashes(hashes, stored),
     };
@@ -202,6 +203,16 @@ function appendMarked(builder: ColumnBuilder, column: Column, marks: Uint8Array)
     builder.append(column, from, to);
     from = marks.indexOf(1, to);
   }
+}
+
+/** Gives true one byte: models may write another one than a target does. */
+function plainBools(type: ColumnType, column: Column): Column {
+  if (type === "bool" && column.kind === "fixed") {
+    return { ...column, data: Uint8Array.from(column.data as Uint8Array, (byte) => (byte === 0 ? 0 : 1)) };
+  }
+  return typeof type === "object" && type.kind === "list" && column.kind === "list"
+    ? { ...column, child: plainBools(type.element, column.child) }
+    : column;
 }
 
 function hashColumn(words: Int32Array): NamedColumn {
