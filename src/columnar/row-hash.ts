@@ -13,19 +13,30 @@ export interface RowHasher {
   columns(hashes: Int32Array, columns: readonly Column[], rows: number): Int32Array;
 }
 
-/** @param seed four words: hashes of different seeds have nothing in common */
-export function createRowHasher(seed: Int32Array): RowHasher {
+/**
+ * @param seed four words: hashes of different seeds have nothing in common
+ * @param hasNan whether tensors may have NaN
+ */
+export function createRowHasher(seed: Int32Array, hasNan: boolean): RowHasher {
   let memory = memoryOf(1 << 10);
   const hashAll = (fields: readonly Field[], rows: number, hashes: Int32Array, at: number): void => {
+    const [first, ...others] = fields;
+    if (first?.kind === "words" && others.length === 0) {
+      const { words, width } = first; // as most models have it: rows lie there as they are hashed
+      for (let row = 0; row < rows; row += 1) {
+        hash128({ words, from: row * width, to: (row + 1) * width }, seed, hashes, (at + row) * hashWords);
+      }
+      return;
+    }
     for (let row = 0; row < rows; row += 1) {
       memory = grownTo(memory, wordsOf(fields, row));
       const end = write(memory, 0, fields, row);
-      hash128(memory.words, end, seed, hashes, (at + row) * hashWords);
+      hash128({ words: memory.words, from: 0, to: end }, seed, hashes, (at + row) * hashWords);
     }
   };
   return {
     tensors(tensors, rows, hashes, at) {
-      for (const tensor of tensors) {
+      for (const tensor of hasNan ? tensors : []) {
         unifyNan(tensor);
       }
       hashAll(
@@ -69,14 +80,21 @@ function unifyNan({ dtype, data }: NamedTensor): void {
   }
 }
 
-/** MurmurHash3_x86_128 (public domain, A. Appleby) of words [0, end), with a seed of four words. */
-export function hash128(words: Int32Array, end: number, seed: Int32Array, into: Int32Array, at: number): void {
+/** Words [from, to). */
+interface Words {
+  readonly words: Int32Array;
+  readonly from: number;
+  readonly to: number;
+}
+
+/** MurmurHash3_x86_128 (public domain, A. Appleby), with a seed of four words. Puts the hash into `into`, from `at` on. */
+export function hash128({ words, from, to }: Words, seed: Int32Array, into: Int32Array, at: number): void {
   let a = seed[0] as number;
   let b = seed[1] as number;
   let c = seed[2] as number;
   let d = seed[3] as number;
-  const whole = end & ~3;
-  let index = 0;
+  const whole = from + ((to - from) & ~3);
+  let index = from;
   for (; index < whole; index += 4) {
     a ^= mixA(words[index] as number);
     a = (Math.imul(((a << 19) | (a >>> 13)) + b, 5) + 0x561ccd1b) | 0;
@@ -87,10 +105,10 @@ export function hash128(words: Int32Array, end: number, seed: Int32Array, into: 
     d ^= mixD(words[index + 3] as number);
     d = (Math.imul(((d << 13) | (d >>> 19)) + a, 5) + 0x32ac3b17) | 0;
   }
-  c ^= end - index > 2 ? mixC(words[index + 2] as number) : 0;
-  b ^= end - index > 1 ? mixB(words[index + 1] as number) : 0;
-  a ^= end - index > 0 ? mixA(words[index] as number) : 0;
-  const bytes = end * 4;
+  c ^= to - index > 2 ? mixC(words[index + 2] as number) : 0;
+  b ^= to - index > 1 ? mixB(words[index + 1] as number) : 0;
+  a ^= to - index > 0 ? mixA(words[index] as number) : 0;
+  const bytes = (to - from) * 4;
   a = ((a ^ bytes) + (b ^ bytes) + (c ^ bytes) + (d ^ bytes)) | 0;
   b = scramble(((b ^ bytes) + a) | 0);
   c = scramble(((c ^ bytes) + a) | 0);

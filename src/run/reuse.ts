@@ -38,7 +38,7 @@ export async function openReuse(
   if (reuse === undefined) {
     return undefined;
   }
-  const tools = { hasher: createRowHasher(seedOf(context, plan)), contract: plan.contract, key: reuse.key };
+  const tools = { hasher: createRowHasher(seedOf(context, plan), plan.contract.missing === "nan"), contract: plan.contract, key: reuse.key };
   const nothing = { ...tools, [Symbol.asyncDispose]: () => Promise.resolve() };
   const { reuseFrom } = plan;
   if (reuseFrom === undefined || reuseFrom === null) {
@@ -84,7 +84,7 @@ async function lookUp(context: JobContext, input: ReuseInput, run: PinnedRun): P
   const { plan, share } = input;
   const { contract } = plan;
   const typed = scoredColumns(contract);
-  const key = typed.filter(({ name }) => contract.reuse?.key.includes(name) === true).slice(0, contract.reuse?.key.length);
+  const key = typed.filter(({ name }) => contract.reuse?.key.includes(name) === true);
   const outputs = contract.outputs.map(({ column: name, type }) => ({ name, type }));
   const ranges = pendingRanges(spansOf(plan), input.run.committed, share);
   if (ranges.length === 0) {
@@ -124,10 +124,10 @@ async function* readKeys(
   const uniform = plan.input.uniform === true;
   const feed = { source, decoder, reader, windowsAhead: 1, spans: spansOf(plan), projection, uniform };
   for await (const { rowStart, batch } of feedRows(feed, ranges)) {
-    const rows = Float64Array.from(
-      { length: batch.rowCount },
-      (_, row) => rowStart + (batch.selection?.indices[row] ?? row),
-    );
+    const rows = new Float64Array(batch.rowCount);
+    for (let row = 0; row < rows.length; row += 1) {
+      rows[row] = rowStart + (batch.selection?.indices[row] ?? row);
+    }
     yield { rows, keys: batch.carried };
   }
 }
