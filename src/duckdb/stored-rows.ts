@@ -78,8 +78,8 @@ function definitionsOf(columns: readonly TypedColumn[]): string {
 }
 
 function csvRows(columns: string, paths: readonly string[]): string {
-  const format = `header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', auto_detect = false`;
-  return `read_csv(${quotePaths(paths)}, columns = {${columns}}, ${format}, max_line_size = 268435456)`;
+  const format = `header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', allow_quoted_nulls = false, auto_detect = false`;
+  return `read_csv(${quotePaths(paths)}, columns = {${columns}}, ${format})`;
 }
 
 const rowColumn = "row of the run";

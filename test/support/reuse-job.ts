@@ -36,7 +36,7 @@ export function scoresOf(ds: string, start = 0): Map<number, number> {
 
 /** The scores of rows by id. @throws Error when an id is there twice */
 export function scoresById(rows: readonly Row[]): Map<number, number> {
-  const scores = new Map(rows.map(({ id, score }) => [Number(id), Number(score)]));
+  const scores = new Map(rows.map(({ id, score }) => [Number(id), Math.fround(Number(score))]));
   if (scores.size !== rows.length) {
     throw new Error(`${rows.length} rows have ${scores.size} ids`);
   }
