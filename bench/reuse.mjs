@@ -93,10 +93,11 @@ async function run(way, night) {
 
 /** The two ways give the same predictions. */
 async function checkSame() {
-  const parts = (out) => `read_parquet(${quote(join(folder, out, `dt=${nights.second}`, "*.parquet"))})`;
-  const [[wrong, found]] = await query(
-    `SELECT count(*) FILTER (WHERE a.score IS DISTINCT FROM b.score)::DOUBLE, count(*)::DOUBLE FROM ${parts("out")} a FULL JOIN ${parts("out-all")} b USING (id)`,
+  const [one, other] = ["out", "out-all"].map((out) => quote(join(folder, out, `dt=${nights.second}`, "*.parquet")));
+  const [row = []] = await query(
+    `SELECT count(*) FILTER (WHERE a.score IS DISTINCT FROM b.score)::DOUBLE, count(*)::DOUBLE FROM read_parquet(${one}) a FULL JOIN read_parquet(${other}) b USING (id)`,
   );
+  const [wrong, found] = row.map(Number);
   if (wrong !== 0 || found !== rows) {
     throw new Error(`checking the predictions: ${wrong} differ, of ${found} rows`);
   }
@@ -112,7 +113,9 @@ async function compare(trees) {
     taken.all.push(all.cpuSeconds);
     taken.reuse.push(some.cpuSeconds);
     reused = some.report.rows_reused;
-    console.error(`  ${trees}, run ${round}: ${all.cpuSeconds.toFixed(1)} and ${some.cpuSeconds.toFixed(1)} s of CPU time, ${some.peakMiB.toFixed(0)} MiB`);
+    console.error(
+      `  ${trees}, run ${round}: ${all.cpuSeconds.toFixed(1)} and ${some.cpuSeconds.toFixed(1)} s of CPU time, ${some.peakMiB.toFixed(0)} MiB`,
+    );
   }
   await checkSame();
   const [all, reuse] = [median(taken.all), median(taken.reuse)];
@@ -127,7 +130,9 @@ if (options.help) {
   await makeNights();
   console.log(machine());
   console.log(`${rows} rows, ${options.changed}% changed${options.shuffled ? ", in another order" : ""}\n`);
-  console.log("| 200 trees by | first night | all scored | with reuse | times | reused |\n| --- | ---: | ---: | ---: | ---: | ---: |");
+  console.log(
+    "| 200 trees by | first night | all scored | with reuse | times | reused |\n| --- | ---: | ---: | ---: | ---: | ---: |",
+  );
   for (const trees of options.trees === "both" ? ["auto", "onnxruntime"] : [options.trees]) {
     const { first, all, reuse, reused } = await compare(trees);
     const seconds = [first, all, reuse].map((value) => `${value.toFixed(1)} s`).join(" | ");

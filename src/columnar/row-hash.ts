@@ -66,7 +66,7 @@ function unifyNan({ dtype, data }: NamedTensor): void {
   } else if (dtype === "float64") {
     const words = new Uint32Array(data.buffer, data.byteOffset, data.length * 2); // little-endian, as all of Node's platforms
     for (let index = 0; index < data.length; index += 1) {
-      if (Number.isNaN(data[index] as number)) {
+      if (Number.isNaN(data[index])) {
         words[index * 2] = 0;
         words[index * 2 + 1] = 0x7ff80000;
       }

@@ -43,14 +43,14 @@ export async function loadStored(
   const complete = names.map((name) => `${name} IS NOT NULL`).join(" AND ");
   for await (const paths of files.groups) {
     const rows =
-      files.format === "parquet" ? await parquetRows(connection, columns, paths) : csvRows(definitionsOf(columns), paths);
+      files.format === "parquet"
+        ? await parquetRows(connection, columns, paths)
+        : csvRows(definitionsOf(columns), paths);
     await connection.run(`INSERT INTO stored SELECT ${names.join(", ")} FROM ${rows} WHERE ${complete}`);
   }
   const keys = key.map(({ name }) => quoteName(name)).join(", ");
   // A key that is there often would be joined as often.
-  await connection.run(
-    `CREATE TEMP TABLE repeated AS SELECT ${keys} FROM stored GROUP BY ${keys} HAVING count(*) > 1`,
-  );
+  await connection.run(`CREATE TEMP TABLE repeated AS SELECT ${keys} FROM stored GROUP BY ${keys} HAVING count(*) > 1`);
   await connection.run(
     `DELETE FROM stored WHERE (SELECT count(*) FROM repeated) > 0 AND (${keys}) IN (SELECT (${keys}) FROM repeated)`,
   );
@@ -90,7 +90,12 @@ export async function addWanted(
   key: readonly TypedColumn[],
   { rows, keys, isFirst }: { readonly rows: Float64Array; readonly keys: readonly Column[]; readonly isFirst: boolean },
 ): Promise<void> {
-  const numbers: Column = { kind: "fixed", elementsPerValue: 1, data: rows as Float64Array<ArrayBuffer>, valid: undefined };
+  const numbers: Column = {
+    kind: "fixed",
+    elementsPerValue: 1,
+    data: rows as Float64Array<ArrayBuffer>,
+    valid: undefined,
+  };
   const columns = [
     { name: rowColumn, type: "float64" as const, column: numbers },
     ...key.map(({ name, type }, index) => ({ name, type, column: keys[index] as Column })),

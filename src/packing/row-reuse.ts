@@ -82,15 +82,13 @@ export function createRowReuse({ hasher, contract, key }: ReuseTools, length: nu
       return flags;
     },
     behind(index, scored, rows) {
-      const builder = stored[index];
-      const binding = contract.outputs[index];
-      if (builder === undefined || binding === undefined || builder.rowCount === 0) {
+      const count = stored[index]?.rowCount ?? 0;
+      const type = contract.outputs[index]?.type;
+      if (count === 0 || type === undefined) {
         return scored;
       }
-      const all = createColumnBuilder(binding.type, rows + builder.rowCount);
-      all.append(scored, 0, rows);
-      all.append((finished[index] ??= builder.finish()), 0, builder.rowCount);
-      return all.finish();
+      finished[index] ??= (stored[index] as ColumnBuilder).finish();
+      return oneBehindOther(type, [scored, rows], [finished[index], count]);
     },
     hashesOf(columns, keep) {
       const own = keep.includes(0) ? markedHashes(hashes, keep) : hashes.subarray(0, keep.length * hashWords);
@@ -98,6 +96,14 @@ export function createRowReuse({ hasher, contract, key }: ReuseTools, length: nu
       return hashColumn(hasher.columns(own, values, own.length / hashWords));
     },
   };
+}
+
+function oneBehindOther(type: ColumnType, ...pieces: readonly (readonly [Column, number])[]): Column {
+  const all = createColumnBuilder(type, 0);
+  for (const [column, rows] of pieces) {
+    all.append(column, 0, rows);
+  }
+  return all.finish();
 }
 
 /** Rows that have a stored row, and what their hashes are made of besides their features. */

@@ -102,7 +102,12 @@ function withFeatures(
     .slice(0, most);
   const passthrough = features.map((source) => ({ column: `feature ${source.name}`, source }));
   return {
-    contract: { ...contract, lineage: undefined, reuse: undefined, passthrough: [...contract.passthrough, ...passthrough] },
+    contract: {
+      ...contract,
+      lineage: undefined,
+      reuse: undefined,
+      passthrough: [...contract.passthrough, ...passthrough],
+    },
     features,
   };
 }

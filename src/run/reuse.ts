@@ -9,7 +9,7 @@ import { spansOf } from "../plan/spans.js";
 import { count } from "../report/report.js";
 import type { JobContext, StoredRowsJoin } from "../scoring/context.js";
 import { feedRows, pendingRanges } from "../scoring/feed.js";
-import type { Reuse } from "../scoring/score.js";
+import type { Reuse } from "../scoring/reuse.js";
 import { openStoredCursor } from "../scoring/stored-cursor.js";
 import { openSliceReader } from "../scoring/workers/slice-reader.js";
 import type { RunSink } from "../sink/port.js";
@@ -38,7 +38,11 @@ export async function openReuse(
   if (reuse === undefined) {
     return undefined;
   }
-  const tools = { hasher: createRowHasher(seedOf(context, plan), plan.contract.missing === "nan"), contract: plan.contract, key: reuse.key };
+  const tools = {
+    hasher: createRowHasher(seedOf(context, plan), plan.contract.missing === "nan"),
+    contract: plan.contract,
+    key: reuse.key,
+  };
   const nothing = { ...tools, [Symbol.asyncDispose]: () => Promise.resolve() };
   const { reuseFrom } = plan;
   if (reuseFrom === undefined || reuseFrom === null) {
@@ -145,4 +149,3 @@ function keyProjection({ passthrough, expressions, cast, missing, reuse }: Contr
     missing,
   };
 }
-

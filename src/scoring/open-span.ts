@@ -107,15 +107,13 @@ export interface OpenSpanOptions {
 }
 
 export function openSpan(options: OpenSpanOptions): OpenSpan {
-  const { contract, span, piece = span, before = noPieces, onFault, dedupe = false, features } = options;
+  const { contract, span, piece = span, before = noPieces, onFault, features } = options;
   const faults = new Map(before.faults);
   const numbers = rowNumbers(piece);
   const tell = (fault: RowFault): void => {
     onFault(open, { ...fault, row: numbers.inRun(fault.row) });
   };
-  const length = piece.rowEnd - piece.rowStart;
-  const distinct = dedupe || options.reuse !== undefined ? createDistinctRows(piece.rowStart, length) : undefined;
-  const reuse = options.reuse && createRowReuse(options.reuse, length);
+  const { distinct, reuse } = comparedRows(options, piece);
   const rows = createSpanRows({ contract, span: piece, onFault: tell, distinct, reuse });
   const open: OpenSpan = {
     span,
@@ -157,6 +155,18 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
     },
   };
   return open;
+}
+
+/** What is known of rows that are compared before they are scored. */
+function comparedRows(
+  { dedupe = false, reuse }: OpenSpanOptions,
+  { rowStart, rowEnd }: RunRows,
+): Pick<OpenSpan, "distinct" | "reuse"> {
+  const length = rowEnd - rowStart;
+  return {
+    distinct: dedupe || reuse !== undefined ? createDistinctRows(rowStart, length) : undefined,
+    reuse: reuse && createRowReuse(reuse, length),
+  };
 }
 
 /** The rows of a batch that were made from rows [from, to) of those that were read. */

@@ -1,7 +1,8 @@
 import { outputTensors } from "../binding/contract.js";
 import type { JobContext } from "./context.js";
 import { featurePlanOf, keyColumns, tellLeftFeatures } from "./features.js";
-import { comparesRows, type ScoringOptions } from "./score.js";
+import { comparesRows } from "./reuse.js";
+import type { ScoringOptions } from "./score.js";
 import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 
 /**
@@ -28,7 +29,7 @@ export function openRunReader(
     ...decodeWorkers,
     memory,
     scoring:
-      ports === undefined || comparesRows({ spec }, plan)
+      ports === undefined || comparesRows(spec, contract)
         ? undefined
         : {
             count: sessions,

@@ -3,7 +3,6 @@ import type { Aggregates } from "../checks/aggregates.js";
 import type { FeaturePlan } from "../checks/features/feature-plan.js";
 import type { SlicePlan } from "../checks/slices/slice-plan.js";
 import { createDistinctPacker } from "../packing/distinct-packer.js";
-import type { ReuseTools, StoredRows } from "../packing/row-reuse.js";
 import { createRowStore, noRowStore } from "../packing/row-store.js";
 import type { DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
@@ -24,8 +23,10 @@ import type { JobContext, ScoringContext } from "./context.js";
 import type { Challenger } from "./challenger/port.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
 import { featurePlanOf, keyColumns, takeFeatures, slicePlanOf } from "./features.js";
+import { faultError, PendingFault } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
-import { badRowError, describeFaults, type RejectOptions, withRow } from "./rejects.js";
+import { comparesRows, type Reuse } from "./reuse.js";
+import { describeFaults, type RejectOptions } from "./rejects.js";
 import type { SpanRange } from "../plan/share.js";
 import type { SliceReader } from "./workers/slice-reader.js";
 import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
@@ -47,17 +48,6 @@ export interface ScoringOptions {
   readonly reuse?: Reuse | undefined;
 }
 
-/** Hashes rows and, where an earlier run is reused, finds its rows. */
-export interface Reuse extends ReuseTools {
-  /** Stored rows for rows [rowStart, rowEnd) of the run. Calls are in the order of the rows. Default: there are none. */
-  readonly find?: ((rowStart: number, rowEnd: number) => Promise<StoredRows>) | undefined;
-}
-
-/** Whether rows are compared before they are scored, which the main thread does. */
-export function comparesRows({ spec }: Pick<ScoringContext, "spec">, { contract }: Pick<Plan, "contract">): boolean {
-  return spec.dedupe || contract.reuse !== undefined;
-}
-
 /** Scores the pending rows of a share of a run. */
 export async function scoreSpans(context: JobContext, tools: ScoringOptions, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
@@ -67,7 +57,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
   const { unitPorts, sessions = 1 } = engine.local ?? {};
-  const windowsAhead = unitPorts === undefined || comparesRows(context, plan) ? 1 : sessions;
+  const windowsAhead = unitPorts === undefined || comparesRows(spec, contract) ? 1 : sessions;
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
@@ -299,19 +289,4 @@ function faultHandler({ onReject }: PieceOptions): (open: OpenSpan, fault: RowFa
       }
     }
   };
-}
-
-/** A bad row that ends the run. Its message needs values, which are read from the shard again. */
-class PendingFault extends Error {
-  readonly fault: RowFault;
-
-  /** @param cause why the row is not rejected; undefined: `on_bad_row` is fail */
-  constructor(fault: RowFault, cause?: unknown) {
-    super("a row cannot be scored", { cause });
-    this.fault = fault;
-  }
-}
-
-async function faultError(rejects: RejectOptions, { fault, cause }: PendingFault): Promise<unknown> {
-  return cause === undefined ? await badRowError(rejects, fault) : await withRow(rejects, cause, fault);
 }

@@ -18,20 +18,24 @@ export function openStoredCursor(
 ): StoredCursor {
   let pieces: StoredRows[] = [];
   let isDone = false;
-  const next = async (): Promise<void> => {
+  /** Reads the next piece; undefined: there is none. */
+  const next = async (): Promise<StoredRows | undefined> => {
     try {
       const result = await found.next();
       isDone = result.done === true;
-      pieces = result.done === true ? pieces : [...pieces, result.value];
+      return result.done === true ? undefined : result.value;
     } catch (error) {
       isDone = true;
       onFailure(error);
+      return undefined;
     }
   };
   return {
     async find(rowStart, rowEnd) {
-      while (!isDone && (pieces.at(-1)?.rows.at(-1) ?? -1) < rowEnd) {
-        await next();
+      let last = pieces.at(-1);
+      while (!isDone && (last?.rows.at(-1) ?? -1) < rowEnd) {
+        last = await next();
+        pieces = last === undefined ? pieces : [...pieces, last];
       }
       const rows = takeRows(outputs, pieces, { rowStart, rowEnd });
       pieces = pieces.filter((piece) => (piece.rows.at(-1) ?? -1) >= rowEnd);

@@ -10,9 +10,9 @@ import { paramJsonSchema } from "./params/param-json-schema.js";
 import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
 import { postgresOutput, postgresProblems } from "./postgres-spec.js";
 import { report, type ReportSpec } from "./report-spec.js";
-import { reuse, reuseProblems, type ReuseSpec } from "./reuse-spec.js";
+import { checkReuse, reuse, type ReuseSpec } from "./reuse-spec.js";
 import { inputProblems, modelProblems } from "./s3-spec.js";
-import { autoOrCount, count } from "./values.js";
+import { autoOrCount, count, isTimeZone } from "./values.js";
 
 /** Version 1 of the job spec; keys are those of the YAML. */
 export interface JobSpec {
@@ -179,14 +179,6 @@ function checkChecks({ checks: given, params, ...spec }: z.output<typeof job>, c
   }
 }
 
-function checkReuse({ reuse: given, ...spec }: z.output<typeof job>, context: z.RefinementCtx): void {
-  const { columns, lineage, postgres } = spec.output;
-  const beside = { columns, lineage, hasChallenger: spec.challenger !== undefined, mode: postgres?.mode };
-  for (const { path, message } of given === undefined ? [] : reuseProblems(given, beside)) {
-    context.addIssue({ code: "custom", path: [...path], message });
-  }
-}
-
 function checkPlaces(spec: z.output<typeof job>, context: z.RefinementCtx): void {
   const { input: from, model: by, output: to } = spec;
   const ofOutput = to.parquet === undefined ? [] : parquetProblems(to.parquet);
@@ -260,17 +252,6 @@ function checkColumnNames({ input: { columns } }: z.output<typeof job>, context:
 function isPercentage(given: string): boolean {
   const [, number] = /^(\d{1,3}(?:\.\d{1,6})?)%$/.exec(given) ?? [];
   return number !== undefined && Number(number) <= 100;
-}
-
-function isTimeZone(value: string): boolean {
-  if (value === "UTC") {
-    return true; // without looking at all others
-  }
-  try {
-    return Intl.DateTimeFormat("en", { timeZone: value }).resolvedOptions().timeZone !== "";
-  } catch {
-    return false; // no time zone: the schema says what is due
-  }
 }
 
 export type SpecIssue = z.core.$ZodIssue;

@@ -14,19 +14,28 @@ export const reuse = z.strictObject({
     .describe("Columns of output.columns, by their names in the output, that together name a row."),
 }) satisfies z.ZodType<ReuseSpec>;
 
-/** What the rest of a spec says that a spec with `reuse` may not. */
-export interface BesideReuse {
-  readonly columns: readonly string[];
-  readonly lineage: boolean;
-  readonly hasChallenger: boolean;
-  /** undefined: the target is no table. */
-  readonly mode: PostgresMode | undefined;
+/** The part of a spec that `reuse` must fit. */
+interface AroundReuse {
+  readonly reuse?: ReuseSpec | undefined;
+  readonly challenger?: unknown;
+  readonly output: {
+    readonly columns: readonly string[];
+    readonly lineage: boolean;
+    readonly postgres?: { readonly mode: PostgresMode } | undefined;
+  };
 }
 
-/** Returns what is wrong with `reuse` beside the rest of the spec. */
-export function reuseProblems(
+/** Checks that the rest of a spec allows its `reuse`. */
+export function checkReuse({ reuse: given, challenger, output }: AroundReuse, context: z.RefinementCtx): void {
+  for (const { path, message } of given === undefined ? [] : problemsOf(given, challenger !== undefined, output)) {
+    context.addIssue({ code: "custom", path: [...path], message });
+  }
+}
+
+function problemsOf(
   { key }: ReuseSpec,
-  { columns, lineage, hasChallenger, mode }: BesideReuse,
+  hasChallenger: boolean,
+  { columns, lineage, postgres }: AroundReuse["output"],
 ): { readonly path: readonly (string | number)[]; readonly message: string }[] {
   const carried = new Set(columns.map((column) => column.replaceAll(".", "_")));
   const missing = key.flatMap((name, index) =>
@@ -40,7 +49,7 @@ export function reuseProblems(
     ...(hasChallenger
       ? [{ path: ["reuse"], message: "a challenger scores all rows: remove `challenger`, or `reuse`" }]
       : []),
-    ...(mode === "append" && !lineage
+    ...(postgres?.mode === "append" && !lineage
       ? [
           {
             path: ["reuse"],

@@ -80,7 +80,12 @@ describe("hashes of rows", () => {
   test("columns of every layout change the hash of a row, and lists are told from their elements", () => {
     const hasher = createRowHasher(seed, false);
     const bytes: Column = { kind: "fixed", elementsPerValue: 1, data: Uint8Array.of(1, 2), valid: undefined };
-    const pairs: Column = { kind: "fixed", elementsPerValue: 2, data: BigUint64Array.of(1n, 2n, 3n, 4n), valid: undefined };
+    const pairs: Column = {
+      kind: "fixed",
+      elementsPerValue: 2,
+      data: BigUint64Array.of(1n, 2n, 3n, 4n),
+      valid: undefined,
+    };
     const list = (offsets: number[]): Column => ({
       kind: "list",
       offsets: Uint32Array.from(offsets),

@@ -27,7 +27,10 @@ describe("a process that is killed while it reuses predictions", () => {
         const { code, stderr } = await runCli(["run", job.spec, "--log-level", "debug", "--no-progress"], {
           onStderr: (seen, child) => {
             // Once as soon as the source is joined, then behind some spans.
-            const isAt = after === 0 ? seen.includes("reusing predictions") : [...seen.matchAll(/span \d+ committed/g)].length >= after;
+            const isAt =
+              after === 0
+                ? seen.includes("reusing predictions")
+                : [...seen.matchAll(/span \d+ committed/g)].length >= after;
             if (isAt && !killed && kills < 3) {
               killed = child.kill("SIGKILL");
             }

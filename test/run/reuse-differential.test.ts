@@ -87,7 +87,9 @@ function changed(random: Random, rows: readonly TableRow[]): TableRow[] {
     }
     return what < 0.18 ? [row, pick(random, [row, { ...row, t: "'other'" }])] : [row];
   });
-  const added = Array.from({ length: 10 }, (_, index) => randomRow(random, 10_000 + Math.floor(random() * 500) * 10 + index));
+  const added = Array.from({ length: 10 }, (_, index) =>
+    randomRow(random, 10_000 + Math.floor(random() * 500) * 10 + index),
+  );
   const all = [...kept.slice(0, 40), ...added, ...kept.slice(40)];
   return random() < 0.3 ? all.toSorted((one, other) => one.t.localeCompare(other.t)) : all;
 }
@@ -176,7 +178,11 @@ async function carryOut(
       path: `in/\${ds}.${night.format}`,
       ...(night.limit === Number.POSITIVE_INFINITY ? {} : { where: `n < ${night.limit}` }),
     },
-    model: { missing: "nan", inputs: { x: ["x0", "x1"], y: ["y"], t: ["t"] } , outputs: { score: "pair[1]", pair: "pair", gone: "gone", label: "label" } },
+    model: {
+      missing: "nan",
+      inputs: { x: ["x0", "x1"], y: ["y"], t: ["t"] },
+      outputs: { score: "pair[1]", pair: "pair", gone: "gone", label: "label" },
+    },
     on_bad_row: "reject",
     max_rejects: "50%",
     ...(reuse ? { reuse: { key: ["key"] } } : {}),
@@ -202,7 +208,9 @@ async function checkSeed(seed: number): Promise<void> {
   for (const night of nightsOf(seed)) {
     await writeModel(join(scratch.path, "model.onnx"), echo(night.model));
     const path = join(scratch.path, `in/${night.ds}.${night.format}`);
-    await (night.format === "parquet" ? writeRows(path, sqlOf(night), "DICTIONARY_SIZE_LIMIT 0") : writeArrow(path, sqlOf(night), { kind: "file", batchRows: 37 }));
+    await (night.format === "parquet"
+      ? writeRows(path, sqlOf(night), "DICTIONARY_SIZE_LIMIT 0")
+      : writeArrow(path, sqlOf(night), { kind: "file", batchRows: 37 }));
 
     const all = await carryOut(scratch.path, night, { ...job, reuse: false });
     const some = await carryOut(scratch.path, night, { ...job, reuse: true });
@@ -220,7 +228,11 @@ const count = Number(process.env["INFER_BATCH_CASES"] ?? (torture ? 100 : 6));
 const seeds = Array.from({ length: count }, (_, index) => first + index);
 
 describe("nights whose tables change at random", () => {
-  test.each(seeds)("nights with reuse publish what they publish without it, and reuse each row that may be: seed %i", { timeout: 300_000 }, async (seed) => {
-    await checkSeed(seed);
-  });
+  test.each(seeds)(
+    "nights with reuse publish what they publish without it, and reuse each row that may be: seed %i",
+    { timeout: 300_000 },
+    async (seed) => {
+      await checkSeed(seed);
+    },
+  );
 });

@@ -14,11 +14,15 @@ type Mode = (typeof modes)[number];
 async function jobIn(folder: string, { url }: Database, mode: Mode, more: object = {}): Promise<ReuseJob> {
   const key = mode === "append" ? {} : { key: ["id"] };
   const table = { url, table: "scores.predictions", mode, ...key, timeouts: { lock: 1 } };
-  return await reuseJob(folder, { output: { parquet: undefined, lineage: mode === "append", postgres: table }, ...more });
+  return await reuseJob(folder, {
+    output: { parquet: undefined, lineage: mode === "append", postgres: table },
+    ...more,
+  });
 }
 
 async function expectScores(database: Database, mode: Mode, job: ReuseJob, ds: string): Promise<void> {
-  const of = mode === "append" ? " WHERE run_id = (SELECT run_id FROM scores.predictions ORDER BY scored_at DESC LIMIT 1)" : "";
+  const of =
+    mode === "append" ? " WHERE run_id = (SELECT run_id FROM scores.predictions ORDER BY scored_at DESC LIMIT 1)" : "";
   const rows = await database.query(`SELECT id, score FROM scores.predictions${of}`);
   expect(scoresById(rows), job.spec).toEqual(scoresOf(ds));
 }

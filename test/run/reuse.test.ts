@@ -112,20 +112,20 @@ async function changePrediction(folder: string): Promise<void> {
   await writeFile(manifestPath, JSON.stringify(manifest));
 }
 
-describe("a source that cannot be used", () => {
-  const away = async (folder: string): Promise<void> => {
-    await rm(folder, { recursive: true });
-  };
-  const cut = async (folder: string): Promise<void> => {
-    const path = join(folder, (await partNames(folder))[1] ?? "");
-    await writeFile(path, (await readFile(path)).subarray(0, 100));
-  };
-  const garbled = async (folder: string): Promise<void> => {
-    const path = join(folder, (await partNames(folder))[1] ?? "");
-    const bytes = await readFile(path);
-    await writeFile(path, bytes.fill(0x5a, 4, bytes.length - 8));
-  };
+const away = async (folder: string): Promise<void> => {
+  await rm(folder, { recursive: true });
+};
+const cut = async (folder: string): Promise<void> => {
+  const path = join(folder, (await partNames(folder))[1] ?? "");
+  await writeFile(path, (await readFile(path)).subarray(0, 100));
+};
+const garbled = async (folder: string): Promise<void> => {
+  const path = join(folder, (await partNames(folder))[1] ?? "");
+  const bytes = await readFile(path);
+  await writeFile(path, bytes.fill(0x5a, 4, bytes.length - 8));
+};
 
+describe("a source that cannot be used", () => {
   test.each([
     ["is gone", away],
     ["lacks a part of the right size", cut],

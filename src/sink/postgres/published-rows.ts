@@ -12,7 +12,8 @@ import type { RunTools } from "./run-tools.js";
 import { transact } from "./transaction.js";
 
 /** Where the rows of published runs are. */
-export interface PublishedTable extends Pick<RunTools, "connections" | "timeouts" | "warn" | "retry" | "name" | "target"> {
+export interface PublishedTable
+  extends Pick<RunTools, "connections" | "timeouts" | "warn" | "retry" | "name" | "target"> {
   /** Whether the table has the rows of several runs, which `run_id` tells apart. */
   readonly hasRowsOfAllRuns: boolean;
   readonly spool: RowSpool;

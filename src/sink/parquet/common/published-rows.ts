@@ -27,7 +27,9 @@ export async function findPublishedParts(
   const isPublished = (await ifThere(fs.readText(success))) !== undefined;
   const manifest = publishedManifest(await ifThere(fs.readText(path)));
   if (!profile.endsWith(suffix) || !isPublished || manifest === undefined || manifest.run_id !== runId) {
-    throw gone(manifest === undefined || !isPublished ? "they are gone" : `they are those of run ${manifest.run_id} now`);
+    throw gone(
+      manifest === undefined || !isPublished ? "they are gone" : `they are those of run ${manifest.run_id} now`,
+    );
   }
   const parts: string[] = [];
   const sizes = await fs.sizesIn?.(folder);
