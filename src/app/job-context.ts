@@ -52,10 +52,11 @@ export interface ContextParts {
 }
 
 /** How this process takes part in a run. Default: as the only worker. */
-export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "siblings" | "limited"> & Permissions;
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "reuse" | "siblings" | "limited"> &
+  Permissions;
 
 /** An attempt without other workers, with no permission that is refused by default. */
-export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
+export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false, reuse: false };
 
 const silentLog: Log = { info() {}, warn() {}, debug() {} };
 
@@ -104,7 +105,7 @@ export async function openLoaded(
     openChallengerSink: challengerSink(loaded, { folder, cores, memory, attempt, ...services }),
     source,
     memory,
-    ...decoding(spec, cores, memory),
+    ...decoding(spec, { folder, cores, memory, ...services }),
     ...models,
     ...sharedModels(spec.model, models),
     providerTrials: jobsAtOnce === 1 ? await trialsOf(spec, { specPath, signal }) : undefined,
@@ -226,9 +227,8 @@ export function budgetOf({ engine: { memory } }: JobSpec, cores: number): Memory
 
 function decoding(
   spec: JobSpec,
-  cores: number,
-  memory: MemoryBudget,
-): Pick<JobContext, "openDecoder" | "openGoldenReader" | "openAggregates" | "decodeWorkers"> {
+  { folder, cores, memory, writer, isDead }: AttemptServices & Omit<EndsOptions, "attempt">,
+): Pick<JobContext, "openDecoder" | "openGoldenReader" | "openAggregates" | "openStoredRows" | "decodeWorkers"> {
   const { timezone } = spec;
   return {
     async openGoldenReader(folders) {
@@ -239,6 +239,10 @@ function decoding(
     async openAggregates(conditions, columns) {
       const { openAggregates } = await import("../formats/sql/aggregates.js");
       return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
+    },
+    async openStoredRows(request) {
+      const { openStoredRows } = await import("./open-stored-rows.js");
+      return await openStoredRows({ folder, writer, isDead, threads: cores, memoryBytes: memory.duckDbBytes }, request);
     },
     decodeWorkers: { cores, startDecodeWorkers },
   };

@@ -84,6 +84,10 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       "If the run of this spec is complete or damaged, or its input, model or spec changed, plan a new run; otherwise continue the run",
     )
     .option(
+      "--reuse",
+      "Let --new-run take predictions from an earlier run, as the spec's reuse says. Default: a new run scores all rows",
+    )
+    .option(
       "--allow-duplicates",
       "Allow --new-run to append to a table that is not empty; rows may then be there twice (Postgres: append)",
     )

@@ -72,6 +72,7 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...promptDifference(plan.request, requested),
     ...challengerDifference(plan, spec),
     ...difference("output.lineage", plan.contract.lineage === true, spec.output.lineage),
+    ...difference("reuse.key", plan.contract.reuse?.key ?? null, spec.reuse?.key ?? null),
     ...difference("output.columns", plan.request.passthrough, requested.passthrough),
     // Thresholds and `on_fail` may change: they are recorded with the verdict.
     ...difference(

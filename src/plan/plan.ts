@@ -53,6 +53,8 @@ export interface Plan {
   readonly dateParam: string | null;
   /** What the run is compared with; null: the spec has no `checks`. */
   readonly checks: PlannedChecks | null;
+  /** The run whose predictions are reused; null: there is none, absent: the spec has no `reuse`. */
+  readonly reuseFrom?: PinnedRun | null | undefined;
   readonly createdBy: string;
   /** Whose rows the run has, without those that were erased; absent: the run's rows are scored. */
   readonly erasure?: PlannedErasure | undefined;

@@ -19,6 +19,7 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     rejects_by_reason: Object.fromEntries(record.rejectReasons),
     rows_filtered: counts.rowsFiltered,
     rows_deduplicated: counts.rowsDeduplicated,
+    rows_reused: counts.rowsReused,
     rows_by_trees: counts.rowsByTrees,
     spans_committed: counts.spansCommitted,
     batch_size: engine?.batchRows() ?? null,

@@ -73,6 +73,8 @@ export interface CommittedSpan {
   readonly filtered: number;
   /** Rows that took the prediction of an equal earlier row. */
   readonly repeated: number;
+  /** Rows that took the prediction of an earlier run. */
+  readonly reused: number;
   /** Rows that compiled trees scored. */
   readonly byTrees: number;
 }
@@ -84,6 +86,8 @@ export interface AttemptCounts {
   readonly rowsFiltered: number;
   /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
+  /** Scored rows that took the prediction of an earlier run. */
+  readonly rowsReused: number;
   /** The scored rows that the model's compiled trees computed. */
   readonly rowsByTrees: number;
   readonly spansCommitted: number;
@@ -216,6 +220,7 @@ function createTally(): Tally {
     rowsRejected: 0,
     rowsFiltered: 0,
     rowsDeduplicated: 0,
+    rowsReused: 0,
     rowsByTrees: 0,
     spansCommitted: 0,
   };
@@ -226,11 +231,12 @@ function createTally(): Tally {
   };
   return {
     facts: { counts, rejectReasons, unitsReadAgain, addFailedUnit },
-    add({ rowCount, rejects, filtered, repeated, byTrees }) {
+    add({ rowCount, rejects, filtered, repeated, reused, byTrees }) {
       counts.rowsScored += rowCount;
       counts.rowsRejected += rejects.length;
       counts.rowsFiltered += filtered;
       counts.rowsDeduplicated += repeated;
+      counts.rowsReused += reused;
       counts.rowsByTrees += byTrees;
       counts.spansCommitted += 1;
       for (const { reason } of rejects) {

@@ -30,6 +30,8 @@ export interface RunReport {
   readonly rowsFiltered: number;
   /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
+  /** Scored rows that took the prediction of an earlier run. */
+  readonly rowsReused: number;
   /** The scored rows that the model's compiled trees computed. */
   readonly rowsByTrees: number;
   readonly spansPlanned: number;
@@ -106,6 +108,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     rows_rejected: report.rowsRejected,
     rows_filtered: report.rowsFiltered,
     rows_deduplicated: report.rowsDeduplicated,
+    rows_reused: report.rowsReused,
     rows_by_trees: report.rowsByTrees,
     spans_planned: report.spansPlanned,
     spans_committed: report.spansCommitted,
@@ -175,12 +178,16 @@ export function reportText(report: RunReport): string {
     report.status !== "partial"
       ? report.status
       : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
-  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${rejected}${filtered}${resumed}${spent} -> ${output}`;
+  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${reusedText(report.rowsReused)}${rejected}${filtered}${resumed}${spent} -> ${output}`;
 }
 
 /** The part of a report that follows the count of scored rows: how many took the prediction of an equal row. */
 export function repeatedText(rows: number): string {
   return rows === 0 ? "" : `, ${showCount(rows)} of them as repeats`;
+}
+
+function reusedText(rows: number): string {
+  return rows === 0 ? "" : `, ${showCount(rows)} of them reused`;
 }
 
 function rate({ rowsScored, seconds }: RunReport): number {

@@ -20,6 +20,7 @@ import { spendingReport } from "./paid/spending.js";
 import { askFirstRows } from "./paid/ask-first-rows.js";
 import { beginPaying } from "./paid/begin-paying.js";
 import { openProbe } from "./model-probe/model-probe.js";
+import { openReuse } from "./reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
@@ -138,7 +139,8 @@ async function scoreShares(
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
   await using reader = openRunReader(context, { plan, ...scoring });
-  const tools: ScoringOptions = { plan, reader, ...scoring };
+  await using reuse = await openReuse(context, { plan, run, decoder, source, share });
+  const tools: ScoringOptions = { plan, reader, reuse, ...scoring };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);
@@ -150,7 +152,8 @@ async function scoreShares(
     for (let next = stolen(context, run); next !== undefined; next = stolen(context, run)) {
       signal.throwIfAborted();
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
-      await scoreSpans({ ...context, source }, tools, next);
+      // Their rows were not looked up.
+      await scoreSpans({ ...context, source }, { ...tools, reuse: reuse && { ...reuse, find: undefined } }, next);
       requireCommitted(plan, run, next);
       await run.refresh();
     }

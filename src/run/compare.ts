@@ -147,7 +147,7 @@ type Scored = Pick<OpenModel, "scorer" | "plan">;
  * turn.
  */
 function comparingContext(given: JobContext): JobContext {
-  const { checks: _checks, challenger: _challenger, ...spec } = given.spec;
+  const { checks: _checks, challenger: _challenger, reuse: _reuse, ...spec } = given.spec;
   return {
     ...given,
     challenger: undefined,

@@ -34,7 +34,8 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
   const end =
     committed === spanCount(plan) ? await endRun(context, ending) : ({ status: "partial", verdict: null } as const);
   record.finish();
-  const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, rowsByTrees, spansCommitted } = record.counts;
+  const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, rowsReused, rowsByTrees, spansCommitted } =
+    record.counts;
   return {
     runId: plan.runId,
     ...end,
@@ -43,6 +44,7 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
     rowsRejected,
     rowsFiltered,
     rowsDeduplicated,
+    rowsReused,
     rowsByTrees,
     spansPlanned: spanCount(plan),
     spansCommitted: committed,

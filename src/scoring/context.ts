@@ -1,5 +1,5 @@
 import type { Aggregates } from "../checks/aggregates.js";
-import type { ColumnType } from "../columnar/types.js";
+import type { Column, ColumnType } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/port.js";
@@ -10,7 +10,8 @@ import type { PinnedTokenizer } from "../plan/plan.js";
 import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress/progress.js";
-import type { Sink } from "../sink/port.js";
+import type { Sink, StoredFiles } from "../sink/port.js";
+import type { StoredRows } from "../packing/row-reuse.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LimitedRun } from "../spec/limited-spec.js";
@@ -99,6 +100,10 @@ export interface JobContext extends ScoringContext {
   readonly steal: boolean;
   /** Open the next run if the latest one is finished or its pins no longer hold. */
   readonly newRun: boolean;
+  /** A new run reuses predictions, too. Default: it scores all rows. */
+  readonly reuse?: boolean | undefined;
+  /** Opens the rows of an earlier run, to be joined with those of this one. */
+  readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsJoin>;
   /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
   readonly siblings?: ReadonlySet<string> | undefined;
   /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
@@ -119,6 +124,29 @@ export interface EarlierModels {
   find(earlier: EarlierModel): Promise<{ model: Model; openEngine: ScoringContext["openEngine"] } | undefined>;
   /** Keeps a copy of a model file of this machine in the cache, for a later run whose file is another one. */
   keep(model: EarlierModel): Promise<void>;
+}
+
+/** Which rows of an earlier run are read. */
+export interface StoredRowsRequest {
+  readonly files: StoredFiles;
+  /** Columns that together name a row. */
+  readonly key: readonly NamedType[];
+  readonly outputs: readonly NamedType[];
+}
+
+interface NamedType {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+/** Joins rows of this run with those of an earlier one, by key. Memory is bounded. */
+export interface StoredRowsJoin extends AsyncDisposable {
+  /** Rows of the earlier run whose key is there once. */
+  readonly rowCount: number;
+  /** Adds the keys of rows of this run, ascending by their numbers. */
+  add(rows: Float64Array, keys: readonly Column[]): Promise<void>;
+  /** Joins what was added since the last call, and yields what was found, ascending by this run's rows. */
+  found(): AsyncGenerator<StoredRows>;
 }
 
 /** Reads a file of rows with known predictions. */

@@ -92,6 +92,12 @@ export interface Sink extends AsyncDisposable {
    */
   readProfile?(pinned: PinnedRun): Promise<string>;
   /**
+   * Offers the rows of a published run as files on this machine. Default: the target reads no rows of other runs, and
+   * nothing is reused.
+   * @throws JobError when they are gone, or are not those of that run any more
+   */
+  readPublished?(request: PublishedRowsRequest): Promise<StoredFiles>;
+  /**
    * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
    * any order. Writes nothing. Default: the target finds none.
    */
@@ -131,6 +137,18 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError USAGE when there is nothing to restore
    */
   rollback?(): Promise<string>;
+}
+
+/** Which rows of a published run are read. */
+export interface PublishedRowsRequest {
+  readonly run: PinnedRun;
+  readonly columns: readonly { readonly name: string; readonly type: ColumnType }[];
+}
+
+/** Files of rows on this machine. */
+export interface StoredFiles extends LocalParts {
+  /** csv: texts as Postgres writes them, in the order of the columns that were asked for, without a header. */
+  readonly format: "parquet" | "csv";
 }
 
 export interface UnfinishedRun {

@@ -1,5 +1,6 @@
 import { z } from "../util/zod.js";
 import { lineageColumns } from "../binding/lineage.js";
+import { reuseColumn } from "../binding/reuse-column.js";
 import { challenger, type ChallengerSpec, keptProblems } from "./challenger-spec.js";
 import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
@@ -10,8 +11,9 @@ import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec
 import { postgresOutput, postgresProblems } from "./postgres-spec.js";
 import { checkPromptedChecks } from "./prompt/prompt-keys.js";
 import { report, type ReportSpec } from "./report-spec.js";
+import { checkReuse, reuse, type ReuseSpec } from "./reuse-spec.js";
 import { inputProblems, modelProblems } from "./s3-spec.js";
-import { autoOrCount, count } from "./values.js";
+import { autoOrCount, count, isTimeZone } from "./values.js";
 
 /** Version 1 of the job spec; keys are those of the YAML. */
 export interface JobSpec {
@@ -38,6 +40,8 @@ export interface JobSpec {
   readonly retry: { readonly max_seconds: number };
   /** Default: nothing is checked, and no run is held. */
   readonly checks?: ChecksSpec | undefined;
+  /** Default: all rows are scored. */
+  readonly reuse?: ReuseSpec | undefined;
   readonly report: ReportSpec;
 }
 
@@ -134,6 +138,11 @@ const job = z.strictObject({
   checks: checks
     .optional()
     .describe("Checks of the predictions before they are published: {} has all defaults. See checks.md."),
+  reuse: reuse
+    .optional()
+    .describe(
+      "Rows whose key, features and model are those of the last published run take its prediction; only the others are scored. Adds the column reuse_hash. See reuse.md.",
+    ),
   report: report.prefault({}),
 });
 
@@ -143,6 +152,7 @@ const schema = named
   .superRefine(checkPlaces)
   .superRefine(checkChecks)
   .superRefine(checkPromptedChecks)
+  .superRefine(checkReuse)
   .transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 const pipeSchema = named.superRefine(checkPlaces).transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 
@@ -202,6 +212,9 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
   for (const { name: column } of spec.output.lineage ? lineageColumns : []) {
     add(column, ["output", "lineage"]);
   }
+  if (spec.reuse !== undefined) {
+    add(reuseColumn.name, ["reuse"]);
+  }
   for (const [index, column] of spec.output.columns.entries()) {
     add(column.replaceAll(".", "_"), ["output", "columns", index]);
   }
@@ -228,17 +241,6 @@ function checkReferences(spec: z.output<typeof job>, context: z.RefinementCtx): 
 function isPercentage(given: string): boolean {
   const [, number] = /^(\d{1,3}(?:\.\d{1,6})?)%$/.exec(given) ?? [];
   return number !== undefined && Number(number) <= 100;
-}
-
-function isTimeZone(value: string): boolean {
-  if (value === "UTC") {
-    return true; // without looking at all others
-  }
-  try {
-    return Intl.DateTimeFormat("en", { timeZone: value }).resolvedOptions().timeZone !== "";
-  } catch {
-    return false; // no time zone: the schema says what is due
-  }
 }
 
 export type SpecIssue = z.core.$ZodIssue;

@@ -93,6 +93,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "checks.unique": "verdict",
   "checks.golden": "attempt",
   "checks.golden.path": "plan",
+  reuse: "plan",
   report: "attempt",
 };
 

@@ -1,6 +1,8 @@
 import { stat } from "node:fs/promises";
 import { budgetOf, openLoaded } from "../../app/job-context.js";
 import { parquetFolder } from "../../app/parquet-folder.js";
+import { lineageColumns } from "../../binding/lineage.js";
+import { reuseColumn } from "../../binding/reuse-column.js";
 import { openRowJoin } from "../../app/open-row-join.js";
 import { defaultMemory, usableCores } from "../../app/process-limits.js";
 import { type JobOptions, readSpec } from "../../app/read-spec.js";
@@ -40,15 +42,18 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
       hint: "give another value, such as --param ds=2026-01-31 --against ds=2026-01-30",
     });
   }
-  const { checks, output } = loaded.spec;
-  const key = options.key ?? checks?.unique ?? output.columns;
+  const { checks, output, reuse } = loaded.spec;
+  const key = options.key ?? checks?.unique ?? reuse?.key ?? output.columns;
   const { duckDbBytes } = budgetOf(loaded.spec, usableCores());
   await diffSides(sides, { ...options, key, memoryBytes: duckDbBytes, ignored: ignoredIn(loaded.spec) }, io);
 }
 
 /** Columns that differ between any two runs. */
-function ignoredIn({ output }: JobSpec): readonly string[] {
-  return output.lineage ? ["run_id", "model_sha256", "scored_at"] : [];
+function ignoredIn({ output, reuse }: JobSpec): readonly string[] {
+  return [
+    ...(output.lineage ? lineageColumns.map(({ name }) => name) : []),
+    ...(reuse === undefined ? [] : [reuseColumn.name]),
+  ];
 }
 
 async function diffFolders(folder: string, options: DiffCommandOptions, io: SafeIo): Promise<void> {

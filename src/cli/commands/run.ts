@@ -24,6 +24,7 @@ interface RunOptions extends JobOptions {
   readonly worker?: string;
   readonly steal?: boolean;
   readonly newRun?: boolean;
+  readonly reuse?: boolean;
   readonly allowDuplicates?: boolean;
   readonly allowOlder?: boolean;
   readonly limit?: number;
@@ -86,6 +87,7 @@ async function carryOut(
     worker: findWorker(options.worker, process.env),
     steal: options.steal === true,
     newRun: options.newRun === true,
+    reuse: options.reuse === true,
     allowDuplicates: options.allowDuplicates === true,
     allowOlder: options.allowOlder === true,
     limited: limitedRun(options),

@@ -38,6 +38,7 @@ function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outc
     ["rows rejected", showCount(counts.rowsRejected)],
     ["rows filtered out", showCount(counts.rowsFiltered)],
     ["rows deduplicated", showCount(counts.rowsDeduplicated)],
+    ["rows reused", showCount(counts.rowsReused)],
     ...(hasTrees ? [["rows by compiled trees", showCount(counts.rowsByTrees)] satisfies [string, string]] : []),
     ["spans committed here", showCount(counts.spansCommitted)],
     ["spans of the run", `${done === undefined ? "?" : showCount(done)} of ${run?.spans ?? "?"}`],

@@ -26,6 +26,7 @@ import type { RetryTools } from "../../util/retry.js";
 import { refusePrunedPins } from "./pruning/pins.js";
 import { pruning } from "./pruning/prune-runs.js";
 import { rehearse } from "./rehearse.js";
+import { readPublishedRows } from "./published-rows.js";
 import { retrying } from "./retry.js";
 import { eraseRows } from "./erasing/erase-rows.js";
 import { finishSeconds } from "./finish-run.js";
@@ -98,6 +99,8 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     rehearse: (plan) => rehearseRun(tools, options.program, plan),
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored))),
     ...pastRuns(tools, inControlTables),
+    readPublished: (request) =>
+      readPublishedRows({ ...tools, hasRowsOfAllRuns: options.spec.mode === "append", spool: options.spool }, request),
     ...pruning(tools, { mode: options.spec.mode, read: inControlTables }),
     erase: (request) => eraseRows(tools, request),
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),

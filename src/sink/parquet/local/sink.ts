@@ -15,6 +15,7 @@ import { requireKept } from "../../../publish/pruned-run.js";
 import { pruneFolder } from "../common/pruning/earlier-files.js";
 import { diskPruning } from "./prune.js";
 import { rehearse } from "./rehearse.js";
+import { findPublishedParts } from "../common/published-rows.js";
 import { findPublished, readPinned } from "../common/published-runs.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
@@ -56,6 +57,13 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       const path = resolve(folder, pinned.place);
       return guarded(`reading ${path}`, () => readPinned(fs, pinned, { path, code: "DISK" }));
     },
+    readPublished: ({ run }) => {
+      const profile = resolve(folder, run.place);
+      return guarded(`reading ${profile}`, async () => {
+        const found = await findPublishedParts(fs, run, { profile, code: "DISK" });
+        return { format: "parquet", folder: found.folder, groups: inOneGroup(found.parts) };
+      });
+    },
     history: (request) =>
       guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
     prune: (request) =>
@@ -73,6 +81,11 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       await duckdb[Symbol.asyncDispose]();
     },
   };
+}
+
+// oxlint-disable-next-line require-await -- the port reads groups asynchronously
+async function* inOneGroup(paths: readonly string[]): AsyncGenerator<readonly string[]> {
+  yield* paths.length === 0 ? [] : [paths];
 }
 
 /** Stores a plan unless another attempt has already stored one. Returns the stored plan. */

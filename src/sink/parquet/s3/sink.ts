@@ -10,7 +10,9 @@ import { loadEncoder } from "../common/commit.js";
 import type { Plan } from "../../../plan/plan.js";
 import type { Sink, StoredPlan } from "../../port.js";
 import { findHistory } from "../common/history.js";
+import { findPublishedParts } from "../common/published-rows.js";
 import { findPublished, readPinned } from "../common/published-runs.js";
+import { fetchParts } from "./footers.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { targetStateInS3, objectAt } from "./target-state.js";
@@ -47,6 +49,12 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       ),
     readProfile: (pinned) =>
       guarded(`reading ${pinned.place}`, () => readPinned(fs, pinned, { path: pinned.place, code: "OBJECT_STORE" })),
+    readPublished: ({ run }) =>
+      guarded(`reading ${run.place}`, async () => {
+        const { parts } = await findPublishedParts(fs, run, { profile: run.place, code: "OBJECT_STORE" });
+        await spool.prepare();
+        return { format: "parquet", folder: spool.folder, groups: fetchParts(tools, parts) };
+      }),
     history: (request) =>
       guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
     prune: (request) =>
