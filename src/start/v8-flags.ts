@@ -9,6 +9,8 @@ import { setFlagsFromString } from "node:v8";
  * - Functions that have not run for a while keep their code: it is what the next process starts with.
  * - `gc` is there for cli/collect-garbage.ts.
  * - V8 of Node 20 optimises a function after six times as much work as usual. Later versions have other flags.
+ *
+ * @public so that tests run with them
  */
 export const v8Flags: readonly string[] = [
   "--no-incremental-marking",
