@@ -1,7 +1,7 @@
 // npm run bench:gpu [-- --short] [--cuda FOLDER] [--runs N] [--write]: what GPUs of this machine do, and how fast: doctor, the
 // fixtures' predictions, batch sizes, whole jobs beside Python with io binding, a batch without memory, two workers.
 // --cuda FOLDER has NVIDIA's libraries, or gets them (infer-batch doctor --install-cuda). --write puts the tables into
-// docs/gpu.md. INFER_BATCH_PYTHON names a Python with numpy, pyarrow and onnxruntime-gpu.
+// docs/gpu.md; --only PART, which may be repeated, leaves out the others. INFER_BATCH_PYTHON names a Python with numpy, pyarrow and onnxruntime-gpu.
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -24,6 +24,7 @@ const { values } = parseArgs({
     write: { type: "boolean", default: false },
     cuda: { type: "string" },
     runs: { type: "string", default: "3" },
+    only: { type: "string", multiple: true, default: [] },
   },
 });
 const { short } = values;
@@ -218,25 +219,29 @@ async function main() {
     const providers = doctor.trials.filter(({ state }) => state === "ok").map(({ provider }) => provider);
     const tools = { providers: ["cpu", ...providers.filter((one) => one !== "cpu")], env, folder };
     console.error(`providers: ${tools.providers.join(", ")}`);
-    const sections = [
-      ["`doctor`, with the MLP 32-1024-1024-1", doctorTable(doctor.trials)],
-      [
-        "Predictions",
-        goldenTable(
-          providers.filter((one) => one !== "cpu"),
-          env,
-        ),
-      ],
-      ["Rows/s of the MLP 32-1024-1024-1 alone, by rows in a batch", await curveTable(big, tools)],
-      ["Whole jobs, from Parquet to Parquet", await jobsTable(jobs, tools)],
-      [`No memory on purpose: ${memory.what}`, await memoryTable(memory, tools)],
-      [`Two workers on one GPU: ${small.what}`, await workersTable(small, tools)],
-    ];
+    const gpus = providers.filter((one) => one !== "cpu");
+    const curveOf = short ? small : big;
+    /** @type {Record<string, [string, () => Promise<string[]> | string[]]>} */
+    const parts = {
+      doctor: ["`doctor`, with the MLP 32-1024-1024-1", () => doctorTable(doctor.trials)],
+      golden: ["Predictions", () => goldenTable(gpus, env)],
+      curve: [`Rows/s of the ${curveOf.what} alone, by rows in a batch`, () => curveTable(curveOf, tools)],
+      jobs: ["Whole jobs, from Parquet to Parquet", () => jobsTable(jobs, tools)],
+      memory: [`No memory on purpose: ${memory.what}`, () => memoryTable(memory, tools)],
+      workers: [`Two workers on one GPU: ${small.what}`, () => workersTable(small, tools)],
+    };
+    const sections = [];
+    for (const [id, [title, lines]] of Object.entries(parts)) {
+      if (values.only.length === 0 || values.only.includes(id)) {
+        console.error(id);
+        sections.push([title, await lines()]);
+      }
+    }
     const devices = doctor.trials.flatMap(({ provider, device }) =>
       device === null ? [] : [`${provider}: ${device}`],
     );
     const text = [
-      `- Written by: \`npm run bench:gpu -- ${short ? "--short " : ""}--write\`, ${new Date().toISOString().slice(0, 10)}`,
+      `- Written by: \`npm run bench:gpu -- ${process.argv.slice(2).join(" ")}\`, ${new Date().toISOString().slice(0, 10)}`,
       `- Machine: ${machine()}; ${devices.join("; ")}`,
       ...(short
         ? ["- `--short`: small models and few rows, which try the script; the rates say nothing of a GPU."]

@@ -81,7 +81,9 @@ function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trial
   }
   if (outcome === "auto") {
     const usable = trials.filter(({ state }) => state === "ok").map(({ provider }) => provider);
-    return `A run scores on cpu, or if that takes long on the fastest of ${usable.join(", ")}.`;
+    return usable.length === 1
+      ? "A run with providers: auto scores on cpu: no other provider works here."
+      : `A run with providers: auto scores on cpu, or if that takes long, on the fastest of ${usable.join(", ")}.`;
   }
   const state = trials.find(({ provider }) => provider === outcome)?.state;
   const but = state === "idle" ? ", which leaves all of this model to the CPU" : ", where the trial failed";

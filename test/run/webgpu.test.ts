@@ -208,7 +208,12 @@ describe.skipIf(gpu.missing !== undefined)(
       };
       expect(found.runs_on).toBe("webgpu");
       expect(found.trials).toMatchObject([
-        { provider: "webgpu", state: "ok", operators: { webgpu: expect.any(Number) } },
+        {
+          provider: "webgpu",
+          state: "ok",
+          device: "SwiftShader Device (Subzero)",
+          operators: { webgpu: expect.any(Number) },
+        },
         {},
       ]);
       expect(found.parts).toContainEqual(expect.objectContaining({ name: "Vulkan drivers", state: "ok" }));
