@@ -99,8 +99,10 @@ async function curveTable(job, { providers, env, folder }) {
       console.error(said);
     }
   }
-  const sizes = [...new Set([...curves.values()].flatMap((curve) => [...curve.keys()]))].toSorted((a, b) => a - b);
-  const rows = sizes.map((size) => [grouped(size), ...providers.map((one) => grouped(curves.get(one).get(size)))]);
+  const sizes = [...new Set([...curves.values()].flatMap((curve) => Array.from(curve.keys())))].toSorted(
+    (a, b) => a - b,
+  );
+  const rows = sizes.map((size) => [grouped(size)].concat(providers.map((one) => grouped(curves.get(one).get(size)))));
   return table([["rows in a batch", ...providers], ...rows]);
 }
 
@@ -234,7 +236,7 @@ async function main() {
     for (const [id, [title, lines]] of Object.entries(parts)) {
       if (values.only.length === 0 || values.only.includes(id)) {
         console.error(id);
-        sections.push([title, await lines()]);
+        sections.push("", `**${title}**`, "", ...(await lines()));
       }
     }
     const devices = doctor.trials.flatMap(({ provider, device }) =>
@@ -246,7 +248,7 @@ async function main() {
       ...(short
         ? ["- `--short`: small models and few rows, which try the script; the rates say nothing of a GPU."]
         : []),
-      ...sections.flatMap(([title, lines]) => ["", `**${title}**`, "", ...lines]),
+      ...sections,
     ].join("\n");
     console.log(text);
     if (values.write) {

@@ -97,9 +97,7 @@ export async function openLoaded(
     spec,
     where,
     dateParam,
-    filesAtOnce,
     writer: services.writer,
-    decidedBy: () => decidedBy(process.env),
     command: (params, deciding) => commandFor(specPath, params, { deciding, limited: attempt.limited }),
     sink,
     openChallengerSink: challengerSink(loaded, { folder, cores, memory, attempt, ...services }),
@@ -117,7 +115,7 @@ export async function openLoaded(
     record,
     ...attempt,
     signal,
-    program: `infer-batch ${programVersion}`,
+    ...ofProcess,
     async [Symbol.asyncDispose]() {
       await source[Symbol.asyncDispose]();
       await sink[Symbol.asyncDispose]();
@@ -133,6 +131,12 @@ async function trialsOf(...[spec, options]: Parameters<typeof OpenTrials>): Prom
   const { openProviderTrials } = await import("./providers/provider-trials.js");
   return openProviderTrials(spec, options);
 }
+
+const ofProcess: Pick<JobContext, "filesAtOnce" | "decidedBy" | "program"> = {
+  filesAtOnce,
+  decidedBy: () => decidedBy(process.env),
+  program: `infer-batch ${programVersion}`,
+};
 
 interface EndsOptions {
   readonly folder: string;

@@ -95,12 +95,7 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       "--allow-older",
       "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
     )
-    .addOption(
-      new Option(
-        "--provider <names>",
-        "Execution providers of this attempt in place of engine.providers, such as webgpu or cuda,cpu; auto: the fastest",
-      ).argParser(providersOf),
-    )
+    .addOption(provider())
     .addOption(skipExitCodeOption())
     .addOption(limit("Try the job: score only the first n rows, into --output, without checks, reports and pings"))
     .option("--output <folder>", "Folder for the Parquet parts of --limit, relative to the current folder or in S3")
@@ -121,6 +116,12 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       await runCommand(spec, options, io, early);
     });
 }
+
+const provider = (): Option =>
+  new Option(
+    "--provider <names>",
+    "Execution providers of this attempt in place of engine.providers, such as webgpu or cuda,cpu; auto: the fastest",
+  ).argParser(providersOf);
 
 const skipExitCodeOption = (): Option =>
   new Option(

@@ -105,11 +105,8 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
       if (ended !== undefined) {
         return ended;
       }
-      await using fastest = await openFastest(context, {
-        ...created,
-        ...{ plan, listing, model },
-        loading: reloading ?? loading,
-      });
+      const last = reloading ?? loading;
+      await using fastest = await openFastest(context, { ...created, plan, listing, model, loading: last });
       const { engine, choice } = fastest;
       return await carryOut(context, { ...created, engine, choice, decoder, shardsUnplanned });
     });
