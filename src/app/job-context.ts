@@ -32,6 +32,7 @@ import type { openProviderTrials as OpenTrials } from "./providers/provider-tria
 import type { ProviderTrials } from "../scoring/provider-trials.js";
 import { programVersion, versionsFor } from "./version.js";
 import { decidedBy } from "./decided-by.js";
+import { readGivenText } from "./given-files.js";
 import { filesAtOnce } from "../duckdb/open-files.js";
 import { checkSeveral } from "./worker.js";
 
@@ -101,6 +102,7 @@ export async function openLoaded(
     decidedBy: () => decidedBy(process.env),
     command: (params, deciding) => commandFor(specPath, params, { deciding, limited: attempt.limited }),
     sink,
+    readGiven: (path, key) => readGivenText(resolve(folder, path), { key: where(key), limitBytes: givenBytes }),
     openChallengerSink: challengerSink(loaded, { folder, cores, memory, attempt, ...services }),
     source,
     memory,
@@ -132,6 +134,9 @@ async function trialsOf(...[spec, options]: Parameters<typeof OpenTrials>): Prom
   const { openProviderTrials } = await import("./providers/provider-trials.js");
   return openProviderTrials(spec, options);
 }
+
+/** A profile has at most some 200 KiB. */
+const givenBytes = 16 * 1024 * 1024;
 
 interface EndsOptions {
   readonly folder: string;
