@@ -13,7 +13,7 @@ test("a run is compared with the profile in the file of checks.baseline, which h
     join(nights.folder("2026-11-20"), "_infer-batch", runId, "profile.json"),
     join(scratch.path, "training.json"),
   );
-  const checks = { baseline: "training.json" };
+  const checks = { baseline: "training.json", inputs: { psi: 0.3 } }; // a PSI above 1 would hold a first run anyhow
 
   await nights.rewrite({ name: "other", checks, output: { parquet: { path: "other/dt=${ds}" } } });
   const same = await nights.night("run", "2026-11-21", "--json");
@@ -21,13 +21,13 @@ test("a run is compared with the profile in the file of checks.baseline, which h
     name: "other",
     checks,
     output: { parquet: { path: "other/dt=${ds}" } },
-    input: { where: "bmi > 0" },
+    input: { where: "bmi > -0.052" },
   });
   const moved = await nights.night("run", "2026-11-22", "--json");
 
   expect(same.code, same.stderr).toBe(0);
   expect(moved.code, moved.stderr).toBe(67);
-  expect(moved.stderr).toMatch(/bmi: .*against training\.json \(limit/);
+  expect(moved.stderr).toMatch(/bmi: .*against training\.json \(limit 0\.3\)/);
   expect(moved.stderr).not.toContain("the usual number");
   expect(moved.stderr).not.toContain("runs to compare with");
 });
