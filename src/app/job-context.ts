@@ -97,14 +97,11 @@ export async function openLoaded(
     spec,
     where,
     dateParam,
-    filesAtOnce,
     writer: services.writer,
-    decidedBy: () => decidedBy(process.env),
     command: (params, deciding) => commandFor(specPath, params, { deciding, limited: attempt.limited }),
     sink,
-    readGiven: (path, key) => readGivenText(resolve(folder, path), { key: where(key), limitBytes: givenBytes }),
-    openChallengerSink: challengerSink(loaded, { folder, cores, memory, attempt, ...services }),
     source,
+    ...otherTools(loaded, { folder, cores, memory, attempt, ...services }),
     memory,
     ...decoding(spec, cores, memory),
     ...models,
@@ -165,6 +162,20 @@ async function openEnds(
   }
 }
 
+/** Tools that need nothing that is open: of the process, and of files and targets that the spec names. */
+function otherTools(
+  loaded: LoadedSpec,
+  options: AttemptServices & EndsOptions,
+): Pick<JobContext, "filesAtOnce" | "decidedBy" | "readGiven" | "openChallengerSink"> {
+  return {
+    filesAtOnce,
+    decidedBy: () => decidedBy(process.env),
+    readGiven: (path, key) =>
+      readGivenText(resolve(options.folder, path), { key: loaded.where(key), limitBytes: givenBytes }),
+    openChallengerSink: challengerSink(loaded, options),
+  };
+}
+
 /** How the target of the challenger's predictions is opened; undefined: they are not kept. */
 function challengerSink(
   { spec, variablesOf, where }: LoadedSpec,
@@ -172,10 +183,6 @@ function challengerSink(
 ): JobContext["openChallengerSink"] {
   const { challenger, output } = spec;
   const target = challenger?.output;
-  const places =
-    <T>(of: (path: readonly (string | number)[]) => T) =>
-    (path: readonly (string | number)[]) =>
-      of(["challenger", ...path]);
   return target === undefined
     ? undefined
     : () =>
@@ -184,8 +191,8 @@ function challengerSink(
           {
             ...options,
             outputPattern: target.parquet?.path ?? "",
-            variablesOf: places(variablesOf),
-            where: places(where),
+            variablesOf: (path) => variablesOf(["challenger", ...path]),
+            where: (path) => where(["challenger", ...path]),
           },
         );
 }
