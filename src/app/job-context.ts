@@ -32,6 +32,7 @@ import type { openProviderTrials as OpenTrials } from "./providers/provider-tria
 import type { ProviderTrials } from "../scoring/provider-trials.js";
 import { programVersion, versionsFor } from "./version.js";
 import { decidedBy } from "./decided-by.js";
+import { readGivenText } from "./given-files.js";
 import { filesAtOnce } from "../duckdb/open-files.js";
 import { checkSeveral } from "./worker.js";
 
@@ -100,8 +101,8 @@ export async function openLoaded(
     writer: services.writer,
     command: (params, deciding) => commandFor(specPath, params, { deciding, limited: attempt.limited }),
     sink,
-    openChallengerSink: challengerSink(loaded, { folder, cores, memory, attempt, ...services }),
     source,
+    ...otherTools(loaded, { folder, cores, memory, attempt, ...services }),
     memory,
     ...decoding(spec, { folder, cores, memory, ...services }),
     ...models,
@@ -138,6 +139,9 @@ const ofProcess: Pick<JobContext, "filesAtOnce" | "decidedBy" | "program"> = {
   program: `infer-batch ${programVersion}`,
 };
 
+/** A profile has at most some 200 KiB. */
+const givenBytes = 16 * 1024 * 1024;
+
 interface EndsOptions {
   readonly folder: string;
   readonly cores: number;
@@ -165,6 +169,20 @@ async function openEnds(
   }
 }
 
+/** Tools that need nothing that is open: of the process, and of files and targets that the spec names. */
+function otherTools(
+  loaded: LoadedSpec,
+  options: AttemptServices & EndsOptions,
+): Pick<JobContext, "filesAtOnce" | "decidedBy" | "readGiven" | "openChallengerSink"> {
+  return {
+    filesAtOnce,
+    decidedBy: () => decidedBy(process.env),
+    readGiven: (path, key) =>
+      readGivenText(resolve(options.folder, path), { key: loaded.where(key), limitBytes: givenBytes }),
+    openChallengerSink: challengerSink(loaded, options),
+  };
+}
+
 /** How the target of the challenger's predictions is opened; undefined: they are not kept. */
 function challengerSink(
   { spec, variablesOf, where }: LoadedSpec,
@@ -172,10 +190,6 @@ function challengerSink(
 ): JobContext["openChallengerSink"] {
   const { challenger, output } = spec;
   const target = challenger?.output;
-  const places =
-    <T>(of: (path: readonly (string | number)[]) => T) =>
-    (path: readonly (string | number)[]) =>
-      of(["challenger", ...path]);
   return target === undefined
     ? undefined
     : () =>
@@ -184,8 +198,8 @@ function challengerSink(
           {
             ...options,
             outputPattern: target.parquet?.path ?? "",
-            variablesOf: places(variablesOf),
-            where: places(where),
+            variablesOf: (path) => variablesOf(["challenger", ...path]),
+            where: (path) => where(["challenger", ...path]),
           },
         );
 }

@@ -84,8 +84,9 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   ];
 }
 
-function compareChecks({ golden, slices, sql = {} }: PlannedChecks, checks: ChecksSpec): string[] {
+function compareChecks({ golden, profile, slices, sql = {} }: PlannedChecks, checks: ChecksSpec): string[] {
   return [
+    ...difference("checks.baseline", profile?.uri ?? "published", checks.baseline),
     ...difference("checks.golden.path", golden?.uri ?? null, checks.golden?.path ?? null),
     ...difference("checks.slices", slices ?? null, checks.slices ?? null),
     ...difference("checks.sql", sql, checks.sql ?? {}),

@@ -193,6 +193,7 @@ const version2 = version1.extend({
     .strictObject({
       baseline: z.array(pinnedRun),
       first: pinnedRun.nullable(),
+      profile: pinnedFile.optional(),
       golden: pinnedFile.optional(),
       slices: z.array(z.string()).optional(),
       sql: z.record(z.string(), z.string()).optional(),

@@ -130,6 +130,8 @@ export interface PlannedChecks {
   readonly baseline: readonly PinnedRun[];
   /** The first of the published runs found that was made with this run's model; null: there is none. */
   readonly first: PinnedRun | null;
+  /** The file with the profile that this run is compared with; undefined: it is compared with `baseline`. */
+  readonly profile?: PinnedFile | undefined;
   /** Output columns whose values divide the rows into slices; undefined: the spec has none. */
   readonly slices?: readonly string[] | undefined;
   /**

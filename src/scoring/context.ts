@@ -81,6 +81,8 @@ export interface JobContext extends ScoringContext {
   readonly openChallengerSink?: (() => Promise<Sink>) | undefined;
   /** Reads files of these folders only. */
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
+  /** Reads the text of a file of the spec. @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large */
+  readonly readGiven: (path: string, key: readonly string[]) => Promise<string>;
   /** Reads the file of `checks.golden`, which is Parquet, from these folders only. */
   readonly openGoldenReader: (folders: readonly string[]) => Promise<GoldenReader>;
   /**

@@ -66,9 +66,8 @@ function checkOutput({ output }: Pick<ChallengerSpec, "output">, context: z.Refi
 
 /** What is wrong with the place of the challenger's predictions, if readers would take them for the published ones. */
 export function keptProblems(kept: TargetSpecs | undefined, published: TargetSpecs): Problem[] {
-  const folder = (path: string): string => `${path.replace(/\/+$/, "")}/`;
   const [one, other] = [kept?.parquet?.path, published.parquet?.path];
-  if (one !== undefined && other !== undefined && folder(one).startsWith(folder(other))) {
+  if (one !== undefined && other !== undefined && withSlash(one).startsWith(withSlash(other))) {
     const message = "expected a folder outside that of the published predictions";
     return [{ path: ["challenger", "output", "parquet", "path"], message }];
   }
@@ -80,6 +79,10 @@ export function keptProblems(kept: TargetSpecs | undefined, published: TargetSpe
         },
       ]
     : [];
+}
+
+function withSlash(folder: string): string {
+  return `${folder.replace(/\/+$/, "")}/`;
 }
 
 /** Says where keys of the challenger are, given as those of a model: `["model", "server"]` is `["challenger", "server"]`. */

@@ -83,6 +83,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   max_rejects: "attempt",
   retry: "attempt",
   "checks.on_fail": "verdict",
+  "checks.baseline": "plan",
   "checks.rows": "verdict",
   "checks.rejects": "verdict",
   "checks.outputs": "verdict",

@@ -2,10 +2,6 @@
 export const secretKeys: ReadonlySet<string> = new Set([
   "model.server.token",
   "model.server.headers",
-  "challenger.server.token",
-  "challenger.server.headers",
-  "challenger.output.postgres.url",
-  "challenger.output.postgres.password",
   "output.postgres.url",
   "output.postgres.password",
   "report.on_success",
@@ -14,6 +10,10 @@ export const secretKeys: ReadonlySet<string> = new Set([
   "report.on_late",
   "report.openlineage.token",
   "report.openlineage.url",
+  "challenger.server.token",
+  "challenger.server.headers",
+  "challenger.output.postgres.url",
+  "challenger.output.postgres.password",
 ]);
 
 export function isSecretKey(path: readonly (string | number)[]): boolean {

@@ -42,6 +42,10 @@ function isFile(uri: string): boolean {
   return !isModelUri(uri) && !isHttpUri(uri);
 }
 
+async function copy(from: string, to: string): Promise<void> {
+  await copyFile(from, to, constants.COPYFILE_FICLONE);
+}
+
 async function keep({ uri, sha256 }: EarlierModel, options: ModelOptions): Promise<void> {
   const from = resolve(options.folder, uri);
   if (!isFile(uri) || (await stat(from)).size > keptBytes) {
@@ -51,7 +55,6 @@ async function keep({ uri, sha256 }: EarlierModel, options: ModelOptions): Promi
   if (await cache.touch(sha256)) {
     return;
   }
-  const copy = (name: string, to: string): Promise<void> => copyFile(name, to, constants.COPYFILE_FICLONE);
   await cache.add({
     key: `file ${sha256}`,
     name: uri,

@@ -40,22 +40,27 @@ export interface Judged {
   readonly first?: RunProfile | undefined;
   /** Results of checks that need more than profiles, and no earlier run. */
   readonly others?: readonly CheckResult[] | undefined;
+  /**
+   * The baseline is one profile that a person chose: it counts as much as 8 runs do, and its number of rows is not that of
+   * a night. Default: it is that of earlier runs.
+   */
+  readonly isReference?: boolean;
   /** The last run's model on rows of this run; default: it was not asked. */
   readonly previous?: PreviousModel | undefined;
 }
 
 /** What the checks say of a run, compared with those before it. Depends on nothing else. */
 export function judge(judged: Judged, options: CheckOptions): Verdict {
-  const { run, first, others = [], previous } = judged;
+  const { run, first, others = [], previous, isReference = false } = judged;
   const baseline = asPredictedBy(run.modelSha256, judged.baseline);
   const asChallenger = latestRuns(baseline).filter((one, index) => one !== latestRuns(judged.baseline)[index]);
   const latest = latestRuns(baseline);
   const absolute = [...checkRejects(run, options), ...checkOutputsWanted(run, options), ...others];
   const comparisons = [
-    ...checkRows(run, baseline, options).map((result) =>
+    ...(isReference ? [] : checkRows(run, baseline, options)).map((result) =>
       lowerWhereDue(result, { run, runs: baseline.length, options }),
     ),
-    ...columnResults({ run, baseline, first }, { latest, published: judged.baseline.at(-1) }, options),
+    ...columnResults({ run, baseline, first, isReference }, { latest, published: judged.baseline.at(-1) }, options),
   ];
   const found = [...absolute, ...comparisons];
   const results =
@@ -74,11 +79,18 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
 
 /** What the checks say of the previous model's predictions of rows of this run. */
 function resultsOf(
-  { run, baseline }: Judged,
+  { run, baseline, isReference }: Judged,
   { modelSha256, rows, outputs }: PreviousModel,
   options: CheckOptions,
 ): readonly CheckResult[] {
-  return judge({ run: { ...run, modelSha256, rows, outputs, slices: new Map() }, baseline }, options).results;
+  return judge(
+    {
+      run: { ...run, modelSha256, rows, outputs, slices: new Map() },
+      baseline,
+      ...(isReference === undefined ? {} : { isReference }),
+    },
+    options,
+  ).results;
 }
 
 function checkOutputsWanted({ outputs }: RunProfile, options: CheckOptions): CheckResult[] {
@@ -86,11 +98,12 @@ function checkOutputsWanted({ outputs }: RunProfile, options: CheckOptions): Che
 }
 
 function columnResults(
-  { run, baseline, first }: Judged,
+  { run, baseline, first, isReference = false }: Judged,
   { latest, published }: { readonly latest: Baseline; readonly published: RunProfile | undefined },
   options: CheckOptions,
 ): CheckResult[] {
-  const lower = (runs: number) => (result: CheckResult) => lowerWhereDue(result, { run, runs, options });
+  const lower = (runs: number) => (result: CheckResult) =>
+    lowerWhereDue(result, { run, runs: isReference ? comparedRuns : runs, options });
   const last = latest.at(-1);
   if (last === undefined) {
     return [];

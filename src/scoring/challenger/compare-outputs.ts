@@ -74,8 +74,11 @@ function commonRows(
   const places = new Uint32Array(rowCount);
   const missed = new Map<MissedReason, number>();
   if (rows.isComplete && rowCount === keptRows) {
+    const first = keptRows === 0 ? 0 : rowInRun(piece.rowStart);
+    // No row was filtered out in between, as a rule.
+    const areNeighbours = keptRows > 0 && rowInRun(piece.rowStart + keptRows - 1) === first + keptRows - 1;
     for (let at = 0; at < keptRows; at += 1) {
-      rowNumbers[at] = rowInRun(piece.rowStart + at);
+      rowNumbers[at] = areNeighbours ? first + at : rowInRun(piece.rowStart + at);
       places[at] = at;
     }
     return { rowNumbers, places, missed };

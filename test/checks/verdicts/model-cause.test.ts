@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { asksForPrevious, type PreviousModel } from "#src/checks/verdicts/model-cause.js";
-import { type ColumnProfiles, defaultChecks } from "#src/checks/verdicts/run-profile.js";
+import { type ColumnProfiles, defaultChecks, type RunProfile } from "#src/checks/verdicts/run-profile.js";
 import type { Verdict } from "#src/checks/verdicts/verdict.js";
 import { nightsBefore, normals, numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
 import { only } from "../../support/verdicts.js";
@@ -35,6 +35,23 @@ function verdictOf({ now, previous }: Models, modelSha256 = "new"): Verdict {
   return judge({ run, baseline: nightsBefore(10, usual), previous: asked }, defaultChecks);
 }
 
+const classOf = (models: Models): unknown =>
+  verdictOf(models).results.find(({ check, numbers }) => check === "class" && numbers["class"] === "b")?.cause;
+
+const asks = (mean: number, modelSha256: string): boolean => asksForPrevious(verdictOf({ now: { mean } }, modelSha256));
+
+/** A run whose challenger predicted scores with a mean of 1. */
+function withChallenger(run: RunProfile, modelSha256: string): RunProfile {
+  const outputs: ColumnProfiles = new Map(Object.entries(outputsOf({ mean: 1 })));
+  return { ...run, challenger: { modelSha256, outputs } };
+}
+
+/** The verdict on a run whose model was the challenger of the last five of ten runs. */
+function challenged(mean: number): Verdict {
+  const baseline = nightsBefore(10, usual).map((run, index) => (index < 5 ? run : withChallenger(run, "new")));
+  return judge({ run: runProfile({ outputs: outputsOf({ mean }), modelSha256: "new" }), baseline }, defaultChecks);
+}
+
 describe("the cause of an output that did not pass with a new model", () => {
   test.each([
     ["model", { now: { mean: 1 }, previous: { mean: 0 } }],
@@ -48,8 +65,6 @@ describe("the cause of an output that did not pass with a new model", () => {
   });
 
   test("a class that only the new model no longer predicts is caused by the model, one that is rare with both by the data", () => {
-    const classOf = (models: Models): unknown =>
-      verdictOf(models).results.find(({ check, numbers }) => check === "class" && numbers["class"] === "b")?.cause;
     expect(classOf({ now: { mean: 0, b: 10 }, previous: { mean: 0, b: 300 } })).toMatchObject({ of: "model" });
     expect(classOf({ now: { mean: 0, b: 10 }, previous: { mean: 0, b: 12 } })).toMatchObject({ of: "data" });
   });
@@ -61,21 +76,11 @@ describe("the cause of an output that did not pass with a new model", () => {
   });
 
   test("the previous model is asked if the model is new and an output did not pass", () => {
-    const asks = (mean: number, modelSha256: string): boolean =>
-      asksForPrevious(verdictOf({ now: { mean } }, modelSha256));
     expect([asks(1, "new"), asks(1, "a"), asks(0, "new")]).toEqual([true, false, false]);
   });
 });
 
 describe("a model that was the challenger of earlier runs", () => {
-  const challenged = (mean: number): Verdict => {
-    const outputs: ColumnProfiles = new Map(Object.entries(outputsOf({ mean: 1 })));
-    const baseline = nightsBefore(10, usual).map((run, index) =>
-      index < 5 ? run : { ...run, challenger: { modelSha256: "new", outputs } },
-    );
-    return judge({ run: runProfile({ outputs: outputsOf({ mean }), modelSha256: "new" }), baseline }, defaultChecks);
-  };
-
   test("its predictions are compared with those that it made as the challenger", () => {
     const verdict = challenged(1);
     expect(only(verdict, "psi", "score")).toMatchObject({ level: "pass", measured: expect.closeTo(0, 3) as number });
@@ -85,8 +90,7 @@ describe("a model that was the challenger of earlier runs", () => {
   });
 
   test("a model that is not that challenger is compared with the published predictions", () => {
-    const outputs: ColumnProfiles = new Map(Object.entries(outputsOf({ mean: 1 })));
-    const baseline = nightsBefore(10, usual).map((run) => ({ ...run, challenger: { modelSha256: "c", outputs } }));
+    const baseline = nightsBefore(10, usual).map((run) => withChallenger(run, "c"));
     const verdict = judge({ run: runProfile({ outputs: outputsOf({ mean: 1 }) }), baseline }, defaultChecks);
     expect(only(verdict, "psi", "score").level).toBe("hold");
     expect(verdict.asChallenger).toBeUndefined();
