@@ -36,7 +36,7 @@ async function projectWith(change: (packages: Packages) => void): Promise<Projec
   const { integrity: _, ...unverified } = entry(lock.packages, arm);
   lock.packages[arm] = unverified;
   const name = arm.replace(/^.*node_modules\//, "");
-  await writeFile(at("scripts/unverified.json"), JSON.stringify([`${name}@${unverified.version}`]));
+  await writeFile(at("scripts/unverified.json"), JSON.stringify([`${name}@${String(unverified["version"])}`]));
   change(lock.packages);
   await writeFile(at("package-lock.json"), JSON.stringify(lock));
   await writeFile(at("npm"), '#!/bin/sh\nprintf "%s" "$ANSWER"\nexit "$CODE"\n');
