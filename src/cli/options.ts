@@ -5,6 +5,9 @@ import { type EngineSpec, parseProviders, providerNames } from "../spec/engine-s
 export const param = (description = "Set a param of the spec; may be repeated"): Option =>
   new Option("--param <name=value>", description).default([], "none").argParser(collect);
 
+/** The option of commands that show a run: `--run`. */
+export const run = (): Option => new Option("--run <id>", "The run, as history lists it, in place of --param");
+
 /** The option of commands that log: `--log-level`. */
 export const logLevel = (): Option =>
   new Option("--log-level <level>", "Lowest level of log lines")

@@ -82,10 +82,11 @@ test("erase removes rejected rows of the keys, of which other rejects stay", asy
   expect((await readdir(join(job.out, "_rejects"))).length).toBe(1);
 });
 
-test("a challenger's most different rows go with the rows of a key, from parts and verdicts", async () => {
+test("a challenger's kept predictions and its most different rows go with the rows of a key, from parts and verdicts", async () => {
   await using folder = await scratchFolder();
   const outputs = { label: "label", p: "probabilities[1]" };
-  const challenger = { path: join(projectFolder, "fixtures/challenger/shifted.onnx"), outputs };
+  const kept = { parquet: { path: "kept/dt=${ds}" } };
+  const challenger = { path: join(projectFolder, "fixtures/challenger/shifted.onnx"), outputs, output: kept };
   const job = await nightlyJob(folder.path, { model: { outputs }, challenger }, "cancer-logistic");
   expect((await job.night("run", "2026-01-01")).code).toBe(0);
   const out = job.folder("2026-01-01");
@@ -104,6 +105,7 @@ test("a challenger's most different rows go with the rows of a key, from parts a
   const erased = await runHere(["erase", job.spec, "--keys", keys]);
   expect(erased.code, erased.stderr).toBe(0);
   expect(await named()).toBe(false);
+  expect(await outputRows(join(folder.path, "kept/dt=2026-01-01"))).toHaveLength(568);
   expect((await job.night("status", "2026-01-01")).stdout).toContain("complete");
 });
 

@@ -27,7 +27,7 @@ function keptPlan(context: JobContext, plan: Plan, sink: Sink, runId: RunId): Pl
   return {
     ...champion,
     runId,
-    job: jobOf(context.spec.name),
+    job: keptJob(context.spec.name),
     model: { uri, sha256, version, origin, tokenizers },
     request: { ...plan.request, ...request },
     contract: { ...contract, passthrough: plan.contract.passthrough },
@@ -37,7 +37,8 @@ function keptPlan(context: JobContext, plan: Plan, sink: Sink, runId: RunId): Pl
   };
 }
 
-function jobOf(name: string): string {
+/** Names the job whose runs are the kept predictions of a job's challenger. */
+export function keptJob(name: string): string {
   return `${name}-challenger`;
 }
 
@@ -48,7 +49,7 @@ function isSame({ runId: _one, ...one }: Plan, { runId: _other, ...other }: Plan
 
 /** Opens the run of the predictions. `mayCreate`: otherwise one that is not planned is undefined. */
 async function openKept(context: JobContext, plan: Plan, sink: Sink, mayCreate: boolean): Promise<KeptRun | undefined> {
-  const base = runIdOf(jobOf(context.spec.name), context.spec.params, context.sha256);
+  const base = runIdOf(keptJob(context.spec.name), context.spec.params, context.sha256);
   const found = await sink.find(base);
   const latest = found?.pruned === undefined ? found : undefined;
   if (latest !== undefined && isSame(keptPlan(context, plan, sink, latest.plan.runId), latest.plan)) {

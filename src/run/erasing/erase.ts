@@ -1,5 +1,5 @@
 import { groupRuns, planOf, type RunGroup } from "../../jobs/prune-choice.js";
-import { numberedRunId, splitRunId } from "../../plan/identity.js";
+import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { type ErasedRows, nothingErased } from "../../publish/erasure.js";
@@ -7,6 +7,7 @@ import type { JobContext } from "../../scoring/context.js";
 import type { Sink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
+import { keptJob } from "../challenger/keep-predictions.js";
 import { countCommitted } from "../conclude.js";
 import { isPublished } from "../resume.js";
 import { type CopyRequest, eraseRun, finishErasure, type Source } from "./copy-run.js";
@@ -31,32 +32,49 @@ export interface EraseRequest extends CopyRequest {
 /** More runs than any target has. */
 const everyRun = 1_000_000;
 
-/** Erases the rows of some keys from the output of all runs of a job. Safe to repeat after a kill at any step. */
+/**
+ * Erases the rows of some keys from the output of all runs of a job, and from the predictions that are kept of a
+ * challenger. Safe to repeat after a kill at any step.
+ */
 export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
-  const { sink, decidedBy } = context;
-  const { keys, dryRun, found } = request;
-  if (sink.erase !== undefined) {
-    const tables = await sink.erase({ keys, dryRun, found, by: decidedBy() });
-    return tables.map(({ name, rows, rejects }) => ({
-      runId: undefined,
-      params: {},
-      place: name,
-      rows,
-      rejects,
-      retained: undefined,
-    }));
+  const groups = groupRuns((await context.sink.history?.({ job: context.spec.name, last: everyRun })) ?? []);
+  const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
+  await using kept = await context.openChallengerSink?.();
+  if (kept === undefined) {
+    return published;
   }
-  return await eraseFromFiles(context, request);
+  const challenger = keptContext(context, kept);
+  const predictions = (await eraseFromTables(challenger, request)) ?? (await eraseKept(groups, request));
+  return [...published, ...predictions];
+}
+
+/** Erases rows from tables; undefined: the rows are in files. */
+async function eraseFromTables(
+  { sink, decidedBy }: Pick<JobContext, "sink" | "decidedBy">,
+  { keys, dryRun, found }: EraseRequest,
+): Promise<readonly ErasedRun[] | undefined> {
+  const tables = await sink.erase?.({ keys, dryRun, found, by: decidedBy() });
+  return tables?.map(({ name, rows, rejects }) => ({
+    runId: undefined,
+    params: {},
+    place: name,
+    rows,
+    rejects,
+    retained: undefined,
+  }));
 }
 
 /**
- * Erases the rows of some keys from the files of all runs of a job. A run that has such rows is replaced by a run of
- * its other rows, as a new run replaces it: readers see the one or the other.
+ * Erases rows from the files of all runs. A run that has such rows is replaced by a run of its other rows, as a new run
+ * replaces it: readers see the one or the other.
  */
-async function eraseFromFiles(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
-  const runs = (await context.sink.history?.({ job: context.spec.name, last: everyRun })) ?? [];
+async function eraseFromFiles(
+  context: JobContext,
+  groups: readonly RunGroup[],
+  request: EraseRequest,
+): Promise<readonly ErasedRun[]> {
   const erased: ErasedRun[] = [];
-  for (const group of groupRuns(runs)) {
+  for (const group of groups) {
     context.signal.throwIfAborted();
     const { runId, place } = group.latest;
     const params = planOf(group)?.params ?? {};
@@ -64,6 +82,29 @@ async function eraseFromFiles(context: JobContext, request: EraseRequest): Promi
     erased.push({ runId, place, params, ...outcome });
   }
   return erased;
+}
+
+/** Erases rows from the files in which the challenger's predictions of these runs are kept. */
+async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Promise<readonly ErasedRun[]> {
+  const erased: ErasedRun[] = [];
+  for (const plan of groups.flatMap((group) => planOf(group) ?? [])) {
+    await using job = await request.openJob(plan.params);
+    await using sink = await job.openChallengerSink?.();
+    if (sink !== undefined) {
+      const context = keptContext(job, sink);
+      const latest = await sink.find(runIdOf(context.spec.name, plan.params, job.sha256));
+      if (latest !== undefined) {
+        const about = { runId: latest.plan.runId, params: plan.params, place: sink.target };
+        erased.push({ ...about, ...(await orRetained(() => eraseLatest(context, latest, request))) });
+      }
+    }
+  }
+  return erased;
+}
+
+/** The job whose runs are the challenger's kept predictions. */
+function keptContext(context: JobContext, sink: Sink): JobContext {
+  return { ...context, sink, spec: { ...context.spec, name: keptJob(context.spec.name) } };
 }
 
 type GroupOutcome = ErasedRows & { readonly retained: string | undefined };
@@ -91,14 +132,18 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
     return retained("its plan is damaged");
   }
   await using context = await request.openJob(plan.params);
-  const { sink } = context;
-  const { base } = splitRunId(plan.runId);
-  const latest = await sink.find(base);
+  const latest = await context.sink.find(splitRunId(plan.runId).base);
   if (latest === undefined) {
     return retained("the spec names another folder for these params");
   }
+  return await eraseLatest(context, latest, request);
+}
+
+/** Erases rows of the runs of some params. @param latest the plan of the last one */
+async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
+  const { sink } = context;
   if (latest.pruned !== undefined) {
-    await (request.dryRun ? undefined : sink.stripVerdicts?.(base));
+    await (request.dryRun ? undefined : sink.stripVerdicts?.(splitRunId(latest.plan.runId).base));
     return { ...nothingErased, retained: undefined };
   }
   const source = await sourceOf(context, latest, request.dryRun);
