@@ -2,7 +2,19 @@ import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
-import { collect, countOf, limit, logFormat, logLevel, param, portOf, providersOf, toleranceOf } from "./options.js";
+import {
+  collect,
+  countOf,
+  limit,
+  logFormat,
+  logLevel,
+  newRunOption,
+  param,
+  portOf,
+  providersOf,
+  reuseOption,
+  toleranceOf,
+} from "./options.js";
 import {
   addApprove,
   addBackfill,
@@ -64,20 +76,6 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
   }
   addHelpTexts(program);
   return program;
-}
-
-function newRunOption(): Option {
-  return new Option(
-    "--new-run",
-    "If the run of this spec is complete or damaged, or its input, model or spec changed, plan a new run; otherwise continue the run",
-  );
-}
-
-function reuseOption(): Option {
-  return new Option(
-    "--reuse",
-    "Let --new-run take predictions from an earlier run, as the spec's reuse says. Default: a new run scores all rows",
-  );
 }
 
 function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): void {
