@@ -11,7 +11,7 @@ import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress/progress.js";
 import type { Sink } from "../sink/port.js";
-import type { StoredFiles } from "../sink/local-files.js";
+import type { StoredFiles } from "../publish/published-files.js";
 import type { StoredRows } from "../packing/row-reuse.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";

@@ -34,7 +34,7 @@ export function openStoredCursor(
         if (piece === undefined) {
           break;
         }
-        pieces = [...pieces, piece];
+        pieces.push(piece);
       }
       const rows = takeRows(outputs, pieces, { rowStart, rowEnd });
       pieces = pieces.filter((piece) => (piece.rows.at(-1) ?? -1) >= rowEnd);

@@ -2,7 +2,7 @@ import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columna
 import type { JobError } from "../util/errors.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import type { KeyCounts } from "../checks/verdicts/key-check.js";
-import type { LocalParts, PublishedRowsRequest, StoredFiles } from "./local-files.js";
+import type { LocalParts, PublishedRowsRequest, StoredFiles } from "../publish/published-files.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
