@@ -20,7 +20,9 @@ import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 
 const timeout = 3_600_000;
-const tickets = torture ? { rows: 100_000, every: 1000 } : { rows: 300, every: 100 };
+/** INFER_BATCH_CASES: rows of the long form. */
+const longRows = Number(process.env["INFER_BATCH_CASES"] ?? 100_000);
+const tickets = torture ? { rows: longRows, every: 1000 } : { rows: 300, every: 100 };
 const killCount = torture ? 10 : 2;
 const concurrency = torture ? 64 : 8;
 
