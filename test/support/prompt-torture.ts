@@ -104,6 +104,9 @@ const labels = ["billing", "bug", "other"];
 /** Longer prompts are refused by the server. */
 const contextTokens = 400;
 
+/** Spreads bad rows over the table, so that they do not meet the rows that a run asks first. */
+const stride = 7919;
+
 /** Rows that no answer is right for, by their number within `every`, and their reject reasons. */
 const bad: Readonly<Record<number, readonly [sql: string, reason: string]>> = {
   7: ["'POISON ' || i", "answer_refused"],
@@ -113,13 +116,13 @@ const bad: Readonly<Record<number, readonly [sql: string, reason: string]>> = {
 };
 
 function selectOf({ rows, every }: Tickets): string {
-  const cases = Object.entries(bad).map(([at, [sql]]) => `WHEN i % ${every} = ${at} THEN ${sql}`);
+  const cases = Object.entries(bad).map(([at, [sql]]) => `WHEN (i * ${stride}) % ${every} = ${at} THEN ${sql}`);
   return `SELECT i::INTEGER AS id, CASE ${cases.join(" ")} ELSE 'ticket ' || i END AS body FROM range(${rows}) t(i)`;
 }
 
 /** What the mock server must answer to each good row, computed here once more. */
 export function rightRows({ rows, every }: Tickets): Row[] {
-  const ids = Array.from({ length: rows }, (_, id) => id).filter((id) => bad[id % every] === undefined);
+  const ids = Array.from({ length: rows }, (_, id) => id).filter((id) => bad[(id * stride) % every] === undefined);
   return ids.map((id) => {
     const [first = 0, second = 0] = createHash("sha256").update(`ticket ${id}`).digest();
     return { id, label: labels[first % 3], sure: second / 255 };
@@ -129,7 +132,7 @@ export function rightRows({ rows, every }: Tickets): Row[] {
 export function rightRejects({ rows, every }: Tickets): string[] {
   const ids = Array.from({ length: rows }, (_, id) => id);
   return ids.flatMap((id) => {
-    const [, reason] = bad[id % every] ?? [];
+    const [, reason] = bad[(id * stride) % every] ?? [];
     return reason === undefined ? [] : [`${id} ${reason}`];
   });
 }
