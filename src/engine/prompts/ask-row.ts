@@ -55,18 +55,18 @@ export type AnsweredRow = JudgedAnswer & {
 export async function answerOf(state: PromptState, values: ReadonlyMap<string, string>): Promise<AnsweredRow> {
   const valueOf = (column: string): string => values.get(column) ?? "";
   const [{ model }] = state.servers;
-  const { sha256 } = askPrompt(state.task, { model, form: state.form, valueOf });
-  const same = state.underWay.get(sha256);
+  const { sha256: request } = askPrompt(state.task, { model, form: state.form, valueOf });
+  const same = state.underWay.get(request);
   if (same !== undefined) {
     state.reused += 1;
     return await same;
   }
   const asking = askUntilValid(state, () => askPrompt(state.task, { model, form: state.form, valueOf }));
-  state.underWay.set(sha256, asking);
+  state.underWay.set(request, asking);
   try {
     return await asking;
   } finally {
-    state.underWay.delete(sha256);
+    state.underWay.delete(request);
   }
 }
 
@@ -125,7 +125,7 @@ async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): 
   const reservation = await budget.reserve(worst);
   try {
     gate.requireOpen();
-    const outcome = await client.ask({ asked, form, reservation });
+    const outcome = await client.ask({ asked, form, reservation, tokens: likelyTokens(worst) });
     if (outcome.kind === "answered") {
       reservation.spent(outcome.answer.tokens ?? worst);
       keepingModel(state, outcome.answer);
@@ -144,6 +144,13 @@ const templateTokens = 64;
 function worstCase({ body }: AskedPrompt, completion: number): TokenCount {
   return { prompt: body.length + templateTokens, cached: 0, completion };
 }
+
+/** Tokens as servers count them before they answer: a token has about four bytes, and the answer may be as long as allowed. */
+function likelyTokens({ prompt, completion }: TokenCount): number {
+  return Math.ceil(prompt / bytesPerToken) + completion;
+}
+
+const bytesPerToken = 4;
 
 /** @throws JobError MODEL_CHANGED if another model has answered before */
 export function requireModel(state: PromptState, { model }: ModelAnswer): void {

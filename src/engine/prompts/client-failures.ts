@@ -12,6 +12,7 @@ import type { TrafficCounter } from "../served/traffic.js";
 import { post } from "../served/transport.js";
 import { type ModelAnswer, readAnswerBody } from "./answer.js";
 import type { Gate } from "./gate.js";
+import type { HeaderPace } from "./pace.js";
 import type { PromptRefusal } from "./refusals.js";
 import type { AskedPrompt, PromptTask, RequestForm } from "./request.js";
 
@@ -34,10 +35,15 @@ export interface PromptClientOptions {
   readonly gate: Gate;
 }
 
+/** A server whose headers say how many requests it takes in a time. */
+export interface PromptEndpoint extends Endpoint {
+  readonly pace: HeaderPace;
+}
+
 /** What the requests of a client share. */
 export interface ClientState extends PromptClientOptions {
-  readonly endpoints: readonly Endpoint[];
-  readonly pool: Pool<Endpoint>;
+  readonly endpoints: readonly PromptEndpoint[];
+  readonly pool: Pool<PromptEndpoint>;
   readonly place: HttpPlace;
   readonly counter: TrafficCounter;
   /** Answers so far. */
@@ -57,11 +63,21 @@ export interface Tries {
   faults: number;
   /** Answers of all requests at its first fault. */
   answersBefore: number;
-  last: Endpoint | undefined;
+  last: PromptEndpoint | undefined;
+  /** How long the server asks this request alone to wait. */
+  waitMs: number;
 }
 
 /** The server asks for fewer requests in a time. */
-export class RateLimited extends BrokenTransfer {}
+export class RateLimited extends BrokenTransfer {
+  /** How long this request must wait. */
+  readonly waitMs: number;
+
+  constructor(message: string, waitMs: number) {
+    super(message);
+    this.waitMs = waitMs;
+  }
+}
 
 export interface FailedTry {
   readonly tries: Tries;
@@ -82,9 +98,16 @@ export async function failureOf(
     return { end: { kind: "other" } };
   }
   counter.failed();
+  tries.waitMs = error instanceof RateLimited ? error.waitMs : 0;
+  if (error instanceof RateLimited) {
+    if (sent !== undefined) {
+      breaker.failed(verdict.found, sent);
+    }
+    return { end: { kind: "other" } }; // the server is there, and says so
+  }
   if (!(error instanceof ServerFault)) {
     breaker.failed(verdict.found, sent);
-    return { end: { kind: error instanceof RateLimited ? "other" : "overloaded" } };
+    return { end: { kind: "overloaded" } };
   }
   tries.answersBefore = tries.faults === 0 ? state.answers : tries.answersBefore;
   tries.faults += 1;

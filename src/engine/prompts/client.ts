@@ -14,6 +14,7 @@ import type { Reservation } from "./budget.js";
 import {
   type Asked,
   type ClientState,
+  type PromptEndpoint,
   countRefusal,
   failureOf,
   postPrompt,
@@ -21,6 +22,7 @@ import {
   RateLimited,
   type Tries,
 } from "./client-failures.js";
+import { createHeaderPace, hasRoom, type PaceMark } from "./pace.js";
 import { type PromptRefusal, promptRefusal } from "./refusals.js";
 import type { AskedPrompt, RequestForm } from "./request.js";
 
@@ -28,6 +30,8 @@ export interface PromptRequest {
   readonly asked: AskedPrompt;
   readonly form: RequestForm;
   readonly reservation: Pick<Reservation, "lost">;
+  /** The most tokens that it takes, as a server counts them before it answers. */
+  readonly tokens: number;
 }
 
 /** Sends prompts. */
@@ -45,7 +49,10 @@ export interface PromptClient {
 export function openPromptClient(options: PromptClientOptions): PromptClient {
   const { servers } = options;
   const [{ retry }] = servers;
-  const endpoints = servers.map((server) => openEndpoint(server, { hasOthers: servers.length > 1, isEager: true }));
+  const endpoints = servers.map((server) => ({
+    ...openEndpoint(server, { hasOthers: servers.length > 1, isEager: true }),
+    pace: createHeaderPace(retry.nowMs),
+  }));
   const place = placeOf(servers[0], `asking ${serversText(servers)}`);
   const pool = createPool({ servers: endpoints, retry, doing: place.doing, hint: place.hint });
   const state: ClientState = {
@@ -70,18 +77,20 @@ export function openPromptClient(options: PromptClientOptions): PromptClient {
 async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
   const { place } = state;
   const rules = { judge: (error: unknown) => judge(place, error), code: "NETWORK", hint: place.hint } as const;
-  const tries: Tries = { faults: 0, answersBefore: 0, last: undefined };
+  const tries: Tries = { faults: 0, answersBefore: 0, last: undefined, waitMs: 0 };
   return await tryAgain(place.doing, place.retry, rules, async () => {
     state.gate.requireOpen();
-    const turn = await state.pool.begin(tries.last);
+    await (tries.waitMs > 0 ? place.retry.sleep(tries.waitMs) : undefined);
+    const turn = await state.pool.begin(tries.last, request.tokens);
     const { server: endpoint } = turn;
+    const mark = turn.mark as PaceMark; // what the endpoint's own pace made
     const isRetry = tries.last !== undefined;
     tries.last = endpoint;
     let end: RequestEnd = { kind: "other" };
     try {
       place.signal.throwIfAborted();
       state.gate.requireOpen();
-      const outcome = await send(state, request, { endpoint, isRetry });
+      const outcome = await send(state, request, { endpoint, isRetry, mark });
       endpoint.breaker.answered();
       end = outcome.kind === "answered" ? { kind: "answered", rows: 1 } : end;
       return outcome;
@@ -99,11 +108,12 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
 }
 
 interface Sending {
-  readonly endpoint: Endpoint;
+  readonly endpoint: PromptEndpoint;
   readonly isRetry: boolean;
+  readonly mark: PaceMark;
 }
 
-async function send(state: ClientState, request: PromptRequest, { endpoint, isRetry }: Sending): Promise<Asked> {
+async function send(state: ClientState, request: PromptRequest, { endpoint, isRetry, mark }: Sending): Promise<Asked> {
   const { server } = endpoint;
   const { nowMs } = server.retry;
   state.counter.sent(isRetry);
@@ -113,11 +123,14 @@ async function send(state: ClientState, request: PromptRequest, { endpoint, isRe
     countLost(state, request, error);
     throw error;
   });
+  endpoint.pace.heard(mark, received.headers);
   if (received.status !== 200) {
     const { status, headers, body } = received;
     const refusal = { status, headers, said: Buffer.from(body).toString("utf8") };
     const found = promptRefusal(refusal, request.form);
-    return found.kind === "final" ? refuse(endpoint, refusal) : refusedOutcome(state, endpoint, found);
+    return found.kind === "final"
+      ? refuse(endpoint, refusal)
+      : refusedOutcome(state, endpoint, { ...found, isAlone: hasRoom(headers) });
   }
   const ms = nowMs() - startedMs;
   try {
@@ -155,7 +168,7 @@ function countLost(state: ClientState, { reservation }: Pick<PromptRequest, "res
 function refusedOutcome(
   state: ClientState,
   endpoint: Endpoint,
-  found: Exclude<PromptRefusal, { kind: "final" }>,
+  found: Exclude<PromptRefusal, { kind: "final" }> & { readonly isAlone: boolean },
 ): Asked {
   const { doing } = endpoint.place;
   switch (found.kind) {
@@ -171,8 +184,11 @@ function refusedOutcome(
     case "fault":
       throw new ServerFault(found.message);
     case "overloaded":
+      if (found.isRate && found.isAlone) {
+        throw new RateLimited(found.message, Math.min(found.retryAfterMs, endpoint.server.retry.maxSeconds * 1000));
+      }
       pauseAsAsked(state, endpoint, found);
-      throw found.isRate ? new RateLimited(found.message) : new BrokenTransfer(found.message);
+      throw found.isRate ? new RateLimited(found.message, 0) : new BrokenTransfer(found.message);
     default:
       return assertNever(found);
   }

@@ -3,18 +3,30 @@ import type { RetryTools } from "../../util/retry.js";
 import type { BrokenCircuit, CircuitBreaker } from "./circuit-breaker.js";
 import type { InFlightLimit, RequestEnd } from "./in-flight-limit.js";
 
+/** Spreads requests over time. */
+export interface Pace {
+  /** The time from which on a request of so much weight may be sent. */
+  readyMs(weight: number): number;
+  /** Counts a request that is sent. */
+  sent(weight: number): unknown;
+}
+
 /** A server that requests can be sent to. */
 export interface PooledServer {
   readonly limit: InFlightLimit;
   readonly breaker: CircuitBreaker;
   /** The server asked for a pause until then. */
   pausedUntilMs: number;
+  /** undefined: requests are sent as soon as there is room. */
+  readonly pace?: Pace | undefined;
 }
 
 /** The permission for one request to a server. */
 export interface PooledTurn<S> {
   readonly server: S;
   readonly sent: BrokenCircuit | undefined;
+  /** What the server's pace says of the request; undefined: it has none. */
+  readonly mark: unknown;
   end(end: RequestEnd): void;
 }
 
@@ -25,9 +37,10 @@ export interface Pool<S> {
   /**
    * Waits for a turn at the server with the smallest share of its limit in flight.
    * @param avoid a server that is used only if there is no other
+   * @param weight of the request, for servers with a pace
    * @throws JobError NETWORK if all servers have been away for `retry.maxSeconds`
    */
-  begin(avoid?: S): Promise<PooledTurn<S>>;
+  begin(avoid?: S, weight?: number): Promise<PooledTurn<S>>;
 }
 
 export interface PoolOptions<S> {
@@ -40,6 +53,7 @@ export interface PoolOptions<S> {
 
 interface Waiting<S> {
   readonly avoid: S | undefined;
+  readonly weight: number;
   readonly resolve: (turn: PooledTurn<S>) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -48,7 +62,8 @@ export function createPool<S extends PooledServer>(options: PoolOptions<S>): Poo
   const { servers, retry } = options;
   const waiting: Waiting<S>[] = [];
   let [inFlight, highest] = [0, 0];
-  const turnAt = (server: S): PooledTurn<S> => {
+  const turnAt = (server: S, weight: number): PooledTurn<S> => {
+    const mark = server.pace?.sent(weight);
     const sent = server.breaker.begin();
     const turn = server.limit.begin(() => waiting.length > 0);
     inFlight += 1;
@@ -56,6 +71,7 @@ export function createPool<S extends PooledServer>(options: PoolOptions<S>): Poo
     return {
       server,
       sent,
+      mark,
       end(end) {
         turn.end(end);
         inFlight -= 1;
@@ -65,18 +81,18 @@ export function createPool<S extends PooledServer>(options: PoolOptions<S>): Poo
   };
   const admit = (): void => {
     for (let next = waiting[0]; next !== undefined; next = waiting[0]) {
-      const server = choose(servers, retry.nowMs(), next.avoid);
+      const server = choose(servers, retry.nowMs(), next);
       if (server === undefined) {
         const away = awayError(options);
         if (away === undefined) {
-          alarm();
+          alarm(next.weight);
         } else {
           rejectAll(waiting, away);
         }
         return;
       }
       waiting.shift();
-      next.resolve(turnAt(server));
+      next.resolve(turnAt(server, next.weight));
     }
   };
   const alarm = createAlarm(options, admit, (reason) => rejectAll(waiting, reason));
@@ -84,9 +100,9 @@ export function createPool<S extends PooledServer>(options: PoolOptions<S>): Poo
     get highest() {
       return highest;
     },
-    begin(avoid) {
+    begin(avoid, weight = 1) {
       return new Promise((resolve, reject) => {
-        waiting.push({ avoid, resolve, reject });
+        waiting.push({ avoid, weight, resolve, reject });
         admit();
       });
     },
@@ -107,7 +123,7 @@ function createAlarm<S extends PooledServer>(
   { servers, retry }: PoolOptions<S>,
   admit: () => void,
   onStop: (reason: unknown) => void,
-): () => void {
+): (weight: number) => void {
   let setMs = Number.POSITIVE_INFINITY;
   const ring = async (ms: number): Promise<void> => {
     try {
@@ -119,9 +135,9 @@ function createAlarm<S extends PooledServer>(
     setMs = Number.POSITIVE_INFINITY;
     admit();
   };
-  return () => {
+  return (weight) => {
     const nowMs = retry.nowMs();
-    const dueMs = Math.min(...servers.map(readyMs).filter((ms) => ms > nowMs));
+    const dueMs = Math.min(...servers.map((server) => readyMs(server, weight)).filter((ms) => ms > nowMs));
     if (dueMs < setMs) {
       setMs = dueMs;
       void ring(dueMs - nowMs);
@@ -129,13 +145,17 @@ function createAlarm<S extends PooledServer>(
   };
 }
 
-function readyMs({ breaker, pausedUntilMs }: PooledServer): number {
-  return Math.max(breaker.readyMs, pausedUntilMs);
+function readyMs({ breaker, pausedUntilMs, pace }: PooledServer, weight: number): number {
+  return Math.max(breaker.readyMs, pausedUntilMs, pace?.readyMs(weight) ?? 0);
 }
 
 /** A server that is tried again comes first: otherwise it would never be used while another has room. */
-function choose<S extends PooledServer>(servers: readonly S[], nowMs: number, avoid: S | undefined): S | undefined {
-  const free = servers.filter((server) => server.limit.isFree && readyMs(server) <= nowMs);
+function choose<S extends PooledServer>(
+  servers: readonly S[],
+  nowMs: number,
+  { avoid, weight }: Pick<Waiting<S>, "avoid" | "weight">,
+): S | undefined {
+  const free = servers.filter((server) => server.limit.isFree && readyMs(server, weight) <= nowMs);
   const share = (server: S): number =>
     server === avoid ? 2 : server.breaker.openSinceMs === undefined ? server.limit.share : -1;
   return free.toSorted((one, other) => share(one) - share(other))[0];

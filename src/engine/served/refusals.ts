@@ -56,8 +56,15 @@ function statusOfModel({ status, said }: Refusal): number {
   return original === undefined ? status : Number(original);
 }
 
-/** The pause that the server asks for, in seconds or until a date; 0 if it asks for none. */
+/**
+ * The pause that the server asks for, in seconds or until a date; 0 if it asks for none. OpenAI and Azure round seconds
+ * up, and send milliseconds beside them.
+ */
 function retryAfterMs(headers: Refusal["headers"]): number {
+  const exact = headers.get("retry-after-ms") ?? "";
+  if (/^\d+(\.\d+)?$/.test(exact)) {
+    return Number(exact);
+  }
   const given = headers.get("retry-after") ?? "";
   if (/^\d+$/.test(given)) {
     return Number(given) * 1000;

@@ -24,10 +24,16 @@ test.each<[status: number, said: string, kind: string]>([
   });
 });
 
-const pauseOf = (given: string): unknown => {
-  const found = refusalKind({ status: 503, headers: new Headers({ "retry-after": given }), said: "" });
+const pauseOf = (given: string, more: Readonly<Record<string, string>> = {}): unknown => {
+  const headers = new Headers({ "retry-after": given, ...more });
+  const found = refusalKind({ status: 503, headers, said: "" });
   return found.kind === "overloaded" ? found.retryAfterMs : found.kind;
 };
+
+test("a server that asks for a pause in milliseconds, too, is not waited for longer", () => {
+  expect(pauseOf("1", { "retry-after-ms": "20" })).toBe(20);
+  expect(pauseOf("1", { "retry-after-ms": "soon" })).toBe(1000);
+});
 
 test("a server asks for a pause in seconds or until a date", () => {
   expect(pauseOf("7")).toBe(7000);
