@@ -125,7 +125,7 @@ export default {
     roomRule("sink/postgres", port("sink")),
     roomRule("sink/arrow", port("sink")),
     roomRule("duckdb"),
-    roomRule("s3"),
+    roomRule("s3", "^src/net/"),
     roomRule("net"),
     roomRule("report"),
     {

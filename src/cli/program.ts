@@ -2,7 +2,7 @@ import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
-import { collect, countOf, limit, logFormat, logLevel, param, portOf, toleranceOf } from "./options.js";
+import { collect, countOf, limit, logFormat, logLevel, param, portOf, providersOf, toleranceOf } from "./options.js";
 import {
   addApprove,
   addBackfill,
@@ -10,6 +10,7 @@ import {
   addDiscard,
   addHistory,
   addPreview,
+  addErase,
   addPrune,
   addRejects,
   addRollback,
@@ -49,6 +50,7 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
     addHistory,
     addDiff,
     addPrune,
+    addErase,
     addApprove,
     addDiscard,
     addRejects,
@@ -82,6 +84,10 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       "If the run of this spec is complete or damaged, or its input, model or spec changed, plan a new run; otherwise continue the run",
     )
     .option(
+      "--reuse",
+      "Let --new-run take predictions from an earlier run, as the spec's reuse says. Default: a new run scores all rows",
+    )
+    .option(
       "--allow-duplicates",
       "Allow --new-run to append to a table that is not empty; rows may then be there twice (Postgres: append)",
     )
@@ -89,6 +95,7 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       "--allow-older",
       "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
     )
+    .addOption(provider())
     .addOption(skipExitCodeOption())
     .addOption(limit("Try the job: score only the first n rows, into --output, without checks, reports and pings"))
     .option("--output <folder>", "Folder for the Parquet parts of --limit, relative to the current folder or in S3")
@@ -109,6 +116,12 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       await runCommand(spec, options, io, early);
     });
 }
+
+const provider = (): Option =>
+  new Option(
+    "--provider <names>",
+    "Execution providers of this attempt in place of engine.providers, such as webgpu or cuda,cpu; auto: the fastest",
+  ).argParser(providersOf);
 
 const skipExitCodeOption = (): Option =>
   new Option(
@@ -261,6 +274,10 @@ function addDoctor(program: Command, io: SafeIo): void {
     .argument("[spec]", "Job spec whose providers and model to try; default: a tiny model")
     .addOption(param())
     .option("--json", "Print one line of JSON")
+    .option(
+      "--install-cuda <folder>",
+      "Check nothing; put the libraries that CUDA needs, 1.9 GB, into this folder, from wheels that pip downloads or that lie in <folder>/wheels",
+    )
     .action(async (spec: string | undefined, options) => {
       const { doctorCommand } = await import("./commands/doctor.js");
       await doctorCommand(spec, options, io);

@@ -5,6 +5,7 @@ import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
+import type { ErasedTable, TableErasure } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
@@ -20,6 +21,12 @@ export interface StoredPlan {
   readonly planId: string;
   /** Set where the run was pruned: nothing of it can be opened. Default: it was not. */
   readonly pruned?: Pruning | undefined;
+}
+
+/** A stored plan with the verdict and the decision on its run. */
+export interface ReviewedPlan extends StoredPlan {
+  readonly verdict: RunVerdict | undefined;
+  readonly decision: Decision | undefined;
 }
 
 /**
@@ -85,16 +92,38 @@ export interface Sink extends AsyncDisposable {
    */
   readProfile?(pinned: PinnedRun): Promise<string>;
   /**
+   * Offers the rows of a published run as files on this machine. Default: the target reads no rows of other runs, and
+   * nothing is reused.
+   * @throws JobError when they are gone, or are not those of that run any more
+   */
+  readPublished?(request: PublishedRowsRequest): Promise<StoredFiles>;
+  /**
    * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
    * any order. Writes nothing. Default: the target finds none.
    */
   history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
+  /**
+   * Reads a run by its id, where its rows are in files, so that `erase` can write them again; undefined: it was never
+   * planned.
+   */
+  stored?(runId: RunId): Promise<ReviewedPlan | undefined>;
+  /**
+   * Removes what the stored verdicts on the runs of some params say of single rows, such as keys that repeat. Offered
+   * where `stored` is. Safe to repeat.
+   */
+  stripVerdicts?(base: RunId): Promise<void>;
   /**
    * Removes what is stored of the runs of some params, all of which are over: first the mark that readers wait for, then
    * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params
    * meanwhile. Rows that a table holds are never removed. Safe to repeat, and to run several times at once.
    */
   prune?(request: PruneRequest): Promise<PruneOutcome>;
+  /**
+   * Deletes the rows of some keys from a table, and from what is kept of it. Offered where rows are in tables; where
+   * they are in files, `stored` is. Safe to repeat.
+   * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
+   */
+  erase?(request: TableErasure): Promise<readonly ErasedTable[]>;
   /**
    * Finds the tables in which this target keeps what runs replaced, the newest first. Default: it keeps none. Writes
    * nothing.
@@ -108,6 +137,18 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError USAGE when there is nothing to restore
    */
   rollback?(): Promise<string>;
+}
+
+/** Which rows of a published run are read. */
+export interface PublishedRowsRequest {
+  readonly run: PinnedRun;
+  readonly columns: readonly { readonly name: string; readonly type: ColumnType }[];
+}
+
+/** Files of rows on this machine. */
+export interface StoredFiles extends LocalParts {
+  /** csv: texts as Postgres writes them, in the order of the columns that were asked for, without a header. */
+  readonly format: "parquet" | "csv";
 }
 
 export interface UnfinishedRun {
@@ -152,6 +193,11 @@ export interface RunSink {
    * Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files.
    */
   parts?(): LocalParts;
+  /**
+   * Yields each committed span as a Parquet file on this machine, in order. A file lasts until the next one is
+   * requested. Offered where `parts` is.
+   */
+  spanFiles?(): AsyncIterable<SpanFile>;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
@@ -197,6 +243,13 @@ export interface RunSink {
    * discarded run only: of the latter, all its rows. Does not fail where it may not remove something: readers never see it.
    */
   tidy?(): Promise<void>;
+}
+
+/** A committed span as a Parquet file on this machine, with what is stored beside it. */
+export interface SpanFile extends Pick<SpanOutput, "rejects" | "filtered" | "erased" | "profile"> {
+  readonly span: number;
+  readonly path: string;
+  readonly maker: CommittedBy;
 }
 
 /** Parquet files on this machine. */

@@ -4,14 +4,14 @@ import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
 import type { Protocol } from "../../engine/served/protocol.js";
 import { measureServer } from "../../engine/served/measure.js";
-import { type ModelServer, serversText, withoutRetry } from "../../engine/served/server.js";
+import { type ModelServer, serversText, type SignRequest, withoutRetry } from "../../engine/served/server.js";
 import { json } from "../../engine/served/json/json.js";
 import { v1 } from "../../engine/served/v1/v1.js";
 import { v2 } from "../../engine/served/v2/v2.js";
 import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import { proxiesOf } from "../../net/proxy.js";
-import { keepConnections } from "../../net/request.js";
+import { openConnectionPool } from "../../net/connection-pool.js";
 import type { DiagnosedServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
 import { templateOf } from "../../spec/server/request-template.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
@@ -138,19 +138,34 @@ export async function serversOf(
   setMaxListeners(0, options.signal); // else Node warns of a leak when many requests are in flight
   const most = concurrency === "auto" ? auto : concurrency;
   const serverAt = (url: string): ModelServer => ({ ...shared, url: url.replace(/\/+$/, "") });
+  const tls = await readTls(spec.tls, options);
+  const timeoutMs = (timeout ?? defaultTimeout) * 1000;
   const shared = {
     model: name ?? path,
     headers: await headersOf(spec, options),
-    tls: await readTls(spec.tls, options),
-    timeoutMs: (timeout ?? defaultTimeout) * 1000,
+    sign: await signingOf(spec, options),
+    tls,
+    timeoutMs,
     most,
     retry: options.retry,
     signal: options.signal,
     findProxy: proxiesOf(process.env),
-    connections: keepConnections(most),
+    connections: openConnectionPool(timeoutMs, tls),
   };
   const [first = "", ...others] = urls;
   return [serverAt(first), ...others.map(serverAt)];
+}
+
+/** What signs requests; undefined: nothing does. The SDK of AWS is loaded only for servers that need it. */
+async function signingOf(
+  { auth, url }: ServerSpec,
+  { signal, where }: ServedOptions,
+): Promise<SignRequest | undefined> {
+  if (auth !== "sigv4") {
+    return undefined;
+  }
+  const { signAws } = await import("./aws-signature.js");
+  return signAws({ urls: url, key: where(["model", "server", "auth"]), signal, env: process.env });
 }
 
 /** The headers of each request: token and headers of the spec. */

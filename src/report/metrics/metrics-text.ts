@@ -93,6 +93,7 @@ function countGauges({ record: { run, engine, counts, rejectReasons: found }, ou
     one("infer_batch_rows_scored", "Rows whose predictions the attempt committed", counts.rowsScored),
     one("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
     one("infer_batch_rows_deduplicated", "Scored rows that took a repeated row's prediction", counts.rowsDeduplicated),
+    one("infer_batch_rows_reused", "Scored rows that took the prediction of an earlier run", counts.rowsReused),
     one(
       "infer_batch_trees_compiled",
       "1 if compiled decision trees score the rows, 0 if ONNX Runtime computes the model's trees",

@@ -1,6 +1,6 @@
 import { HTTPParser } from "http-parser-js";
 import type { Connection } from "./connection-pool.js";
-import { TransferError } from "./failures.js";
+import { BrokenTransfer } from "./http-failures.js";
 
 /** An HTTP response. */
 export interface HttpResponse {
@@ -13,8 +13,9 @@ export interface HttpResponse {
 
 /** A request, and what receives its response. */
 export interface ExchangeOptions {
-  /** The whole request, as it is sent; it has no body. */
+  /** The request up to its body, as it is sent. */
   readonly text: string;
+  readonly body?: readonly Uint8Array[];
   /**
    * Called with status and headers; returns a function that receives each chunk of the body, whose bytes are
    * overwritten after it returns, or undefined to have the body collected. An error that either throws ends the exchange.
@@ -24,6 +25,8 @@ export interface ExchangeOptions {
   readonly onData: () => void;
   /** Ends the exchange with its reason. */
   readonly signal: AbortSignal;
+  /** How long the exchange may take; default: as long as its signal lets it. */
+  readonly timeoutMs?: number;
 }
 
 /** The most bytes of a collected body: error responses are short. */
@@ -35,13 +38,15 @@ export class StaleConnectionError extends Error {}
 /**
  * Sends one request and reads its response. The connection goes back to the pool when the server keeps it open, and is
  * destroyed otherwise.
- * @throws TransferError, StaleConnectionError, the socket's error, the signal's reason, what the callbacks throw
+ * @throws BrokenTransfer, StaleConnectionError, the socket's error, the signal's reason, what the callbacks throw
  */
 export async function exchange(connection: Connection, options: ExchangeOptions): Promise<HttpResponse> {
-  const { text, onHeaders, onData, signal } = options;
+  const { text, body = [], onHeaders, onData, signal, timeoutMs } = options;
   return await new Promise<HttpResponse>((resolve, reject) => {
     let hasData = false;
+    let timer: NodeJS.Timeout | undefined;
     const cleanUp = (): void => {
+      clearTimeout(timer);
       signal.removeEventListener("abort", stop);
     };
     const fail = (error: unknown): void => {
@@ -66,7 +71,12 @@ export async function exchange(connection: Connection, options: ExchangeOptions)
       stop();
       return;
     }
-    connection.send(text, {
+    if (timeoutMs !== undefined) {
+      timer = setTimeout(() => {
+        fail(new BrokenTransfer(`the server was silent for ${timeoutMs / 1000} s`));
+      }, timeoutMs);
+    }
+    connection.send(text, body, {
       onData(bytes) {
         hasData = true;
         onData();
@@ -92,7 +102,7 @@ function connectionLost(): Error {
 }
 
 interface ResponseReader {
-  /** Parses the bytes that arrived. @throws TransferError, what `onHeaders` and the body's receiver throw */
+  /** Parses the bytes that arrived. @throws BrokenTransfer, what `onHeaders` and the body's receiver throw */
   read(bytes: Buffer): void;
   /** Called when the connection has ended. Returns whether the response is complete. */
   finish(): boolean;
@@ -135,7 +145,7 @@ function readResponse(
       if (isComplete) {
         onEnd({ ...head, body: body() }, keepAlive && bodyEnd === bytes.byteOffset + bytes.length);
       } else if (typeof parsed !== "number" || !/^\d*$/.test(head.headers["content-length"] ?? "")) {
-        throw new TransferError("the store's response is not HTTP");
+        throw new BrokenTransfer("the server's response is not HTTP");
       }
     },
     finish() {
