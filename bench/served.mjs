@@ -20,19 +20,9 @@ const { values: options } = parseArgs({
 const path = (name) => fileURLToPath(new URL(name, import.meta.url));
 const folder = join(outFolder, "served");
 
-switch (options.only) {
-  case "echo":
-    await compareClients();
-    break;
-  case "slow":
-    await findConcurrency();
-    break;
-  case "grpc":
-    await compareProtocols();
-    break;
-  default:
-    await compareClients();
-    await findConcurrency();
+const parts = { echo: compareClients, slow: findConcurrency, grpc: compareProtocols };
+for (const part of (options.only ?? "echo,slow").split(",")) {
+  await parts[part]();
 }
 rmSync(outFolder, { recursive: true, force: true });
 
@@ -116,6 +106,7 @@ async function compareProtocols() {
   if (interpreter === undefined) {
     throw new Error("INFER_BATCH_TRITON_PYTHON names no python with nvidia-pytriton in it");
   }
+  mkdirSync(folder, { recursive: true });
   const ports = [18_300, 18_301, 18_302].map(String);
   const child = spawn(interpreter, [path("peers/triton_zeros.py"), ...ports], {
     stdio: ["ignore", "ignore", "ignore"],

@@ -75,3 +75,19 @@ export function toleranceOf(value: string): number {
   }
   return number;
 }
+
+/** Plans a new run. */
+export function newRunOption(): Option {
+  return new Option(
+    "--new-run",
+    "If the run of this spec is complete or damaged, or its input, model or spec changed, plan a new run; otherwise continue the run",
+  );
+}
+
+/** Lets a new run reuse predictions. */
+export function reuseOption(): Option {
+  return new Option(
+    "--reuse",
+    "Let --new-run take predictions from an earlier run, as the spec's reuse says. Default: a new run scores all rows",
+  );
+}

@@ -2,7 +2,19 @@ import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
-import { collect, countOf, limit, logFormat, logLevel, param, portOf, providersOf, toleranceOf } from "./options.js";
+import {
+  collect,
+  countOf,
+  limit,
+  logFormat,
+  logLevel,
+  newRunOption,
+  param,
+  portOf,
+  providersOf,
+  reuseOption,
+  toleranceOf,
+} from "./options.js";
 import {
   addApprove,
   addBackfill,
@@ -79,14 +91,8 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       "Be worker i of n that share the run, counted from 0. Default: from the environment of a Kubernetes Indexed Job or an AWS Batch array job, else 0/1",
     )
     .option("--steal", "After this worker's own share, score the spans that other workers have not committed")
-    .option(
-      "--new-run",
-      "If the run of this spec is complete or damaged, or its input, model or spec changed, plan a new run; otherwise continue the run",
-    )
-    .option(
-      "--reuse",
-      "Let --new-run take predictions from an earlier run, as the spec's reuse says. Default: a new run scores all rows",
-    )
+    .addOption(newRunOption())
+    .addOption(reuseOption())
     .option(
       "--allow-duplicates",
       "Allow --new-run to append to a table that is not empty; rows may then be there twice (Postgres: append)",

@@ -88,7 +88,7 @@ interface Words {
 }
 
 /** MurmurHash3_x86_128 (public domain, A. Appleby), with a seed of four words. Puts the hash into `into`, from `at` on. */
-export function hash128({ words, from, to }: Words, seed: Int32Array, into: Int32Array, at: number): void {
+function hash128({ words, from, to }: Words, seed: Int32Array, into: Int32Array, at: number): void {
   let a = seed[0] as number;
   let b = seed[1] as number;
   let c = seed[2] as number;

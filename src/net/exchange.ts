@@ -41,24 +41,17 @@ export class StaleConnectionError extends Error {}
  * @throws BrokenTransfer, StaleConnectionError, the socket's error, the signal's reason, what the callbacks throw
  */
 export async function exchange(connection: Connection, options: ExchangeOptions): Promise<HttpResponse> {
-  const { text, body = [], onHeaders, onData, signal, timeoutMs } = options;
+  const { text, body = [], onHeaders, onData, signal } = options;
   return await new Promise<HttpResponse>((resolve, reject) => {
     let hasData = false;
-    let timer: NodeJS.Timeout | undefined;
-    const cleanUp = (): void => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", stop);
-    };
     const fail = (error: unknown): void => {
-      cleanUp();
+      disarm();
       connection.destroy();
       reject(error instanceof Error ? error : new Error(String(error)));
     };
-    const stop = (): void => {
-      fail(signal.reason);
-    };
+    const disarm = armEnd(options, fail);
     const reader = readResponse(onHeaders, (response, isReusable) => {
-      cleanUp();
+      disarm();
       if (isReusable) {
         connection.release();
       } else {
@@ -66,15 +59,9 @@ export async function exchange(connection: Connection, options: ExchangeOptions)
       }
       resolve(response);
     });
-    signal.addEventListener("abort", stop, { once: true });
     if (signal.aborted) {
-      stop();
+      fail(signal.reason);
       return;
-    }
-    if (timeoutMs !== undefined) {
-      timer = setTimeout(() => {
-        fail(new BrokenTransfer(`the server was silent for ${timeoutMs / 1000} s`));
-      }, timeoutMs);
     }
     connection.send(text, body, {
       onData(bytes) {
@@ -95,6 +82,24 @@ export async function exchange(connection: Connection, options: ExchangeOptions)
       },
     });
   });
+}
+
+/** Has an exchange fail when its signal is aborted, or its time is over. Returns what takes this back. */
+function armEnd({ signal, timeoutMs }: ExchangeOptions, fail: (error: unknown) => void): () => void {
+  const stop = (): void => {
+    fail(signal.reason);
+  };
+  const timer =
+    timeoutMs === undefined
+      ? undefined
+      : setTimeout(() => {
+          fail(new BrokenTransfer(`the server was silent for ${timeoutMs / 1000} s`));
+        }, timeoutMs);
+  signal.addEventListener("abort", stop, { once: true });
+  return () => {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", stop);
+  };
 }
 
 function connectionLost(): Error {

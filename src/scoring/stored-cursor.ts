@@ -17,25 +17,24 @@ export function openStoredCursor(
   onFailure: (error: unknown) => void,
 ): StoredCursor {
   let pieces: StoredRows[] = [];
-  let isDone = false;
   /** Reads the next piece; undefined: there is none. */
   const next = async (): Promise<StoredRows | undefined> => {
     try {
       const result = await found.next();
-      isDone = result.done === true;
       return result.done === true ? undefined : result.value;
     } catch (error) {
-      isDone = true;
       onFailure(error);
       return undefined;
     }
   };
   return {
     async find(rowStart, rowEnd) {
-      let last = pieces.at(-1);
-      while (!isDone && (last?.rows.at(-1) ?? -1) < rowEnd) {
-        last = await next();
-        pieces = last === undefined ? pieces : [...pieces, last];
+      while ((pieces.at(-1)?.rows.at(-1) ?? -1) < rowEnd) {
+        const piece = await next();
+        if (piece === undefined) {
+          break;
+        }
+        pieces.push(piece);
       }
       const rows = takeRows(outputs, pieces, { rowStart, rowEnd });
       pieces = pieces.filter((piece) => (piece.rows.at(-1) ?? -1) >= rowEnd);

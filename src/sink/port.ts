@@ -2,6 +2,7 @@ import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columna
 import type { JobError } from "../util/errors.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import type { KeyCounts } from "../checks/verdicts/key-check.js";
+import type { LocalParts, PublishedRowsRequest, StoredFiles } from "../publish/published-files.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
@@ -139,18 +140,6 @@ export interface Sink extends AsyncDisposable {
   rollback?(): Promise<string>;
 }
 
-/** Which rows of a published run are read. */
-export interface PublishedRowsRequest {
-  readonly run: PinnedRun;
-  readonly columns: readonly { readonly name: string; readonly type: ColumnType }[];
-}
-
-/** Files of rows on this machine. */
-export interface StoredFiles extends LocalParts {
-  /** csv: texts as Postgres writes them, in the order of the columns that were asked for, without a header. */
-  readonly format: "parquet" | "csv";
-}
-
 export interface UnfinishedRun {
   readonly plan: Plan;
   /** Name of its target in messages. */
@@ -250,14 +239,6 @@ export interface SpanFile extends Pick<SpanOutput, "rejects" | "filtered" | "era
   readonly span: number;
   readonly path: string;
   readonly maker: CommittedBy;
-}
-
-/** Parquet files on this machine. */
-export interface LocalParts {
-  /** The folder that they are in. */
-  readonly folder: string;
-  /** Paths, a group at a time. A group lasts until the next one is requested. */
-  readonly groups: AsyncIterable<readonly string[]>;
 }
 
 /** A run that has begun, for writing. */

@@ -48,9 +48,13 @@ async function onServer(
   await work({ fixture, server, spec, out: join(scratch.path, "out") });
 }
 
-async function killWhen(child: RunningCli, isTime: () => Promise<boolean>, first: () => Promise<void>): Promise<void> {
+async function killWhen(
+  child: RunningCli,
+  isTime: () => Promise<boolean>,
+  server: ModelServerProcess | undefined,
+): Promise<void> {
   await until(isTime);
-  await first();
+  await server?.stop();
   child.kill("SIGKILL");
 }
 
@@ -62,10 +66,7 @@ async function runKilled({ fixture, server, out, spec }: RealServer, file: strin
     const from = Math.floor((spans * (kill - 1)) / 11);
     const killed = await runCli(["run", file, "--no-progress"], {
       onStart: (child) => {
-        const stopServer = async (): Promise<void> => {
-          await (kill % 3 === 0 ? server.stop() : undefined);
-        };
-        void killWhen(child, async () => (await parts()) > from, stopServer);
+        void killWhen(child, async () => (await parts()) > from, kill % 3 === 0 ? server : undefined);
       },
     });
     expect(killed, killed.stderr).toMatchObject({ signal: "SIGKILL" });

@@ -2,7 +2,7 @@ import { setMaxListeners } from "node:events";
 import type { ServedModel } from "../../binding/served-model.js";
 import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
-import type { Protocol } from "../../engine/served/protocol.js";
+import type { Protocol, ServerStatistics } from "../../engine/served/protocol.js";
 import { measureServer } from "../../engine/served/measure.js";
 import { type ModelServer, serversText, type SignRequest, withoutRetry } from "../../engine/served/server.js";
 import { json } from "../../engine/served/json/json.js";
@@ -12,7 +12,7 @@ import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import { proxiesOf } from "../../net/proxy.js";
 import { openConnectionPool } from "../../net/connection-pool.js";
-import type { DiagnosedServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
+import type { DiagnosedServer, MeasuredServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
 import { templateOf } from "../../spec/server/request-template.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
 import { assertNever, JobError } from "../../util/errors.js";
@@ -108,14 +108,34 @@ export async function diagnoseServers(spec: ServerSpec, options: ServedOptions):
       found.push({ url, state: "fails", found: failed.message });
     }
   }
-  const measured =
-    ready === undefined
-      ? undefined
-      : await measureServer(openServedEngine(protocol, [ready.server], ready.model), ready.model, options.retry.nowMs);
+  const measured = ready === undefined ? undefined : await measureFound(protocol, ready, options);
   const model = serversText(servers);
   // Servers that are away are left out by a run, too.
   const ends = ready === undefined || !isAway(error) ? error : undefined;
   return { model, servers: found, signature: ready?.model.served.signature, measured, error: ends };
+}
+
+/** Measures a server, and what it counts meanwhile. Other clients of the server are counted too. */
+async function measureFound(
+  protocol: Protocol,
+  { server, model }: FoundServer,
+  { retry }: ServedOptions,
+): Promise<MeasuredServer> {
+  const read = (): Promise<ServerStatistics | undefined> | undefined =>
+    protocol.statistics?.(withoutRetry(server), model.served.version);
+  const before = await read();
+  const measured = await measureServer(openServedEngine(protocol, [server], model), model, retry.nowMs);
+  const after = await read();
+  const requests = (after?.requests ?? 0) - (before?.requests ?? 0);
+  if (before === undefined || after === undefined || requests <= 0) {
+    return { ...measured, counted: undefined };
+  }
+  const counted = {
+    queueMs: ((after.queueSeconds - before.queueSeconds) * 1000) / requests,
+    computeMs: ((after.computeSeconds - before.computeSeconds) * 1000) / requests,
+    requestsJoined: requests / Math.max(1, after.executions - before.executions),
+  };
+  return { ...measured, counted };
 }
 
 interface FoundServer {

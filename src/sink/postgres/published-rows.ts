@@ -2,7 +2,7 @@ import { createWriteStream } from "node:fs";
 import { dirname } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { to as copyTo } from "pg-copy-streams";
-import type { PublishedRowsRequest, StoredFiles } from "../port.js";
+import type { PublishedRowsRequest, StoredFiles } from "../../publish/published-files.js";
 import type { Session } from "./connections.js";
 import type { RowSpool } from "./copy/spilled-copy.js";
 import { finishSeconds } from "./finish-run.js";
