@@ -1,4 +1,4 @@
-import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
+import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { JobError } from "../util/errors.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import type { KeyCounts } from "../checks/verdicts/key-check.js";
@@ -289,16 +289,3 @@ export interface UnfitValue {
 
 /** Number of commits under way at once: one part is encoded while another waits for the disk. */
 export const commitConcurrency = 2;
-
-/** The write end of a pipe: a program reads the rows in order, as they come. */
-export interface RowWriter {
-  /**
-   * Writes the columns' names and types, before any rows. @throws JobError CONTRACT for a type that the stream cannot
-   * express
-   */
-  begin(columns: readonly { readonly name: string; readonly type: ColumnType }[]): Promise<void>;
-  /** Writes rows, and resolves when there is room for more. Calls never overlap. */
-  write(rows: OutputRows): Promise<void>;
-  /** Marks the end of the rows: a reader that does not find the mark knows that some are missing. */
-  end(): Promise<void>;
-}

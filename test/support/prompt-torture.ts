@@ -137,7 +137,7 @@ export function rightRejects({ rows, every }: Tickets): string[] {
   });
 }
 
-export const price = { input: 0.15, cached_input: 0.075, output: 0.6 };
+const price = { input: 0.15, cached_input: 0.075, output: 0.6 };
 
 /** Options of the mock server for these jobs. */
 export const ticketServer = { context: contextTokens, price };

@@ -44,7 +44,7 @@ function add(sum, { prompt_tokens: prompt, cached_tokens: cached, completion_tok
   sum.cost += cost;
 }
 
-export function costOf(
+function costOf(
   { input = 0, cached_input: cachedInput = input, output = 0 },
   { prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion },
 ) {

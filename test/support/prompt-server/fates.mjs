@@ -32,7 +32,7 @@ export const everyFault = {
 };
 
 /** A number in [0, 1) from texts and numbers. */
-export function chance(...of) {
+function chance(...of) {
   return createHash("sha256").update(of.join("\n")).digest().readUInt32LE(0) / 2 ** 32;
 }
 

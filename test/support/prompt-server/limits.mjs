@@ -71,7 +71,7 @@ function createBucket(perMinute, burstSeconds) {
 }
 
 /** A duration as OpenAI's headers have it: 6m0s, 8.64s, 12ms. */
-export function duration(ms) {
+function duration(ms) {
   if (ms < 1000) {
     return `${Math.ceil(ms)}ms`;
   }

@@ -8,7 +8,7 @@ const checksumDigits = 16;
 const recordPattern = /^([0-9a-f]{16}) (([0-9a-f]{64}) (.+))$/s;
 
 /** The line of an answer in a file of the journal. */
-export function recordOf({ request, answer }: KeptAnswer): string {
+function recordOf({ request, answer }: KeptAnswer): string {
   // JSON has line ends only between its values, where they mean nothing.
   const content = `${request} ${answer.replaceAll(/[\r\n]+/g, " ")}`;
   return `${checksumOf(content)} ${content}\n`;
