@@ -15,12 +15,19 @@ describe("model.prompt", () => {
   });
 
   test("columns of a response are texts unless they have another type", () => {
-    const { model } = load(spec(`${user}  response: { label: { enum: [a, b] }, share: { type: number, minimum: 0 } }\n`));
-    expect(model.response).toEqual({ label: { type: "string", enum: ["a", "b"] }, share: { type: "number", minimum: 0 } });
+    const { model } = load(
+      spec(`${user}  response: { label: { enum: [a, b] }, share: { type: number, minimum: 0 } }\n`),
+    );
+    expect(model.response).toEqual({
+      label: { type: "string", enum: ["a", "b"] },
+      share: { type: "number", minimum: 0 },
+    });
   });
 
   test("sampling takes keys that only the server knows", () => {
-    const { model } = load(spec(`${user}  sampling: { max_tokens: 5, top_k: 3, chat_template_kwargs: { enable_thinking: false } }\n`));
+    const { model } = load(
+      spec(`${user}  sampling: { max_tokens: 5, top_k: 3, chat_template_kwargs: { enable_thinking: false } }\n`),
+    );
     expect(model.sampling).toEqual({ max_tokens: 5, top_k: 3, chat_template_kwargs: { enable_thinking: false } });
   });
 
@@ -39,14 +46,20 @@ describe("model.prompt", () => {
     ["an enum of numbers", spec(`${user}  response: { label: { type: number, enum: [a] } }\n`)],
     ["limits of a text", spec(`${user}  response: { label: { minimum: 1 } }\n`)],
     ["a misspelt key of a response", spec(`${user}  response: { label: { maximun: 1 } }\n`)],
-    ["a response named as a carried column", spec(`${user}  response: { id: {} }\n`).replace("output:", "output:\n  columns: [id]")],
+    [
+      "a response named as a carried column",
+      spec(`${user}  response: { id: {} }\n`).replace("output:", "output:\n  columns: [id]"),
+    ],
     ["a key of requests in sampling", spec(`${user}  sampling: { stream: true }\n`)],
     ["two limits of an answer", spec(`${user}  sampling: { max_tokens: 1, max_completion_tokens: 1 }\n`)],
     ["a budget without a limit of answers", spec(`${user}  budget: { max_tokens: 1000 }\n`)],
     ["a cost without a price", spec(`${user}  sampling: { max_tokens: 5 }\n  budget: { max_cost: 5 }\n`)],
     ["golden rows", spec(user).concat("checks: { golden: { path: g.parquet } }\n")],
     ["a path for openai", spec(user, ", path: /v1")],
-    ["tries for another protocol", minimalSpec.replace("  path: model.onnx\n", '  server: { protocol: v2, url: "http://a", name: m, tries: 3 }\n')],
+    [
+      "tries for another protocol",
+      minimalSpec.replace("  path: model.onnx\n", '  server: { protocol: v2, url: "http://a", name: m, tries: 3 }\n'),
+    ],
   ])("a spec with %s is refused", (_what, text) => {
     expect(specRefusal(text)).toMatchSnapshot();
   });
