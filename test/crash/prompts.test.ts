@@ -19,7 +19,7 @@ import { useS3 } from "../support/s3.js";
 import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 
-const timeout = 3_600_000;
+const timeout = torture ? 3_600_000 : 240_000;
 /** INFER_BATCH_CASES: rows of the long form. */
 const longRows = Number(process.env["INFER_BATCH_CASES"] ?? 100_000);
 const tickets = torture ? { rows: longRows, every: 1000 } : { rows: 300, every: 100 };
