@@ -21,9 +21,12 @@ FROM ${NODE} AS app
 WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund \
- && ORT_DISABLE_TELEMETRY=1 node -e 'require("@duckdb/node-bindings"); require("onnxruntime-node")' \
- && find node_modules/onnxruntime-node/bin -mindepth 3 -maxdepth 3 -type d \
-    ! -path "*/linux/$(node -p process.arch)" -exec rm -r {} +
+ && node -e 'require("@duckdb/node-bindings")'
+# The npm package has a copy of ONNX Runtime's libraries in its place (scripts/vendor.mjs).
+COPY --from=build /src/node_modules/onnxruntime-node node_modules/onnxruntime-node
+RUN find node_modules/onnxruntime-node/bin -mindepth 3 -maxdepth 3 -type d \
+    ! -path "*/linux/$(node -p process.arch)" -exec rm -r {} + \
+ && ORT_DISABLE_TELEMETRY=1 node -e 'require("/app/node_modules/onnxruntime-node/bin/napi-v6/linux/" + process.arch + "/onnxruntime_binding.node")'
 COPY --from=build /src/node_modules/tokenizers node_modules/tokenizers
 RUN find node_modules/tokenizers -name '*.node' ! -name "tokenizers.linux-$(node -p process.arch)-*.node" -delete \
  && node -e 'require("tokenizers")'
@@ -33,8 +36,10 @@ COPY --from=build /src/dist/bundle dist/bundle
 
 # ONNX Runtime's CUDA and TensorRT files are no part of the npm package: its install script fetches them from NuGet.
 # `true` forces that. In 1.30 the script ignores `cuda12`, though its comments name it.
-FROM app AS app-gpu
+FROM build AS cuda
 RUN ONNXRUNTIME_NODE_INSTALL=true node node_modules/onnxruntime-node/script/install.js
+FROM app AS app-gpu
+COPY --from=cuda /src/node_modules/onnxruntime-node/bin/napi-v6/linux/x64 node_modules/onnxruntime-node/bin/napi-v6/linux/x64
 
 FROM ${CUDA} AS gpu
 COPY --from=app /usr/local/bin/node /usr/local/bin/node

@@ -2,6 +2,7 @@ import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defineConfig } from "vitest/config";
+import { v8Flags } from "#src/start/v8-flags.js";
 import { LongestFirst } from "./test/support/longest-first.js";
 
 /** Tests flush files by the thousand: those lie in memory where there is enough of it, unless TMPDIR says otherwise. */
@@ -43,6 +44,8 @@ export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
     setupFiles: ["test/support/bundled-workers.mjs", "test/support/report-stuck-commands.ts"],
+    // What is run in this process finds the flags and the cached code that the command has.
+    execArgv: [...v8Flags],
     // Certificates that a machine has for its own reasons would be loaded by each process that a test starts: 50 ms.
     env: { TMPDIR: scratch, NODE_EXTRA_CA_CERTS: "" },
     // Files keep to themselves; loading all modules anew for each took a tenth of the suite's time.

@@ -5,6 +5,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { dataFolder, tables } from "./data.mjs";
+import { forestFile, largeForests } from "./forests.mjs";
 import { floorId, jobs, plainLoop, treesFloorId } from "./jobs.mjs";
 import { bigModel } from "./models.mjs";
 import { findFramework, findLleaves, findPython } from "./python.mjs";
@@ -69,15 +70,12 @@ export function findContenders(wanted) {
 const linear = { ...tables.mlp, job: "linear" };
 const lightgbm = { ...tables.mlp, job: "lightgbm" };
 const mlpBig = { ...tables.mlp, job: "mlp-big" };
+/** The first quarter of it. */
+const quarter = { rows: tables.mlp.rows / 4, shards: tables.mlp.shards.slice(0, 2) };
 
 /** @type {Record<string, (runtimes: Runtimes) => Contender[]>} by job */
 const contendersOf = {
-  linear: ({ python }) => [
-    inferBatch(linear),
-    plainPython(python, linear, "loop_parquet.py", modelFile("bench-linear")),
-    pythonByShards(python, linear, modelFile("bench-linear")),
-    sessionAlone(python, linear, modelFile("bench-linear")),
-  ],
+  linear: ({ python }) => withLoops(python, linear, modelFile("bench-linear")),
   mlp: ({ python, daft, ray, pyspark }) => [
     inferBatch(tables.mlp),
     plainPython(python, tables.mlp, "loop_parquet.py", model),
@@ -97,18 +95,12 @@ const contendersOf = {
     sessionAlone(python, tables.mlp, model),
   ],
   lightgbm: ({ python, lleaves }) => [
-    inferBatch(lightgbm),
-    plainPython(python, lightgbm, "loop_parquet.py", modelFile("bench-lightgbm")),
-    pythonByShards(python, lightgbm, modelFile("bench-lightgbm")),
-    sessionAlone(python, lightgbm, modelFile("bench-lightgbm")),
+    ...withLoops(python, lightgbm, modelFile("bench-lightgbm")),
     lleavesAlone(lleaves),
   ],
-  "mlp-big": ({ python }) => [
-    inferBatch(mlpBig),
-    plainPython(python, mlpBig, "loop_parquet.py", bigModel),
-    pythonByShards(python, mlpBig, bigModel, smallBatchSize),
-    sessionAlone(python, mlpBig, bigModel),
-  ],
+  "mlp-big": ({ python }) => withLoops(python, mlpBig, bigModel, smallBatchSize),
+  forest: ({ python }) => withLoops(python, { ...quarter, job: "forest" }, forestFile(largeForests.forest)),
+  oblivious: ({ python }) => withLoops(python, { ...quarter, job: "oblivious" }, forestFile(largeForests.oblivious)),
   mixed: ({ python }) => [
     inferBatch(tables.mixed),
     plainPython(python, tables.mixed, "loop_parquet.py", modelFile("bench-imputing-mlp")),
@@ -145,6 +137,16 @@ const contendersOf = {
   ],
   scaling: () => [workers(1), workers(2), workers(1, { cores: 1 }), workers(2, { cores: 1 })],
 };
+
+/** The job, both kinds of Python loops, and the model alone. */
+function withLoops(python, table, modelPath, batch = batchSize) {
+  return [
+    inferBatch(table),
+    plainPython(python, table, "loop_parquet.py", modelPath),
+    pythonByShards(python, table, modelPath, batch),
+    sessionAlone(python, table, modelPath),
+  ];
+}
 
 /**
  * The job of `mlp` by so many processes, with all cores or so many of their own.

@@ -102,6 +102,8 @@ export const tables = {
 /** Jobs that take the table of another, or whose own is made from it. */
 const parents = {
   arrow: "mlp",
+  forest: "mlp",
+  oblivious: "mlp",
   "arrow-wide": "wide",
   linear: "mlp",
   lightgbm: "mlp",

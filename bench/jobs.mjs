@@ -76,6 +76,20 @@ export const jobs = [
     ],
   },
   {
+    id: "forest",
+    what: "32 FLOAT columns, 1,000 boosted trees of 63 leaves",
+    long: true,
+    predictions: [score],
+    ratios: [{ to: plainLoop, wanted: 1.5 }, { to: "python-shards", wanted: 1.5 }, { to: floorId }],
+  },
+  {
+    id: "oblivious",
+    what: "32 FLOAT columns, 2,000 oblivious trees of depth 6",
+    long: true,
+    predictions: [score],
+    ratios: [{ to: plainLoop, wanted: 1.5 }, { to: "python-shards", wanted: 1.5 }, { to: floorId }],
+  },
+  {
     id: "mlp-big",
     what: "32 FLOAT columns, MLP 32-1024-1024-1",
     long: true,

@@ -74,8 +74,9 @@ async function profile({ commands: [[node, ...args]], reads, output }) {
     const perf = ["perf", "record", "--quiet", "-F", String(samplesPerSecond), "-o", recording];
     const names = ["--perf-basic-prof", "--no-logfile-per-isolate", `--logfile=${join(folder, "v8.log")}`];
     await measure([...perf, "--", node, ...names, ...args]);
-    const seconds = await countSamples(recording);
-    return seconds.set(idle, Math.max(0, plain.seconds * availableParallelism() - plain.cpuSeconds));
+    const { all, main } = await countSamples(recording);
+    all.set(idle, Math.max(0, plain.seconds * availableParallelism() - plain.cpuSeconds));
+    return { all, main };
   } finally {
     await rm(folder, { recursive: true, force: true });
     await rm(output, { recursive: true, force: true });
@@ -83,16 +84,18 @@ async function profile({ commands: [[node, ...args]], reads, output }) {
 }
 
 async function countSamples(recording) {
-  const fields = ["-F", "pid,ip,sym,dso"];
+  const fields = ["-F", "pid,tid,ip,sym,dso"];
   const script = spawn("perf", ["script", "-i", recording, ...fields], { stdio: ["ignore", "pipe", "ignore"] });
-  const seconds = new Map();
+  const seconds = { all: new Map(), main: new Map() };
   const processes = new Set();
   for await (const line of createInterface({ input: script.stdout })) {
-    const [, pid, symbol, library] = /^\s*(\d+)\s+[0-9a-f]+\s+(.*)\s\((.*)\)\s*$/.exec(line) ?? [];
+    const [, pid, thread, symbol, library] = /^\s*(\d+)\/(\d+)\s+[0-9a-f]+\s+(.*)\s\((.*)\)\s*$/.exec(line) ?? [];
     if (symbol !== undefined) {
       processes.add(pid);
       const part = parts.find(([, fits]) => fits({ symbol, library }))?.[0] ?? rest;
-      seconds.set(part, (seconds.get(part) ?? 0) + 1 / samplesPerSecond);
+      for (const counted of thread === pid ? [seconds.all, seconds.main] : [seconds.all]) {
+        counted.set(part, (counted.get(part) ?? 0) + 1 / samplesPerSecond);
+      }
     }
   }
   // Where V8 tells perf the names of its code.
@@ -116,7 +119,28 @@ for (let run = 0; run < runs; run += 1) {
 
 /** @type {string[]} */
 const names = [...parts.map(([part]) => String(part)), rest, idle];
-const cell = (one, part) => median(taken.get(one).map((seconds) => seconds.get(part) ?? 0)).toFixed(2);
+const secondsOf = (one, where, part) => median(taken.get(one).map((seconds) => seconds[where].get(part) ?? 0));
+const line = (title, cells) => `| ${title} | ${cells.join(" | ")} |`;
+const head = (title) => [
+  line(
+    title,
+    ours.map(({ job }) => `\`${job}\``),
+  ),
+  `| --- | ${ours.map(() => "---:").join(" | ")} |`,
+];
+const rowsOf = (where, shown) =>
+  shown.map((part) =>
+    line(
+      part,
+      ours.map((one) => secondsOf(one, where, part).toFixed(2)),
+    ),
+  );
+/** A part that counts to the start of the process does not grow with the rows. */
+const starting = "V8: parsing, compiling, optimising";
+const perMillion = (one, where) => {
+  const shown = names.filter((part) => part !== idle && part !== starting);
+  return (shown.reduce((sum, part) => sum + secondsOf(one, where, part), 0) / one.rows) * 1e6;
+};
 const text = [
   "# Where the CPU time goes",
   "",
@@ -124,9 +148,36 @@ const text = [
   `- Machine: ${machine()}`,
   `- Seconds of CPU in all threads, medians of ${runs} runs, from start to exit; perf asks ${samplesPerSecond} times a second.`,
   "",
-  `| seconds | ${ours.map(({ job }) => `\`${job}\``).join(" | ")} |`,
-  `| --- | ${ours.map(() => "---:").join(" | ")} |`,
-  ...names.map((part) => `| ${part} | ${ours.map((one) => cell(one, part)).join(" | ")} |`),
+  ...head("seconds"),
+  ...rowsOf("all", names),
+  "",
+  "Of it, in the main thread, of which there is one however many cores there are:",
+  "",
+  ...head("seconds"),
+  ...rowsOf(
+    "main",
+    names.filter((part) => part !== idle),
+  ),
+  "",
+  "What would bound a machine with many cores, without the time for compiling, which does not grow with the rows:",
+  "",
+  ...head("for a million rows"),
+  line(
+    "CPU seconds of the main thread",
+    ours.map((one) => perMillion(one, "main").toFixed(3)),
+  ),
+  line(
+    "CPU seconds of all threads",
+    ours.map((one) => perMillion(one, "all").toFixed(3)),
+  ),
+  line(
+    "million rows/s that the main thread allows",
+    ours.map((one) => (1 / perMillion(one, "main")).toFixed(1)),
+  ),
+  line(
+    "cores that are busy then",
+    ours.map((one) => (perMillion(one, "all") / perMillion(one, "main")).toFixed(0)),
+  ),
   "",
 ].join("\n");
 console.log(text);

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { findContenders, outFolder } from "./contenders.mjs";
 import { prepareData } from "./data.mjs";
+import { largeForests, prepareForest } from "./forests.mjs";
 import { jobs } from "./jobs.mjs";
 import { measureTogether, readThrough } from "./measure.mjs";
 import { prepareBigModel } from "./models.mjs";
@@ -78,6 +79,11 @@ if (options.install) {
 await prepareData(wanted);
 if (wanted.has("mlp-big")) {
   await prepareBigModel();
+}
+for (const [job, forest] of Object.entries(largeForests)) {
+  if (wanted.has(job)) {
+    await prepareForest(forest);
+  }
 }
 const { contenders, versions } = findContenders(wanted);
 const present = contenders.filter(({ absent }) => absent === undefined);

@@ -1,14 +1,11 @@
 // Compares compiled trees with ONNX Runtime, one thread each, on one batch in memory again and again: rows a second of CPU time,
 // which other work on the machine changes least. `npm run build && node bench/trees.mjs`
-import { mkdir, readFile, writeFile } from "node:fs/promises";
-import { join } from "node:path";
-import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { readFile } from "node:fs/promises";
 import * as onnxruntime from "onnxruntime-node";
 import { takeMemory } from "../dist/columnar/memory/vectors.js";
 import { openSession } from "../dist/engine/onnx/session.js";
 import { openTreeModel } from "../dist/engine/trees/tree-model.js";
-import { dataFolder } from "./data.mjs";
-import { integer, message, text } from "./onnx-writer.mjs";
+import { forestFile, largeForests, nameOfForest, prepareForest } from "./forests.mjs";
 import { randomFrom } from "./random.mjs";
 
 const features = 32;
@@ -19,9 +16,9 @@ const roundMs = 400;
 /** Random forests: trees, leaves of each; oblivious ones ask the same question everywhere at a depth. */
 const forests = [
   { trees: 100, leaves: 15 },
-  { trees: 1000, leaves: 63 },
+  largeForests.forest,
   { trees: 500, leaves: 255 },
-  { trees: 2000, leaves: 64, oblivious: true },
+  largeForests.oblivious,
   { trees: 100, leaves: 1000 },
 ];
 
@@ -34,11 +31,8 @@ await measure(
   "probabilities",
 );
 for (const forest of forests) {
-  const name = `${forest.trees} x ${forest.leaves}${forest.oblivious ? ", oblivious" : ""}`;
-  const file = join(dataFolder, "models", `trees-${name.replaceAll(/[ ,]+/g, "-")}.onnx`);
-  await mkdir(join(dataFolder, "models"), { recursive: true });
-  await writeFile(file, writeForest(forest));
-  await measure(name, file, "score");
+  await prepareForest(forest);
+  await measure(nameOfForest(forest), forestFile(forest), "score");
 }
 
 async function measure(name, file, output) {
@@ -86,131 +80,4 @@ async function batchMs(run) {
 function cpuMs() {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;
-}
-
-/** TreeEnsembleRegressor: `input` float32 [N, 32] -> `score` float32 [N, 1]. Each feature has 250 thresholds. */
-function writeForest({ trees, leaves, oblivious = false }) {
-  const thresholds = Array.from({ length: features }, () => Array.from({ length: 250 }, () => random() * 6 - 3));
-  const all = { tree: [], id: [], mode: [], feature: [], value: [], left: [], right: [], weight: [] };
-  for (let tree = 0; tree < trees; tree += 1) {
-    const questions = Array.from({ length: Math.log2(leaves) }, draw);
-    const grown = oblivious ? growEven(questions, leaves) : growUneven(leaves);
-    for (const [id, node] of grown.entries()) {
-      all.tree.push(tree);
-      all.id.push(id);
-      all.mode.push(node.question === undefined ? "LEAF" : "BRANCH_LEQ");
-      all.feature.push(node.question?.feature ?? 0);
-      all.value.push(node.question?.threshold ?? 0);
-      all.left.push(node.left ?? 0);
-      all.right.push(node.right ?? 0);
-      all.weight.push(node.question === undefined ? random() * 0.2 - 0.1 : undefined);
-    }
-  }
-  return modelOf(all);
-
-  function draw() {
-    const feature = Math.floor(random() * features);
-    return { feature, threshold: thresholds[feature][Math.floor(random() * 250)] };
-  }
-
-  /** As boosting grows trees, best leaf first: shallow leaves are split more often. */
-  function growUneven(count) {
-    const nodes = [{ depth: 0 }];
-    while (nodes.length < 2 * count - 1) {
-      const node = nodes[Math.floor(random() * nodes.length)];
-      if (node.question === undefined && random() < 0.8 ** Math.max(0, node.depth - 3)) {
-        Object.assign(node, { question: draw(), left: nodes.length, right: nodes.length + 1 });
-        nodes.push({ depth: node.depth + 1 }, { depth: node.depth + 1 });
-      }
-    }
-    return nodes;
-  }
-}
-
-function growEven(questions, leaves) {
-  return Array.from({ length: 2 * leaves - 1 }, (_, id) =>
-    id >= leaves - 1 ? {} : { question: questions[Math.floor(Math.log2(id + 1))], left: 2 * id + 1, right: 2 * id + 2 },
-  );
-}
-
-function modelOf({ tree, id, mode, feature, value, left, right, weight }) {
-  const places = [...id.keys()].filter((node) => weight[node] !== undefined);
-  const writer = new BinaryWriter();
-  integer(writer, 1, 8); // ir_version
-  message(writer, 7, (graph) => {
-    message(graph, 1, (node) => {
-      text(node, 1, "input");
-      text(node, 2, "score");
-      text(node, 4, "TreeEnsembleRegressor");
-      text(node, 7, "ai.onnx.ml");
-      integers(node, "nodes_treeids", tree);
-      integers(node, "nodes_nodeids", id);
-      integers(node, "nodes_featureids", feature);
-      integers(node, "nodes_truenodeids", left);
-      integers(node, "nodes_falsenodeids", right);
-      floats(node, "nodes_values", value);
-      texts(node, "nodes_modes", mode);
-      integers(
-        node,
-        "target_treeids",
-        places.map((place) => tree[place]),
-      );
-      integers(
-        node,
-        "target_nodeids",
-        places.map((place) => id[place]),
-      );
-      integers(
-        node,
-        "target_ids",
-        places.map(() => 0),
-      );
-      floats(
-        node,
-        "target_weights",
-        places.map((place) => weight[place]),
-      );
-      message(node, 5, (attribute) => {
-        text(attribute, 1, "n_targets");
-        integer(attribute, 3, 1);
-        integer(attribute, 20, 2);
-      });
-    });
-    text(graph, 2, "trees");
-    for (const [field, name] of [
-      [11, "input"],
-      [12, "score"],
-    ]) {
-      message(graph, field, (info) => {
-        text(info, 1, name);
-        message(info, 2, (type) => message(type, 1, (tensor) => integer(tensor, 1, 1)));
-      });
-    }
-  });
-  message(writer, 8, (opset) => {
-    text(opset, 1, "ai.onnx.ml");
-    integer(opset, 2, 1);
-  });
-  message(writer, 8, (opset) => integer(opset, 2, 17));
-  return writer.finish();
-}
-
-function integers(node, name, values) {
-  list(node, { name, type: 7 }, (attribute) => values.forEach((one) => integer(attribute, 8, one)));
-}
-
-function floats(node, name, values) {
-  list(node, { name, type: 6 }, (attribute) => values.forEach((one) => attribute.tag(7, WireType.Bit32).float(one)));
-}
-
-function texts(node, name, values) {
-  list(node, { name, type: 8 }, (attribute) => values.forEach((one) => text(attribute, 9, one)));
-}
-
-function list(node, { name, type }, write) {
-  message(node, 5, (attribute) => {
-    text(attribute, 1, name);
-    write(attribute);
-    integer(attribute, 20, type);
-  });
 }

@@ -64,7 +64,11 @@ function importsOf(roots, graph) {
 /** What packages look for at run time, where a bundle has it elsewhere or not at all. */
 const lookups = [
   // Its JavaScript is 25 small files, of which each thread loads its own; its library stays where it is.
-  { of: /onnxruntime-node[\\/]dist[\\/]binding\.js$/, old: "require(`../bin/", now: "require(`onnxruntime-node/bin/" },
+  {
+    of: /onnxruntime-node[\\/]dist[\\/]binding\.js$/,
+    old: "require(`../bin/",
+    now: `require(\`\${require(${JSON.stringify(join(project, "dist/engine/runtime-folder.js"))}).runtimeFolder()}/bin/`,
+  },
 ];
 const replaceLookups = lookups.map(({ of, old, now }) => ({
   name: now,

@@ -17,7 +17,6 @@ export async function resolveCompared(
   job: JobContext,
   given: readonly string[],
 ): Promise<readonly [ComparedModel, ComparedModel]> {
-  requireModelPath(job.spec, "compare measures models on this machine");
   const [first = "", second, ...more] = given;
   if (more.length > 0) {
     throw new JobError("USAGE", `comparing models: ${given.length} are given, and two can be compared`, {
@@ -26,6 +25,11 @@ export async function resolveCompared(
   }
   for (const uri of given) {
     requireModelUri(uri);
+  }
+  if (second === undefined) {
+    requireModelPath(job.spec, "compare measures models on this machine", {
+      hint: "name two models with --model; or name one under `challenger` in the spec: each run compares it with the served model",
+    });
   }
   return second === undefined
     ? [await ownModel(job), await resolveGiven(job, first)]

@@ -48,3 +48,23 @@ export async function readStart(path: string, limitBytes: number): Promise<strin
   }
   return bytes.toString("utf8", 0, length);
 }
+
+/**
+ * Reads a whole text file that the spec names.
+ * @param key the key as messages name it
+ * @throws JobError FILE_MISSING, PERMISSION, DISK; SPEC_INVALID for a file that is too large
+ */
+export async function readGivenText(
+  path: string,
+  { key, limitBytes }: { key: string; limitBytes: number },
+): Promise<string> {
+  const doing = `reading ${key}: ${path}`;
+  const hint = "name a file that this user can read; paths are relative to the spec's folder";
+  const text = await readStart(path, limitBytes + 1).catch((error: unknown) => {
+    throw fileError(doing, error, hint);
+  });
+  if (Buffer.byteLength(text) > limitBytes) {
+    throw new JobError("SPEC_INVALID", `${doing}: it has more than ${limitBytes / 1024 / 1024} MiB`, { hint });
+  }
+  return text;
+}

@@ -28,8 +28,11 @@ import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.j
 import { openSource } from "./open-source.js";
 import type { SharedModels } from "./shared-models.js";
 import { type JobOptions, readSpec } from "./read-spec.js";
+import type { openProviderTrials as OpenTrials } from "./providers/provider-trials.js";
+import type { ProviderTrials } from "../scoring/provider-trials.js";
 import { programVersion, versionsFor } from "./version.js";
 import { decidedBy } from "./decided-by.js";
+import { readGivenText } from "./given-files.js";
 import { filesAtOnce } from "../duckdb/open-files.js";
 import { checkSeveral } from "./worker.js";
 
@@ -50,10 +53,11 @@ export interface ContextParts {
 }
 
 /** How this process takes part in a run. Default: as the only worker. */
-export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "siblings" | "limited"> & Permissions;
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "reuse" | "siblings" | "limited"> &
+  Permissions;
 
 /** An attempt without other workers, with no permission that is refused by default. */
-export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
+export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false, reuse: false };
 
 const silentLog: Log = { info() {}, warn() {}, debug() {} };
 
@@ -94,16 +98,16 @@ export async function openLoaded(
     spec,
     where,
     dateParam,
-    filesAtOnce,
     writer: services.writer,
-    decidedBy: () => decidedBy(process.env),
     command: (params, deciding) => commandFor(specPath, params, { deciding, limited: attempt.limited }),
     sink,
     source,
+    ...otherTools(loaded, { folder, cores, memory, attempt, ...services }),
     memory,
-    ...decoding(spec, cores, memory),
+    ...decoding(spec, { folder, cores, memory, ...services }),
     ...models,
     ...sharedModels(spec.model, models),
+    providerTrials: jobsAtOnce === 1 ? await trialsOf(spec, { specPath, signal }) : undefined,
     batchLimits: openBatchLimitCache(log),
     sha256,
     ...clockOf(services),
@@ -112,13 +116,31 @@ export async function openLoaded(
     record,
     ...attempt,
     signal,
-    program: `infer-batch ${programVersion}`,
+    ...ofProcess,
     async [Symbol.asyncDispose]() {
       await source[Symbol.asyncDispose]();
       await sink[Symbol.asyncDispose]();
     },
   };
 }
+
+/** The modules that inspect GPUs are loaded only if providers are to be measured. */
+async function trialsOf(...[spec, options]: Parameters<typeof OpenTrials>): Promise<ProviderTrials | undefined> {
+  if (spec.engine.providers !== "auto" || spec.model.server !== undefined) {
+    return undefined;
+  }
+  const { openProviderTrials } = await import("./providers/provider-trials.js");
+  return openProviderTrials(spec, options);
+}
+
+const ofProcess: Pick<JobContext, "filesAtOnce" | "decidedBy" | "program"> = {
+  filesAtOnce,
+  decidedBy: () => decidedBy(process.env),
+  program: `infer-batch ${programVersion}`,
+};
+
+/** A profile has at most some 200 KiB. */
+const givenBytes = 16 * 1024 * 1024;
 
 interface EndsOptions {
   readonly folder: string;
@@ -145,6 +167,41 @@ async function openEnds(
     await source[Symbol.asyncDispose]();
     throw error;
   }
+}
+
+/** Tools that need nothing that is open: of the process, and of files and targets that the spec names. */
+function otherTools(
+  loaded: LoadedSpec,
+  options: AttemptServices & EndsOptions,
+): Pick<JobContext, "filesAtOnce" | "decidedBy" | "readGiven" | "openChallengerSink"> {
+  return {
+    filesAtOnce,
+    decidedBy: () => decidedBy(process.env),
+    readGiven: (path, key) =>
+      readGivenText(resolve(options.folder, path), { key: loaded.where(key), limitBytes: givenBytes }),
+    openChallengerSink: challengerSink(loaded, options),
+  };
+}
+
+/** How the target of the challenger's predictions is opened; undefined: they are not kept. */
+function challengerSink(
+  { spec, variablesOf, where }: LoadedSpec,
+  options: AttemptServices & EndsOptions,
+): JobContext["openChallengerSink"] {
+  const { challenger, output } = spec;
+  const target = challenger?.output;
+  return target === undefined
+    ? undefined
+    : () =>
+        openSink(
+          { ...spec, output: { columns: output.columns, lineage: false, ...target } },
+          {
+            ...options,
+            outputPattern: target.parquet?.path ?? "",
+            variablesOf: (path) => variablesOf(["challenger", ...path]),
+            where: (path) => where(["challenger", ...path]),
+          },
+        );
 }
 
 function clockOf({ retry }: AttemptServices): Pick<JobContext, "nowMs" | "dateMs" | "sleep"> {
@@ -188,9 +245,8 @@ export function budgetOf({ engine: { memory } }: JobSpec, cores: number): Memory
 
 function decoding(
   spec: JobSpec,
-  cores: number,
-  memory: MemoryBudget,
-): Pick<JobContext, "openDecoder" | "openGoldenReader" | "openAggregates" | "decodeWorkers"> {
+  { folder, cores, memory, writer, isDead }: AttemptServices & Omit<EndsOptions, "attempt">,
+): Pick<JobContext, "openDecoder" | "openGoldenReader" | "openAggregates" | "openStoredRows" | "decodeWorkers"> {
   const { timezone } = spec;
   return {
     async openGoldenReader(folders) {
@@ -201,6 +257,10 @@ function decoding(
     async openAggregates(conditions, columns) {
       const { openAggregates } = await import("../formats/sql/aggregates.js");
       return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
+    },
+    async openStoredRows(request) {
+      const { openStoredRows } = await import("./open-stored-rows.js");
+      return await openStoredRows({ folder, writer, isDead, threads: cores, memoryBytes: memory.duckDbBytes }, request);
     },
     decodeWorkers: { cores, startDecodeWorkers },
   };

@@ -7,10 +7,9 @@ import type { TextTensors } from "../columnar/tensor.js";
 import { JobError } from "../util/errors.js";
 import type { EngineLayout, EngineNeed, Log } from "../scoring/context.js";
 import type { Worker } from "../plan/share.js";
-import type { EngineSpec, Provider } from "../spec/engine-spec.js";
+import { type EngineSpec, listedProviders, type Provider } from "../spec/engine-spec.js";
 import { type ModelSpec, parseOutputReference } from "../spec/model-spec.js";
 import { needsProbe, probeProvider } from "./providers/probe-provider.js";
-import { setScoringFlags } from "./v8-flags.js";
 import { startScoringWorker } from "./threads/worker-threads.js";
 
 export interface EngineOptions {
@@ -34,8 +33,9 @@ const smallInputBytes = 1024 * 1024;
  */
 export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
   const { spec, worker, log } = options;
-  const deviceId = await deviceIdOf(spec.engine, worker);
-  let preferred: readonly Provider[] = "preview" in need ? ["cpu"] : spec.engine.providers;
+  const asked = askedProviders(need, spec.engine);
+  const deviceId = await deviceIdOf(asked, { given: spec.engine.device_id, worker });
+  let preferred = asked;
   const missing: string[] = [];
   for (;;) {
     const providers = ofOneSession(preferred);
@@ -44,7 +44,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       const { operators } = engine.local;
       if (operators === undefined || operators[engine.provider] !== undefined) {
         warnOfParts(engine, model, log);
-        return withScoringFlags(engine);
+        return engine;
       }
       await engine[Symbol.asyncDispose]();
       preferred = ["cpu"]; // which computes the model in any case, and in this way without copies
@@ -55,7 +55,7 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       if (!(error instanceof ProviderFault)) {
         throw error;
       }
-      const absent = await whyMissing(error, deviceId, spec.engine.providers);
+      const absent = await whyMissing(error, deviceId, asked);
       if (preferred.at(-1) !== "cpu" || error.provider === "cpu") {
         throw absent;
       }
@@ -64,6 +64,16 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
       log.warn(`NOT ON ${error.provider.toUpperCase()}, on ${preferred.join(", ")} instead: ${absent.message}`);
     }
   }
+}
+
+function askedProviders(need: EngineNeed, engine: EngineSpec): readonly Provider[] {
+  if ("sessions" in need) {
+    return listedProviders(engine);
+  }
+  if (need.preview === true || need.provider === "cpu") {
+    return ["cpu"];
+  }
+  return need.provider === undefined ? listedProviders(engine) : [need.provider, "cpu"];
 }
 
 /** The first provider, and those that compute what it leaves: CUDA after TensorRT, the CPU after all. */
@@ -131,21 +141,10 @@ function neededTexts({ texts }: ModelFile, { outputs }: Pick<ModelSpec, "outputs
   return { inputs: texts.inputs, outputs: texts.outputs.filter((name) => tensors.has(name)) };
 }
 
-function withScoringFlags(engine: OnnxEngine): Engine {
-  const flags = setScoringFlags(engine.local.opened());
-  return {
-    ...engine,
-    async [Symbol.asyncDispose]() {
-      flags[Symbol.dispose]();
-      await engine[Symbol.asyncDispose]();
-    },
-  };
-}
-
-/** Returns the number of the GPU that a worker uses; 0 for a spec without GPUs. */
+/** Returns the number of the GPU that a worker uses; 0 without GPUs. @param given `engine.device_id` */
 export async function deviceIdOf(
-  { providers, device_id: given }: EngineSpec,
-  worker: Pick<Worker, "index">,
+  providers: readonly Provider[],
+  { given, worker }: { readonly given: EngineSpec["device_id"]; readonly worker: Pick<Worker, "index"> },
 ): Promise<number> {
   if (providers[0] === "cpu" || given === 0) {
     return 0;

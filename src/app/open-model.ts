@@ -97,7 +97,8 @@ async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promi
   });
 }
 
-async function openCache({ writer, isDead, kind }: ModelOptions): Promise<ModelCache> {
+/** Opens the cache of this machine's models. */
+export async function openCache({ writer, isDead, kind }: ModelOptions): Promise<ModelCache> {
   const { openModelCache } = await import("../models/cache.js");
   const folder = cacheFolder(kind === undefined ? "models" : `${kind.noun}s`);
   return openModelCache({ folder, writer, isDead, ...(kind === undefined ? {} : { kind }) });

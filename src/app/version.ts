@@ -5,7 +5,7 @@ import { tokenizerUris } from "../spec/model-spec.js";
 const manifest = createRequire(import.meta.url)("../../package.json") as {
   readonly version: string;
   readonly dependencies: Readonly<Record<string, string>>;
-  readonly peerDependencies: Readonly<Record<"tokenizers", string>>;
+  readonly peerDependencies: Readonly<Record<"tokenizers" | "onnxruntime-node", string>>;
 };
 
 export const programVersion: string = manifest.version;
@@ -21,6 +21,7 @@ export const componentVersions: Readonly<Record<string, string>> = {
   "infer-batch": programVersion,
   node: process.versions.node,
   ...manifest.dependencies,
+  "onnxruntime-node": manifest.peerDependencies["onnxruntime-node"],
 };
 
 /** Versions of everything that a job's predictions may depend on. */

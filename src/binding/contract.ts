@@ -1,5 +1,6 @@
 import { assertNever } from "../util/errors.js";
 import { lineageColumns } from "./lineage.js";
+import { reuseColumn } from "./reuse-column.js";
 import type { TensorType, Tokenizing } from "../columnar/tensor.js";
 import type { ColumnType, SourceColumn } from "../columnar/types.js";
 
@@ -17,6 +18,13 @@ export interface Contract {
   readonly missing: "bad_row" | "nan";
   /** Adds the columns run_id, model_sha256 and scored_at. */
   readonly lineage?: true | undefined;
+  /** Adds the column reuse_hash; default: it is not there. */
+  readonly reuse?: ReuseBinding | undefined;
+}
+
+export interface ReuseBinding {
+  /** Output columns that name a row. */
+  readonly key: readonly string[];
 }
 
 /**
@@ -227,7 +235,11 @@ export function outputTensors({ outputs }: Pick<Contract, "outputs">): string[] 
 
 /** Type and name of each output column, in output order. */
 export function outputColumns(contract: Contract): { name: string; type: ColumnType }[] {
-  return [...scoredColumns(contract), ...(contract.lineage === true ? lineageColumns : [])];
+  return [
+    ...scoredColumns(contract),
+    ...(contract.reuse === undefined ? [] : [reuseColumn]),
+    ...(contract.lineage === true ? lineageColumns : []),
+  ];
 }
 
 /** The output columns that come from the input and the model. */

@@ -3,7 +3,7 @@ import { type ContractRequest, findColumn } from "./contract-request.js";
 import type { ColumnRef } from "./contract.js";
 
 /** The computed column with the text of a column that a prompt names. */
-export function textColumn(name: string): string {
+function textColumn(name: string): string {
   return `text of ${name}`;
 }
 

@@ -20,6 +20,10 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
     "infer-batch diff out/new --against out/old --key customer_id --json",
   ],
   prune: ["infer-batch prune job.yaml --keep 30 --dry-run", "infer-batch prune job.yaml --older-than 90d"],
+  erase: [
+    "infer-batch erase job.yaml --keys customers.txt --dry-run",
+    "infer-batch erase job.yaml --keys customers.csv --key customer_id",
+  ],
   approve: ['infer-batch approve job.yaml --reason "prices rose on purpose"'],
   discard: ['infer-batch discard job.yaml --reason "features in grams"'],
   init: ["infer-batch init --model churn.onnx --input 'data/*.parquet'"],

@@ -1,8 +1,12 @@
 import { InvalidArgumentError, Option } from "commander";
+import { type EngineSpec, parseProviders, providerNames } from "../spec/engine-spec.js";
 
 /** The option of commands that read a spec: `--param name=value`, repeatable. */
 export const param = (description = "Set a param of the spec; may be repeated"): Option =>
   new Option("--param <name=value>", description).default([], "none").argParser(collect);
+
+/** The option of commands that show a run: `--run`. */
+export const run = (): Option => new Option("--run <id>", "The run, as history lists it, in place of --param");
 
 /** The option of commands that log: `--log-level`. */
 export const logLevel = (): Option =>
@@ -17,6 +21,17 @@ export const logFormat = (): Option =>
 /** The option of commands that can do with a part of the rows: `--limit`. */
 export const limit = (description: string): Option =>
   new Option("--limit <n>", description).argParser(countOf(999_999_999));
+
+/** Parses execution providers. @throws InvalidArgumentError */
+export function providersOf(value: string): EngineSpec["providers"] {
+  const providers = parseProviders(value);
+  if (providers === undefined) {
+    throw new InvalidArgumentError(
+      `expected auto, or some of ${providerNames.join(", ")} with commas between, cpu last`,
+    );
+  }
+  return providers;
+}
 
 /** Appends the value of an option that may be repeated. */
 export function collect(value: string, all: readonly string[] = []): string[] {
@@ -59,4 +74,20 @@ export function toleranceOf(value: string): number {
     throw new InvalidArgumentError("expected a number from 0, such as 0.01");
   }
   return number;
+}
+
+/** Plans a new run. */
+export function newRunOption(): Option {
+  return new Option(
+    "--new-run",
+    "If the run of this spec is complete or damaged, or its input, model or spec changed, plan a new run; otherwise continue the run",
+  );
+}
+
+/** Lets a new run reuse predictions. */
+export function reuseOption(): Option {
+  return new Option(
+    "--reuse",
+    "Let --new-run take predictions from an earlier run, as the spec's reuse says. Default: a new run scores all rows",
+  );
 }

@@ -1,8 +1,21 @@
 import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
+import { addDoctor, addInspect, addSchema } from "./check-commands.js";
 import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
-import { collect, countOf, limit, logFormat, logLevel, param, portOf, toleranceOf } from "./options.js";
+import {
+  collect,
+  countOf,
+  limit,
+  logFormat,
+  logLevel,
+  newRunOption,
+  param,
+  portOf,
+  providersOf,
+  reuseOption,
+  toleranceOf,
+} from "./options.js";
 import {
   addApprove,
   addBackfill,
@@ -10,6 +23,7 @@ import {
   addDiscard,
   addHistory,
   addPreview,
+  addErase,
   addPrune,
   addRejects,
   addRollback,
@@ -49,6 +63,7 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
     addHistory,
     addDiff,
     addPrune,
+    addErase,
     addApprove,
     addDiscard,
     addRejects,
@@ -77,10 +92,8 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       "Be worker i of n that share the run, counted from 0. Default: from the environment of a Kubernetes Indexed Job or an AWS Batch array job, else 0/1",
     )
     .option("--steal", "After this worker's own share, score the spans that other workers have not committed")
-    .option(
-      "--new-run",
-      "If the run of this spec is complete or damaged, or its input, model or spec changed, plan a new run; otherwise continue the run",
-    )
+    .addOption(newRunOption())
+    .addOption(reuseOption())
     .option(
       "--allow-duplicates",
       "Allow --new-run to append to a table that is not empty; rows may then be there twice (Postgres: append)",
@@ -89,6 +102,7 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       "--allow-older",
       "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
     )
+    .addOption(provider())
     .addOption(skipExitCodeOption())
     .addOption(limit("Try the job: score only the first n rows, into --output, without checks, reports and pings"))
     .option("--output <folder>", "Folder for the Parquet parts of --limit, relative to the current folder or in S3")
@@ -109,6 +123,12 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
       await runCommand(spec, options, io, early);
     });
 }
+
+const provider = (): Option =>
+  new Option(
+    "--provider <names>",
+    "Execution providers of this attempt in place of engine.providers, such as webgpu or cuda,cpu; auto: the fastest",
+  ).argParser(providersOf);
 
 const skipExitCodeOption = (): Option =>
   new Option(
@@ -232,47 +252,5 @@ function addInit(program: Command, io: SafeIo): void {
     .action(async (spec: string, options) => {
       const { initCommand } = await import("./commands/init.js");
       await initCommand(spec, options, io);
-    });
-}
-
-function addInspect(program: Command, io: SafeIo): void {
-  program
-    .command("inspect")
-    .description(
-      "Show the inputs and outputs of a model, or the columns, row groups and NULL counts of a Parquet or Arrow file",
-    )
-    .argument(
-      "<file>",
-      "ONNX model, Parquet file, or Arrow file or stream on this machine, detected by content; or the URI of a model, as model.path",
-    )
-    .option("--json", "Print one line of JSON")
-    .action(async (file: string, options) => {
-      const { inspectCommand } = await import("./commands/inspect.js");
-      await inspectCommand(file, options, io);
-    });
-}
-
-function addDoctor(program: Command, io: SafeIo): void {
-  program
-    .command("doctor")
-    .description(
-      "Check what scoring on a GPU needs, report what is missing, and run two batches on each execution provider. Exit code 64 means that this machine cannot run the spec's providers, 75 that a provider fails or has no memory. For a model on a server: check that each server answers, print the model's signature, and send blank rows for some seconds to measure its throughput",
-    )
-    .argument("[spec]", "Job spec whose providers and model to try; default: a tiny model")
-    .addOption(param())
-    .option("--json", "Print one line of JSON")
-    .action(async (spec: string | undefined, options) => {
-      const { doctorCommand } = await import("./commands/doctor.js");
-      await doctorCommand(spec, options, io);
-    });
-}
-
-function addSchema(program: Command, io: SafeIo): void {
-  program
-    .command("schema")
-    .description("Print the JSON Schema of the job spec, for editors")
-    .action(async () => {
-      const { editorSchema } = await import("../spec/editor-schema.js");
-      io.stdout.write(`${JSON.stringify(editorSchema(), undefined, 2)}\n`);
     });
 }

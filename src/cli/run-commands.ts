@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander";
 import { rangeSteps } from "../jobs/date-range.js";
 import type { SafeIo } from "./io.js";
-import { collect, countOf, daysOf, logFormat, logLevel, param, toleranceOf } from "./options.js";
+import { collect, countOf, daysOf, logFormat, logLevel, param, run, toleranceOf } from "./options.js";
 
 export function addBackfill(program: Command, io: SafeIo): void {
   program
@@ -84,6 +84,7 @@ export function addStatus(program: Command, io: SafeIo): void {
     )
     .argument("<specs...>", "Job specs, YAML files")
     .addOption(param())
+    .addOption(run())
     .option("--held", "Show only runs that are held by their checks")
     .option("--failed", "Show only runs that are neither complete nor held, and specs with an error")
     .option("--json", "Print one line of JSON for each spec")
@@ -136,9 +137,10 @@ export function addDiff(program: Command, io: SafeIo): void {
     )
     .argument("<spec>", "Job spec, a YAML file; or a folder of Parquet files")
     .addOption(param("Set a param of the spec; may be repeated. These params name the run that is compared"))
+    .addOption(run())
     .requiredOption(
       "--against <name=value>",
-      "Compare with the run that has this param in place of that of --param; may be repeated. For a folder: the other folder",
+      "Compare with the run that has this param in place of that of --param, or with the run of this id; may be repeated. For a folder: the other folder",
       collect,
     )
     .option(
@@ -185,6 +187,32 @@ export function addPrune(program: Command, io: SafeIo): void {
     });
 }
 
+export function addErase(program: Command, io: SafeIo): void {
+  program
+    .command("erase")
+    .description(
+      "Remove the rows of persons who asked for it from the output of all runs of a job: predictions, rejected rows and, in Postgres, previous tables. What the input still has is scored again by the next run that reads it",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
+    .requiredOption(
+      "--keys <file>",
+      "Whose rows: a text file with a key on each line, or a .csv or .parquet file with the key columns",
+    )
+    .addOption(
+      new Option(
+        "--key <column>",
+        "Output column that the keys are values of; may be repeated. Default: the columns of the file; for a text file checks.unique, the key of the table, or output.columns, if that is one column",
+      ).argParser(collect),
+    )
+    .addOption(param())
+    .option("--dry-run", "Count the rows, and remove nothing")
+    .option("--json", "Print one line of JSON")
+    .action(async (spec: string, options) => {
+      const { eraseCommand } = await import("./commands/erase.js");
+      await eraseCommand(spec, options, io);
+    });
+}
+
 export function addApprove(program: Command, io: SafeIo): void {
   decisionCommand(program, "approve")
     .description("Publish a run that is held because it failed its checks. Needs neither the model nor the input")
@@ -217,7 +245,10 @@ function decisionCommand(program: Command, name: string): Command {
     .addOption(param())
     .option("--reason <text>", "Why; recorded with the decision")
     .option("--by <name>", "Who decides. Default: the Airflow task, else the user of this process")
-    .option("--run <id>", "Refuse to decide if the latest run of these params has another id")
+    .option(
+      "--run <id>",
+      "The run, as history lists it, in place of --param; with --param: refuse to decide if the latest run of these params has another id",
+    )
     .option("--json", "Print one line of JSON");
 }
 
@@ -227,6 +258,7 @@ export function addRejects(program: Command, io: SafeIo): void {
     .description("Show the rejected rows of a run, grouped by reason")
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
+    .addOption(run())
     .option("--json", "Print one line of JSON for each row")
     .action(async (spec: string, options) => {
       const { rejectsCommand } = await import("./commands/rejects.js");

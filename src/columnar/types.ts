@@ -166,6 +166,8 @@ export interface SpanOutput {
   readonly rejects: readonly RejectedRow[];
   /** Rows that `input.where` left out. */
   readonly filtered: number;
+  /** Rows of the span that were erased since they were scored; absent: none. */
+  readonly erased?: number | undefined;
   /** Rows that the model was given at once; for people, never compared. */
   readonly batchSize: number;
   /** What computed them, where it is not the attempt's provider alone. */

@@ -12,6 +12,11 @@ const chunkRows = 2048;
 export async function createTable(connection: DuckDBConnection, table: string, rows: OutputRows): Promise<void> {
   const definitions = rows.columns.map(({ name, type }) => `${quoteName(name)} ${sqlTypeOf(type)}`);
   await connection.run(`CREATE TEMP TABLE ${table} (${definitions.join(", ")})`);
+  await appendRows(connection, table, rows);
+}
+
+/** Adds rows to a table of the same columns. @param table a name that needs no quotes */
+export async function appendRows(connection: DuckDBConnection, table: string, rows: OutputRows): Promise<void> {
   const appender = await connection.createAppender(table);
   const chunk = DuckDBDataChunk.create(rows.columns.map(({ type }) => duckDbTypeOf(type)));
   for (let from = 0; from < rows.rowCount; from += chunkRows) {

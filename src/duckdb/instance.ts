@@ -91,9 +91,12 @@ export async function openDuckDb(options: DuckDbOptions): Promise<DuckDb> {
     autoload_known_extensions: "false",
   });
   const connection = await instance.connect();
-  for (const [name, value] of Object.entries(globalSettings(options))) {
-    await connection.run(`SET GLOBAL ${name} = ${value}`);
-  }
+  // As one text: a statement at a time took a tenth of the time of opening.
+  await connection.run(
+    Object.entries(globalSettings(options))
+      .map(([name, value]) => `SET GLOBAL ${name} = ${value}`)
+      .join(";"),
+  );
   const ready: DuckDBConnection[] = [];
   while (ready.length < (prepared?.connections ?? 0)) {
     const one = await instance.connect();
@@ -102,8 +105,7 @@ export async function openDuckDb(options: DuckDbOptions): Promise<DuckDb> {
     }
     ready.push(one);
   }
-  await connection.run("SET GLOBAL enable_external_access = false");
-  await connection.run("SET GLOBAL lock_configuration = true");
+  await connection.run("SET GLOBAL enable_external_access = false; SET GLOBAL lock_configuration = true");
   connection.closeSync();
   return {
     connect: async () => ready.pop() ?? (await instance.connect()),

@@ -48,7 +48,7 @@ export interface OrderOptions {
  * it.
  */
 export function orderOf(
-  { output: { postgres }, checks }: Pick<JobSpec, "output" | "checks">,
+  { output: { postgres }, checks, engine }: Pick<JobSpec, "output" | "checks" | "engine">,
   { parallel, stopOnFailure, allowOlder }: OrderOptions,
 ): RunOrder {
   const overwrites = postgres !== undefined && postgres.mode !== "append";
@@ -57,7 +57,9 @@ export function orderOf(
     ? `mode ${postgres.mode}: later dates overwrite earlier ones`
     : checks !== undefined
       ? "the checks compare each run with those before it"
-      : undefined;
+      : engine.providers === "auto" || engine.providers.includes("webgpu")
+        ? "a process can use webgpu for one run at a time"
+        : undefined;
   return {
     parallel: why === undefined ? parallel : 1,
     why: parallel > 1 ? why : undefined,

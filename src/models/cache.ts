@@ -54,6 +54,8 @@ export interface ModelCache {
   /** Finds the model of a digest; undefined if it is missing or damaged. */
   find(sha256: string, name: string): Promise<ModelFile | undefined>;
   known(key: string): Promise<CachedModel | undefined>;
+  /** Marks the model of a digest as used, so that it stays; false: it is not there. */
+  touch(sha256: string): Promise<boolean>;
   /** @throws JobError MODEL_INVALID, DISK, PERMISSION; what `fetch` throws */
   add(fetch: ModelFetch): Promise<ModelFile>;
 }
@@ -77,6 +79,13 @@ export function openModelCache(options: ModelCacheOptions): ModelCache {
     // A note that cannot be read is none: the model is looked at again.
     known: async (key) =>
       noteSchema.safeParse(parseJson(await readFile(notePath(folder, key), "utf8").catch(() => ""))).data,
+    async touch(sha256) {
+      const now = new Date();
+      return await utimes(join(folder, sha256), now, now).then(
+        () => true,
+        () => false,
+      );
+    },
     add: (fetch) => caching(folder, () => add(options, fetch)),
   };
 }

@@ -1,7 +1,7 @@
 import type { JobError } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
 import type { FindProxy } from "./proxy.js";
-import type { TlsSettings } from "./request.js";
+import type { ResponseHeaders, TlsSettings } from "./request.js";
 
 /** A server that is asked by HTTP, with the texts for its errors. */
 export interface HttpPlace {
@@ -25,7 +25,7 @@ export interface HttpPlace {
 /** A response without its body. */
 export interface HttpAnswer {
   readonly status: number;
-  readonly headers: Headers;
+  readonly headers: ResponseHeaders;
   /** The URL of the response after redirects, without the query, which may contain a signature. */
   readonly place: string;
   /** The beginning of the body if the request was refused; "" for other responses. */

@@ -4,7 +4,7 @@ import { tryAgain } from "../util/retry.js";
 import { writeAll } from "../util/write-all.js";
 import { BrokenTransfer, RefusedAnswer, verdictOf } from "./http-failures.js";
 import type { HttpAnswer, HttpPlace } from "./http-place.js";
-import { type HttpResponse, readBody, sendRequest } from "./request.js";
+import { type HttpResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
 import { startWatch, type Watch } from "./watch.js";
 
 /** The state of a file at a URL. */
@@ -109,7 +109,7 @@ export function fileOf({ headers }: Pick<HttpAnswer, "headers">): HttpFile {
   return { sizeBytes: lengthOf({ headers }), etag: headers.get("etag") ?? undefined };
 }
 
-function lengthOf({ headers }: { readonly headers: Headers }): number | undefined {
+function lengthOf({ headers }: { readonly headers: ResponseHeaders }): number | undefined {
   const length = headers.get("content-length");
   return length === null || headers.get("content-encoding") !== null ? undefined : Number(length);
 }

@@ -1,5 +1,5 @@
-import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
-import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
+import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
+import { request as httpsRequest } from "node:https";
 import { isIP, type Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { connect as tlsConnect } from "node:tls";
@@ -20,8 +20,6 @@ export interface HttpRequest {
   readonly method: "GET" | "HEAD" | "POST";
   /** The pieces of the body. A request with a body needs a header `content-length`. */
   readonly body?: readonly Uint8Array[] | undefined;
-  /** The connections to use; default: Node's shared ones. */
-  readonly connections?: Connections | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly signal: AbortSignal;
   /** The proxy; undefined: the request goes directly to the server. */
@@ -29,30 +27,13 @@ export interface HttpRequest {
   readonly tls: TlsSettings;
 }
 
-/** Connections that stay open for further requests. */
-export interface Connections extends Disposable {
-  readonly http: HttpAgent;
-  readonly https: HttpsAgent;
-}
-
-/** @param most connections to a server at once */
-export function keepConnections(most: number): Connections {
-  const options = { keepAlive: true, maxSockets: most, maxFreeSockets: most };
-  const [http, https] = [new HttpAgent(options), new HttpsAgent(options)];
-  return {
-    http,
-    https,
-    [Symbol.dispose]() {
-      http.destroy();
-      https.destroy();
-    },
-  };
-}
+/** Reads headers of a response by their names in lower case. */
+export type ResponseHeaders = Pick<Headers, "get">;
 
 /** A response whose body is not read yet. */
 export interface HttpResponse {
   readonly status: number;
-  readonly headers: Headers;
+  readonly headers: ResponseHeaders;
   readonly url: URL;
   /** The body, decompressed. Read it, or destroy it. */
   readonly body: Readable;
@@ -77,20 +58,18 @@ export class RefusingProxyError extends Error {
  * @throws the signal's reason, RefusingProxyError, or a system error
  */
 export async function sendRequest(url: URL, request: HttpRequest): Promise<HttpResponse> {
-  const { proxy, signal, tls, body, connections } = request;
+  const { proxy, signal, tls, body } = request;
   try {
     const options = { method: request.method, headers: { ...request.headers }, signal };
-    const agent = url.protocol === "https:" ? connections?.https : connections?.http;
     const response =
       proxy === undefined
-        ? await answerTo(url, { ...options, ...tls, ...(agent === undefined ? {} : { agent }) }, body)
+        ? await answerTo(url, { ...options, ...tls }, body)
         : url.protocol === "https:"
           ? await answerTo(url, { ...options, ...(await throughTunnel(url, { proxy, signal, tls })) }, body)
           : await answerTo(proxy, viaProxy(url, proxy, options), body);
-    const headers = new Headers();
-    for (let index = 0; index + 1 < response.rawHeaders.length; index += 2) {
-      headers.append(response.rawHeaders[index] ?? "", response.rawHeaders[index + 1] ?? "");
-    }
+    const { headers: received } = response;
+    // Node's `Headers` would load the whole of `fetch`.
+    const headers = { get: (name: string) => received[name]?.toString() ?? null };
     return { status: response.statusCode ?? 0, headers, url, body: decompressed(response) };
   } catch (error) {
     signal.throwIfAborted();

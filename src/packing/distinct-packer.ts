@@ -5,6 +5,7 @@ import type { RowFault, RowRange } from "./input-target.js";
 import { createInputTarget } from "./input-targets.js";
 import { createPacker, type Packer, type PackerOptions, sourcesOf } from "./packer.js";
 import { bytesPerRow } from "../binding/row-bytes.js";
+import type { RowReuse } from "./row-reuse.js";
 import { createRowStore, type RowStore } from "./row-store.js";
 import { numericBuffers, type NamedTensor } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
@@ -12,17 +13,20 @@ import type { RecordBatch } from "../columnar/types.js";
 export interface DistinctPackerOptions extends PackerOptions {
   /** The distinct rows of the span that is packed: the packer records there which rows repeat. */
   readonly distinct: () => DistinctRows;
-  /** For tests. */
+  /** Finds rows that repeat. Default: one with the usual limits. */
   readonly store?: RowStore;
+  /** Which rows of the span that is packed take stored predictions. Default: none does. */
+  readonly reuse?: () => RowReuse | undefined;
 }
 
 /**
- * Packs each row of a span that is like none before it. All rows are packed once to be compared as the model would see
+ * Packs each row of a span that is like none before it and takes no stored prediction. All rows are packed once to be compared as the model would see
  * them, and those that are new a second time, for the model. Batches number their rows by distinctIndex.
  */
 export function createDistinctPacker({
   distinct,
   store = createRowStore(),
+  reuse,
   onFault,
   ...options
 }: DistinctPackerOptions): Packer {
@@ -41,7 +45,8 @@ export function createDistinctPacker({
         const range = { from: at, to: Math.min(to, at + stage.rows), row: row + (at - from) };
         const before = rows.rowCount;
         stage.pack(batch, range, (tensors) => {
-          store.add(tensors, range.to - range.from, rows);
+          const count = range.to - range.from;
+          store.add(tensors, count, rows, reuse?.()?.take(tensors, range.from, count));
         });
         for (const run of newRuns(rows, before)) {
           const distinctIndex = rows.indices[run.from] ?? 0;

@@ -1,8 +1,9 @@
 import type { RowFault } from "./input-target.js";
 
 /**
- * Which rows of a span go through the model, and which take the prediction of a row before them that is the same to
- * it. Rows are counted from the span's first, indices from the first row that went through.
+ * Which rows of a span go through the model, which take the prediction of a row before them that is the same to it, and
+ * which take one that an earlier run stored. Rows are counted from the span's first, indices from the first row that went
+ * through; those of stored predictions follow from `storedFrom` on.
  */
 export interface DistinctRows {
   /** The run's number of the span's first row. */
@@ -18,7 +19,14 @@ export interface DistinctRows {
   add(): void;
   /** The next row is the same as the one of that distinct index. */
   repeat(distinctIndex: number): void;
+  /** Rows that take stored predictions. */
+  readonly storedCount: number;
+  /** The next row takes the next stored prediction. */
+  takeStored(): void;
 }
+
+/** The index of the first stored prediction: more rows than a span has. */
+const storedFrom = 2 ** 31;
 
 /** @param length rows of the span, at most */
 export function createDistinctRows(rowStart: number, length: number): DistinctRows {
@@ -26,6 +34,7 @@ export function createDistinctRows(rowStart: number, length: number): DistinctRo
   const firsts = new Uint32Array(length);
   let rowCount = 0;
   let count = 0;
+  let storedCount = 0;
   return {
     rowStart,
     get rowCount() {
@@ -46,6 +55,14 @@ export function createDistinctRows(rowStart: number, length: number): DistinctRo
     },
     repeat(distinctIndex) {
       indices[rowCount] = distinctIndex;
+      rowCount += 1;
+    },
+    get storedCount() {
+      return storedCount;
+    },
+    takeStored() {
+      indices[rowCount] = storedFrom + storedCount;
+      storedCount += 1;
       rowCount += 1;
     },
   };
@@ -93,29 +110,38 @@ export function createDistinctFaults(
   };
 }
 
-/** The indices of the predictions of the rows that `keep` marks with 1; undefined: the rows' own indices. */
+/**
+ * Where the predictions of the rows that `keep` marks with 1 are, in a column of those of all distinct indices, followed by
+ * the stored ones; undefined: at the rows' own indices.
+ */
 export function indicesOf(distinct: DistinctRows, keep: Uint8Array): Uint32Array | undefined {
-  const { indices } = distinct;
-  if (distinct.count === indices.length) {
+  const { indices, count: scored } = distinct;
+  if (scored === indices.length) {
     return undefined;
   }
   const kept = new Uint32Array(indices.length);
   let count = 0;
   for (let at = 0; at < indices.length; at += 1) {
     if (keep[at] === 1) {
-      kept[count] = indices[at] as number;
+      const index = indices[at] as number;
+      kept[count] = index < storedFrom ? index : scored + (index - storedFrom);
       count += 1;
     }
   }
   return kept.subarray(0, count);
 }
 
-/** How many of the rows that `keep` marks with 1 take the prediction of another row. */
-export function repeatsOf(distinct: DistinctRows, keep: Uint8Array): number {
+/** How many of the rows that `keep` marks with 1 take the prediction of another row, and how many a stored one. */
+export function takenFrom(distinct: DistinctRows, keep: Uint8Array): { repeated: number; reused: number } {
   const { indices } = distinct;
-  let repeats = 0;
+  let [repeated, reused] = [0, 0];
   for (let at = 0; at < indices.length; at += 1) {
-    repeats += keep[at] === 1 && distinct.firstAt(indices[at] as number) !== at ? 1 : 0;
+    const index = indices[at] as number;
+    if (keep[at] === 1 && index >= storedFrom) {
+      reused += 1;
+    } else if (keep[at] === 1 && distinct.firstAt(index) !== at) {
+      repeated += 1;
+    }
   }
-  return repeats;
+  return { repeated, reused };
 }

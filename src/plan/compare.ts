@@ -1,9 +1,9 @@
 import type { ChecksSpec } from "../spec/checks-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { modelUri } from "../spec/model-spec.js";
+import { modelUri, type ModelSpec } from "../spec/model-spec.js";
 import { isModelUri, isServedUri } from "../spec/model-uri.js";
 import { bindingRequest, challengerRequest } from "./make-plan.js";
-import type { BindingRequest, Plan, PlannedChecks, PlannedShard } from "./plan.js";
+import type { BindingRequest, Plan, PlannedChecks, PlannedModel, PlannedShard } from "./plan.js";
 
 /** A shard as a listing finds it: its identity, without its rows. */
 export interface ListedShard {
@@ -61,7 +61,7 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   const requested = bindingRequest(spec);
   return [
     ...difference("timezone", plan.timezone, spec.timezone),
-    ...modelDifference(plan, spec),
+    ...modelDifference("model", plan.model, spec.model),
     ...difference("model.inputs", plan.request.inputs, requested.inputs),
     ...difference("model.outputs", plan.request.outputs, requested.outputs),
     ...difference("input.partitions", plan.request.partitions, requested.partitions),
@@ -72,6 +72,7 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...promptDifference(plan.request, requested),
     ...challengerDifference(plan, spec),
     ...difference("output.lineage", plan.contract.lineage === true, spec.output.lineage),
+    ...difference("reuse.key", plan.contract.reuse?.key ?? null, spec.reuse?.key ?? null),
     ...difference("output.columns", plan.request.passthrough, requested.passthrough),
     // Thresholds and `on_fail` may change: they are recorded with the verdict.
     ...difference(
@@ -83,8 +84,9 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   ];
 }
 
-function compareChecks({ golden, slices, sql = {} }: PlannedChecks, checks: ChecksSpec): string[] {
+function compareChecks({ golden, profile, slices, sql = {} }: PlannedChecks, checks: ChecksSpec): string[] {
   return [
+    ...difference("checks.baseline", profile?.uri ?? "published", checks.baseline),
     ...difference("checks.golden.path", golden?.uri ?? null, checks.golden?.path ?? null),
     ...difference("checks.slices", slices ?? null, checks.slices ?? null),
     ...difference("checks.sql", sql, checks.sql ?? {}),
@@ -92,16 +94,16 @@ function compareChecks({ golden, slices, sql = {} }: PlannedChecks, checks: Chec
 }
 
 /**
- * Compares the model of the spec with that of the plan. A model file may be moved, since its digest identifies it. A
- * URI identifies a model, so it must be the same.
+ * Compares a model of the spec, under `key`, with that of the plan. A model file may be moved, since its digest
+ * identifies it. A URI identifies a model, so it must be the same.
  */
-function modelDifference({ model }: Plan, spec: JobSpec): string[] {
-  const uri = modelUri(spec.model);
-  const key = isServedUri(model.uri) || isServedUri(uri) ? "model.server" : "model.path";
-  const version = spec.model.server?.version;
+function modelDifference(key: string, model: PlannedModel, now: Pick<ModelSpec, "path" | "server">): string[] {
+  const uri = modelUri(now);
+  const place = isServedUri(model.uri) || isServedUri(uri) ? `${key}.server` : `${key}.path`;
+  const version = now.server?.version;
   return [
-    ...(isModelUri(model.uri) || isModelUri(uri) ? difference(key, model.uri, uri) : []),
-    ...(version === undefined ? [] : difference("model.server.version", model.version ?? null, version)),
+    ...(isModelUri(model.uri) || isModelUri(uri) ? difference(place, model.uri, uri) : []),
+    ...(version === undefined ? [] : difference(`${key}.server.version`, model.version ?? null, version)),
   ];
 }
 
@@ -119,7 +121,7 @@ function promptDifference({ prompt: planned }: BindingRequest, { prompt: now }: 
   ];
 }
 
-/** The file of a challenger may move, too: its digest is compared when it is loaded. */
+/** The digest of a challenger is compared when it is loaded. */
 function challengerDifference({ challenger: planned }: Plan, { challenger: now }: JobSpec): string[] {
   if (planned === undefined || now === undefined) {
     return difference(
@@ -131,7 +133,7 @@ function challengerDifference({ challenger: planned }: Plan, { challenger: now }
   const { inputs, outputs, cast, missing } = planned.request;
   const requested = challengerRequest(now);
   return [
-    ...(isModelUri(planned.uri) || isModelUri(now.path) ? difference("challenger.path", planned.uri, now.path) : []),
+    ...modelDifference("challenger", planned, now),
     ...difference("challenger.inputs", inputs, requested.inputs),
     ...difference("challenger.outputs", outputs, requested.outputs),
     ...difference("challenger.cast", cast, requested.cast),

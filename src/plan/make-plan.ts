@@ -6,6 +6,7 @@ import { modelUri } from "../spec/model-spec.js";
 import type {
   BindingRequest,
   ChallengerRequest,
+  PinnedRun,
   Plan,
   PlannedChallenger,
   PlannedChecks,
@@ -48,6 +49,8 @@ export interface PlanInputs {
   readonly dateParam: string | undefined;
   /** What the run is compared with; undefined: the spec has no `checks`. */
   readonly checks: PlannedChecks | undefined;
+  /** The run whose predictions are reused; null: there is none, undefined: the spec has no `reuse`. */
+  readonly reuseFrom?: PinnedRun | null | undefined;
   /** The first rows that are planned; undefined: all. */
   readonly mostRows?: number | undefined;
   /** Name and version of the program. */
@@ -80,6 +83,7 @@ export function makePlan(facts: PlanInputs): Plan {
     staged: isStaged(spec),
     dateParam,
     checks,
+    ...(facts.reuseFrom === undefined ? {} : { reuseFrom: facts.reuseFrom }),
     createdBy: facts.createdBy,
   };
 }

@@ -89,6 +89,7 @@ const contract = z.strictObject({
   cast: z.enum(["exact", "lossy"]),
   missing: z.enum(["bad_row", "nan"]),
   lineage: z.literal(true).optional(),
+  reuse: z.strictObject({ key: z.array(z.string()) }).optional(),
 }) satisfies z.ZodType<Contract>;
 
 const inputSource = z.union([
@@ -192,11 +193,14 @@ const version2 = version1.extend({
     .strictObject({
       baseline: z.array(pinnedRun),
       first: pinnedRun.nullable(),
+      profile: pinnedFile.optional(),
       golden: pinnedFile.optional(),
       slices: z.array(z.string()).optional(),
       sql: z.record(z.string(), z.string()).optional(),
     })
     .nullable(),
+  erasure: z.strictObject({ of: z.string(), at: z.string(), by: z.string(), writer: z.string() }).optional(),
+  reuseFrom: pinnedRun.nullable().optional(),
 }) satisfies z.ZodType<Plan>;
 
 const unstaged = { staged: false, dateParam: null, checks: null };

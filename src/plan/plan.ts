@@ -53,7 +53,22 @@ export interface Plan {
   readonly dateParam: string | null;
   /** What the run is compared with; null: the spec has no `checks`. */
   readonly checks: PlannedChecks | null;
+  /** The run whose predictions are reused; null: there is none, absent: the spec has no `reuse`. */
+  readonly reuseFrom?: PinnedRun | null | undefined;
   readonly createdBy: string;
+  /** Whose rows the run has, without those that were erased; absent: the run's rows are scored. */
+  readonly erasure?: PlannedErasure | undefined;
+}
+
+/** An erasure: a run that has the rows of an earlier run of the same params, without those of some keys. */
+export interface PlannedErasure {
+  /** The run whose rows they are. */
+  readonly of: string;
+  /** ISO 8601, in UTC. */
+  readonly at: string;
+  readonly by: string;
+  /** The process that erases: no other one commits spans of this run. */
+  readonly writer: string;
 }
 
 /** The model of a run, pinned when it is planned. */
@@ -115,6 +130,8 @@ export interface PlannedChecks {
   readonly baseline: readonly PinnedRun[];
   /** The first of the published runs found that was made with this run's model; null: there is none. */
   readonly first: PinnedRun | null;
+  /** The file with the profile that this run is compared with; undefined: it is compared with `baseline`. */
+  readonly profile?: PinnedFile | undefined;
   /** Output columns whose values divide the rows into slices; undefined: the spec has none. */
   readonly slices?: readonly string[] | undefined;
   /**

@@ -24,17 +24,39 @@ export function runProfileOf(plan: Plan, { profile, rejected }: RunRows): RunPro
     outputs: profile.columns,
     features: profile.features ?? new Map(),
     ...(profile.slices === undefined ? {} : { slices: publicSlices(profile.slices) }),
+    model: { uri: plan.model.uri, version: plan.model.version },
+    ...challengersOutputs(plan, profile),
   };
+}
+
+/** Of fewer rows, the predictions of a challenger do not stand for all of the run. */
+const leastCompared = 0.9;
+
+/** The outputs of the challenger whose distributions are known: numbers and labels that the champion predicts, too. */
+function challengersOutputs(
+  { challenger }: Pick<Plan, "challenger">,
+  { rows, agreement }: SpanProfile,
+): Pick<RunProfile, "challenger"> {
+  if (challenger === undefined || agreement === undefined || agreement.compared < leastCompared * rows) {
+    return {};
+  }
+  const outputs = [...agreement.columns].flatMap(([name, column]) =>
+    column.kind === "vectors" ? [] : [[name, column.other] as const],
+  );
+  return outputs.length === 0 ? {} : { challenger: { modelSha256: challenger.sha256, outputs: new Map(outputs) } };
 }
 
 /** The profile of a run as the text that stays after it is published; runs of equal predictions have equal texts. */
 export function runProfileText(run: RunProfile): string {
-  const { runId, date, modelSha256, rows, rejected, outputs, features, slices } = run;
-  const facts = { format: "infer-batch-profile", version: 1, run_id: runId, date, model_sha256: modelSha256 };
+  const { runId, date, modelSha256, rows, rejected, outputs, features, slices, model, challenger } = run;
+  const facts = { format: "infer-batch-profile", version: 1, run_id: runId, date, model_sha256: modelSha256, model };
   const columns = {
     outputs: columnsJson(outputs),
     ...(features.size === 0 ? {} : { features: columnsJson(features) }),
     ...(slices === undefined ? {} : { slices: [...slices].map(([slice, of]) => [slice, columnsJson(of)] as const) }),
+    ...(challenger === undefined
+      ? {}
+      : { challenger: { model_sha256: challenger.modelSha256, outputs: columnsJson(challenger.outputs) } }),
   };
   return `${JSON.stringify({ ...facts, rows, rejected, ...columns })}\n`;
 }
@@ -53,6 +75,10 @@ const schema = z.object({
   features: columns.optional(),
   /** Absent: the run was planned without `checks.slices`. */
   slices: z.array(z.tuple([z.string(), columns])).optional(),
+  /** Absent: an older version of this program made the profile. */
+  model: z.object({ uri: z.string(), version: z.string().optional() }).optional(),
+  /** Absent: the run had no challenger. */
+  challenger: z.object({ model_sha256: z.string(), outputs: columns }).optional(),
 });
 
 /** Reads the text of a run's profile; undefined for another text. */
@@ -69,5 +95,9 @@ export function parseRunProfile(text: string): RunProfile | undefined {
         outputs: parseColumns(data.outputs),
         features: parseColumns(data.features ?? []),
         ...(data.slices && { slices: new Map(data.slices.map(([slice, of]) => [slice, parseColumns(of)])) }),
+        ...(data.model && { model: data.model }),
+        ...(data.challenger && {
+          challenger: { modelSha256: data.challenger.model_sha256, outputs: parseColumns(data.challenger.outputs) },
+        }),
       };
 }

@@ -10,7 +10,9 @@ const mostFeatures = 10;
  * The results of a level for people: first a line for each feature, the one that moved most before the others, then a line
  * for each other result: "score: PSI 1.3 against 2026-11-20 (limit 0.25)".
  */
-export function resultLines({ verdict, dates }: RunVerdict, level: Level): string[] {
+export function resultLines({ verdict, dates: known }: RunVerdict, level: Level): string[] {
+  const asChallenger = (verdict.asChallenger ?? []).map((id) => [id, `${known[id] ?? id}, when it was the challenger`]);
+  const dates = { ...known, ...Object.fromEntries(asChallenger) };
   const results = verdict.results.filter((result) => result.level === level);
   const features = featureGroups(results, level === "hold" ? [] : verdict.results);
   const left = features.length - mostFeatures;
@@ -66,13 +68,24 @@ function resultLine(result: CheckResult, dates: RunVerdict["dates"]): string {
 
 /** A result without its column. Logical dates stand for the runs that it was compared with. */
 function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
-  const { check, measured, limit, against, lowered, feature } = result;
+  const { check, measured, limit, against, lowered, feature, cause: model } = result;
   const compared = against === null ? "" : ` against ${dates[against] ?? against}`;
   const cause = feature === undefined ? "" : `; feature ${feature.column} moved, too: PSI ${shown(feature.psi)}`;
   const why = lowered === undefined ? "" : `; only a warning: ${lowered}`;
   const finding = findings[check]?.(result) ?? `${check} ${shown(measured)}`;
-  const bound = check === "constant" ? "" : ` (limit ${percentages.has(check) ? percent(limit) : shown(limit)})`;
-  return `${finding}${compared}${bound}${cause}${why}`;
+  const bound =
+    check === "constant" || check === "stale"
+      ? ""
+      : ` (limit ${percentages.has(check) ? percent(limit) : shown(limit)})`;
+  return `${finding}${compared}${bound}${cause}${model === undefined ? "" : modelText(check, model)}${why}`;
+}
+
+/** Says whether the new model or the data are the cause, and what the previous model shows. */
+function modelText(check: CheckName, { of, previous, rows }: NonNullable<CheckResult["cause"]>): string {
+  const names = { model: "the new model", data: "the data", both: "the new model and the data" };
+  const found =
+    check === "psi" ? `has PSI ${shown(previous)}` : of === "model" ? "passes this check" : "does not pass it either";
+  return `; caused by ${names[of]}: the previous model ${found} on ${shown(rows)} of these rows`;
 }
 
 /** Checks whose measured value and limit are shares of rows. */
@@ -99,6 +112,7 @@ const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => stri
   slow_drift: ({ measured }) => `PSI ${shown(measured)} since the first run with this model`,
   unexplained: ({ measured }) => `PSI ${shown(measured)} that no feature explains`,
   quantiles: ({ measured }) => `quantiles shifted by ${shown(measured)} interquartile ranges`,
+  stale: ({ measured }) => `all ${shown(measured)} features are those of the last run: was the input refreshed?`,
   class: ({
     measured,
     numbers: { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share },

@@ -1,4 +1,5 @@
 import type { AttemptRecord } from "./attempt-record.js";
+import { choiceFields } from "./provider-choice.js";
 import { rounded } from "./report.js";
 import { serverFields } from "./server-report.js";
 import { spendingFields } from "./spending/spending-report.js";
@@ -18,11 +19,13 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     rejects_by_reason: Object.fromEntries(record.rejectReasons),
     rows_filtered: counts.rowsFiltered,
     rows_deduplicated: counts.rowsDeduplicated,
+    rows_reused: counts.rowsReused,
     rows_by_trees: counts.rowsByTrees,
     spans_committed: counts.spansCommitted,
     batch_size: engine?.batchRows() ?? null,
     provider: engine?.provider ?? null,
     providers_missing: engine?.missing ?? [],
+    ...(engine?.choice === undefined ? {} : { provider_choice: choiceFields(engine.choice) }),
     trees: engine?.trees() ?? null,
     engine_busy: rounded(record.engineBusy),
     stage_seconds: secondsByStage(record.stages),

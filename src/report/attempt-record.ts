@@ -2,6 +2,7 @@ import { mergeSpanProfiles, type SpanProfile } from "../checks/span-profile.js";
 import type { ModelOrigin } from "../plan/plan.js";
 import type { RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Progress } from "./progress/progress.js";
+import type { ProviderChoice } from "./provider-choice.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
 import type { ServerReport } from "./server-report.js";
 import type { SpendingReport } from "./spending/spending-report.js";
@@ -51,6 +52,8 @@ export interface EngineInfo {
   readonly provider: string;
   /** Providers that the spec prefers and that this machine cannot run. */
   readonly missing: readonly string[];
+  /** Why `provider` was chosen; undefined: the spec lists it. */
+  readonly choice?: ProviderChoice | undefined;
   /** Who computes the model's trees, and why it is ONNX Runtime; null: it has none, or too few rows came. */
   readonly trees: () => string | null;
   readonly sessions: number;
@@ -70,6 +73,8 @@ export interface CommittedSpan {
   readonly filtered: number;
   /** Rows that took the prediction of an equal earlier row. */
   readonly repeated: number;
+  /** Rows that took the prediction of an earlier run. */
+  readonly reused: number;
   /** Rows that compiled trees scored. */
   readonly byTrees: number;
 }
@@ -81,6 +86,8 @@ export interface AttemptCounts {
   readonly rowsFiltered: number;
   /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
+  /** Scored rows that took the prediction of an earlier run. */
+  readonly rowsReused: number;
   /** The scored rows that the model's compiled trees computed. */
   readonly rowsByTrees: number;
   readonly spansCommitted: number;
@@ -213,6 +220,7 @@ function createTally(): Tally {
     rowsRejected: 0,
     rowsFiltered: 0,
     rowsDeduplicated: 0,
+    rowsReused: 0,
     rowsByTrees: 0,
     spansCommitted: 0,
   };
@@ -223,11 +231,12 @@ function createTally(): Tally {
   };
   return {
     facts: { counts, rejectReasons, unitsReadAgain, addFailedUnit },
-    add({ rowCount, rejects, filtered, repeated, byTrees }) {
+    add({ rowCount, rejects, filtered, repeated, reused, byTrees }) {
       counts.rowsScored += rowCount;
       counts.rowsRejected += rejects.length;
       counts.rowsFiltered += filtered;
       counts.rowsDeduplicated += repeated;
+      counts.rowsReused += reused;
       counts.rowsByTrees += byTrees;
       counts.spansCommitted += 1;
       for (const { reason } of rejects) {

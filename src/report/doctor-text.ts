@@ -10,7 +10,7 @@ export interface Diagnosis {
   /** A trial batch on each provider. */
   readonly trials: readonly DiagnosisTrial[];
   readonly model: string;
-  /** The provider on which a run would score, or the exit code with which it would end. */
+  /** The provider on which a run would score, `auto` if it measures several, or the exit code with which it would end. */
   readonly outcome: string | number;
 }
 
@@ -26,6 +26,8 @@ export interface DiagnosisPart {
 export interface DiagnosisTrial {
   readonly provider: string;
   readonly state: string;
+  /** The processor or GPU, as its driver names it; undefined: the driver does not say. */
+  readonly device?: string | undefined;
   readonly operators: Readonly<Record<string, number>>;
   readonly ms: number | undefined;
   readonly fault: string | undefined;
@@ -37,6 +39,7 @@ export interface DiagnosisTrial {
 export function doctorJson({ program, outcome, ...found }: Diagnosis): string {
   const trials = found.trials.map((trial) => ({
     ...trial,
+    device: trial.device ?? null,
     ms: trial.ms ?? null,
     fault: trial.fault ?? null,
     trees: trial.trees ?? null,
@@ -76,15 +79,27 @@ function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trial
   if (typeof outcome === "number") {
     return `A run with providers [${asked.join(", ")}] would end with ${outcome}.`;
   }
+  if (outcome === "auto") {
+    const usable = trials.filter(({ state }) => state === "ok").map(({ provider }) => provider);
+    return usable.length === 1
+      ? "A run with providers: auto scores on cpu: no other provider works here."
+      : `A run with providers: auto scores on cpu, or if that takes long, on the fastest of ${usable.join(", ")}.`;
+  }
   const state = trials.find(({ provider }) => provider === outcome)?.state;
   const but = state === "idle" ? ", which leaves all of this model to the CPU" : ", where the trial failed";
   return `A run scores on ${outcome}${state === "ok" ? "" : but}.`;
 }
 
-function trialText({ operators, ms, fault, trees }: DiagnosisTrial): string {
+function trialText({ device, operators, ms, fault, trees }: DiagnosisTrial): string {
   const counts = Object.entries(operators).map(([provider, count]) => `${count} on ${provider}`);
   const ran = counts.length === 0 ? [] : [`operators: ${counts.join(", ")}`];
   const took = ms === undefined ? [] : [`${ms.toFixed(1)} ms`];
   const compiled = typeof trees === "string" ? [`trees: ${trees}`] : [];
-  return [...ran, ...took, ...compiled, ...(fault === undefined ? [] : [fault])].join("; ");
+  return [
+    ...(device === undefined ? [] : [device]),
+    ...ran,
+    ...took,
+    ...compiled,
+    ...(fault === undefined ? [] : [fault]),
+  ].join("; ");
 }

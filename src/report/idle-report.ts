@@ -17,6 +17,7 @@ export function idleReport(
     rowsRejected: 0,
     rowsFiltered: 0,
     rowsDeduplicated: 0,
+    rowsReused: 0,
     rowsByTrees: 0,
     spansPlanned: spanCount(plan),
     spansCommitted: spanCount(plan),

@@ -2,6 +2,7 @@ import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";
+import { choiceFields, type ProviderChoice } from "./provider-choice.js";
 import { serverFields, type ServerReport } from "./server-report.js";
 import { spendingFields, type SpendingReport, type SpentReport } from "./spending/spending-report.js";
 import type { Stage } from "./stage-times.js";
@@ -29,6 +30,8 @@ export interface RunReport {
   readonly rowsFiltered: number;
   /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
+  /** Scored rows that took the prediction of an earlier run. */
+  readonly rowsReused: number;
   /** The scored rows that the model's compiled trees computed. */
   readonly rowsByTrees: number;
   readonly spansPlanned: number;
@@ -45,6 +48,8 @@ export interface RunReport {
   readonly provider: string | null;
   /** Providers that the spec prefers and that this machine cannot run. */
   readonly providersMissing: readonly string[];
+  /** The provider that `providers: auto` chose, and why; undefined: the spec lists it, or no row was left to score. */
+  readonly providerChoice?: ProviderChoice | undefined;
   /** What computed the model's trees, and why if it was ONNX Runtime; null: it has none, or too few rows came. */
   readonly trees: string | null;
   /** The share of the time between first row and last commit in which sessions were busy. */
@@ -103,6 +108,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     rows_rejected: report.rowsRejected,
     rows_filtered: report.rowsFiltered,
     rows_deduplicated: report.rowsDeduplicated,
+    rows_reused: report.rowsReused,
     rows_by_trees: report.rowsByTrees,
     spans_planned: report.spansPlanned,
     spans_committed: report.spansCommitted,
@@ -114,6 +120,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     batch_size: report.batchSize,
     provider: report.provider,
     providers_missing: report.providersMissing,
+    ...(report.providerChoice === undefined ? {} : { provider_choice: choiceFields(report.providerChoice) }),
     trees: report.trees,
     engine_busy: rounded(report.engineBusy),
     stage_seconds: report.stageSeconds,
@@ -171,12 +178,16 @@ export function reportText(report: RunReport): string {
     report.status !== "partial"
       ? report.status
       : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
-  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${rejected}${filtered}${resumed}${spent} -> ${output}`;
+  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${reusedText(report.rowsReused)}${rejected}${filtered}${resumed}${spent} -> ${output}`;
 }
 
 /** The part of a report that follows the count of scored rows: how many took the prediction of an equal row. */
 export function repeatedText(rows: number): string {
   return rows === 0 ? "" : `, ${showCount(rows)} of them as repeats`;
+}
+
+function reusedText(rows: number): string {
+  return rows === 0 ? "" : `, ${showCount(rows)} of them reused`;
 }
 
 function rate({ rowsScored, seconds }: RunReport): number {

@@ -26,6 +26,10 @@ export interface MeasuredServer {
   readonly stopped: string | undefined;
   readonly bestRows: number;
   readonly inFlight: readonly { readonly inFlight: number; readonly rowsPerSecond: number }[];
+  /** What the server itself has counted meanwhile, of a request on average; undefined: it counts nothing. */
+  readonly counted:
+    | { readonly queueMs: number; readonly computeMs: number; readonly requestsJoined: number }
+    | undefined;
 }
 
 /** The findings as one line of JSON. */
@@ -37,6 +41,7 @@ export function serverDiagnosisJson({ program, signature, measured, ...found }: 
     return { in_flight: requests, batch_size: measured.bestRows, rows_per_second: Math.round(rowsPerSecond) };
   });
   const stopped = measured?.stopped ?? null;
+  const counted = measured?.counted;
   return JSON.stringify({
     version: program,
     ...found,
@@ -44,6 +49,14 @@ export function serverDiagnosisJson({ program, signature, measured, ...found }: 
     batches: batches ?? [],
     batches_stopped: stopped,
     requests: inFlight ?? [],
+    server_statistics:
+      counted === undefined
+        ? null
+        : {
+            queue_ms: tenths(counted.queueMs),
+            compute_ms: tenths(counted.computeMs),
+            requests_joined: tenths(counted.requestsJoined),
+          },
   });
 }
 
@@ -70,7 +83,7 @@ function signatureLines({ inputs, outputs }: ModelSignature): string[] {
   return ["", ...table(rows)];
 }
 
-function measuredLines({ batches, stopped, bestRows, inFlight }: MeasuredServer): string[] {
+function measuredLines({ batches, stopped, bestRows, inFlight, counted }: MeasuredServer): string[] {
   const right = { right: [0, 1, 2] };
   const curve = batches.map(({ rows, ms, rowsPerSecond }) => [String(rows), String(tenths(ms)), whole(rowsPerSecond)]);
   const rates = inFlight.map(({ inFlight: requests, rowsPerSecond }) => [String(requests), whole(rowsPerSecond)]);
@@ -81,7 +94,12 @@ function measuredLines({ batches, stopped, bestRows, inFlight }: MeasuredServer)
     ...(stopped === undefined ? [] : [`  no more rows: ${stopped}`]),
     ...(rates.length === 0 ? [] : ["", `requests of ${bestRows} blank rows at once:`]),
     ...(rates.length === 0 ? [] : table([["in flight", "rows/s"], ...rates], right)),
+    ...(counted === undefined ? [] : ["", countedLine(counted)]),
   ];
+}
+
+function countedLine({ queueMs, computeMs, requestsJoined }: NonNullable<MeasuredServer["counted"]>): string {
+  return `the server's own statistics: a request waits ${tenths(queueMs)} ms and is computed in ${tenths(computeMs)} ms; an execution has ${tenths(requestsJoined)} requests`;
 }
 
 function whole(value: number): string {

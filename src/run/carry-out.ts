@@ -4,6 +4,7 @@ import { treesText } from "../scoring/trees-text.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { EngineInfo } from "../report/attempt-record.js";
+import type { ProviderChoice } from "../report/provider-choice.js";
 import { count, type RunReport } from "../report/report.js";
 import type { ServerReport } from "../report/server-report.js";
 import type { SpendingReport } from "../report/spending/spending-report.js";
@@ -19,6 +20,7 @@ import { spendingReport } from "./paid/spending.js";
 import { askFirstRows } from "./paid/ask-first-rows.js";
 import { beginPaying } from "./paid/begin-paying.js";
 import { openProbe } from "./model-probe/model-probe.js";
+import { openReuse } from "./reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
@@ -31,6 +33,8 @@ export interface RunParts {
   readonly run: RunSink;
   readonly decoder: Decoder;
   readonly engine: Engine;
+  /** Why the engine has its provider; undefined: the spec lists it. */
+  readonly choice?: ProviderChoice | undefined;
   readonly shardsUnplanned: number;
   /** Digests by URI that this attempt computed while it planned; empty without `input.verify: full`. */
   readonly digests: ReadonlyMap<string, string>;
@@ -52,7 +56,7 @@ export async function carryOut(context: JobContext, parts: RunParts): Promise<Ru
   );
   signal.throwIfAborted();
   await using _ = await beginPaying(context, { engine, writer });
-  record.startScoring(engineFacts(engine, sizer));
+  record.startScoring({ ...engineFacts(engine, sizer), choice: parts.choice });
   await askFirstRows(context, { plan, run, engine, decoder, share });
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
@@ -82,6 +86,11 @@ function serverReport({ requests, retries, inFlight: mostInFlight, servers, ...t
 
 function latencyOf({ latencyMs }: Pick<ServerTraffic, "latencyMs">): ServerReport["latencyMs"] {
   return { p50: latencyMs(0.5), p95: latencyMs(0.95), p99: latencyMs(0.99) };
+}
+
+/** Returns the number of rows of this worker's share that are not committed. */
+export function rowsLeft({ worker }: JobContext, plan: Plan, { committed }: Pick<RunSink, "committed">): number {
+  return pendingRows(plan, committed, shareOf(spanCount(plan), worker));
 }
 
 /** A run without spans for this attempt to score. */
@@ -130,7 +139,8 @@ async function scoreShares(
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
   await using reader = openRunReader(context, { plan, ...scoring });
-  const tools: ScoringOptions = { plan, reader, ...scoring };
+  await using reuse = await openReuse(context, { plan, run, decoder, source, share });
+  const tools: ScoringOptions = { plan, reader, reuse, ...scoring };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);
@@ -142,7 +152,8 @@ async function scoreShares(
     for (let next = stolen(context, run); next !== undefined; next = stolen(context, run)) {
       signal.throwIfAborted();
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
-      await scoreSpans({ ...context, source }, tools, next);
+      // Their rows were not looked up.
+      await scoreSpans({ ...context, source }, { ...tools, reuse: reuse && { ...reuse, find: undefined } }, next);
       requireCommitted(plan, run, next);
       await run.refresh();
     }

@@ -16,6 +16,7 @@ import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
+import { listedProviders } from "../spec/engine-spec.js";
 import { describeFaults } from "../scoring/rejects.js";
 import { openSliceReader, type SliceReader } from "../scoring/workers/slice-reader.js";
 import { wholeInput } from "./planning/input.js";
@@ -107,7 +108,7 @@ export async function compareModels(given: JobContext, options: CompareOptions):
   const pairs = createPairs(tolerance);
   const openOn = async (model: ComparedModel, engine: Engine): Promise<OpenModel> =>
     await openModel(context, tools, { model, engine });
-  const isTogether = context.spec.engine.providers[0] === "cpu";
+  const isTogether = listedProviders(context.spec.engine)[0] === "cpu";
   let scored: Scored | undefined;
   let found: readonly [ModelSpeed, ModelSpeed];
   if (isTogether) {
@@ -146,7 +147,7 @@ type Scored = Pick<OpenModel, "scorer" | "plan">;
  * turn.
  */
 function comparingContext(given: JobContext): JobContext {
-  const { checks: _checks, challenger: _challenger, ...spec } = given.spec;
+  const { checks: _checks, challenger: _challenger, reuse: _reuse, ...spec } = given.spec;
   return {
     ...given,
     challenger: undefined,

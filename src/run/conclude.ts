@@ -12,6 +12,7 @@ import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js"
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { challengerLines } from "../report/agreement/challenger-text.js";
 import { challengerOfRun } from "./challenger/challenger-result.js";
+import { finishKept } from "./challenger/keep-predictions.js";
 import { decidedReport, verdictReport } from "./decided.js";
 import { verdictOn } from "./review.js";
 
@@ -33,7 +34,8 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
   const end =
     committed === spanCount(plan) ? await endRun(context, ending) : ({ status: "partial", verdict: null } as const);
   record.finish();
-  const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, rowsByTrees, spansCommitted } = record.counts;
+  const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, rowsReused, rowsByTrees, spansCommitted } =
+    record.counts;
   return {
     runId: plan.runId,
     ...end,
@@ -42,6 +44,7 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
     rowsRejected,
     rowsFiltered,
     rowsDeduplicated,
+    rowsReused,
     rowsByTrees,
     spansPlanned: spanCount(plan),
     spansCommitted: committed,
@@ -52,6 +55,7 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
     batchSize: record.engine?.batchRows() ?? null,
     provider: record.engine?.provider ?? null,
     providersMissing: record.engine?.missing ?? [],
+    providerChoice: record.engine?.choice,
     trees: record.engine?.trees() ?? null,
     engineBusy: record.engineBusy,
     server: record.engine?.server?.(),
@@ -70,6 +74,7 @@ async function endRun(
   const { plan } = stored;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
   checkRejects(context, plan, run);
+  await finishKept(context, plan);
   const verdict = await verdictOn(context, { stored, run });
   warnOfResults(context, verdict);
   const challenger = await challengerOfRun(plan, run, verdict);

@@ -69,7 +69,7 @@ function heldError(context: JobContext, plan: Plan, verdict: RunVerdict): JobErr
     "look at the predictions, then decide",
     `to publish them: ${approve}`,
     `to throw them away: ${discard}`,
-    `to score again: ${newRun}`,
+    `to score again, after you correct the input: ${newRun}`,
   ].join("\n    ");
   return new JobError("HELD", message, { hint });
 }

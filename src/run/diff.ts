@@ -14,7 +14,7 @@ import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
-import type { LocalParts } from "../sink/port.js";
+import type { LocalParts } from "../publish/published-files.js";
 import { JobError } from "../util/errors.js";
 import { countCommitted } from "./conclude.js";
 

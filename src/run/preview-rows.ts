@@ -104,7 +104,12 @@ function withFeatures(
     .slice(0, most);
   const passthrough = features.map((source) => ({ column: `feature ${source.name}`, source }));
   return {
-    contract: { ...contract, lineage: undefined, passthrough: [...contract.passthrough, ...passthrough] },
+    contract: {
+      ...contract,
+      lineage: undefined,
+      reuse: undefined,
+      passthrough: [...contract.passthrough, ...passthrough],
+    },
     features,
   };
 }

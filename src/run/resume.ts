@@ -14,6 +14,19 @@ export function isPublished({ state }: RunSink): boolean {
   return state.kind === "published";
 }
 
+/** Refuses to score rows of an erasure: its spans are copies, without the rows that were erased. @throws JobError NOT_ERASED */
+export function refuseErasing({ runId, erasure }: Plan, run: RunSink): void {
+  if (erasure !== undefined && !isPublished(run) && run.committed.includes(0)) {
+    throw new JobError(
+      "NOT_ERASED",
+      `resuming run ${runId}: ${erasure.by} began to erase rows of ${erasure.of}, and has not finished`,
+      {
+        hint: "run the same infer-batch erase again, which replaces this run; readers see the run before it",
+      },
+    );
+  }
+}
+
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
 export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: RunSink): void {
   const differences = [...compareSpec(plan, spec), ...(sink.compareTarget?.(plan.target) ?? [])];

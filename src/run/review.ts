@@ -1,13 +1,13 @@
 import { type Contract, outputColumns } from "../binding/contract.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import { checkKeys } from "../checks/verdicts/key-check.js";
-import type { RunProfile } from "../checks/verdicts/run-profile.js";
+import { asPredictedBy } from "../checks/verdicts/model-cause.js";
 import type { CheckResult } from "../checks/verdicts/verdict.js";
 import { showType } from "../columnar/types.js";
 import { splitRunId } from "../plan/identity.js";
-import type { PinnedRun, Plan } from "../plan/plan.js";
+import type { Plan } from "../plan/plan.js";
 import { checkOptionsOf } from "../publish/check-options.js";
-import { parseRunProfile, runProfileOf } from "../publish/profile-text.js";
+import { runProfileOf } from "../publish/profile-text.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { JobContext } from "../scoring/context.js";
@@ -15,6 +15,8 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { aggregatesOf } from "./aggregates.js";
 import { resultOf } from "./challenger/challenger-result.js";
+import { readBaseline, readPinned } from "./judging/baseline.js";
+import { judgeRun, keepModel } from "./judging/judge-run.js";
 import { warnOfSlices } from "./slices.js";
 import { didYouMean } from "../util/suggest.js";
 
@@ -42,31 +44,37 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
       hint: "discard the run, and score again with --new-run",
     });
   }
-  const { baseline, first } = plan.checks;
+  const { baseline, first, profile: given } = plan.checks;
   warnOfSlices(context, profile);
   const judged = {
     run: runProfileOf(plan, { profile, rejected: run.rejectedRows }),
-    baseline: await readAll(context, baseline),
+    baseline: await readBaseline(context, plan.checks),
+    isReference: given !== undefined,
     first: first === null ? undefined : await readPinned(context, first),
     others: await otherResults(context, { plan, run, profile }),
   };
   if (checks.on_fail === "hold" && !plan.staged) {
     context.log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
   }
-  const { judge } = await import("../checks/verdicts/judge.js"); // which runs without checks do not need
   const verdict = await run.judge({
-    verdict: judge(judged, checkOptionsOf(checks, plan, logicalDateOf(plan) ?? "")),
-    dates: Object.fromEntries(
-      [...baseline, ...(first === null ? [] : [first])].map(({ runId, date }) => [runId, date]),
-    ),
+    verdict: await judgeRun(context, plan, {
+      judged,
+      options: checkOptionsOf(checks, plan, logicalDateOf(plan) ?? ""),
+    }),
+    dates: {
+      ...Object.fromEntries([...baseline, ...(first === null ? [] : [first])].map(({ runId, date }) => [runId, date])),
+      ...(given === undefined ? {} : Object.fromEntries(judged.baseline.map(({ runId }) => [runId, given.uri]))),
+    },
     thresholds: { ...checks },
     challenger: resultOf(plan, profile),
     writer: context.writer,
     at: new Date(context.dateMs()).toISOString(),
   });
+  await keepModel(context, plan);
   const readersHave = await dateOfReaders(context, plan, verdict);
   const { challenger } = verdict;
-  context.record.setReview({ profile: judged.run, earlier: judged.baseline, verdict, challenger, readersHave });
+  const earlier = asPredictedBy(plan.model.sha256, judged.baseline);
+  context.record.setReview({ profile: judged.run, earlier, verdict, challenger, readersHave });
   return verdict;
 }
 
@@ -87,10 +95,10 @@ export async function reviewForReports(
   try {
     const profile = await run.profile();
     if (profile !== undefined) {
-      const earlier = await readAll(context, verdict === undefined ? [] : (plan.checks?.baseline ?? []));
+      const earlier = verdict === undefined || plan.checks === null ? [] : await readBaseline(context, plan.checks);
       record.setReview({
         profile: runProfileOf(plan, { profile, rejected: run.rejectedRows }),
-        earlier,
+        earlier: asPredictedBy(plan.model.sha256, earlier),
         verdict,
         challenger: verdict?.challenger ?? resultOf(plan, profile),
         readersHave: await dateOfReaders(context, plan, verdict),
@@ -159,27 +167,4 @@ export function requireKey({ spec, where }: Pick<JobContext, "spec" | "where">, 
       });
     }
   }
-}
-
-/** Profiles that are read at once. */
-const readsAtOnce = 8;
-
-/** Reads the profiles of pinned runs. @throws JobError (75) when one cannot be read */
-export async function readAll(context: Pick<JobContext, "sink">, pinned: readonly PinnedRun[]): Promise<RunProfile[]> {
-  const profiles: RunProfile[] = [];
-  for (let start = 0; start < pinned.length; start += readsAtOnce) {
-    const group = pinned.slice(start, start + readsAtOnce);
-    profiles.push(...(await Promise.all(group.map((run) => readPinned(context, run)))));
-  }
-  return profiles;
-}
-
-async function readPinned({ sink }: Pick<JobContext, "sink">, pinned: PinnedRun): Promise<RunProfile> {
-  const profile = parseRunProfile((await sink.readProfile?.(pinned)) ?? "");
-  if (profile === undefined) {
-    throw new JobError("DISK", `reading the profile of run ${pinned.runId}: it is not one of this program`, {
-      hint: "the checks compare this run with it; use the version of infer-batch that wrote it",
-    });
-  }
-  return profile;
 }

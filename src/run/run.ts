@@ -9,7 +9,7 @@ import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
 import { recordingFailure, runFacts } from "./attempt.js";
-import { carryOut, carryOutIdle, isIdle } from "./carry-out.js";
+import { carryOut, carryOutIdle, type IdleRun, isIdle } from "./carry-out.js";
 import { requireChallenger } from "./challenger/open-challenger.js";
 import { countCommitted } from "./conclude.js";
 import { publishApproved, refusePruned, reportDecided } from "./decided.js";
@@ -18,12 +18,13 @@ import { pinGolden, requirePinned } from "./golden/golden-file.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { withInput } from "./planning/input-wait.js";
 import type { JobContext } from "../scoring/context.js";
-import { loadEngine, type LoadingEngine } from "./loading.js";
+import { beginLoading, type LoadedForRun, type LoadingEngine } from "./loading.js";
 import { planProbe } from "./model-probe/model-probe.js";
 import { digestsIfThere, digestsOf, modelOfPlan, openPinnedModel, plannedModel } from "./model.js";
 import { planRun, type PlanningInput } from "./planning/planning.js";
+import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
-import { checkPins, checkSpec, isPublished } from "./resume.js";
+import { checkPins, checkSpec, isPublished, refuseErasing } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
 /**
@@ -104,12 +105,10 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
       if (ended !== undefined) {
         return ended;
       }
-      return await carryOut(context, {
-        ...created,
-        decoder,
-        engine: await (reloading ?? loading).engine,
-        shardsUnplanned,
-      });
+      const last = reloading ?? loading;
+      await using fastest = await openFastest(context, { ...created, plan, listing, model, loading: last });
+      const { engine, choice } = fastest;
+      return await carryOut(context, { ...created, engine, choice, decoder, shardsUnplanned });
     });
   });
 }
@@ -150,6 +149,7 @@ async function resume(
 ): Promise<RunReport> {
   const { log, newRun } = context;
   const { plan } = stored;
+  refuseErasing(plan, run);
   if (newRun && isPublished(run)) {
     return await startNext(context, plan.runId, () => {
       log.info(`opening a run after ${plan.runId}, which is complete`);
@@ -188,11 +188,18 @@ async function resume(
   if (model === undefined) {
     return await carryOutIdle(context, { stored, run, shardsUnplanned });
   }
+  return await scoreRest(context, { stored, run, listing, model, shardsUnplanned });
+}
+
+async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Promise<RunReport> {
+  const { stored, run, listing, model, shardsUnplanned } = rest;
+  const { plan } = stored;
   await using loading = beginLoading(context, { listing, model });
   await using decoder = await context.openDecoder(listing.folders);
-  const engine = await loading.engine;
-  await checkGolden(context, { plan, engine });
-  return await carryOut(context, { stored, run, decoder, engine, shardsUnplanned, digests: new Map() });
+  await checkGolden(context, { plan, engine: await loading.engine });
+  await using fastest = await openFastest(context, { run, plan, listing, model, loading });
+  const { engine, choice } = fastest;
+  return await carryOut(context, { stored, run, decoder, engine, choice, shardsUnplanned, digests: new Map() });
 }
 
 /**
@@ -250,17 +257,6 @@ async function replaceHeld(
   const at = new Date(dateMs()).toISOString();
   await run.decide({ kind: "superseded", by: decidedBy(), at, reason: null, asBaseline: false, successor });
   return await whereDecided(context, { stored, run: await sink.open(stored) });
-}
-
-/** Begins to load the model in other threads, and lets the sink load what it needs. */
-function beginLoading(
-  context: JobContext,
-  { listing, model }: { readonly listing: Listing; readonly model: Model },
-): LoadingEngine {
-  const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  const loading = loadEngine(context, model, { inputBytes });
-  context.sink.expect?.();
-  return loading;
 }
 
 async function createRun(

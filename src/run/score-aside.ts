@@ -21,6 +21,8 @@ interface AsideOptions {
   readonly engine: Engine;
   readonly decoder: Decoder;
   readonly share: SpanRange;
+  /** Spans of the share that are left out: 1 for each of them; default: none. */
+  readonly left?: Uint8Array | undefined;
 }
 
 /**
@@ -30,7 +32,7 @@ interface AsideOptions {
  */
 export async function scoreAside(
   context: JobContext,
-  { plan, engine, decoder, share }: AsideOptions,
+  { plan, engine, decoder, share, left }: AsideOptions,
   take: (span: Span, output: SpanOutput) => void,
 ): Promise<void> {
   const { contract, model } = plan;
@@ -52,6 +54,6 @@ export async function scoreAside(
       return Promise.resolve("adopted" as const);
     },
   };
-  const run = { committed: new Uint8Array(spanCount(plan)), rejectedRows: 0 };
+  const run = { committed: left ?? new Uint8Array(spanCount(plan)), rejectedRows: 0 };
   await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit }, share);
 }

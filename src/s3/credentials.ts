@@ -189,7 +189,7 @@ function transientError(found: string): CredentialsError {
 }
 
 function permanentError(found: string, hint: string): CredentialsError {
-  return new CredentialsError(`looking for credentials for S3: ${found}`, hint);
+  return new CredentialsError(`looking for AWS credentials: ${found}`, hint);
 }
 
 /** Whether the firmware says that this machine is an EC2 instance. */

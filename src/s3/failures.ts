@@ -1,4 +1,5 @@
 import { S3ServiceException } from "@aws-sdk/client-s3";
+import { BrokenTransfer } from "../net/http-failures.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
 import { s3UriText, type S3Uri } from "../spec/s3-uri.js";
@@ -57,7 +58,7 @@ const wrongKeyNames = /^(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientT
 
 /** Tells what a failed call means, from the SDK's error or the socket's. */
 export function classify(error: unknown, call: S3Call): S3Failure {
-  if (error instanceof TransferError) {
+  if (error instanceof TransferError || error instanceof BrokenTransfer) {
     return { kind: "transient", found: error.message };
   }
   if (error instanceof CredentialsError) {

@@ -1,7 +1,7 @@
 import type { GetObjectCommand } from "@aws-sdk/client-s3";
 import { Readable } from "node:stream";
-import type { ConnectionPool, Origin } from "./connection-pool.js";
-import { exchange, type ExchangeOptions, StaleConnectionError } from "./exchange.js";
+import type { ConnectionPool, Origin } from "../net/connection-pool.js";
+import { exchange, type ExchangeOptions, StaleConnectionError } from "../net/exchange.js";
 
 /** A signed request, as the SDK's middleware passes it on. */
 interface SignedRequest {

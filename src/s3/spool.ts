@@ -10,9 +10,9 @@ export interface SpoolOptions {
   readonly writer: string;
   /**
    * The purpose of the spool, since a process may have several: "in" for downloads, "out" for uploads, "rows" for rows
-   * of open spans, "keys" for keys that do not fit in memory.
+   * of open spans, "keys" for keys that do not fit in memory, "reuse" for rows of an earlier run.
    */
-  readonly use: "in" | "out" | "rows" | "keys";
+  readonly use: "in" | "out" | "rows" | "keys" | "reuse";
   /** Whether a writer's process has ended; its leftovers are removed. */
   readonly isDead: (writer: string) => boolean;
   /** The largest file, and the most bytes in flight together. */
@@ -85,6 +85,7 @@ const keys = {
   out: { path: "output.parquet.spool.path", size: " with room for two parts" },
   rows: { path: "TMPDIR", size: " with room for two spans" },
   keys: { path: "TMPDIR", size: " with room for the keys of all rows" },
+  reuse: { path: "TMPDIR", size: " with room for the rows of the last run" },
 } as const;
 
 /** Runs `work`, and turns an error of the disk into a JobError that names the spool. @throws JobError PERMISSION, DISK */

@@ -9,9 +9,9 @@ import {
   type S3Options,
 } from "./requests.js";
 import { createClientProvider, defaultTimeouts } from "./client.js";
-import { type ConnectionPool, openConnectionPool } from "./connection-pool.js";
+import { type ConnectionPool, openConnectionPool } from "../net/connection-pool.js";
 import { sendOverPool } from "./pool-transport.js";
-import type { HttpResponse } from "./exchange.js";
+import type { HttpResponse } from "../net/exchange.js";
 import { TransferError, type S3Call } from "./failures.js";
 import { foldersOf, type ListedObject, listPages, objectsOf } from "./listing.js";
 import type { Watchdog } from "./watchdog.js";

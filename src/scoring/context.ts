@@ -1,5 +1,5 @@
 import type { Aggregates } from "../checks/aggregates.js";
-import type { ColumnType } from "../columnar/types.js";
+import type { Column, ColumnType } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/port.js";
@@ -11,10 +11,14 @@ import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress/progress.js";
 import type { Sink } from "../sink/port.js";
+import type { StoredFiles } from "../publish/published-files.js";
+import type { StoredRows } from "../packing/row-reuse.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LimitedRun } from "../spec/limited-spec.js";
+import type { Provider } from "../spec/engine-spec.js";
 import type { BatchLimitCache } from "./batch-limit-cache.js";
+import type { ProviderTrials } from "./provider-trials.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
 import type { Worker } from "../plan/share.js";
 
@@ -30,6 +34,7 @@ export interface ScoringContext {
   readonly openEngine: (model: Model, need: EngineNeed) => Promise<Engine>;
   /** The same for the spec's challenger; undefined: it has none. */
   readonly challenger?: Pick<ScoringContext, "resolveModel" | "openEngine"> | undefined;
+  readonly earlierModels: EarlierModels;
   readonly sha256: Sha256;
   readonly nowMs: () => number;
   /** Milliseconds from 1970: what `nowMs` is not. */
@@ -73,8 +78,12 @@ export interface JobContext extends ScoringContext {
   ) => string;
   readonly source: Source;
   readonly sink: Sink;
+  /** Opens the target of the challenger's predictions; undefined: they are not kept. */
+  readonly openChallengerSink?: (() => Promise<Sink>) | undefined;
   /** Reads files of these folders only. */
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
+  /** Reads the text of a file of the spec. @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large */
+  readonly readGiven: (path: string, key: readonly string[]) => Promise<string>;
   /** Reads the file of `checks.golden`, which is Parquet, from these folders only. */
   readonly openGoldenReader: (folders: readonly string[]) => Promise<GoldenReader>;
   /**
@@ -87,15 +96,60 @@ export interface JobContext extends ScoringContext {
   ) => Promise<Aggregates>;
   /** Workers that only decode, and the cores that they may use. */
   readonly decodeWorkers: Pick<SliceReaderOptions, "cores" | "startDecodeWorkers">;
+  /** Measures providers for `providers: auto`; undefined: the spec lists them, or they cannot be measured. */
+  readonly providerTrials?: ProviderTrials | undefined;
   readonly worker: Worker;
   /** Take over spans of other workers when the own share is done. */
   readonly steal: boolean;
   /** Open the next run if the latest one is finished or its pins no longer hold. */
   readonly newRun: boolean;
+  /** A new run reuses predictions, too. Default: it scores all rows. */
+  readonly reuse?: boolean | undefined;
+  /** Opens the rows of an earlier run, to be joined with those of this one. */
+  readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsJoin>;
   /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
   readonly siblings?: ReadonlySet<string> | undefined;
   /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
   readonly limited?: LimitedRun | undefined;
+}
+
+/** A model as the profile of an earlier run names it. */
+export interface EarlierModel extends ModelPin {
+  readonly uri: string;
+}
+
+/** Finds the models of earlier runs. */
+export interface EarlierModels {
+  /**
+   * Finds a model, and opens engines for it; undefined: neither the place that its URI names nor the cache of this machine
+   * has it.
+   */
+  find(earlier: EarlierModel): Promise<{ model: Model; openEngine: ScoringContext["openEngine"] } | undefined>;
+  /** Keeps a copy of a model file of this machine in the cache, for a later run whose file is another one. */
+  keep(model: EarlierModel): Promise<void>;
+}
+
+/** Which rows of an earlier run are read. */
+export interface StoredRowsRequest {
+  readonly files: StoredFiles;
+  /** Columns that together name a row. */
+  readonly key: readonly NamedType[];
+  readonly outputs: readonly NamedType[];
+}
+
+interface NamedType {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+/** Joins rows of this run with those of an earlier one, by key. Memory is bounded. */
+export interface StoredRowsJoin extends AsyncDisposable {
+  /** Rows of the earlier run whose key is there once. */
+  readonly rowCount: number;
+  /** Adds the keys of rows of this run, ascending by their numbers. */
+  add(rows: Float64Array, keys: readonly Column[]): Promise<void>;
+  /** Joins what was added since the last call, and yields what was found, ascending by this run's rows. */
+  found(): AsyncGenerator<StoredRows>;
 }
 
 /** Reads a file of rows with known predictions. */
@@ -117,6 +171,8 @@ export type EngineNeed =
       readonly inputBytes: number;
       /** Nothing is scored: only the model's signature is read, for which any provider will do. */
       readonly preview?: true;
+      /** The provider that `providers: auto` has chosen, with the CPU for what fails. Default: those of the spec. */
+      readonly provider?: Provider | undefined;
     }
   | EngineLayout;
 

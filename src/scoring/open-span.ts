@@ -3,6 +3,7 @@ import type { FeaturePlan } from "../checks/features/feature-plan.js";
 import { createFeatureRows, type FeatureRows } from "../checks/features/feature-rows.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import { createDistinctRows, type DistinctRows } from "../packing/distinct-rows.js";
+import { createRowReuse, type ReuseTools, type RowReuse } from "../packing/row-reuse.js";
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import type { Challenger, ChallengerPiece } from "./challenger/port.js";
 import { createSpanRows, type SpanRows } from "./span-rows.js";
@@ -19,8 +20,10 @@ export interface OpenSpan {
   /** The rows of the piece; it may end before `rowEnd` if they have many bytes. */
   readonly piece: RunRows;
   readonly rows: SpanRows;
-  /** Set where equal rows are scored once: which rows are equal. */
+  /** Set where not all rows are scored: which rows are equal, or take stored predictions. */
   readonly distinct: DistinctRows | undefined;
+  /** Set if the rows are hashed: which rows take stored predictions. */
+  readonly reuse: RowReuse | undefined;
   /** Collects the features of the piece; undefined: features are not profiled. */
   readonly features: FeatureRows | undefined;
   /** Set if the run has a challenger: its predictions of the piece. */
@@ -67,6 +70,8 @@ export interface SpanTotals {
   readonly rowCount: number;
   /** The rows that took another row's prediction. */
   readonly repeated: number;
+  /** The rows that took a stored prediction. */
+  readonly reused: number;
   readonly faults: ReadonlyMap<number, RowFault>;
   readonly scored: Readonly<ScoredRows>;
   /** The profile of the rows for the target; undefined: there are no pieces. */
@@ -77,6 +82,7 @@ const noPieces: SpanTotals = {
   keptRows: 0,
   rowCount: 0,
   repeated: 0,
+  reused: 0,
   faults: new Map(),
   scored: { byTrees: 0, byRuntime: 0 },
   profile: undefined,
@@ -92,6 +98,8 @@ export interface OpenSpanOptions {
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
   /** Rows that repeat are scored once. */
   readonly dedupe?: boolean;
+  /** Default: rows are not hashed, and take no stored predictions. */
+  readonly reuse?: ReuseTools | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
   /** Default: there is none. */
@@ -99,20 +107,21 @@ export interface OpenSpanOptions {
 }
 
 export function openSpan(options: OpenSpanOptions): OpenSpan {
-  const { contract, span, piece = span, before = noPieces, onFault, dedupe = false, features } = options;
+  const { contract, span, piece = span, before = noPieces, onFault, features } = options;
   const faults = new Map(before.faults);
   const numbers = rowNumbers(piece);
   const tell = (fault: RowFault): void => {
     onFault(open, { ...fault, row: numbers.inRun(fault.row) });
   };
-  const distinct = dedupe ? createDistinctRows(piece.rowStart, piece.rowEnd - piece.rowStart) : undefined;
-  const rows = createSpanRows({ contract, span: piece, onFault: tell, distinct });
+  const { distinct, reuse } = comparedRows(options, piece);
+  const rows = createSpanRows({ contract, span: piece, onFault: tell, distinct, reuse });
   const open: OpenSpan = {
     span,
     piece,
     before,
     rows,
     distinct,
+    reuse,
     features: features && createFeatureRows(features, contract.outputs.length),
     challenger: options.challenger?.openPiece(piece),
     predictions: [],
@@ -146,6 +155,18 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
     },
   };
   return open;
+}
+
+/** What is known of rows that are compared before they are scored. */
+function comparedRows(
+  { dedupe = false, reuse }: OpenSpanOptions,
+  { rowStart, rowEnd }: RunRows,
+): Pick<OpenSpan, "distinct" | "reuse"> {
+  const length = rowEnd - rowStart;
+  return {
+    distinct: dedupe || reuse !== undefined ? createDistinctRows(rowStart, length) : undefined,
+    reuse: reuse && createRowReuse(reuse, length),
+  };
 }
 
 /** The rows of a batch that were made from rows [from, to) of those that were read. */

@@ -1,12 +1,13 @@
 import { outputTensors } from "../binding/contract.js";
 import type { JobContext } from "./context.js";
 import { featurePlanOf, keyColumns, tellLeftFeatures } from "./features.js";
+import { comparesRows } from "./reuse.js";
 import type { ScoringOptions } from "./score.js";
 import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 
 /**
  * Reads a run's slices in the engine's workers if they can score the rows that they read, else in workers that only
- * decode. The main thread finds repeated rows before they are scored.
+ * decode. The main thread finds repeated and stored rows before they are scored.
  */
 export function openRunReader(
   { spec, decodeWorkers, memory, record, log }: JobContext,
@@ -28,7 +29,7 @@ export function openRunReader(
     ...decodeWorkers,
     memory,
     scoring:
-      ports === undefined || spec.dedupe
+      ports === undefined || comparesRows(spec, contract)
         ? undefined
         : {
             count: sessions,

@@ -3,6 +3,7 @@ import type { Aggregates } from "../checks/aggregates.js";
 import type { FeaturePlan } from "../checks/features/feature-plan.js";
 import type { SlicePlan } from "../checks/slices/slice-plan.js";
 import { createDistinctPacker } from "../packing/distinct-packer.js";
+import { createRowStore, noRowStore } from "../packing/row-store.js";
 import type { DistinctRows } from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
 import { type Lineage, withLineage } from "../binding/lineage.js";
@@ -22,8 +23,10 @@ import type { JobContext, ScoringContext } from "./context.js";
 import type { Challenger } from "./challenger/port.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
 import { featurePlanOf, keyColumns, takeFeatures, slicePlanOf } from "./features.js";
+import { faultError, PendingFault } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
-import { badRowError, describeFaults, type RejectOptions, withRow } from "./rejects.js";
+import { comparesRows, type Reuse } from "./reuse.js";
+import { describeFaults, type RejectOptions } from "./rejects.js";
 import type { SpanRange } from "../plan/share.js";
 import type { SliceReader } from "./workers/slice-reader.js";
 import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
@@ -41,18 +44,20 @@ export interface ScoringOptions {
   readonly aggregates?: Aggregates | undefined;
   /** undefined: the run has none. */
   readonly challenger?: Challenger | undefined;
+  /** Hashes rows, and finds those of an earlier run; undefined: the plan has no `reuse`. */
+  readonly reuse?: Reuse | undefined;
 }
 
 /** Scores the pending rows of a share of a run. */
 export async function scoreSpans(context: JobContext, tools: ScoringOptions, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger } = tools;
+  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
   const { unitPorts, sessions = 1 } = engine.local ?? {};
-  const windowsAhead = unitPorts === undefined || spec.dedupe ? 1 : sessions;
+  const windowsAhead = unitPorts === undefined || comparesRows(spec, contract) ? 1 : sessions;
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
@@ -76,6 +81,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
       slices: slicePlanOf(plan, keyColumns(spec)),
       aggregate: aggregates?.profile,
       challenger,
+      reuse,
     },
     feedRows(feed, pendingRanges(spans, run.committed, share)),
   );
@@ -110,6 +116,8 @@ export interface PieceOptions {
   readonly aggregate?: Aggregates["profile"] | undefined;
   /** Scores the rows, too; default: there is none. */
   readonly challenger?: Challenger | undefined;
+  /** Set where the contract has `reuse`. */
+  readonly reuse?: Reuse | undefined;
 }
 
 /**
@@ -161,7 +169,7 @@ export async function scorePieces(
 
 /** The state of the loop between decoder and batches. */
 interface ScoringState
-  extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe" | "pieceBytes" | "features" | "challenger"> {
+  extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe" | "pieceBytes" | "features" | "challenger" | "reuse"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -182,16 +190,20 @@ function packerFor(state: ScoringState, sizer: BatchSizer): Packer {
     }
     return state.open.distinct;
   };
-  return dedupe ? createDistinctPacker({ ...options, distinct }) : createPacker(options);
+  if (!dedupe && state.reuse === undefined) {
+    return createPacker(options);
+  }
+  const store = dedupe ? createRowStore() : noRowStore;
+  return createDistinctPacker({ ...options, distinct, store, reuse: () => state.open?.reuse });
 }
 
 /** The span that a row is the first of, or the piece that begins with it behind others of the span. */
 function spanFrom(state: ScoringState, rowStart: number, before?: SpanTotals): OpenSpan {
-  const { contract, spanOf, onFault, dedupe, pieceBytes, features, challenger } = state;
+  const { contract, spanOf, onFault, dedupe, pieceBytes, features, challenger, reuse } = state;
   const span = spanOf(rowStart);
   const most = Math.max(1, Math.floor(pieceBytes / outputRowBytes(contract)));
   const piece = { rowStart, rowEnd: Math.min(span.rowEnd, rowStart + most) };
-  return openSpan({ contract, span, piece, before, onFault, dedupe, features, challenger });
+  return openSpan({ contract, span, piece, before, onFault, dedupe, features, challenger, reuse });
 }
 
 /** Packs rows into batches, starts their scoring, and commits the spans that they complete. */
@@ -209,6 +221,8 @@ async function takePiece(
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     takeFeatures(state.features, open, { batch, range, firstRow: rowStart });
     const repeated = repeatsIn(open);
+    const stored = await state.reuse?.find?.(rowStart + from, rowStart + to);
+    open.reuse?.expect({ batch, range, firstRow: rowStart, stored });
     if (batch.predictions === undefined) {
       for (const full of packer.push(batch, range)) {
         sinceMs = stages.took("pack", sinceMs);
@@ -275,19 +289,4 @@ function faultHandler({ onReject }: PieceOptions): (open: OpenSpan, fault: RowFa
       }
     }
   };
-}
-
-/** A bad row that ends the run. Its message needs values, which are read from the shard again. */
-class PendingFault extends Error {
-  readonly fault: RowFault;
-
-  /** @param cause why the row is not rejected; undefined: `on_bad_row` is fail */
-  constructor(fault: RowFault, cause?: unknown) {
-    super("a row cannot be scored", { cause });
-    this.fault = fault;
-  }
-}
-
-async function faultError(rejects: RejectOptions, { fault, cause }: PendingFault): Promise<unknown> {
-  return cause === undefined ? await badRowError(rejects, fault) : await withRow(rejects, cause, fault);
 }

@@ -158,8 +158,10 @@ async function totalsWith(
   output: OutputRows,
 ): Promise<SpanTotals & { readonly profile: SpanProfile }> {
   const { before, keptRows, rows, faults, scored, features } = open;
+  const { repeated, reused } = rows.taken;
   const isInOutput = (row: number): boolean => !faults.has(open.rowInRun(row));
-  const agreement = await open.challenger?.compare({ ...open, keptRows, isInOutput }, output);
+  const names = new Set(predicted.map(({ name }) => name));
+  const agreement = await open.challenger?.compare({ ...open, keptRows, isInOutput, predicted: names }, output);
   const profile: SpanProfile = {
     ...profileRows(output, predicted, features?.finish()),
     ...(slices === undefined ? {} : { slices: profileSlices(output, slices) }),
@@ -169,7 +171,8 @@ async function totalsWith(
   return {
     keptRows: before.keptRows + keptRows,
     rowCount: before.rowCount + output.rowCount,
-    repeated: before.repeated + rows.repeatedRows,
+    repeated: before.repeated + repeated,
+    reused: before.reused + reused,
     faults,
     scored,
     profile: before.profile === undefined ? profile : mergeSpanProfiles(before.profile, profile),

@@ -7,9 +7,10 @@ import {
   type DistinctRows,
   type DistinctFaults,
   indicesOf,
-  repeatsOf,
+  takenFrom,
 } from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
+import type { RowReuse } from "../packing/row-reuse.js";
 import { createPredictionColumn } from "../packing/prediction-column.js";
 import { columnTypeOfTensor, type Tensor } from "../columnar/tensor.js";
 import type { AnswerFault, Column, ColumnType, OutputRows, RecordBatch } from "../columnar/types.js";
@@ -41,8 +42,8 @@ export interface SpanRows {
    * all; those that were filtered out never did.
    */
   finish(rowCount: number): OutputRows;
-  /** Rows of the output that took another's prediction. */
-  readonly repeatedRows: number;
+  /** Rows of the output that took another's prediction, and those that took a stored one. */
+  readonly taken: { readonly repeated: number; readonly reused: number };
   /** The rows that these rows of the output are, numbered as `reject` takes them; both in ascending order. */
   rowsAt(indexes: readonly number[]): number[];
 }
@@ -53,11 +54,13 @@ export interface SpanRowsOptions {
   readonly span: { readonly rowStart: number; readonly rowEnd: number };
   /** A prediction is NaN or infinite, or the model fails; throws to end the run, or rejects the row. */
   readonly onFault: (fault: RowFault) => void;
-  /** Set where equal rows are scored once: which rows take the prediction of another. */
+  /** Set where not all rows are scored: which rows take the prediction of another, or a stored one. */
   readonly distinct?: DistinctRows | undefined;
+  /** The stored predictions, and the hashes of all rows; undefined: rows are not hashed. */
+  readonly reuse?: RowReuse | undefined;
 }
 
-export function createSpanRows({ contract, span, onFault, distinct }: SpanRowsOptions): SpanRows {
+export function createSpanRows({ contract, span, onFault, distinct, reuse }: SpanRowsOptions): SpanRows {
   const length = span.rowEnd - span.rowStart;
   const carried = contract.passthrough.map(({ source }) => createColumnBuilder(source.type, length));
   const predicted = contract.outputs.map((binding) => createPredictionColumn(binding.type, length));
@@ -86,7 +89,7 @@ export function createSpanRows({ contract, span, onFault, distinct }: SpanRowsOp
       }
     },
     get bytes() {
-      return bytesOf([...carried, ...predicted]);
+      return bytesOf([...carried, ...predicted]) + (reuse?.bytes ?? 0);
     },
     reject(row) {
       keep[row - span.rowStart] = 0;
@@ -99,10 +102,10 @@ export function createSpanRows({ contract, span, onFault, distinct }: SpanRowsOp
       checkAllCame(span.rowStart, rowCount, { carried: carriedRows, isPredicted, distinct });
       faults.tellRepeats();
       keep.fill(0, rowCount);
-      return keptRows(contract, { carried, predicted, keep: keep.subarray(0, rowCount), distinct });
+      return keptRows(contract, { carried, predicted, keep: keep.subarray(0, rowCount), distinct, reuse });
     },
-    get repeatedRows() {
-      return distinct === undefined ? 0 : repeatsOf(distinct, keep);
+    get taken() {
+      return distinct === undefined ? { repeated: 0, reused: 0 } : takenFrom(distinct, keep);
     },
     rowsAt: (indexes) => keptAt(keep, indexes).map((at) => span.rowStart + at),
   };
@@ -165,26 +168,29 @@ interface Finished {
   readonly keep: Uint8Array;
   /** Where some rows take others' predictions. */
   readonly distinct: DistinctRows | undefined;
+  readonly reuse: RowReuse | undefined;
 }
 
-function keptRows(contract: Contract, { carried, predicted, keep, distinct }: Finished): OutputRows {
+function keptRows(contract: Contract, { carried, predicted, keep, distinct, reuse }: Finished): OutputRows {
   const indices = distinct && indicesOf(distinct, keep);
   const predictedRows = distinct?.count ?? keep.length;
   const all = !keep.includes(0);
   const kept = (type: ColumnType, column: Column): Column => (all ? column : filterColumn(type, column, keep));
-  return {
-    rowCount: all ? keep.length : countOf(keep),
-    columns: scoredColumns(contract).flatMap(({ name, type }, index) => {
-      const column = carried[index]?.finish();
-      if (column !== undefined) {
-        return [{ name, type, column: kept(type, column) }];
-      }
-      const scored = predicted[index - carried.length]?.finish(predictedRows);
-      return scored === undefined
-        ? []
-        : [{ name, type, column: indices === undefined ? kept(type, scored) : gatherColumn(type, scored, indices) }];
-    }),
-  };
+  const columns = scoredColumns(contract).flatMap(({ name, type }, index) => {
+    const column = carried[index]?.finish();
+    if (column !== undefined) {
+      return [{ name, type, column: kept(type, column) }];
+    }
+    const output = index - carried.length;
+    const scored = predicted[output]?.finish(predictedRows);
+    if (scored === undefined) {
+      return [];
+    }
+    const found = reuse?.behind(output, scored, predictedRows) ?? scored;
+    return [{ name, type, column: indices === undefined ? kept(type, found) : gatherColumn(type, found, indices) }];
+  });
+  const hashes = reuse === undefined ? [] : [reuse.hashesOf(columns, keep)];
+  return { rowCount: all ? keep.length : countOf(keep), columns: [...columns, ...hashes] };
 }
 
 function countOf(flags: Uint8Array): number {

@@ -1,10 +1,12 @@
-import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
+import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { JobError } from "../util/errors.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import type { KeyCounts } from "../checks/verdicts/key-check.js";
+import type { LocalParts, PublishedRowsRequest, StoredFiles } from "../publish/published-files.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
+import type { ErasedTable, TableErasure } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
@@ -20,6 +22,12 @@ export interface StoredPlan {
   readonly planId: string;
   /** Set where the run was pruned: nothing of it can be opened. Default: it was not. */
   readonly pruned?: Pruning | undefined;
+}
+
+/** A stored plan with the verdict and the decision on its run. */
+export interface ReviewedPlan extends StoredPlan {
+  readonly verdict: RunVerdict | undefined;
+  readonly decision: Decision | undefined;
 }
 
 /**
@@ -85,16 +93,38 @@ export interface Sink extends AsyncDisposable {
    */
   readProfile?(pinned: PinnedRun): Promise<string>;
   /**
+   * Offers the rows of a published run as files on this machine. Default: the target reads no rows of other runs, and
+   * nothing is reused.
+   * @throws JobError when they are gone, or are not those of that run any more
+   */
+  readPublished?(request: PublishedRowsRequest): Promise<StoredFiles>;
+  /**
    * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
    * any order. Writes nothing. Default: the target finds none.
    */
   history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
+  /**
+   * Reads a run by its id, where its rows are in files, so that `erase` can write them again; undefined: it was never
+   * planned.
+   */
+  stored?(runId: RunId): Promise<ReviewedPlan | undefined>;
+  /**
+   * Removes what the stored verdicts on the runs of some params say of single rows, such as keys that repeat. Offered
+   * where `stored` is. Safe to repeat.
+   */
+  stripVerdicts?(base: RunId): Promise<void>;
   /**
    * Removes what is stored of the runs of some params, all of which are over: first the mark that readers wait for, then
    * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params
    * meanwhile. Rows that a table holds are never removed. Safe to repeat, and to run several times at once.
    */
   prune?(request: PruneRequest): Promise<PruneOutcome>;
+  /**
+   * Deletes the rows of some keys from a table, and from what is kept of it. Offered where rows are in tables; where
+   * they are in files, `stored` is. Safe to repeat.
+   * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
+   */
+  erase?(request: TableErasure): Promise<readonly ErasedTable[]>;
   /**
    * Finds the tables in which this target keeps what runs replaced, the newest first. Default: it keeps none. Writes
    * nothing.
@@ -152,6 +182,11 @@ export interface RunSink {
    * Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files.
    */
   parts?(): LocalParts;
+  /**
+   * Yields each committed span as a Parquet file on this machine, in order. A file lasts until the next one is
+   * requested. Offered where `parts` is.
+   */
+  spanFiles?(): AsyncIterable<SpanFile>;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
@@ -199,12 +234,11 @@ export interface RunSink {
   tidy?(): Promise<void>;
 }
 
-/** Parquet files on this machine. */
-export interface LocalParts {
-  /** The folder that they are in. */
-  readonly folder: string;
-  /** Paths, a group at a time. A group lasts until the next one is requested. */
-  readonly groups: AsyncIterable<readonly string[]>;
+/** A committed span as a Parquet file on this machine, with what is stored beside it. */
+export interface SpanFile extends Pick<SpanOutput, "rejects" | "filtered" | "erased" | "profile"> {
+  readonly span: number;
+  readonly path: string;
+  readonly maker: CommittedBy;
 }
 
 /** A run that has begun, for writing. */
@@ -255,16 +289,3 @@ export interface UnfitValue {
 
 /** Number of commits under way at once: one part is encoded while another waits for the disk. */
 export const commitConcurrency = 2;
-
-/** The write end of a pipe: a program reads the rows in order, as they come. */
-export interface RowWriter {
-  /**
-   * Writes the columns' names and types, before any rows. @throws JobError CONTRACT for a type that the stream cannot
-   * express
-   */
-  begin(columns: readonly { readonly name: string; readonly type: ColumnType }[]): Promise<void>;
-  /** Writes rows, and resolves when there is room for more. Calls never overlap. */
-  write(rows: OutputRows): Promise<void>;
-  /** Marks the end of the rows: a reader that does not find the mark knows that some are missing. */
-  end(): Promise<void>;
-}

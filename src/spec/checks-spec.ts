@@ -6,6 +6,8 @@ import { anyNumber, name, text } from "./values.js";
 export interface ChecksSpec {
   /** `hold`: the run is staged, and published after its verdict. `warn`: it is published, with warnings. */
   readonly on_fail: "hold" | "warn";
+  /** `published`: the published runs of the series. Otherwise a file with the profile that every run is compared with. */
+  readonly baseline: string;
   /** Shares of the usual number of rows. */
   readonly rows: { readonly min: number; readonly max: number };
   /** Share of rejected rows. */
@@ -100,6 +102,12 @@ export const checks = z.strictObject({
     .default("hold")
     .describe(
       "hold stages every run, and publishes it once its checks have passed; a run that fails them is held (exit code 67) until a person approves or discards it. warn publishes it with warnings.",
+    ),
+  baseline: text
+    .refine((path) => !path.includes("://"), "expected published, or a file on this machine")
+    .default("published")
+    .describe(
+      "What a run is compared with. published: the published runs of the job with earlier dates. Otherwise a file with a profile, relative to the spec: profile.json of a run, such as one over the training data.",
     ),
   rows: z
     .strictObject({

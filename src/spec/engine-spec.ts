@@ -2,8 +2,8 @@ import { z } from "../util/zod.js";
 import { autoOrCount, autoOrSize, count } from "./values.js";
 
 export interface EngineSpec {
-  /** Execution providers in order of preference, each once, `cpu` last. */
-  readonly providers: readonly Provider[];
+  /** Execution providers in order of preference, each once, `cpu` last; auto: the fastest, which an attempt measures. */
+  readonly providers: readonly Provider[] | "auto";
   /** The number of the GPU among those that the process sees; `worker`: each worker takes the next one. */
   readonly device_id: number | "worker";
   readonly batch_size: number | "auto";
@@ -15,7 +15,12 @@ export interface EngineSpec {
 
 export type Provider = (typeof providerNames)[number];
 
-const providerNames = ["tensorrt", "cuda", "webgpu", "coreml", "dml", "cpu"] as const;
+export const providerNames = ["tensorrt", "cuda", "webgpu", "coreml", "dml", "cpu"] as const;
+
+/** Returns the providers of a spec in order of preference: for `auto` the CPU, which is used until another one is measured. */
+export function listedProviders({ providers }: Pick<EngineSpec, "providers">): readonly Provider[] {
+  return providers === "auto" ? ["cpu"] : providers;
+}
 
 /** What an author whose providers may be missing is advised to write: the same ones, then the CPU. */
 export function cpuListedLast(providers: readonly Provider[]): string {
@@ -26,15 +31,17 @@ export function cpuListedLast(providers: readonly Provider[]): string {
 const mostDevices = 128;
 const deviceError = `expected worker or a number from 0 to ${mostDevices - 1}`;
 
+/** `auto`, or a list of providers. */
+const autoOrProviders = z
+  .union([z.literal("auto"), z.array(z.enum(providerNames)).min(1).superRefine(checkOrder)], {
+    error: `expected auto or a list of ${providerNames.join(", ")}`,
+  })
+  .describe(
+    "Execution providers of ONNX Runtime, in order of preference: cuda and tensorrt for NVIDIA GPUs on Linux, webgpu for any GPU, coreml on macOS, dml on Windows, cpu. One that this machine cannot run ends the run with exit code 64, unless cpu is listed last. auto: the fastest of those that work on this machine, measured on the job's first rows if the CPU needs more than 30 seconds for the run.",
+  ) satisfies z.ZodType<EngineSpec["providers"]>;
+
 export const engine = z.strictObject({
-  providers: z
-    .array(z.enum(providerNames))
-    .min(1)
-    .default(["cpu"])
-    .superRefine(checkOrder)
-    .describe(
-      "Execution providers of ONNX Runtime, in order of preference: cuda and tensorrt for NVIDIA GPUs on Linux, webgpu for any GPU, coreml on macOS, dml on Windows, cpu. One that this machine cannot run ends the run with exit code 64, unless cpu is listed last.",
-    ),
+  providers: autoOrProviders.default(["cpu"]),
   device_id: z
     .union([z.literal("worker"), count(0, mostDevices - 1)], { error: deviceError })
     .default(0)
@@ -57,6 +64,14 @@ export const engine = z.strictObject({
       "Memory for rows that are read, scored and written, such as 512MiB or 2GiB. The program and the model come on top of it. auto takes a quarter of the memory of the machine or container, at most 384MiB plus 64MiB for each core.",
     ),
 }) satisfies z.ZodType<EngineSpec>;
+
+/**
+ * Returns the providers of a text such as "webgpu", "cuda,cpu" or "auto".
+ * @returns undefined if it is none
+ */
+export function parseProviders(text: string): EngineSpec["providers"] | undefined {
+  return autoOrProviders.safeParse(text === "auto" ? text : text.split(",").map((name) => name.trim())).data;
+}
 
 /** ONNX Runtime takes the CPU for what no other provider takes, wherever it is named. */
 function checkOrder(providers: readonly Provider[], context: z.RefinementCtx): void {

@@ -194,6 +194,10 @@ const namesOfOwn: ReadonlySet<string> = new Set([
   "model.outputs",
   "model.server.headers",
   "model.server.request",
+  "challenger.inputs",
+  "challenger.outputs",
+  "challenger.server.headers",
+  "challenger.server.request",
 ]);
 
 function fillNode(node: unknown, path: Path, scope: Scope): void {

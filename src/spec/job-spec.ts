@@ -1,17 +1,19 @@
 import { z } from "../util/zod.js";
 import { lineageColumns } from "../binding/lineage.js";
-import { challenger, type ChallengerSpec } from "./challenger-spec.js";
+import { reuseColumn } from "../binding/reuse-column.js";
+import { challenger, type ChallengerSpec, keptProblems } from "./challenger-spec.js";
 import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
 import { checkColumnNames, input, type InputSpec } from "./input-spec.js";
 import { model, type ModelSpec, parseOutputReference } from "./model-spec.js";
 import { paramJsonSchema } from "./params/param-json-schema.js";
-import { parquetOutput, type ParquetOutputSpec, parquetProblems } from "./parquet-spec.js";
-import { type PostgresOutputSpec, postgresOutput, postgresProblems } from "./postgres-spec.js";
+import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
+import { postgresOutput, postgresProblems } from "./postgres-spec.js";
 import { checkPromptedChecks } from "./prompt/prompt-keys.js";
 import { report, type ReportSpec } from "./report-spec.js";
+import { checkReuse, reuse, type ReuseSpec } from "./reuse-spec.js";
 import { inputProblems, modelProblems } from "./s3-spec.js";
-import { autoOrCount, count } from "./values.js";
+import { autoOrCount, count, isTimeZone } from "./values.js";
 
 /** Version 1 of the job spec; keys are those of the YAML. */
 export interface JobSpec {
@@ -38,13 +40,9 @@ export interface JobSpec {
   readonly retry: { readonly max_seconds: number };
   /** Default: nothing is checked, and no run is held. */
   readonly checks?: ChecksSpec | undefined;
+  /** Default: all rows are scored. */
+  readonly reuse?: ReuseSpec | undefined;
   readonly report: ReportSpec;
-}
-
-/** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */
-export interface TargetSpecs {
-  readonly parquet?: ParquetOutputSpec | undefined;
-  readonly postgres?: PostgresOutputSpec | undefined;
 }
 
 export interface OutputSpec extends TargetSpecs {
@@ -140,6 +138,11 @@ const job = z.strictObject({
   checks: checks
     .optional()
     .describe("Checks of the predictions before they are published: {} has all defaults. See checks.md."),
+  reuse: reuse
+    .optional()
+    .describe(
+      "Rows whose key, features and model are those of the last published run take its prediction; only the others are scored. Adds the column reuse_hash. See reuse.md.",
+    ),
   report: report.prefault({}),
 });
 
@@ -149,6 +152,7 @@ const schema = named
   .superRefine(checkPlaces)
   .superRefine(checkChecks)
   .superRefine(checkPromptedChecks)
+  .superRefine(checkReuse)
   .transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 const pipeSchema = named.superRefine(checkPlaces).transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 
@@ -181,6 +185,7 @@ function checkPlaces(spec: z.output<typeof job>, context: z.RefinementCtx): void
   const { input: from, model: by, output: to } = spec;
   const ofOutput = to.parquet === undefined ? [] : parquetProblems(to.parquet);
   for (const { path, message } of [
+    ...keptProblems(spec.challenger?.output, to),
     ...inputProblems(from, spec.checks?.golden?.path),
     ...modelProblems(by),
     ...ofOutput,
@@ -206,6 +211,9 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
   };
   for (const { name: column } of spec.output.lineage ? lineageColumns : []) {
     add(column, ["output", "lineage"]);
+  }
+  if (spec.reuse !== undefined) {
+    add(reuseColumn.name, ["reuse"]);
   }
   for (const [index, column] of spec.output.columns.entries()) {
     add(column.replaceAll(".", "_"), ["output", "columns", index]);
@@ -233,17 +241,6 @@ function checkReferences(spec: z.output<typeof job>, context: z.RefinementCtx): 
 function isPercentage(given: string): boolean {
   const [, number] = /^(\d{1,3}(?:\.\d{1,6})?)%$/.exec(given) ?? [];
   return number !== undefined && Number(number) <= 100;
-}
-
-function isTimeZone(value: string): boolean {
-  if (value === "UTC") {
-    return true; // without looking at all others
-  }
-  try {
-    return Intl.DateTimeFormat("en", { timeZone: value }).resolvedOptions().timeZone !== "";
-  } catch {
-    return false; // no time zone: the schema says what is due
-  }
 }
 
 export type SpecIssue = z.core.$ZodIssue;

@@ -232,7 +232,7 @@ export const model = z
     ...bindingKeys,
     ...s3Keys,
   })
-  .superRefine(checkPlace)
+  .superRefine(checkPlace("model"))
   .superRefine(({ path = "", sha256, registry }, context) => {
     if (registry !== undefined && !isMlflowUri(path)) {
       const message = "only a model whose path starts with models:/ or runs:/ can have this key";
@@ -247,25 +247,26 @@ export const model = z
   .superRefine(checkPrompt)
   .transform((given) => withPromptInputs(given)) satisfies z.ZodType<ModelSpec>;
 
-/** Expects either `path` or `server`, and no digest of a file with a server. */
-function checkPlace({ path, server: served, sha256, inputs }: ModelPlaces, context: z.RefinementCtx): void {
-  if (path === undefined && served === undefined) {
-    context.addIssue({
-      code: "custom",
-      path: ["path"],
-      message: "expected a text; or write model.server instead of model.path",
-    });
-  } else if (path !== undefined && served !== undefined) {
-    context.addIssue({ code: "custom", path: ["server"], message: "expected either path or server" });
-  } else if (served !== undefined && sha256 !== undefined) {
-    context.addIssue({ code: "custom", path: ["sha256"], message: "only a model with a path can have this key" });
-  }
-  for (const [input, source] of Object.entries(served === undefined ? {} : (inputs ?? {}))) {
-    if ("tokenize" in source) {
-      const message = "only a model with a path takes tokens: texts are tokenized where the model is";
-      context.addIssue({ code: "custom", path: ["inputs", input, "tokenize"], message });
+/** Expects either `path` or `server` of a key of the spec, and no digest of a file with a server. */
+export function checkPlace(key: string): (given: ModelPlaces, context: z.RefinementCtx) => void {
+  return ({ path, server: served, sha256, inputs }, context) => {
+    const wrong = (at: string[], message: string): void => {
+      context.addIssue({ code: "custom", path: at, message });
+    };
+    if (path === undefined && served === undefined) {
+      wrong(["path"], `expected a text; or write ${key}.server instead of ${key}.path`);
+    } else if (path !== undefined && served !== undefined) {
+      wrong(["server"], "expected either path or server");
+    } else if (served !== undefined && sha256 !== undefined) {
+      wrong(["sha256"], "only a model with a path can have this key");
     }
-  }
+    for (const [input, source] of Object.entries(served === undefined ? {} : (inputs ?? {}))) {
+      if ("tokenize" in source) {
+        const message = "only a model with a path takes tokens: texts are tokenized where the model is";
+        wrong(["inputs", input, "tokenize"], message);
+      }
+    }
+  };
 }
 
 /** The URIs of the tokenizers of a model's inputs, each with the input that names it first. */

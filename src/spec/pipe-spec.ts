@@ -11,6 +11,7 @@ const unused = [
   ["output", "parquet"],
   ["output", "postgres"],
   ["challenger"],
+  ["reuse"],
   ["commit_rows"],
   ["report"], // there may be hundreds of pipes
 ];

@@ -10,10 +10,14 @@ export const secretKeys: ReadonlySet<string> = new Set([
   "report.on_late",
   "report.openlineage.token",
   "report.openlineage.url",
+  "challenger.server.token",
+  "challenger.server.headers",
+  "challenger.output.postgres.url",
+  "challenger.output.postgres.password",
 ]);
 
 export function isSecretKey(path: readonly (string | number)[]): boolean {
-  return secretKeys.has(path.join(".")) || path.slice(0, -1).join(".") === "model.server.headers";
+  return secretKeys.has(path.join(".")) || /^(model|challenger)\.server\.headers$/.test(path.slice(0, -1).join("."));
 }
 
 const fileReference = /^\$\{file:([^}\0]+)\}$/;

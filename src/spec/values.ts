@@ -70,3 +70,15 @@ export function autoOrSize(leastMiB: number): z.ZodType<number | "auto"> {
     .pipe(z.number({ error }).min(leastMiB * 1024 ** 2, { error }));
   return z.union([z.literal("auto"), size], { error });
 }
+
+/** Whether a text is the name of a time zone. */
+export function isTimeZone(value: string): boolean {
+  if (value === "UTC") {
+    return true; // without looking at all others
+  }
+  try {
+    return Intl.DateTimeFormat("en", { timeZone: value }).resolvedOptions().timeZone !== "";
+  } catch {
+    return false; // no time zone: the schema says what is due
+  }
+}

@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 import { isMainThread } from "node:worker_threads";
 import { cacheFolder } from "../util/cache-folder.js";
 import { type CodeCache, openCodeCache } from "./code-cache.js";
+import { setFlagsAtStart } from "./v8-flags.js";
 
 /** A digest of all files of the bundle; scripts/bundle.mjs defines it. */
 declare const bundleDigest: string;
@@ -34,6 +35,9 @@ let cache: CodeCache | undefined;
 /** Loads the first file of a process or thread, or another entry file, and returns its exports. */
 export function load(entry: string): unknown {
   if (cache === undefined) {
+    if (isMainThread) {
+      setFlagsAtStart();
+    }
     // A thread starts before its task is known, and compiles little until it has one.
     const opened = openCodeCache(cacheFile(entry), { checkGrowth: !isMainThread });
     cache = opened;

@@ -33,6 +33,7 @@ export const exitCodes = {
   FIRST_ROWS: 67,
   DISCARDED: 67,
   PRUNED: 67,
+  NOT_ERASED: 67,
   INPUT_NOT_READY: 75,
   DATABASE: 75,
   OBJECT_STORE: 75,

@@ -1,6 +1,7 @@
 import { copyFile, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { withFloat } from "../support/challenger.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
@@ -43,18 +44,6 @@ async function compareJson({ fixture, overrides = {}, args }: Asked): Promise<Co
 }
 
 const idsOf = ({ most_different: most }: Numbers): number[] => most.map(({ columns }) => Number(columns["id"]));
-
-/** Exchanges a float32 in a model's bytes, such as an intercept. */
-function withFloat(bytes: Buffer, from: number, to: number): Buffer {
-  const [old, now] = [Buffer.alloc(4), Buffer.alloc(4)];
-  old.writeFloatLE(from);
-  now.writeFloatLE(to);
-  const at = bytes.indexOf(old);
-  expect(at).toBeGreaterThan(0);
-  const changed = Buffer.from(bytes);
-  now.copy(changed, at);
-  return changed;
-}
 
 /*
  * Expected figures come from Python: the shards read by pyarrow and concatenated, both models scored by onnxruntime 1.32
@@ -179,4 +168,18 @@ describe("infer-batch compare", () => {
     expect(await refused("--model", quantised, "--tolerance", "-1")).toMatch(/^64 .*expected a number from 0/);
     expect(await refused()).toMatch(/^64 .*required option '--model <uri>'/);
   });
+});
+
+test("compare takes two given models for a job whose model a server has, and refuses to compare the served model with one", async () => {
+  await using folder = await scratchFolder();
+  const server = { protocol: "v2", url: "http://127.0.0.1:1", name: "m" };
+  const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"), { model: { path: undefined, server } });
+  const models = ["--model", modelOf("diabetes-mlp.onnx"), "--model", quantised];
+
+  const both = await runHere(["compare", spec, "--json", ...models]);
+  const one = await runHere(["compare", spec, ...models.slice(2)]);
+
+  expect(both.code, both.stderr).toBe(0);
+  expect(JSON.parse(both.stdout)).toMatchObject({ rows_compared: 442 });
+  expect([one.code, one.stderr]).toEqual([64, expect.stringContaining("name two models with --model")]);
 });

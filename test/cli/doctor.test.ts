@@ -40,7 +40,7 @@ describe("doctor", () => {
         name: "provider library",
         state: "missing",
         found: expect.stringContaining(" (the npm package does not have them)") as string,
-        remedy: expect.stringContaining("ONNXRUNTIME_NODE_INSTALL=true node ") as string,
+        remedy: expect.stringContaining("infer-batch doctor --install-cuda FOLDER") as string,
       },
       { name: "NVIDIA driver" },
       { name: "CUDA", state: "unknown" },
@@ -63,12 +63,22 @@ describe("doctor", () => {
     expect(told).toEqual([expect.stringMatching(/ ms; trees: compiled\n/), expect.not.stringContaining("trees:")]);
   });
 
+  test("doctor says which providers a run with providers: auto chooses from", async () => {
+    await withSpec({ providers: "auto" }, async (spec) => {
+      const { code, stdout } = await runHere(["doctor", spec], { env: noGpu });
+      expect(code).toBe(0);
+      expect(stdout).toContain("A run with providers: auto scores on cpu: no other provider works here.");
+      const json = await runHere(["doctor", spec, "--json"], { env: noGpu });
+      expect(JSON.parse(json.stdout)).toMatchObject({ asked: ["cpu"], runs_on: "auto" });
+    });
+  });
+
   test("doctor tries the spec's model, and exits with 64 when its providers cannot run", async () => {
     await withSpec({ providers: ["tensorrt", "cuda"] }, async (spec) => {
       const { code, stdout, stderr } = await runHere(["doctor", spec]);
       expect(code).toBe(64);
       expect(stdout).toMatch(
-        /^ {2}tensorrt +missing +\S.*\n {2}cuda +missing +\S.*\n {2}cpu +ok +operators: \d+ on cpu;/m,
+        /^ {2}tensorrt +missing +\S.*\n {2}cuda +missing +\S.*\n {2}cpu +ok +\S.*; operators: \d+ on cpu;/m,
       );
       expect(stdout).toContain("diabetes-mlp.onnx, on each provider alone:");
       expect(stdout).toMatch(

@@ -37,6 +37,20 @@ describe("init", () => {
     expect(await readFile(join(folder.path, "job.yaml"), "utf8")).toBe(text);
   });
 
+  test("init writes ${ds} in place of the date in the input's path, and says for which date to plan", async () => {
+    await using folder = await newcomer("cancer", "cancer-logistic.onnx");
+    const cwd = folder.path;
+    await cp(join(cwd, "data"), join(cwd, "in/dt=2026-11-20"), { recursive: true });
+    const input = "in/dt=2026-11-20/*.parquet";
+    const { code, stdout, stderr } = await runCli(["init", "--model", "cancer-logistic.onnx", "--input", input], {
+      cwd,
+    });
+    expect(code, stderr).toBe(0);
+    expect(stdout).toContain("infer-batch plan job.yaml --param ds=2026-11-20, then infer-batch run job.yaml --param");
+    expect(await readFile(join(cwd, "job.yaml"), "utf8")).toContain("path: in/dt=${ds}/*.parquet");
+    expect((await runCli(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd })).code).toBe(0);
+  });
+
   test("init binds texts by name, writes paths relative to the spec, and leaves out a password", async () => {
     await using folder = await newcomer("penguins_complete", "penguins-pipeline.onnx");
     const url = "postgres://scorer:hunter2@db.example/warehouse";

@@ -10,6 +10,7 @@ import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
+import { isStopped, until } from "../support/waiting.js";
 
 const postgres = usePostgres();
 const parallelKills = 2;
@@ -102,16 +103,24 @@ postgres.describe("an older run that was killed at any statement, after a newer 
   );
 });
 
-/** Starts today's run while yesterday's stands still, which goes on so many ms after today's is planned. */
-async function runBeside(child: RunningCli, { spec }: PgJob, ms: number): Promise<CliResult> {
-  child.kill("SIGSTOP");
+/** Before one of these yesterday's run stops by itself, so that it cannot end before today's begins. */
+const copies: Readonly<Record<(typeof overwriting)[number], string>> = {
+  upsert: 'before COPY pg_temp.infer_batch_span ("id", "score", "r',
+  replace: 'before COPY "scores"."predictions__staging_…" ("id", "s',
+};
+
+/**
+ * Carries out today's run beside yesterday's, which has stopped, and continues that so many milliseconds after today's
+ * is planned; "after": when today's has ended.
+ */
+async function runBeside({ spec }: PgJob, child: RunningCli, continues: number | "after"): Promise<CliResult> {
   let going: Promise<unknown> | undefined;
   const goOn = (): unknown => child.kill("SIGCONT");
   try {
     return await runCli(["run", spec, "--no-progress", ...today], {
       onStderr: (seen) => {
-        if (/planned run/.test(seen)) {
-          going ??= sleep(ms).then(goOn);
+        if (continues !== "after" && /planned run/.test(seen)) {
+          going ??= sleep(continues).then(goOn);
         }
       },
     });
@@ -119,6 +128,36 @@ async function runBeside(child: RunningCli, { spec }: PgJob, ms: number): Promis
     await going;
     goOn();
   }
+}
+
+/** Begins yesterday's run, and carries out today's when that has stopped before its COPY of that number, from 1. */
+async function bothRuns(
+  job: PgJob,
+  mode: (typeof overwriting)[number],
+  stops: number,
+  continues: number | "after",
+): Promise<{ readonly older: CliResult; readonly newer: CliResult }> {
+  let child: RunningCli | undefined;
+  let hasEnded = false;
+  const watched = runWatchedPg(
+    job.spec,
+    { CRASH_STOP: `${copies[mode]} #${stops}` },
+    {
+      args: yesterday,
+      onStart: (started) => {
+        child = started;
+      },
+    },
+  );
+  void watched.finally(() => {
+    hasEnded = true;
+  });
+  await until(async () => hasEnded || (await isStopped(child)));
+  if (child === undefined || hasEnded) {
+    throw new Error(`yesterday's run ended before that COPY: ${(await watched).stderr}`);
+  }
+  const newer = await runBeside(job, child, continues);
+  return { older: await watched, newer };
 }
 
 const seeds = torture ? 40 : 2;
@@ -140,16 +179,10 @@ postgres.describe("an older run and a newer one at the same time", () => {
           await using scratch = await scratchFolder();
           await using database = await postgres.server().createDatabase();
           const job = await dailyJob(scratch.path, database, mode, 20);
-          let newer: Promise<CliResult> | undefined;
-          const older = await runCli(["run", job.spec, "--no-progress", ...yesterday], {
-            onStderr: (seen, child) => {
-              if (/planned run/.test(seen)) {
-                newer ??= runBeside(child, job, random() * 150);
-              }
-            },
-          });
-          const end = await newer;
-          expect(end?.code, end?.stderr).toBe(0);
+          const { older, newer } = await (seed === 0
+            ? bothRuns(job, mode, 1, "after")
+            : bothRuns(job, mode, 1 + Math.floor(random() * 20), random() * 150));
+          expect(newer.code, newer.stderr).toBe(0);
           expect([0, 66], older.stderr).toContain(older.code);
           ends.push(older.code);
           expect(await runsIn(job)).toEqual({ [await idOf(job, "2026-11-02")]: job.fixture.rows });

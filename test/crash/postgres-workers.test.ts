@@ -9,7 +9,7 @@ import { usePostgres } from "../support/postgres.js";
 import { randomOf } from "../support/random.js";
 import { scoreHere } from "../support/score.js";
 import { torture } from "../support/torture.js";
-import { until } from "../support/waiting.js";
+import { isStopped, until } from "../support/waiting.js";
 
 const postgres = usePostgres();
 const timeouts = { connect: 5, statement: 2, lock: 1 };
@@ -75,7 +75,7 @@ postgres.describe("an attempt that is stopped for longer than every timeout", ()
     void slow.finally(() => {
       state.ended = true;
     });
-    await until(async () => state.ended || (await stopped(child?.pid)));
+    await until(async () => state.ended || (await isStopped(child)));
     expect(state.ended, "it reached the statement").toBe(false);
     expect(await isHolding(database)).toBe(true);
 
@@ -88,13 +88,6 @@ postgres.describe("an attempt that is stopped for longer than every timeout", ()
     await expectFinishedPg(job);
   });
 });
-
-/** Whether a process is stopped, as the kernel sees it. */
-async function stopped(pid: number | undefined): Promise<boolean> {
-  const { readFile } = await import("node:fs/promises");
-  const status = pid === undefined ? "" : await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
-  return / T /.test(status.slice(status.lastIndexOf(")")));
-}
 
 /** Killed when a number of spans were told to be committed, and a moment after: whatever the machine does beside. */
 async function killedSomewhere(spec: string, random: () => number): Promise<void> {

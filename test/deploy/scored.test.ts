@@ -4,6 +4,7 @@ import { delimiter, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { projectFolder } from "../support/cli.js";
+import { shareCode } from "../support/code-cache.js";
 import { deployText } from "../support/deploy.js";
 import { differences } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
@@ -33,6 +34,9 @@ async function carryOut(
 ): Promise<Ended> {
   const bin = join(folder, "bin");
   const PATH = [bin, process.env["PATH"]].join(delimiter);
+  if (env["XDG_CACHE_HOME"] !== undefined) {
+    shareCode(env["XDG_CACHE_HOME"]);
+  }
   return await new Promise((resolve) => {
     execFile(program, args, { env: { ...env, PATH } }, (error, stdout, stderr) => {
       resolve({ code: error === null ? 0 : Number(error.code), said: `${stdout}${stderr}` });

@@ -8,7 +8,9 @@ const never = new AbortController().signal;
 const values = [1, 2, 3, 4, 5, 6];
 
 type OrderedSpec = Parameters<typeof orderOf>[0];
-const intoTable = (mode: string): OrderedSpec => ({ output: { postgres: { mode } } }) as OrderedSpec;
+const onCpu = { engine: { providers: ["cpu"] } };
+const intoTable = (mode: string): OrderedSpec =>
+  ({ ...onCpu, output: { postgres: { mode } } }) as unknown as OrderedSpec;
 
 describe("the order of runs", () => {
   const usual = { parallel: 4, stopOnFailure: false, allowOlder: false };
@@ -25,13 +27,21 @@ describe("the order of runs", () => {
   );
 
   test("runs with checks go one at a time, and go on after one that is held", () => {
-    const order = orderOf({ output: {}, checks: {} } as OrderedSpec, usual);
+    const order = orderOf({ ...onCpu, output: {}, checks: {} } as unknown as OrderedSpec, usual);
     expect([order.parallel, order.stopsAfter(end("held", 67))]).toEqual([1, false]);
   });
 
+  test.each([[["webgpu", "cpu"]], ["auto"]])(
+    "runs on %j go one at a time, because two sessions of webgpu end the process",
+    (providers) => {
+      const order = orderOf({ engine: { providers }, output: {} } as unknown as OrderedSpec, usual);
+      expect(order).toMatchObject({ parallel: 1, why: "a process can use webgpu for one run at a time" });
+    },
+  );
+
   test("runs into files or append go side by side, and stop after a failure only if told so", () => {
     expect(orderOf(intoTable("append"), usual)).toMatchObject({ parallel: 4, why: undefined });
-    const stopping = orderOf({ output: {} } as OrderedSpec, { ...usual, stopOnFailure: true });
+    const stopping = orderOf({ ...onCpu, output: {} } as unknown as OrderedSpec, { ...usual, stopOnFailure: true });
     expect([stopping.stopsAfter(end("failed", 75)), stopping.stopsAfter(end("no_input", 75))]).toEqual([true, false]);
   });
 });

@@ -2,6 +2,17 @@ import { copyFile, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
+import {
+  expectFigures,
+  first,
+  type Found,
+  others,
+  outputs,
+  python,
+  second,
+  shifted,
+  swapped,
+} from "../support/challenger.js";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
@@ -9,31 +20,6 @@ import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
-
-/** What fixtures/challenger.py has computed with numpy, scipy and Python's ONNX Runtime. */
-const python = JSON.parse(await readFile(join(projectFolder, "fixtures/challenger/agreement.json"), "utf8")) as {
-  readonly tolerance: number;
-  readonly columns: readonly [string, string, ...string[]];
-  readonly swapped: Expected;
-  readonly missed: Expected;
-};
-
-interface Expected {
-  readonly rows: number;
-  readonly p: Record<
-    "mean_difference" | "largest_difference" | "rank_correlation" | "rows_beyond_tolerance",
-    number
-  > & {
-    readonly most_different: readonly string[];
-  };
-  readonly label: { readonly rows_equal: number; readonly psi: number; readonly flips: readonly number[][] };
-  readonly probabilities: { readonly mean_cosine: number; readonly lowest_cosine: number };
-}
-
-const shifted = join(projectFolder, "fixtures/challenger/shifted.onnx");
-const outputs = { label: "label", p: "probabilities[1]", probabilities: "probabilities" };
-const [first, second, ...others] = python.columns;
-const swapped = { input: [second, first, ...others] };
 
 function jobOf({ challenger, ...overrides }: SpecOverrides & { readonly challenger?: object } = {}): SpecOverrides {
   return {
@@ -47,40 +33,6 @@ function jobOf({ challenger, ...overrides }: SpecOverrides & { readonly challeng
 
 const write = async (folder: string, overrides?: Parameters<typeof jobOf>[0]): Promise<string> =>
   await writeSpec(folder, fixtureNamed("cancer-logistic"), jobOf(overrides));
-
-interface Row {
-  readonly row: number;
-  readonly keys?: { readonly id: string };
-}
-
-interface Found {
-  readonly rows_compared: number;
-  readonly rows_missed: object;
-  readonly outputs: {
-    readonly p: Record<string, number> & { readonly most_different: readonly Row[] };
-    readonly label: { readonly flips: readonly object[] } & Record<string, unknown>;
-    readonly probabilities: Record<string, number>;
-  };
-}
-
-function expectFigures({ outputs: { p, label, probabilities }, rows_compared: rows }: Found, expected: Expected): void {
-  expect(rows).toBe(expected.rows);
-  expect(p["mean_difference"]).toBeCloseTo(expected.p.mean_difference, 6);
-  expect(p["largest_difference"]).toBeCloseTo(expected.p.largest_difference, 6);
-  expect(p["rank_correlation"]).toBeCloseTo(expected.p.rank_correlation, 6);
-  expect(p["rows_beyond_tolerance"]).toBe(expected.p.rows_beyond_tolerance);
-  expect(label["rows_equal"]).toBe(expected.label.rows_equal);
-  expect(label["psi"]).toBeCloseTo(expected.label.psi, 9);
-  expect(label.flips).toEqual(
-    expected.label.flips.map(([champion, challenger, flipped]) => ({
-      champion: String(champion),
-      challenger: String(challenger),
-      rows: flipped,
-    })),
-  );
-  expect(probabilities["mean_cosine"]).toBeCloseTo(expected.probabilities.mean_cosine, 6);
-  expect(probabilities["lowest_cosine"]).toBeCloseTo(expected.probabilities.lowest_cosine, 6);
-}
 
 /** The challenger's part of the stored verdict, as text. */
 async function verdictIn(folder: string): Promise<string> {

@@ -131,7 +131,7 @@ describe("the version of a model", () => {
       world.run(["run", spec, "--worker", "0/2"], "machine-0"),
       world.run(["run", otherSpec, "--worker", "1/2"], "machine-1"),
     ]);
-    const [winner, loser] = ended.toSorted((a, b) => a.code - b.code);
+    const [winner, loser] = ended.toSorted((a, b) => Number(a.code) - Number(b.code));
     expect([winner?.code, loser?.code], ended.map(({ stderr }) => stderr).join("")).toEqual([0, 66]);
     expect(loser?.stderr).toMatch(
       /comparing golden\.parquet with the plan of this unfinished run: its sha256 is [0-9a-f]{64}, planned [0-9a-f]{64}/,

@@ -89,7 +89,8 @@ s3.describe("shards in S3", () => {
     const input = { path: `s3://${bucket.name}/lake/*.parquet` };
     const spec = await writeSpec(scratch.path, fixture as Fixture, { input });
     const cache = join(scratch.path, "cache");
-    const run = await runInS3(["run", spec], { port: port(), ownProcess: true, env: { XDG_CACHE_HOME: cache } });
+    const env = { XDG_CACHE_HOME: cache };
+    const run = await runInS3(["run", spec], { port: port(), ownProcess: true, ownCode: true, env });
     expect(run, run.stderr).toMatchObject({ code: 0 });
     expect(await readdir(join(cache, "infer-batch/code"), { recursive: true })).toContainEqual(
       expect.stringMatching(/thread-entry-s3-worker\.js$/),

@@ -2,12 +2,14 @@ import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { type CliResult, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { outputRows } from "../support/output.js";
 import { reject, rejectLines } from "../support/rejects.js";
 import type { RestOptions } from "../support/rest-server.js";
 import { servedJob } from "../support/served-job.js";
+import { authorizationOf, authorizationsByBotocore, botocore, type SignedRequest } from "../support/signature.js";
 import type { Misbehaviour, V2Request, V2Server } from "../support/v2-server.js";
 
 const small = { engine: { batch_size: 10 } };
@@ -24,6 +26,27 @@ const penguins = {
   },
   outputs: { label: "string", probabilities: "float32[3]" },
 };
+
+const awsKeys = { AWS_ACCESS_KEY_ID: "AKID", AWS_SECRET_ACCESS_KEY: "s3cret-key", AWS_REGION: "eu-west-1" };
+
+const scope = "eu-west-1/sagemaker";
+
+/** Runs a job whose requests are signed, and whose server refuses the sixth. */
+async function runRefused(): Promise<{ readonly refused: CliResult; readonly signed: readonly SignedRequest[] }> {
+  const seen: { text?: string } = {};
+  await using job = await servedJob({
+    rest: { kind: "json", seen },
+    keys: { signature: diabetes, auth: "sigv4" },
+    overrides: small,
+  });
+  const signed: SignedRequest[] = [];
+  job.server.misbehave = ({ path, headers }) => {
+    signed.push({ path, headers, body: seen.text ?? "" });
+    return signed.length > 5 ? { status: 403, said: "The security token is invalid" } : undefined;
+  };
+  const refused = await runHere(["run", job.spec, "--no-progress", "--log-level", "debug"], { env: awsKeys });
+  return { refused, signed };
+}
 
 const isBlank = ({ inputs }: V2Request): boolean =>
   [...(inputs[0]?.values ?? [])].every((value) => Number(value) === 0);
@@ -85,6 +108,45 @@ describe("a model whose server takes and answers JSON", () => {
     const plan = (await Promise.all(plans)).join("");
     expect(plan).toContain("json:/invocations");
     expect(`${refused.stderr}${refused.stdout}${plan}`).not.toContain("s3cret");
+  });
+
+  test("requests are signed as AWS documents it if auth is sigv4, and no message has the keys", async () => {
+    const { refused, signed } = await runRefused();
+
+    expect(refused, refused.stderr).toMatchObject({ code: 64 });
+    expect(refused.stderr).toMatch(/403: The security token is invalid.*hint: requests are signed with the AWS/s);
+    expect(signed.length).toBeGreaterThan(5);
+    expect(signed.map(({ headers }) => headers.authorization)).toEqual(
+      signed.map((request) => authorizationOf(request, scope, awsKeys)),
+    );
+    expect(`${refused.stderr}${refused.stdout}`).not.toContain("s3cret");
+  });
+
+  test.skipIf(botocore.missing !== undefined)(`requests are signed as botocore does${botocore.skipped}`, async () => {
+    const { signed } = await runRefused();
+
+    expect(signed.map(({ headers }) => headers.authorization)).toEqual(
+      authorizationsByBotocore(signed, scope, awsKeys),
+    );
+  });
+
+  test("a run without AWS credentials ends with 64 if auth is sigv4, and one without a region names the spec's key", async () => {
+    await using job = await servedJob({ rest: { kind: "json" }, keys: { signature: diabetes, auth: "sigv4" } });
+    const nobody = {
+      ...awsKeys,
+      AWS_ACCESS_KEY_ID: undefined,
+      AWS_EC2_METADATA_DISABLED: "true",
+      HOME: "/nonexistent",
+    };
+
+    const [noKeys, noRegion] = [
+      await runHere(["run", job.spec, "--no-progress"], { env: nobody }),
+      await runHere(["run", job.spec, "--no-progress"], { env: { ...awsKeys, AWS_REGION: undefined } }),
+    ];
+
+    expect([noKeys.code, noRegion.code], `${noKeys.stderr}${noRegion.stderr}`).toEqual([64, 64]);
+    expect(noKeys.stderr).toContain("looking for AWS credentials: there are none");
+    expect(noRegion.stderr).toMatch(/model\.server\.auth: the region of http:.* is not known.*set AWS_REGION/s);
   });
 
   test("a row with NaN is never sent: it is a bad row, all others are scored", async () => {

@@ -134,7 +134,7 @@ s3.describe("credentials for S3", () => {
     for (const error of [denied, other, foreign, noUrl, noToken]) {
       expect(error, error.message).toMatchObject({ exitCode: 64, code: "PERMISSION" });
     }
-    expect(denied.message).toMatch(/^looking for credentials for S3: the credentials service at .* refuses: 403$/);
+    expect(denied.message).toMatch(/^looking for AWS credentials: the credentials service at .* refuses: 403$/);
     expect(other.message).toMatch(/answers with something other than credentials$/);
     expect(foreign.message).toMatch(/AWS_CONTAINER_CREDENTIALS_FULL_URI names no address/);
     expect(noUrl.message).toBe(foreign.message);
@@ -160,7 +160,7 @@ s3.describe("credentials for S3", () => {
     expect(refused, refused.message).toMatchObject({ exitCode: 75 });
     expect(noRole).toMatchObject({
       exitCode: 64,
-      message: "looking for credentials for S3: there are none, and this instance has no role",
+      message: "looking for AWS credentials: there are none, and this instance has no role",
     });
   });
 
@@ -200,7 +200,7 @@ s3.describe("credentials for S3", () => {
       message: expect.stringMatching(/answers with something other than credentials$/),
     });
     expect(deniedError.message).toMatch(
-      /^looking for credentials for S3: 127\.0\.0\.1:\d+ answers AccessDenied, 403: said no$/,
+      /^looking for AWS credentials: 127\.0\.0\.1:\d+ answers AccessDenied, 403: said no$/,
     );
   });
 
@@ -208,10 +208,10 @@ s3.describe("credentials for S3", () => {
     const nothing = await failure(storeWith({}, { retrySeconds: 300 }));
     const noProfile = await failure(storeWith({ AWS_PROFILE: "nobody" }, { retrySeconds: 300 }));
 
-    expect(nothing).toMatchObject({ exitCode: 64, message: "looking for credentials for S3: there are none" });
+    expect(nothing).toMatchObject({ exitCode: 64, message: "looking for AWS credentials: there are none" });
     expect(noProfile).toMatchObject({
       exitCode: 64,
-      message: "looking for credentials for S3: profile nobody has no credentials",
+      message: "looking for AWS credentials: profile nobody has no credentials",
       hint: expect.stringContaining("AWS_PROFILE"),
     });
   });

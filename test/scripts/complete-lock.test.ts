@@ -26,12 +26,17 @@ async function projectWith(change: (packages: Packages) => void): Promise<Projec
   const scratch = await scratchFolder();
   const at = (name: string): string => join(scratch.path, name);
   await mkdir(at("scripts"));
-  for (const name of ["package.json", "package-lock.json", "scripts/complete-lock.mjs", "scripts/unverified.json"]) {
+  for (const name of ["package.json", "package-lock.json", "scripts/complete-lock.mjs"]) {
     await copyFile(join(projectFolder, name), at(name));
   }
   const read = async (): Promise<z.infer<typeof lockFile>> =>
     lockFile.parse(JSON.parse(await readFile(at("package-lock.json"), "utf8")));
   const lock = await read();
+  // One package is unverified, as if the registry had no digest of it.
+  const { integrity: _, ...unverified } = entry(lock.packages, arm);
+  lock.packages[arm] = unverified;
+  const name = arm.replace(/^.*node_modules\//, "");
+  await writeFile(at("scripts/unverified.json"), JSON.stringify([`${name}@${String(unverified["version"])}`]));
   change(lock.packages);
   await writeFile(at("package-lock.json"), JSON.stringify(lock));
   await writeFile(at("npm"), '#!/bin/sh\nprintf "%s" "$ANSWER"\nexit "$CODE"\n');

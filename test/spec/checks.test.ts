@@ -9,6 +9,7 @@ describe("checks", () => {
     expect(load(minimalSpec).checks).toBeUndefined();
     expect(load(withChecks("{}")).checks).toEqual({
       on_fail: "hold",
+      baseline: "published",
       rows: { min: 0.7, max: 3 },
       inputs: { psi: 1 },
       rejects: 0.01,

@@ -82,6 +82,9 @@ describe("model.server", () => {
     ["a template with a placeholder as a key", json(', request: { "{{x}}": 3 }')],
     ["a header that requests have anyway", json(", headers: { Content-Length: s3cret }")],
     ["a header twice", json(", token: s3cret, headers: { Authorization: s3cret }")],
+    ["auth: bearer without a token", served(", auth: bearer")],
+    ["auth: sigv4 for a protocol that asks for metadata", served(", auth: sigv4")],
+    ["auth: sigv4 with a token", json(", auth: sigv4, token: s3cret")],
     ["a header that is a mapping", json(", headers: { api-key: { a: s3cret } }")],
   ])("a spec with %s is refused", (_what, text) => {
     const refusal = specRefusal(text);

@@ -1,7 +1,9 @@
 import { spawn } from "node:child_process";
+import { isAbsolute } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Io } from "#src/cli/io.js";
 import { runProgram } from "#src/cli/run-program.js";
+import { shareCode } from "./code-cache.js";
 import { whileRunning } from "./running-commands.js";
 
 export const projectFolder = fileURLToPath(new URL("../..", import.meta.url));
@@ -23,6 +25,8 @@ export interface CliOptions {
   readonly uid?: number;
   /** Options of node itself, such as `--import=…`. */
   readonly node?: readonly string[];
+  /** Keeps compiled code in a cache of its own, `XDG_CACHE_HOME` of `env`. */
+  readonly ownCode?: boolean;
   /** The program, where it is installed in another place. */
   readonly program?: string;
   /** Called with the process once it runs. */
@@ -38,6 +42,9 @@ export interface RunningCli {
 
 /** Runs the built command in a process of its own. */
 export async function runCli(args: readonly string[], options: CliOptions = {}): Promise<CliResult> {
+  if (options.ownCode !== true && options.uid === undefined) {
+    shareCodeOf(options.env);
+  }
   const child = spawn(process.execPath, [...(options.node ?? []), options.program ?? program, ...args], {
     cwd: options.cwd ?? projectFolder,
     env: { ...process.env, NO_COLOR: "1", ...options.env },
@@ -65,12 +72,19 @@ export async function runCli(args: readonly string[], options: CliOptions = {}):
   });
 }
 
+function shareCodeOf({ XDG_CACHE_HOME: cache }: NonNullable<CliOptions["env"]> = {}): void {
+  if (cache !== undefined && isAbsolute(cache)) {
+    shareCode(cache);
+  }
+}
+
 /**
  * Carries out a command line in this process: the program that the built command hands its arguments to, with all that
  * it says. A third of what a process takes. For what a process has of its own (signals, a user, options of node,
  * threads that write to stderr by themselves), and for several at once on one target, there is `runCli`.
  */
 export async function runHere(args: readonly string[], { env = {} }: Pick<CliOptions, "env"> = {}): Promise<CliResult> {
+  shareCodeOf(env);
   using _ = changeEnv(env);
   const said = { stdout: "", stderr: "" };
   const into = (name: "stdout" | "stderr"): { write(text: string): void } => ({

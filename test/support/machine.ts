@@ -11,7 +11,7 @@ export interface MachineFacts {
   readonly programs?: Readonly<Record<string, string | undefined>>;
 }
 
-export const runtimeFolder = "/app/node_modules/onnxruntime-node";
+const runtimeFolder = "/app/node_modules/onnxruntime-node";
 export const libraries = `${runtimeFolder}/bin/napi-v6/linux/x64`;
 
 /** A machine that is not there. */

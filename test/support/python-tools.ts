@@ -2,6 +2,7 @@ import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildOnce, cacheFolder } from "./build-once.mjs";
+import { torture } from "./torture.js";
 
 /** Programs from PyPI. */
 export interface PythonTools {
@@ -13,14 +14,23 @@ export interface PythonTools {
   readonly skipped: string;
 }
 
-/** Packages in an environment of their own, installed once into a cache outside of the checkout. */
-export function pythonTools(name: string, packages: readonly string[]): PythonTools {
+/** Tools of tests that only the long form runs. */
+export function pythonToolsOfTorture(...args: Parameters<typeof pythonTools>): PythonTools {
+  const missing = "long form: INFER_BATCH_TORTURE=1";
+  return torture ? pythonTools(...args) : { bin: "", missing, skipped: ` (skipped: ${missing})` };
+}
+
+/**
+ * Packages in an environment of their own, installed once into a cache outside of the checkout.
+ * @param python the interpreter that they are for
+ */
+export function pythonTools(name: string, packages: readonly string[], python = "python3"): PythonTools {
   const folder = cacheFolder(`${name}-${packages.join("-").replaceAll(/[^\w.-]/g, "_")}`);
   const bin = join(folder, "venv", "bin");
   const missing = buildOnce(join(folder, "complete"), () => {
     console.warn(`installing ${packages.join(", ")} into ${folder}: once`);
     const steps: (readonly [string, readonly string[]])[] = [
-      ["python3", ["-m", "venv", "--clear", join(folder, "venv")]],
+      [python, ["-m", "venv", "--clear", join(folder, "venv")]],
       // uv installs Airflow in a tenth of pip's time.
       [join(bin, "pip"), ["install", "--quiet", "--disable-pip-version-check", "uv"]],
       [join(bin, "uv"), ["pip", "install", "--quiet", "--python", join(bin, "python"), ...packages]],

@@ -73,6 +73,7 @@ export function recordOf({
     rejects: [rejectedRow],
     filtered: 1,
     repeated: 2,
+    reused: 3,
     byTrees: 3,
   });
   now += 500;
@@ -91,6 +92,7 @@ const report: RunReport = {
   rowsRejected: 1,
   rowsFiltered: 1,
   rowsDeduplicated: 2,
+  rowsReused: 3,
   rowsByTrees: 3,
   spansPlanned: 2,
   spansCommitted: 1,

@@ -10,8 +10,8 @@ export interface RestOptions {
   readonly versions?: readonly string[];
   /** Makes the answer from its rows: objects by output, or values if the model has one output. */
   readonly answer?: (rows: readonly unknown[], byOutput: Readonly<Record<string, unknown>>) => unknown;
-  /** The last body that was received is kept here. */
-  readonly seen?: { body?: unknown };
+  /** The last body that was received is kept here, and its text. */
+  readonly seen?: { body?: unknown; text?: string };
 }
 
 type Json = Readonly<Record<string, unknown>>;
@@ -23,8 +23,9 @@ export async function serveRest(model: V2Model, options: RestOptions): Promise<V
   let [predictions, inFlight, mostInFlight] = [0, 0, 0];
   const predict = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     predictions += 1;
-    const body = JSON.parse(await textOf(request)) as Json;
-    seen.body = body;
+    const sent = await textOf(request);
+    const body = JSON.parse(sent) as Json;
+    [seen.text, seen.body] = [sent, body];
     const inputs = inputsIn(body, model);
     const { url: path = "", headers } = request;
     const rows = inputs[0]?.shape[0] ?? 0;

@@ -60,9 +60,13 @@ export async function embeddingFaults(out: string, keep: (id: number) => boolean
   return await faultsOf(await outputRows(out), keep);
 }
 
-/** How rows with `id` and `embedding` differ. */
-export async function faultsOf(rows: readonly Row[], keep: (id: number) => boolean = () => true): Promise<string[]> {
-  const expected = (await readRows(textsFile)).filter(({ id }) => keep(Number(id)));
+/** How rows with `id` and `embedding` differ from those of `file`. */
+export async function faultsOf(
+  rows: readonly Row[],
+  keep: (id: number) => boolean = () => true,
+  file = textsFile,
+): Promise<string[]> {
+  const expected = (await readRows(file)).filter(({ id }) => keep(Number(id)));
   const found = new Map(rows.map((row) => [Number(row["id"]), numbersOf(row)]));
   const faults = rows.length === expected.length ? [] : [`${rows.length} rows, expected ${expected.length}`];
   for (const row of expected) {

@@ -31,3 +31,9 @@ export async function tell(
     return (BigInt(`0x${pending}`) & bit) === 0n;
   });
 }
+
+/** Tells whether a process is stopped (SIGSTOP), as the kernel sees it. */
+export async function isStopped(child: { readonly pid?: number | undefined } | undefined): Promise<boolean> {
+  const status = await readFile(`/proc/${child?.pid}/stat`, "utf8").catch(() => ""); // it may have ended
+  return / T /.test(status.slice(status.lastIndexOf(")")));
+}

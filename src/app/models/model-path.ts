@@ -6,14 +6,16 @@ import { JobError } from "../../util/errors.js";
  * @throws JobError USAGE if the model is on a server.
  * @param why the reason that a file is needed
  */
-export function requireModelPath({ model: { path, server } }: Pick<JobSpec, "model">, why: string): string {
+export function requireModelPath(
+  { model: { path, server } }: Pick<JobSpec, "model">,
+  why: string,
+  { hint = "`infer-batch validate` asks the server for the model and checks it against the input" } = {},
+): string {
   if (path === undefined) {
     throw new JobError(
       "USAGE",
       `reading model.server: ${why}, and ${server?.url.join(", ") ?? "a server"} has this one`,
-      {
-        hint: "`infer-batch validate` asks the server for the model and checks it against the input",
-      },
+      { hint },
     );
   }
   return path;

@@ -1,9 +1,12 @@
 import type { Engine } from "../../engine/port.js";
 import type { ModelFile } from "../../models/port.js";
 import type { EngineNeed, ScoringContext } from "../../scoring/context.js";
+import { challengerPlaces } from "../../spec/challenger-spec.js";
+import { listedProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { type EngineOptions, openEngine } from "../open-engine.js";
 import { type ModelOptions, resolveModel } from "../open-model.js";
+import { earlierModels } from "./earlier-models.js";
 
 type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine">;
 
@@ -16,68 +19,79 @@ export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "sp
 export function modelTools(
   spec: JobSpec,
   options: ModelToolsOptions,
-): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "challenger"> {
-  const { server, path = "" } = spec.model;
+): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "challenger" | "earlierModels"> {
   return {
+    earlierModels: earlierModels({ ...spec, engine: engineBeside(spec) }, options, (earlier) =>
+      toolsOf(earlier, { ...options, profileFolder: undefined }),
+    ),
+    ...toolsOf(spec, options),
     challenger: challengerTools(spec, options),
+    async resolveTokenizer(uri, planned) {
+      const { findTokenizer } = await import("./tokenizers.js");
+      return await findTokenizer({ model: spec.model, uri }, options, planned);
+    },
+  };
+}
+
+/** How a model is found, and an engine opened for it. */
+function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: ModelToolsOptions): ModelTools {
+  const { server, path = "" } = model;
+  return {
     async resolveModel(planned) {
       if (server?.protocol === "openai") {
         const { findPrompted } = await import("./prompted-model.js");
-        return await findPrompted({ ...spec.model, server }, options, planned);
+        return await findPrompted({ ...model, server }, options, planned);
       }
       if (server !== undefined) {
         const { findServed } = await import("./served-model.js");
         return await findServed(server, options, planned);
       }
-      const { file: model, ...found } = await resolveModel({ ...spec.model, path }, options, planned);
-      return { ...found, model };
+      const { file, ...found } = await resolveModel({ ...model, path }, options, planned);
+      return { ...found, model: file };
     },
-    async resolveTokenizer(uri, planned) {
-      const { findTokenizer } = await import("./tokenizers.js");
-      return await findTokenizer({ model: spec.model, uri }, options, planned);
-    },
-    async openEngine(model, need) {
-      if (server?.protocol === "openai" && "served" in model) {
+    async openEngine(found, need) {
+      if (server?.protocol === "openai" && "served" in found) {
         const { openPrompted } = await import("./prompted-model.js");
-        return await openPrompted({ ...spec.model, server }, options, model.served.version);
+        return await openPrompted({ ...model, server }, options, found.served.version);
       }
-      if (server !== undefined && "served" in model) {
+      if (server !== undefined && "served" in found) {
         const { openServed } = await import("./served-model.js");
-        return await openServed(server, options, model);
+        return await openServed(server, options, found);
       }
-      if ("served" in model) {
-        throw new Error(`the spec has no server for ${model.name}`);
+      if ("served" in found) {
+        throw new Error(`the spec has no server for ${found.name}`);
       }
-      return await openFile(model, need, { ...options, spec });
+      return await openFile(found, need, { ...options, spec: { model, engine } });
     },
   };
 }
 
 /**
- * How the challenger of a spec is found, and an engine opened for it on this machine; undefined: the spec has none. The keys
- * of `model` that say how its registry or store is reached hold for both.
+ * The same for the challenger of a spec; undefined: the spec has none. The keys of `model` that say how its registry or
+ * store is reached hold for both.
  */
-function challengerTools({ challenger, model, engine }: JobSpec, given: ModelToolsOptions): ModelTools | undefined {
+function challengerTools(spec: JobSpec, given: ModelToolsOptions): ModelTools | undefined {
+  const { challenger } = spec;
   if (challenger === undefined) {
     return undefined;
   }
-  const options = { ...given, profileFolder: undefined }; // its profiles would replace those of the champion
-  const place = { ...model, path: challenger.path, sha256: challenger.sha256 };
+  const { path, server, sha256, outputs } = challenger;
+  return toolsOf(
+    { model: { ...spec.model, path, server, sha256, outputs }, engine: engineBeside(spec) },
+    {
+      ...given,
+      profileFolder: undefined, // its profiles would replace those of the champion
+      where: challengerPlaces(given.where),
+    },
+  );
+}
+
+/** The keys of `engine` for another model that is open at the same time as the model of the spec. */
+function engineBeside({ model, engine }: Pick<JobSpec, "model" | "engine">): JobSpec["engine"] {
   // Two threads with a session each on WebGPU crash ONNX Runtime.
-  const providers = engine.providers.includes("webgpu") ? (["cpu"] as const) : engine.providers;
-  const spec = { engine: { ...engine, providers }, model: { outputs: challenger.outputs } };
-  return {
-    async resolveModel(planned) {
-      const { file, ...found } = await resolveModel(place, options, planned);
-      return { ...found, model: file };
-    },
-    async openEngine(file, need) {
-      if ("served" in file) {
-        throw new Error(`challenger ${file.name} is on a server`);
-      }
-      return await openFile(file, need, { ...options, spec });
-    },
-  };
+  const listed = listedProviders(engine);
+  const isCpu = model.server === undefined && listed.includes("webgpu");
+  return { ...engine, providers: isCpu ? ["cpu"] : listed };
 }
 
 async function openFile(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {

@@ -2,17 +2,17 @@ import { setMaxListeners } from "node:events";
 import type { ServedModel } from "../../binding/served-model.js";
 import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
-import type { Protocol } from "../../engine/served/protocol.js";
+import type { Protocol, ServerStatistics } from "../../engine/served/protocol.js";
 import { measureServer } from "../../engine/served/measure.js";
-import { type ModelServer, serversText, withoutRetry } from "../../engine/served/server.js";
+import { type ModelServer, serversText, type SignRequest, withoutRetry } from "../../engine/served/server.js";
 import { json } from "../../engine/served/json/json.js";
 import { v1 } from "../../engine/served/v1/v1.js";
 import { v2 } from "../../engine/served/v2/v2.js";
 import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import { proxiesOf } from "../../net/proxy.js";
-import { keepConnections } from "../../net/request.js";
-import type { DiagnosedServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
+import { openConnectionPool } from "../../net/connection-pool.js";
+import type { DiagnosedServer, MeasuredServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
 import { templateOf } from "../../spec/server/request-template.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
 import { assertNever, JobError } from "../../util/errors.js";
@@ -108,14 +108,34 @@ export async function diagnoseServers(spec: ServerSpec, options: ServedOptions):
       found.push({ url, state: "fails", found: failed.message });
     }
   }
-  const measured =
-    ready === undefined
-      ? undefined
-      : await measureServer(openServedEngine(protocol, [ready.server], ready.model), ready.model, options.retry.nowMs);
+  const measured = ready === undefined ? undefined : await measureFound(protocol, ready, options);
   const model = serversText(servers);
   // Servers that are away are left out by a run, too.
   const ends = ready === undefined || !isAway(error) ? error : undefined;
   return { model, servers: found, signature: ready?.model.served.signature, measured, error: ends };
+}
+
+/** Measures a server, and what it counts meanwhile. Other clients of the server are counted too. */
+async function measureFound(
+  protocol: Protocol,
+  { server, model }: FoundServer,
+  { retry }: ServedOptions,
+): Promise<MeasuredServer> {
+  const read = (): Promise<ServerStatistics | undefined> | undefined =>
+    protocol.statistics?.(withoutRetry(server), model.served.version);
+  const before = await read();
+  const measured = await measureServer(openServedEngine(protocol, [server], model), model, retry.nowMs);
+  const after = await read();
+  const requests = (after?.requests ?? 0) - (before?.requests ?? 0);
+  if (before === undefined || after === undefined || requests <= 0) {
+    return { ...measured, counted: undefined };
+  }
+  const counted = {
+    queueMs: ((after.queueSeconds - before.queueSeconds) * 1000) / requests,
+    computeMs: ((after.computeSeconds - before.computeSeconds) * 1000) / requests,
+    requestsJoined: requests / Math.max(1, after.executions - before.executions),
+  };
+  return { ...measured, counted };
 }
 
 interface FoundServer {
@@ -138,19 +158,34 @@ export async function serversOf(
   setMaxListeners(0, options.signal); // else Node warns of a leak when many requests are in flight
   const most = concurrency === "auto" ? auto : concurrency;
   const serverAt = (url: string): ModelServer => ({ ...shared, url: url.replace(/\/+$/, "") });
+  const tls = await readTls(spec.tls, options);
+  const timeoutMs = (timeout ?? defaultTimeout) * 1000;
   const shared = {
     model: name ?? path,
     headers: await headersOf(spec, options),
-    tls: await readTls(spec.tls, options),
-    timeoutMs: (timeout ?? defaultTimeout) * 1000,
+    sign: await signingOf(spec, options),
+    tls,
+    timeoutMs,
     most,
     retry: options.retry,
     signal: options.signal,
     findProxy: proxiesOf(process.env),
-    connections: keepConnections(most),
+    connections: openConnectionPool(timeoutMs, tls),
   };
   const [first = "", ...others] = urls;
   return [serverAt(first), ...others.map(serverAt)];
+}
+
+/** What signs requests; undefined: nothing does. The SDK of AWS is loaded only for servers that need it. */
+async function signingOf(
+  { auth, url }: ServerSpec,
+  { signal, where }: ServedOptions,
+): Promise<SignRequest | undefined> {
+  if (auth !== "sigv4") {
+    return undefined;
+  }
+  const { signAws } = await import("./aws-signature.js");
+  return signAws({ urls: url, key: where(["model", "server", "auth"]), signal, env: process.env });
 }
 
 /** The headers of each request: token and headers of the spec. */

@@ -13,20 +13,27 @@ export function needsProbe(provider: Provider): boolean {
   return provider === "webgpu";
 }
 
+/** What a provider that works says of itself. */
+export interface Probed {
+  /** The name of the GPU that it has chosen; undefined: unknown. */
+  readonly adapter: string | undefined;
+}
+
 /**
  * Tries a provider in a process of its own. WebGPU's drivers print to stderr, and a bad one may end the process with a
  * signal.
  * @throws ProviderFault if this machine cannot run it
  */
-export async function probeProvider(provider: Provider): Promise<void> {
-  const env = { ...process.env, ORT_DISABLE_TELEMETRY: "1" };
+export async function probeProvider(provider: Provider): Promise<Probed> {
+  // The Vulkan loader then says which device is opened: ONNX Runtime does not.
+  const env = { VK_LOADER_DEBUG: "error,warn,driver,layer", ...process.env, ORT_DISABLE_TELEMETRY: "1" };
   const ended = await new Promise<Ended>((resolve) => {
     execFile(process.execPath, [probeFile, provider], { timeout: longestMs, env }, (error, stdout, stderr) => {
       resolve({ failed: error !== null, killed: error?.killed === true, signal: error?.signal, stdout, stderr });
     });
   });
   if (!ended.failed) {
-    return;
+    return { adapter: openedDevice(ended.stderr) };
   }
   if (ended.killed) {
     throw new ProviderFault(provider, "its driver did not answer for a minute", { driverFailed: true });
@@ -43,6 +50,11 @@ interface Ended {
   readonly signal: NodeJS.Signals | null | undefined;
   readonly stdout: string;
   readonly stderr: string;
+}
+
+/** 'DRIVER | LAYER:          Using "SwiftShader Device (Subzero)" with driver: "/…/libvk_swiftshader.so"' */
+function openedDevice(stderr: string): string | undefined {
+  return [...stderr.matchAll(/Using "([^"\n]+)" with driver: "/g)].at(-1)?.[1];
 }
 
 /** "Warning: Couldn't load Vulkan: libvulkan.so.1: cannot open shared object file", then where in the source. */

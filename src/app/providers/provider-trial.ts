@@ -1,7 +1,10 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { cpus } from "node:os";
 import { ProviderFault } from "../../engine/devices/device-faults.js";
+import { listGpus } from "../../engine/devices/gpus.js";
+import { thisMachine } from "../../engine/devices/machine.js";
 import { openModelFile } from "../../models/model-file.js";
 import { blankBatch, tensorOutputs } from "../../engine/onnx/blank-batch.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
@@ -19,6 +22,8 @@ export interface Trial {
   readonly provider: Provider;
   /** idle: the provider works, and all operators ran on others. */
   readonly state: "ok" | "idle" | "missing" | "failed";
+  /** The processor or GPU, as its driver names it; undefined: the driver does not say. */
+  readonly device?: string | undefined;
   /** The number of operators that each provider ran, from the profile of ONNX Runtime. */
   readonly operators: Readonly<Record<string, number>>;
   /** Milliseconds of the second batch; the first one allocates memory. */
@@ -41,11 +46,11 @@ export async function tryProvider(
   const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
   const nothing = { provider, operators: {}, ms: undefined };
   try {
-    await (needsProbe(provider) ? probeProvider(provider) : undefined);
+    const { adapter } = needsProbe(provider) ? await probeProvider(provider) : { adapter: undefined };
     const ran = await runBlank(provider, model, { deviceId, folder, trees });
     const operators = await operatorsByProvider(folder);
     const state = ran.fault !== undefined ? "failed" : operators[provider] === undefined ? "idle" : "ok";
-    return { provider, state, operators, ...ran };
+    return { provider, state, device: adapter ?? (await deviceName(provider, deviceId)), operators, ...ran };
   } catch (error) {
     if (error instanceof ProviderFault) {
       return { ...nothing, state: "missing", fault: error.message, driverFailed: error.driverFailed };
@@ -58,6 +63,14 @@ export async function tryProvider(
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
+}
+
+/** Returns the name of the device that a provider computes on, except for WebGPU's, which only its driver tells. */
+async function deviceName(provider: Provider, deviceId: number): Promise<string | undefined> {
+  if (provider === "cpu") {
+    return cpus()[0]?.model.trim();
+  }
+  return provider === "cuda" || provider === "tensorrt" ? (await listGpus(thisMachine()))[deviceId]?.name : undefined;
 }
 
 async function runBlank(

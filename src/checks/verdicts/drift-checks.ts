@@ -185,7 +185,7 @@ export function lowerExplained(results: readonly CheckResult[], features: readon
       return result;
     }
     const { psi: most, column } = largestDrift(features, against);
-    const lowered = `feature ${column} moved, too: PSI ${most.toFixed(3)}`;
+    const lowered = `feature ${column} moved, too: PSI ${Number(most.toPrecision(3))}`;
     return unexplained * most < moved ? result : { ...result, level: "warn", lowered };
   });
 }

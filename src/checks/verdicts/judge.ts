@@ -12,6 +12,7 @@ import {
   type PsiLevels,
 } from "./drift-checks.js";
 import { featureResult } from "./feature-moves.js";
+import { asPredictedBy, nameModelCause, type PreviousModel } from "./model-cause.js";
 import { checkRejects, checkRows } from "./row-checks.js";
 import {
   type Baseline,
@@ -39,19 +40,31 @@ export interface Judged {
   readonly first?: RunProfile | undefined;
   /** Results of checks that need more than profiles, and no earlier run. */
   readonly others?: readonly CheckResult[] | undefined;
+  /**
+   * The baseline is one profile that a person chose: it counts as much as 8 runs do, and its number of rows is not that of
+   * a night. Default: it is that of earlier runs.
+   */
+  readonly isReference?: boolean;
+  /** The last run's model on rows of this run; default: it was not asked. */
+  readonly previous?: PreviousModel | undefined;
 }
 
 /** What the checks say of a run, compared with those before it. Depends on nothing else. */
-export function judge({ run, baseline, first, others = [] }: Judged, options: CheckOptions): Verdict {
+export function judge(judged: Judged, options: CheckOptions): Verdict {
+  const { run, first, others = [], previous, isReference = false } = judged;
+  const baseline = asPredictedBy(run.modelSha256, judged.baseline);
+  const asChallenger = latestRuns(baseline).filter((one, index) => one !== latestRuns(judged.baseline)[index]);
   const latest = latestRuns(baseline);
   const absolute = [...checkRejects(run, options), ...checkOutputsWanted(run, options), ...others];
   const comparisons = [
-    ...checkRows(run, baseline, options).map((result) =>
+    ...(isReference ? [] : checkRows(run, baseline, options)).map((result) =>
       lowerWhereDue(result, { run, runs: baseline.length, options }),
     ),
-    ...columnResults({ run, baseline, first }, latest, options),
+    ...columnResults({ run, baseline, first, isReference }, { latest, published: judged.baseline.at(-1) }, options),
   ];
-  const results = [...absolute, ...comparisons];
+  const found = [...absolute, ...comparisons];
+  const results =
+    previous === undefined ? found : nameModelCause(found, resultsOf(judged, previous, options), previous);
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
     outcome: holds ? "hold" : "publish",
@@ -59,21 +72,43 @@ export function judge({ run, baseline, first, others = [] }: Judged, options: Ch
     date: run.date,
     baseline: latest.map(({ runId }) => runId),
     modelChanged: latest.length > 0 && latest.every(({ modelSha256 }) => modelSha256 !== run.modelSha256),
+    ...(asChallenger.length === 0 ? {} : { asChallenger: asChallenger.map(({ runId }) => runId) }),
     results,
   };
+}
+
+/** What the checks say of the previous model's predictions of rows of this run. */
+function resultsOf(
+  { run, baseline, isReference }: Judged,
+  { modelSha256, rows, outputs }: PreviousModel,
+  options: CheckOptions,
+): readonly CheckResult[] {
+  return judge(
+    {
+      run: { ...run, modelSha256, rows, outputs, slices: new Map() },
+      baseline,
+      ...(isReference === undefined ? {} : { isReference }),
+    },
+    options,
+  ).results;
 }
 
 function checkOutputsWanted({ outputs }: RunProfile, options: CheckOptions): CheckResult[] {
   return [...outputs].flatMap(([column, now]) => checkWanted(column, now, options.outputs.get(column) ?? {}));
 }
 
-function columnResults({ run, baseline, first }: Judged, latest: Baseline, options: CheckOptions): CheckResult[] {
-  const lower = (runs: number) => (result: CheckResult) => lowerWhereDue(result, { run, runs, options });
+function columnResults(
+  { run, baseline, first, isReference = false }: Judged,
+  { latest, published }: { readonly latest: Baseline; readonly published: RunProfile | undefined },
+  options: CheckOptions,
+): CheckResult[] {
+  const lower = (runs: number) => (result: CheckResult) =>
+    lowerWhereDue(result, { run, runs: isReference ? comparedRuns : runs, options });
   const last = latest.at(-1);
   if (last === undefined) {
     return [];
   }
-  const columns = [...last.outputs].flatMap(([column, profile]) =>
+  const columns = [...(published ?? last).outputs].flatMap(([column, profile]) =>
     checkColumn(column, { runId: last.runId, profile }, run.outputs.get(column)),
   );
   const features = compared(run.features, latest, (before) => before.features);

@@ -13,6 +13,10 @@ export interface RunProfile {
   readonly features: ColumnProfiles;
   /** The outputs of the rows that have one value of a column, by "country=FR". */
   readonly slices?: ReadonlyMap<string, ColumnProfiles>;
+  /** The model as the plan names it, and its version; absent: an older version of this program made the profile. */
+  readonly model?: { readonly uri: string; readonly version?: string | undefined };
+  /** The outputs of the run's challenger that can be compared; absent: it had none. */
+  readonly challenger?: { readonly modelSha256: string; readonly outputs: ColumnProfiles };
 }
 
 /** By the column's name. */

@@ -7,8 +7,10 @@ export interface Verdict {
   readonly date: string;
   /** The runs that it was compared with, the latest last; none: absolute checks only. */
   readonly baseline: readonly string[];
-  /** No run of the baseline was made with this run's model. */
+  /** No run of the baseline was made with this run's model, nor had it as the challenger. */
   readonly modelChanged: boolean;
+  /** Runs of the baseline that had this run's model as the challenger: its predictions there are compared. */
+  readonly asChallenger?: readonly string[];
   readonly results: readonly CheckResult[];
 }
 
@@ -33,6 +35,16 @@ export interface CheckResult {
    * drift.
    */
   readonly feature?: { readonly column: string; readonly psi: number };
+  /**
+   * For an output that did not pass in a run with a new model: whether the model or the data are the cause. `previous`: what
+   * the same check measures for the last run's model, which scored `rows` of this run's rows.
+   */
+  readonly cause?: {
+    readonly of: "model" | "data" | "both";
+    readonly previous: number | string;
+    readonly modelSha256: string;
+    readonly rows: number;
+  };
   /** The two histograms, unless the check passed. */
   readonly bins?: readonly PsiBin[];
   /** Why a comparison that would hold only warns. */

@@ -3,7 +3,8 @@ import { reportDecision } from "../../app/reports/decided.js";
 import { approveRun, type DecisionReport, type DecisionRequest, discardRun } from "../../run/decide.js";
 import { JobError } from "../../util/errors.js";
 import { alone, openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/read-spec.js";
+import { readRunSpec } from "../../app/read-run-spec.js";
+import type { JobOptions } from "../../app/read-spec.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
@@ -32,7 +33,7 @@ interface Deciding {
 }
 
 async function decide(spec: string, options: DecideOptions, { io, act, work }: Deciding): Promise<void> {
-  const loaded = await readSpec(spec, options);
+  const loaded = await readRunSpec(spec, options);
   const [fromClock] = loaded.clock;
   if (fromClock !== undefined) {
     const name = fromClock.replace(/^params\./, "");

@@ -1,18 +1,22 @@
 import { stat } from "node:fs/promises";
 import { budgetOf, openLoaded } from "../../app/job-context.js";
 import { parquetFolder } from "../../app/parquet-folder.js";
+import { lineageColumns } from "../../binding/lineage.js";
+import { reuseColumn } from "../../binding/reuse-column.js";
 import { openRowJoin } from "../../app/open-row-join.js";
 import { defaultMemory, usableCores } from "../../app/process-limits.js";
-import { type JobOptions, readSpec } from "../../app/read-spec.js";
+import { readRunSpec, type RunOptions } from "../../app/read-run-spec.js";
+import { readSpec } from "../../app/read-spec.js";
 import { diffRows, type DiffSide, openDiffSide } from "../../run/diff.js";
 import type { JobSpec } from "../../spec/job-spec.js";
+import type { LoadedSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";
 import { memoryBudget } from "../../util/memory-budget.js";
 import { differenceJson, differenceText } from "../diff-text.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
-export interface DiffCommandOptions extends JobOptions {
+export interface DiffCommandOptions extends RunOptions {
   readonly against: readonly string[];
   readonly key?: readonly string[];
   readonly tolerance: number;
@@ -30,8 +34,8 @@ export async function diffCommand(spec: string, options: DiffCommandOptions, io:
 
 async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): Promise<void> {
   const log = createWarningLog(io.stderr);
-  const loaded = await readSpec(spec, options);
-  const before = await readSpec(spec, { param: [...options.param, ...options.against] });
+  const loaded = await readRunSpec(spec, options);
+  const before = await readAgainst(spec, options);
   await using one = await openLoaded(before, spec, { log });
   await using other = await openLoaded(loaded, spec, { log });
   const sides = [await openDiffSide(one), await openDiffSide(other)] as const;
@@ -40,15 +44,32 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
       hint: "give another value, such as --param ds=2026-01-31 --against ds=2026-01-30",
     });
   }
-  const { checks, output } = loaded.spec;
-  const key = options.key ?? checks?.unique ?? output.columns;
+  const { checks, output, reuse } = loaded.spec;
+  const key = options.key ?? checks?.unique ?? reuse?.key ?? output.columns;
   const { duckDbBytes } = budgetOf(loaded.spec, usableCores());
   await diffSides(sides, { ...options, key, memoryBytes: duckDbBytes, ignored: ignoredIn(loaded.spec) }, io);
 }
 
+/** Reads the spec with the params of run A: `--against` names its id, or params in place of those of run B. */
+async function readAgainst(spec: string, { param, run, against }: DiffCommandOptions): Promise<LoadedSpec> {
+  const [id = "", ...more] = against;
+  if (id.includes("=") || more.length > 0) {
+    const others = run === undefined ? param : paramsOf(await readRunSpec(spec, { param, run }));
+    return await readSpec(spec, { param: [...others, ...against] });
+  }
+  return await readRunSpec(spec, { param: [], run: id });
+}
+
+function paramsOf({ spec: { params } }: LoadedSpec): string[] {
+  return Object.entries(params).map(([name, value]) => `${name}=${value}`);
+}
+
 /** Columns that differ between any two runs. */
-function ignoredIn({ output }: JobSpec): readonly string[] {
-  return output.lineage ? ["run_id", "model_sha256", "scored_at"] : [];
+function ignoredIn({ output, reuse }: JobSpec): readonly string[] {
+  return [
+    ...(output.lineage ? lineageColumns.map(({ name }) => name) : []),
+    ...(reuse === undefined ? [] : [reuseColumn.name]),
+  ];
 }
 
 async function diffFolders(folder: string, options: DiffCommandOptions, io: SafeIo): Promise<void> {

@@ -1,5 +1,5 @@
 import { dirname, resolve } from "node:path";
-import { libraryFolder, type Machine, thisMachine } from "../../engine/devices/machine.js";
+import { libraryFolder, type Machine, packageFolder, thisMachine } from "../../engine/devices/machine.js";
 import type { Part } from "../../engine/devices/part.js";
 import { partsOf } from "../../engine/devices/provider-parts.js";
 import type { ModelFile } from "../../models/port.js";
@@ -17,6 +17,7 @@ import { requireModelPath } from "../../app/models/model-path.js";
 import { installTokenizers, requireTokenizers } from "../../app/models/tokenizer-library.js";
 import { resolveModel } from "../../app/open-model.js";
 import { type MissingProvider, providerMissing } from "../../app/providers/provider-missing.js";
+import { contendersOn } from "../../app/providers/provider-trials.js";
 import { openTinyModel, type Trial, tryProvider } from "../../app/providers/provider-trial.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import { machineError } from "../../app/machine-errors.js";
@@ -29,9 +30,18 @@ import { findWorker } from "../../app/worker.js";
  */
 export async function doctorCommand(
   specPath: string | undefined,
-  options: JobOptions & { readonly json?: boolean },
+  options: JobOptions & { readonly json?: boolean; readonly installCuda?: string },
   io: SafeIo,
 ): Promise<void> {
+  if (options.installCuda !== undefined) {
+    const { installCuda } = await import("../../app/cuda/install-cuda.js");
+    const tell = (line: string): void => {
+      io.stderr.write(`${line}\n`);
+    };
+    const folder = await installCuda({ folder: resolve(options.installCuda), machine: thisMachine(), tell });
+    io.stdout.write(`installed CUDA for onnxruntime-node; before each run: export LD_LIBRARY_PATH=${folder}\n`);
+    return;
+  }
   const loaded = specPath === undefined ? undefined : await readSpec(specPath, options, { pipe: true });
   const server = loaded?.spec.model.server;
   if (loaded !== undefined && specPath !== undefined && server !== undefined) {
@@ -51,8 +61,12 @@ interface MachineOptions {
 async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: SafeIo): Promise<void> {
   const machine = thisMachine();
   const engine = loaded?.spec.engine;
-  const deviceId = engine === undefined ? 0 : await deviceIdOf(engine, findWorker(undefined, process.env));
-  const asked: readonly Provider[] = engine?.providers ?? ["cpu"];
+  const isAuto = engine?.providers === "auto";
+  const asked: readonly Provider[] = isAuto
+    ? [...(await contendersOn(machine)), "cpu"]
+    : (engine?.providers ?? ["cpu"]);
+  const worker = findWorker(undefined, process.env);
+  const deviceId = engine === undefined ? 0 : await deviceIdOf(asked, { given: engine.device_id, worker });
   const duckdb = await tryDuckDb();
   const tokenizers = tryTokenizers(loaded);
   const always = [...runtimeParts(machine), duckDbPart(duckdb), tokenizersPart(tokenizers)];
@@ -63,15 +77,16 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
     trials.push(await tryProvider(provider, model, { deviceId, trees: engine?.trees ?? "auto" }));
   }
   const platform = machine.platform.replace("/", " ");
-  const scoresOn = providerOfRun(asked, trials);
+  const scoresOn = isAuto ? "cpu" : providerOfRun(asked, trials);
   const error =
     scoresOn === undefined
       ? cannotRun(asked, { parts, trials, machine })
       : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb ?? tokenizers.error);
-  const outcome = error?.exitCode ?? scoresOn ?? 1;
-  const shown = trials.map(({ provider, state, operators, ms, fault, trees }) => ({
+  const outcome = error?.exitCode ?? (isAuto ? "auto" : (scoresOn ?? 1));
+  const shown = trials.map(({ provider, state, device, operators, ms, fault, trees }) => ({
     provider,
     state,
+    device,
     operators,
     ms,
     fault,
@@ -94,7 +109,7 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
 
 function runtimeParts(machine: Machine): Part[] {
   const { runtime } = machine;
-  const folder = libraryFolder(machine);
+  const folder = packageFolder(machine);
   const name = "onnxruntime-node";
   const there = machine.list(folder).includes("onnxruntime_binding.node");
   return [

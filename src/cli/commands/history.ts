@@ -44,6 +44,7 @@ function runJson(run: RecordedRun): object {
     failed: verdict === undefined ? [] : resultLines(verdict, "hold"),
     decision: decision ?? null,
     pruned: pruned === undefined ? null : { at: pruned.at, by: pruned.by },
+    erasure: plan?.erasure === undefined ? null : { of: plan.erasure.of, at: plan.erasure.at, by: plan.erasure.by },
     last_error: failureFields(failure),
   };
 }
@@ -74,6 +75,9 @@ function cellsOf(run: RecordedRun): string[] {
 function why({ status, plan, spansCommitted, verdict, decision, failure, pruned }: RecordedRun): string {
   if (pruned !== undefined) {
     return `pruned by ${pruned.by}`;
+  }
+  if (plan?.erasure !== undefined) {
+    return `${status === "published" ? "" : "unfinished: "}rows of ${plan.erasure.of} erased by ${plan.erasure.by}`;
   }
   if (decision !== undefined && decision.by !== "checks") {
     return `${decision.kind} by ${decision.by}${decision.reason === null ? "" : `: ${decision.reason}`}`;

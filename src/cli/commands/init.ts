@@ -49,18 +49,27 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
     [...survey.signature.inputs, ...survey.signature.outputs].map((one) => [one.name, showTensor(one)]),
   );
   const model = { path: base.model.path, sha256: survey.sha256, inputs, outputs };
-  const text = draftSpec({ ...base, model, types, columns, notes });
-  const bound = await bind(path, text);
+  const date = dateIn(base.inputPath);
+  const inputPath = date === undefined ? base.inputPath : base.inputPath.map((one) => one.replaceAll(date, "${ds}"));
+  const text = draftSpec({ ...base, inputPath, model, types, columns, notes });
+  const bound = await bind(path, text, date);
   await create(path, text);
   const schema = await createSchema(join(folder, schemaFile));
   io.stdout.write(
-    `${path} is written${schema}\n${bound}${notes.map((note) => `note     ${note}\n`).join("")}${nextSteps(path, options)}`,
+    `${path} is written${schema}\n${bound}${notes.map((note) => `note     ${note}\n`).join("")}${nextSteps(path, options, date)}`,
   );
 }
 
-function nextSteps(path: string, { postgres }: InitOptions): string {
+/** The date in the names of the input files, in place of which the spec has the date of the run; undefined: none, or several. */
+function dateIn(paths: readonly string[]): string | undefined {
+  const dates = new Set(paths.flatMap((path) => path.match(/(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])/g) ?? [""]));
+  const [date = ""] = dates;
+  return dates.size === 1 && date !== "" ? date : undefined;
+}
+
+function nextSteps(path: string, { postgres }: InitOptions, date: string | undefined): string {
   const first = postgres === undefined || writtenUrl(postgres) === postgres ? "" : `set DATABASE_URL, then `;
-  const spec = shellWord(path);
+  const spec = `${shellWord(path)}${date === undefined ? "" : ` --param ds=${date}`}`;
   return `next     ${first}infer-batch plan ${spec}, then infer-batch run ${spec}\n`;
 }
 
@@ -150,16 +159,20 @@ async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<
 }
 
 /** Checks the draft as `validate` does. */
-async function bind(path: string, text: string): Promise<string> {
-  await using job = await openText(path, text);
+async function bind(path: string, text: string, date: string | undefined): Promise<string> {
+  await using job = await openText(path, text, date === undefined ? {} : { ds: date });
   const contract = await previewContract(job);
   return contract === undefined ? "" : contractText(contract);
 }
 
-async function openText(path: string, text: string): ReturnType<typeof openLoaded> {
+async function openText(
+  path: string,
+  text: string,
+  params: Readonly<Record<string, string>> = {},
+): ReturnType<typeof openLoaded> {
   // This checks the spec, and does not connect to the database.
   const env = { DATABASE_URL: "postgres://localhost/postgres", ...process.env };
-  const loaded = loadSpec(text, { file: path, params: {}, env, nowMs: Date.now(), optionOf });
+  const loaded = loadSpec(text, { file: path, params, env, nowMs: Date.now(), optionOf });
   return await openLoaded(loaded, path);
 }
 

@@ -2,15 +2,15 @@ import type { RejectedRow } from "../../columnar/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
 import { rejectedRows } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
-import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import { openLoaded } from "../../app/job-context.js";
+import { readRunSpec, type RunOptions } from "../../app/read-run-spec.js";
 
 export async function rejectsCommand(
   spec: string,
-  options: JobOptions & { readonly json?: boolean },
+  options: RunOptions & { readonly json?: boolean },
   io: SafeIo,
 ): Promise<void> {
-  await using job = await openJob(spec, options);
+  await using job = await openLoaded(await readRunSpec(spec, options), spec);
   if (options.json === true) {
     for await (const rejected of rejectedRows(job)) {
       io.stdout.write(`${JSON.stringify(rejected)}\n`);

@@ -4,6 +4,8 @@ import type { AttemptRecord } from "../../report/attempt-record.js";
 import { failureFields } from "../../report/outcome.js";
 import { reportJson, type RunReport, reportText } from "../../report/report.js";
 import { type LimitedRun, limitedSpec } from "../../spec/limited-spec.js";
+import type { EngineSpec } from "../../spec/engine-spec.js";
+import type { LoadedSpec } from "../../spec/load.js";
 import { isS3Uri } from "../../spec/s3-uri.js";
 import { JobError } from "../../util/errors.js";
 import { runJob } from "../../run/run.js";
@@ -22,10 +24,13 @@ interface RunOptions extends JobOptions {
   readonly worker?: string;
   readonly steal?: boolean;
   readonly newRun?: boolean;
+  readonly reuse?: boolean;
   readonly allowDuplicates?: boolean;
   readonly allowOlder?: boolean;
   readonly limit?: number;
   readonly output?: string;
+  /** In place of `engine.providers`. */
+  readonly provider?: EngineSpec["providers"];
   readonly skipExitCode?: number;
   readonly json?: boolean;
   readonly quiet?: boolean;
@@ -82,12 +87,13 @@ async function carryOut(
     worker: findWorker(options.worker, process.env),
     steal: options.steal === true,
     newRun: options.newRun === true,
+    reuse: options.reuse === true,
     allowDuplicates: options.allowDuplicates === true,
     allowOlder: options.allowOlder === true,
     limited: limitedRun(options),
   };
   const progress = chooseProgress(options, (line) => log.info(line), io.stderr.raw);
-  const whole = await readSpec(spec, options);
+  const whole = withProviders(await readSpec(spec, options), options.provider);
   const loaded = attempt.limited === undefined ? whole : limitedSpec(whole, attempt.limited);
   const folder = dirname(resolve(spec));
   let profile: Profile | undefined;
@@ -108,6 +114,11 @@ async function carryOut(
       await profile?.end(record.stages);
     }
   });
+}
+
+function withProviders(loaded: LoadedSpec, providers: RunOptions["provider"]): LoadedSpec {
+  const { spec } = loaded;
+  return providers === undefined ? loaded : { ...loaded, spec: { ...spec, engine: { ...spec.engine, providers } } };
 }
 
 /** @throws JobError USAGE if one of the two options is given without the other */

@@ -6,10 +6,10 @@ import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
-import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import { openJob, openLoaded } from "../../app/job-context.js";
+import { readRunSpec, type RunOptions } from "../../app/read-run-spec.js";
 
-export interface StatusOptions extends JobOptions {
+export interface StatusOptions extends RunOptions {
   readonly json?: boolean;
   readonly held?: boolean;
   readonly failed?: boolean;
@@ -19,14 +19,22 @@ export interface StatusOptions extends JobOptions {
 export async function statusCommand(specs: readonly string[], options: StatusOptions, io: SafeIo): Promise<void> {
   const [spec] = specs;
   if (spec === undefined || specs.length > 1 || options.held === true || options.failed === true) {
+    refuseRun(options);
     await statusOfSeveral(specs, options, io);
     return;
   }
-  await using job = await openJob(spec, options);
+  await using job = await openLoaded(await readRunSpec(spec, options), spec);
   const state = await runState(job);
   io.stdout.write(`${options.json === true ? JSON.stringify(stateJson(state)) : stateText(state)}\n`);
   if (state.error !== undefined) {
     throw state.error; // with its hint and exit code
+  }
+}
+
+/** @throws JobError USAGE */
+function refuseRun({ run }: StatusOptions): void {
+  if (run !== undefined) {
+    throw new JobError("USAGE", `looking for run ${run}: --run needs one spec, without --held and --failed`);
   }
 }
 
@@ -85,7 +93,7 @@ async function statusOfSeveral(specs: readonly string[], options: StatusOptions,
   }
 }
 
-async function stateOf(spec: string, options: JobOptions): Promise<JobState> {
+async function stateOf(spec: string, options: StatusOptions): Promise<JobState> {
   try {
     await using job = await openJob(spec, options);
     return { spec, state: await runState(job) };

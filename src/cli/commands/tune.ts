@@ -1,4 +1,4 @@
-import type { Provider } from "../../spec/engine-spec.js";
+import { listedProviders, type Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
 import { table } from "../../report/table.js";
 import type { EngineLayout } from "../../scoring/context.js";
@@ -9,7 +9,7 @@ import type { SafeIo } from "../io.js";
 import { openJob } from "../../app/job-context.js";
 import { requireModelPath } from "../../app/models/model-path.js";
 import type { JobOptions } from "../../app/read-spec.js";
-import { type CachedTuning, openTuneCache } from "../../app/tune-cache.js";
+import { type CachedTuning, openTuneCache } from "../../app/caches/tune-cache.js";
 
 /** Long enough for a dozen batches of most models, short enough to measure all combinations. */
 const msEach = 300;
@@ -24,7 +24,7 @@ export async function tuneCommand(spec: string, options: TuneCommandOptions, io:
   await using job = await openJob(spec, options);
   requireModelPath(job.spec, "tune measures the model on this machine");
   const resolved = await openPinnedModel(job);
-  const [preferred = "cpu"] = job.spec.engine.providers;
+  const [preferred = "cpu"] = listedProviders(job.spec.engine);
   const onGpu = preferred !== "cpu";
   // Results are not kept for GPUs: the kind of GPU is no part of the key.
   const cache = onGpu ? undefined : openTuneCache(job.spec, resolved.model.sha256);

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { driverVersion, listGpus, signsOfGpu, visibleGpus } from "./gpus.js";
 import type { Part } from "./part.js";
-import { findLibrary, libraryFolder, type Machine, neededLibraries } from "./machine.js";
+import { findLibrary, libraryFolder, type Machine, neededLibraries, versionFile } from "./machine.js";
 
 export type GpuProvider = "cuda" | "tensorrt";
 
@@ -59,6 +59,8 @@ async function needsOf(provider: GpuProvider, machine: Machine): Promise<Needs |
   return all;
 }
 
+const install = "infer-batch doctor --install-cuda FOLDER, then export LD_LIBRARY_PATH=FOLDER/lib";
+
 function providerLibrary(provider: GpuProvider, machine: Machine): Part {
   const name = "provider library";
   if (machine.platform !== "linux/x64") {
@@ -69,6 +71,11 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
   const there = machine.list(folder);
   const wanted = ["shared", "cuda", ...(provider === "tensorrt" ? ["tensorrt"] : [])];
   const absent = wanted.map((one) => `libonnxruntime_providers_${one}.so`).filter((file) => !there.includes(file));
+  const copied = machine.readText(join(folder, versionFile))?.trim();
+  if (copied !== undefined && copied !== machine.runtime.version) {
+    const found = `${folder} is for onnxruntime-node ${copied}, not ${machine.runtime.version}`;
+    return { name, state: "missing", found, remedy: `make the folder again: ${install}` };
+  }
   if (absent.length === 0) {
     return { name, state: "ok", found: join(folder, `libonnxruntime_providers_${provider}.so`) };
   }
@@ -76,7 +83,7 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
     name,
     state: "missing",
     found: `${absent.join(", ")} not in ${folder} (the npm package does not have them)`,
-    remedy: `ONNXRUNTIME_NODE_INSTALL=true node ${join(machine.runtime.folder, "script/install.js")}, where nuget.org can be reached; or the image of the target gpu`,
+    remedy: `${install}; or the image of the target gpu`,
   };
 }
 

@@ -1,9 +1,9 @@
 import { execFile } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { homedir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { promisify } from "node:util";
+import { runtimeFolder, runtimeVersion } from "../runtime-folder.js";
 
 /** The parts of a machine that show whether a GPU can be used. */
 export interface Machine {
@@ -24,14 +24,11 @@ export interface Machine {
 const longestMs = 20_000;
 
 export function thisMachine(): Machine {
-  const require = createRequire(import.meta.url);
-  const manifest = require.resolve("onnxruntime-node/package.json");
-  const { version } = require(manifest) as { readonly version: string };
   return {
     platform: `${process.platform}/${process.arch}`,
     env: process.env,
     home: homedir(),
-    runtime: { folder: dirname(manifest), version },
+    runtime: { folder: runtimeFolder(), version: runtimeVersion },
     readText(path) {
       try {
         return readFileSync(path, "utf8");
@@ -57,15 +54,31 @@ export function thisMachine(): Machine {
   };
 }
 
-/** Returns the folder of onnxruntime-node's libraries for this platform. */
-export function libraryFolder({ runtime, platform }: Machine): string {
+/** Returns the folder of onnxruntime-node's own libraries for this platform. */
+export function packageFolder({ runtime, platform }: Pick<Machine, "runtime" | "platform">): string {
   return join(runtime.folder, "bin/napi-v6", platform);
+}
+
+/** The library that onnxruntime-node loads on Linux. */
+export const runtimeLibrary = "libonnxruntime.so.1";
+/** The file beside it that has the version of onnxruntime-node which a copy was made from. */
+export const versionFile = "onnxruntime-node.version";
+
+/**
+ * Returns the folder that ONNX Runtime's library is loaded from, beside which it looks for those of providers. The loader
+ * searches LD_LIBRARY_PATH before the folder of the package, whose path is a RUNPATH.
+ */
+export function libraryFolder(machine: Machine): string {
+  return libraryPath(machine).find((folder) => machine.list(folder).includes(runtimeLibrary)) ?? packageFolder(machine);
+}
+
+function libraryPath({ env }: Pick<Machine, "env">): string[] {
+  return (env["LD_LIBRARY_PATH"] ?? "").split(":").filter((folder) => folder !== "");
 }
 
 /** Finds a library by name as the dynamic loader does; undefined if it is missing. See ld.so(8). */
 export async function findLibrary(machine: Machine, name: string): Promise<string | undefined> {
-  const folders = (machine.env["LD_LIBRARY_PATH"] ?? "").split(":").filter((folder) => folder !== "");
-  const given = folders.find((folder) => machine.list(folder).includes(name));
+  const given = libraryPath(machine).find((folder) => machine.list(folder).includes(name));
   if (given !== undefined) {
     return join(given, name);
   }

@@ -55,18 +55,18 @@ export type AnsweredRow = JudgedAnswer & {
 export async function answerOf(state: PromptState, values: ReadonlyMap<string, string>): Promise<AnsweredRow> {
   const valueOf = (column: string): string => values.get(column) ?? "";
   const [{ model }] = state.servers;
-  const { sha256 } = askPrompt(state.task, { model, form: state.form, valueOf });
-  const same = state.underWay.get(sha256);
+  const { sha256: request } = askPrompt(state.task, { model, form: state.form, valueOf });
+  const same = state.underWay.get(request);
   if (same !== undefined) {
     state.reused += 1;
     return await same;
   }
   const asking = askUntilValid(state, () => askPrompt(state.task, { model, form: state.form, valueOf }));
-  state.underWay.set(sha256, asking);
+  state.underWay.set(request, asking);
   try {
     return await asking;
   } finally {
-    state.underWay.delete(sha256);
+    state.underWay.delete(request);
   }
 }
 

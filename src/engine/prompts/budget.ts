@@ -1,4 +1,4 @@
-import { createCondition } from "../../util/condition.js";
+import { type Condition, createCondition } from "../../util/condition.js";
 import { JobError } from "../../util/errors.js";
 import { costOf, type Price, type SpendingLimits, type TokenCount } from "../paid.js";
 
@@ -37,69 +37,98 @@ interface Amount {
   readonly cost: number;
 }
 
-export function createBudget({ doing, limits, price, nowMs, sleep }: BudgetOptions): Budget {
-  const startedMs = nowMs();
-  const changed = createCondition();
-  let allowed = limits;
-  const used = { tokens: 0, cost: 0 };
-  const held = { tokens: 0, cost: 0, count: 0 };
-  const amountOf = (count: TokenCount): Amount => ({
-    tokens: count.prompt + count.completion,
-    cost: price === undefined ? 0 : costOf(count, price),
-  });
-  const fits = ({ tokens, cost }: Amount): boolean =>
-    used.tokens + held.tokens + tokens <= (allowed.tokens ?? Number.POSITIVE_INFINITY) &&
-    used.cost + held.cost + cost <= (allowed.cost ?? Number.POSITIVE_INFINITY) + roundingError;
-  /** How long until the cost of an hour allows a request. The first minute's share may be spent at once. */
-  const msTooEarly = ({ cost }: Amount): number => {
-    const { costPerHour } = allowed;
-    const due = used.cost + held.cost + cost;
-    return costPerHour === undefined || held.count + used.cost === 0
-      ? 0
-      : (due / costPerHour) * hourMs - (nowMs() - startedMs) - burstMs;
+interface BudgetState extends BudgetOptions {
+  readonly startedMs: number;
+  readonly changed: Condition;
+  /** What this attempt may spend. */
+  allowed: SpendingLimits;
+  readonly used: { tokens: number; cost: number };
+  /** The worst cases of requests in flight, and how many these are. */
+  readonly held: { tokens: number; cost: number; count: number };
+}
+
+export function createBudget(options: BudgetOptions): Budget {
+  const state: BudgetState = {
+    ...options,
+    startedMs: options.nowMs(),
+    changed: createCondition(),
+    allowed: options.limits,
+    used: { tokens: 0, cost: 0 },
+    held: { tokens: 0, cost: 0, count: 0 },
   };
   return {
     begin(earlier, workers) {
-      const spent = amountOf(earlier);
+      const { limits } = options;
+      const spent = amountOf(state, earlier);
       const shareOf = (limit: number | undefined, by: number): number | undefined =>
         limit === undefined ? undefined : Math.max(0, limit - by) / workers;
-      allowed = {
+      state.allowed = {
         tokens: shareOf(limits.tokens, spent.tokens),
         cost: shareOf(limits.cost, spent.cost),
         costPerHour: shareOf(limits.costPerHour, 0),
       };
     },
     async reserve(count) {
-      const worst = amountOf(count);
-      for (;;) {
-        if (fits(worst)) {
-          const earlyMs = msTooEarly(worst);
-          if (earlyMs <= 0) {
-            break;
-          }
-          await sleep(Math.min(earlyMs, longestSleepMs));
-        } else if (held.count === 0) {
-          throw spentError(doing, limits);
-        } else {
-          await changed.wait();
-        }
-      }
-      add(held, worst);
-      held.count += 1;
-      return {
-        spent: (tokens) => add(used, amountOf(tokens)),
-        lost: () => add(used, worst),
-        end() {
-          add(held, worst, -1);
-          held.count -= 1;
-          if (held.count === 0) {
-            [held.tokens, held.cost] = [0, 0]; // sums of floating-point numbers do not return to 0
-          }
-          changed.notify();
-        },
-      };
+      const worst = amountOf(state, count);
+      await untilAllowed(state, worst);
+      return hold(state, worst);
     },
   };
+}
+
+/** @throws JobError BUDGET if the amount does not fit although nothing is in flight */
+async function untilAllowed(state: BudgetState, worst: Amount): Promise<void> {
+  const { doing, limits, held, changed, sleep } = state;
+  for (;;) {
+    if (fits(state, worst)) {
+      const earlyMs = msTooEarly(state, worst);
+      if (earlyMs <= 0) {
+        return;
+      }
+      await sleep(Math.min(earlyMs, longestSleepMs));
+    } else if (held.count === 0) {
+      throw spentError(doing, limits);
+    } else {
+      await changed.wait();
+    }
+  }
+}
+
+function hold(state: BudgetState, worst: Amount): Reservation {
+  const { held, used, changed } = state;
+  add(held, worst);
+  held.count += 1;
+  return {
+    spent: (tokens) => add(used, amountOf(state, tokens)),
+    lost: () => add(used, worst),
+    end() {
+      add(held, worst, -1);
+      held.count -= 1;
+      if (held.count === 0) {
+        [held.tokens, held.cost] = [0, 0]; // sums of floating-point numbers do not return to 0
+      }
+      changed.notify();
+    },
+  };
+}
+
+function amountOf({ price }: BudgetState, count: TokenCount): Amount {
+  return { tokens: count.prompt + count.completion, cost: price === undefined ? 0 : costOf(count, price) };
+}
+
+function fits({ used, held, allowed }: BudgetState, { tokens, cost }: Amount): boolean {
+  return (
+    used.tokens + held.tokens + tokens <= (allowed.tokens ?? Number.POSITIVE_INFINITY) &&
+    used.cost + held.cost + cost <= (allowed.cost ?? Number.POSITIVE_INFINITY) + roundingError
+  );
+}
+
+/** How long until the cost of an hour allows a request. The share of the first minute may be spent at once. */
+function msTooEarly({ allowed, used, held, nowMs, startedMs }: BudgetState, { cost }: Amount): number {
+  const { costPerHour } = allowed;
+  return costPerHour === undefined || held.count + used.cost === 0
+    ? 0
+    : ((used.cost + held.cost + cost) / costPerHour) * hourMs - (nowMs() - startedMs) - burstMs;
 }
 
 function add(to: { tokens: number; cost: number }, { tokens, cost }: Amount, sign: 1 | -1 = 1): void {

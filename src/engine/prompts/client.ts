@@ -150,8 +150,8 @@ async function send(state: ClientState, request: PromptRequest, { endpoint, isRe
   }
 }
 
-function refuse(endpoint: Endpoint, refusal: Parameters<typeof refusalOf>[1]): never {
-  throw refusalOf(endpoint.place.doing, refusal);
+function refuse(endpoint: Endpoint, refusal: Parameters<typeof refusalOf>[2]): never {
+  throw refusalOf(endpoint.server, endpoint.place.doing, refusal);
 }
 
 /** Errors of a connection that was never made. */

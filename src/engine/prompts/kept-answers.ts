@@ -23,32 +23,11 @@ export interface KeptAnswers {
 export function createKeptAnswers(flushMs: number): KeptAnswers {
   const texts = new Map<string, string>();
   const earlier = nothingSpent();
-  let store: AnswerStore | undefined;
-  let pending: KeptAnswer[] = [];
-  let timer: NodeJS.Timeout | undefined;
-  let writing = Promise.resolve();
-  let failure: { readonly error: unknown } | undefined;
-  const keep = (): Promise<void> => {
-    clearTimeout(timer);
-    timer = undefined;
-    const [answers, to] = [pending, store];
-    if (to !== undefined && answers.length > 0) {
-      pending = [];
-      writing = writing.then(() => to.keep(answers));
-      writing.catch((error: unknown) => {
-        failure ??= { error };
-      });
-    }
-    return writing;
-  };
+  const writing = createWriting(flushMs);
   return {
     earlier,
-    keep,
-    requireKept() {
-      if (failure !== undefined) {
-        throw failure.error;
-      }
-    },
+    keep: writing.flush,
+    requireKept: writing.requireKept,
     find(request) {
       const text = texts.get(request);
       return text === undefined ? undefined : parseKept(text);
@@ -56,35 +35,82 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     add(request, answer) {
       const text = keptText(answer);
       texts.set(request, text);
-      pending.push({ request, answer: text });
-      timer ??= setTimeout(() => void awaitedLater(keep()), flushMs);
+      writing.add({ request, answer: text });
     },
     async recount() {
+      const { store } = writing;
       if (store === undefined) {
         return undefined;
       }
-      await keep();
+      await writing.flush();
       const all = nothingSpent();
       for await (const { answer: text } of store.read()) {
-        const answer = parseKept(text);
-        if (answer !== undefined) {
-          count(all, answer);
-        }
+        countText(all, text);
       }
       return all;
     },
     async begin(from, onAnswer) {
       for await (const { request, answer: text } of from.read()) {
-        const answer = parseKept(text);
+        const answer = countText(earlier, text);
         if (answer !== undefined) {
           onAnswer(answer);
           texts.set(request, text);
-          count(earlier, answer);
         }
       }
-      store = from;
+      writing.store = from;
     },
   };
+}
+
+/** Writes answers to a store, some at a time. */
+interface Writing {
+  store: AnswerStore | undefined;
+  add(answer: KeptAnswer): void;
+  flush(this: void): Promise<void>;
+  requireKept(this: void): void;
+}
+
+function createWriting(flushMs: number): Writing {
+  let pending: KeptAnswer[] = [];
+  let timer: NodeJS.Timeout | undefined;
+  let last = Promise.resolve();
+  let failure: { readonly error: unknown } | undefined;
+  const flush = (): Promise<void> => {
+    clearTimeout(timer);
+    timer = undefined;
+    const [answers, { store }] = [pending, writing];
+    if (store !== undefined && answers.length > 0) {
+      pending = [];
+      last = last.then(() => store.keep(answers)); // calls never overlap; after a failure each fails
+      last.catch((error: unknown) => {
+        failure ??= { error };
+      });
+    }
+    return last;
+  };
+  const writing: Writing = {
+    store: undefined,
+    flush,
+    add(answer) {
+      pending.push(answer);
+      timer ??= setTimeout(() => void awaitedLater(flush()), flushMs);
+    },
+    requireKept() {
+      if (failure !== undefined) {
+        throw failure.error;
+      }
+    },
+  };
+  return writing;
+}
+
+/** Adds a kept answer to a sum. undefined: it is none. */
+function countText(sum: Sum, text: string): ModelAnswer | undefined {
+  const answer = parseKept(text);
+  if (answer !== undefined) {
+    count(sum, answer);
+  }
+  return answer;
 }
 
 type Sum = { -readonly [K in keyof Spent]: Spent[K] };

@@ -1,3 +1,4 @@
+import type { ResponseHeaders } from "../../net/request.js";
 import type { Pace } from "../served/pool.js";
 
 /** What a server allows in a minute, of requests or of tokens: a bucket that fills up steadily. */
@@ -22,7 +23,7 @@ export interface PaceMark {
 export interface HeaderPace extends Pace {
   sent(tokens: number): PaceMark;
   /** Learns from the headers of an answer, or of a refusal. */
-  heard(mark: PaceMark, headers: Headers): void;
+  heard(mark: PaceMark, headers: ResponseHeaders): void;
 }
 
 const minuteMs = 60_000;
@@ -46,7 +47,7 @@ export function createHeaderPace(nowMs: () => number): HeaderPace {
 }
 
 /** Whether a refusal's headers say that neither requests nor tokens are used up: only this request must wait. */
-export function hasRoom(headers: Headers): boolean {
+export function hasRoom(headers: ResponseHeaders): boolean {
   const left = ["requests", "tokens"].map((kind) => headers.get(`x-ratelimit-remaining-${kind}`));
   return left.some((one) => one !== null) && left.every((one) => one === null || Number(one) > 0);
 }
@@ -76,7 +77,7 @@ function take(bucket: Bucket, count: number, nowMs: number): void {
 }
 
 interface Heard {
-  readonly headers: Headers;
+  readonly headers: ResponseHeaders;
   readonly kind: "requests" | "tokens";
   readonly sentMs: number;
   /** All that was sent up to the request that is answered. */

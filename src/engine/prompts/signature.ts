@@ -4,7 +4,7 @@ import type { PromptValues } from "./judge-answer.js";
 import type { PromptTask } from "./request.js";
 
 /** The name of the list column that texts are embedded into. */
-export const embeddingColumn = "embedding";
+const embeddingColumn = "embedding";
 
 /** The inputs and outputs of a task: its columns, each a text, and those that answers fill. */
 export function promptSignature({ kind, system, text, response }: PromptTask): ModelSignature {

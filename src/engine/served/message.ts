@@ -1,3 +1,4 @@
+import type { ResponseHeaders } from "../../net/request.js";
 import type { NamedTensor, Tensor, TensorSignature } from "../../columnar/tensor.js";
 
 /** A request for predictions, as HTTP sends it. */
@@ -21,7 +22,7 @@ export interface RequestParts {
 
 /** An answer with status 200. */
 export interface AnswerMessage {
-  readonly headers: Headers;
+  readonly headers: ResponseHeaders;
   readonly body: Uint8Array<ArrayBuffer>;
 }
 

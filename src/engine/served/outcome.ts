@@ -118,9 +118,9 @@ async function refusedOutcome(state: ClientState, endpoint: Endpoint, refusal: R
           },
         );
       }
-      throw refusalOf(doing, refusal);
+      throw refusalOf(endpoint.server, doing, refusal);
     case "other":
-      throw refusalOf(doing, refusal);
+      throw refusalOf(endpoint.server, doing, refusal);
     default:
       return assertNever(found);
   }

@@ -17,10 +17,22 @@ export interface Protocol {
   inferUrl(server: ModelServer, version: RequestedVersion): string;
   /** A URL that answers 200 while the server, or its model, is ready; undefined: the protocol has none. */
   readyUrl(server: ModelServer): string | undefined;
+  /** Reads what the server itself has counted; undefined: the protocol has nothing of the kind. */
+  readonly statistics?: (server: ModelServer, version: string | undefined) => Promise<ServerStatistics | undefined>;
   /** Encodes a request. The body may refer to the tensors' memory. */
   encode(parts: RequestParts, served: ServedFacts): EncodedRequest | UnfitRequest;
   /** Reads an answer. @throws MalformedAnswer; UnfitValue for a value in its JSON; BrokenTransfer if it is no JSON */
   decode(message: AnswerMessage, expected: Expected): Answer;
+}
+
+/** What a server has counted for a model. */
+export interface ServerStatistics {
+  /** Calls of the model: a server may join requests. */
+  readonly executions: number;
+  readonly requests: number;
+  /** Of all requests together. */
+  readonly queueSeconds: number;
+  readonly computeSeconds: number;
 }
 
 export interface FindRequest {

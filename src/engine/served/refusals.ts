@@ -1,9 +1,10 @@
+import type { ResponseHeaders } from "../../net/request.js";
 import { saidIn } from "./server.js";
 
 /** An answer to a request for predictions that has none. */
 export interface Refusal {
   readonly status: number;
-  readonly headers: Headers;
+  readonly headers: ResponseHeaders;
   readonly said: string;
 }
 
@@ -59,7 +60,7 @@ function statusOfModel({ status, said }: Refusal): number {
  * The pause that the server asks for, in seconds or until a date; 0 if it asks for none. OpenAI and Azure round seconds
  * up, and send milliseconds beside them.
  */
-function retryAfterMs(headers: Headers): number {
+function retryAfterMs(headers: Refusal["headers"]): number {
   const exact = headers.get("retry-after-ms") ?? "";
   if (/^\d+(\.\d+)?$/.test(exact)) {
     return Number(exact);

@@ -1,8 +1,17 @@
 import type { HttpAnswer, HttpPlace } from "../../net/http-place.js";
 import type { FindProxy } from "../../net/proxy.js";
-import type { Connections, TlsSettings } from "../../net/request.js";
+import type { ConnectionPool } from "../../net/connection-pool.js";
+import type { TlsSettings } from "../../net/request.js";
 import { JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
+
+/** Signs a request: returns its headers with those of a signature. @throws JobError PERMISSION; BrokenTransfer */
+export type SignRequest = (request: {
+  readonly method: "POST";
+  readonly url: URL;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: readonly Uint8Array[];
+}) => Promise<Readonly<Record<string, string>>>;
 
 /** A server, and the model there. */
 export interface ModelServer {
@@ -12,6 +21,8 @@ export interface ModelServer {
   readonly model: string;
   /** Sent with each request: credentials. */
   readonly headers: Readonly<Record<string, string>>;
+  /** Signs requests for predictions; undefined: the headers alone are the credentials. */
+  readonly sign?: SignRequest | undefined;
   /** How long a request may take. */
   readonly timeoutMs: number;
   /** Requests in flight, at most. */
@@ -19,7 +30,8 @@ export interface ModelServer {
   readonly retry: RetryTools;
   readonly signal: AbortSignal;
   readonly findProxy: FindProxy;
-  readonly connections: Connections;
+  /** What requests for predictions are sent over, unless a proxy is in between. */
+  readonly connections: ConnectionPool;
   /** The authorities that are trusted, and the certificate that is shown. */
   readonly tls: TlsSettings;
 }
@@ -45,7 +57,7 @@ const serverAway =
 /** The server as a place that answers requests. @param doing the act that messages begin with */
 export function placeOf(server: ModelServer, doing: string): HttpPlace {
   const { headers, timeoutMs: silenceMs, retry, signal, findProxy, tls } = server;
-  const refused = (answer: HttpAnswer): JobError => refusalOf(doing, answer);
+  const refused = (answer: HttpAnswer): JobError => refusalOf(server, doing, answer);
   return { doing, headers, silenceMs, retry, signal, findProxy, tls, refused, hint: serverAway };
 }
 
@@ -75,14 +87,21 @@ function messageIn(refusal: unknown): string | undefined {
   return typeof said === "string" ? said : detail === undefined ? undefined : JSON.stringify(detail);
 }
 
+const tokenHint =
+  "model.server.token is sent as Authorization: Bearer, with model.server.headers; check that they may use this model";
+const signedHint =
+  "requests are signed with the AWS credentials of this environment; check the role and its rights (sagemaker:InvokeEndpoint), the region, and this machine's clock";
+
 /** The error for an answer that no retry changes. */
-export function refusalOf(doing: string, { status, said }: Pick<HttpAnswer, "status" | "said">): JobError {
+export function refusalOf(
+  { sign }: Pick<ModelServer, "sign">,
+  doing: string,
+  { status, said }: Pick<HttpAnswer, "status" | "said">,
+): JobError {
   const text = saidIn(said);
   const message = `${doing}: the server answered ${status}${text === "" ? "" : `: ${text}`}`;
   if (status === 401 || status === 403) {
-    const hint =
-      "model.server.token is sent as Authorization: Bearer, with model.server.headers; check that they may use this model";
-    return new JobError("PERMISSION", message, { hint });
+    return new JobError("PERMISSION", message, { hint: sign === undefined ? tokenHint : signedHint });
   }
   if (status === 404) {
     const hint = "check the URL, and the name and version or the path, in model.server";

@@ -93,6 +93,7 @@ function countGauges({ record: { run, engine, counts, rejectReasons: found }, ou
     one("infer_batch_rows_scored", "Rows whose predictions the attempt committed", counts.rowsScored),
     one("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
     one("infer_batch_rows_deduplicated", "Scored rows that took a repeated row's prediction", counts.rowsDeduplicated),
+    one("infer_batch_rows_reused", "Scored rows that took the prediction of an earlier run", counts.rowsReused),
     one(
       "infer_batch_trees_compiled",
       "1 if compiled decision trees score the rows, 0 if ONNX Runtime computes the model's trees",
@@ -133,17 +134,20 @@ function serverGauges({ record: { engine } }: MetricsState): Gauge[] {
 
 function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
   const { attempt, run } = engine?.spending?.() ?? {};
-  const tokens = (spent: SpentReport | undefined): Gauge["samples"] => [
+  return [
+    one("infer_batch_answers", "Answers that the attempt paid for", attempt?.answers),
+    { name: "infer_batch_tokens", help: "Tokens that the attempt paid for, by kind", samples: tokenSamples(attempt) },
+    one("infer_batch_cost", "Cost of these answers", attempt?.cost),
+    { name: "infer_batch_run_tokens", help: "Tokens that all attempts paid for, by kind", samples: tokenSamples(run) },
+    one("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
+  ];
+}
+
+function tokenSamples(spent: SpentReport | undefined): Gauge["samples"] {
+  return [
     { labels: { kind: "prompt" }, value: spent?.promptTokens },
     { labels: { kind: "cached" }, value: spent?.cachedTokens },
     { labels: { kind: "completion" }, value: spent?.completionTokens },
-  ];
-  return [
-    one("infer_batch_answers", "Answers that the attempt paid for", attempt?.answers),
-    { name: "infer_batch_tokens", help: "Tokens that the attempt paid for, by kind", samples: tokens(attempt) },
-    one("infer_batch_cost", "Cost of these answers", attempt?.cost),
-    { name: "infer_batch_run_tokens", help: "Tokens that all attempts paid for, by kind", samples: tokens(run) },
-    one("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
   ];
 }
 

@@ -38,6 +38,7 @@ function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outc
     ["rows rejected", showCount(counts.rowsRejected)],
     ["rows filtered out", showCount(counts.rowsFiltered)],
     ["rows deduplicated", showCount(counts.rowsDeduplicated)],
+    ["rows reused", showCount(counts.rowsReused)],
     ...(hasTrees ? [["rows by compiled trees", showCount(counts.rowsByTrees)] satisfies [string, string]] : []),
     ["spans committed here", showCount(counts.spansCommitted)],
     ["spans of the run", `${done === undefined ? "?" : showCount(done)} of ${run?.spans ?? "?"}`],
@@ -77,6 +78,7 @@ function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: 
       ? []
       : [
           ["provider", [...engine.missing.map((name) => `no ${name}`), engine.provider].join(", ")],
+          ...(engine.choice === undefined ? [] : [["why", engine.choice.why] satisfies [string, string]]),
           ...(trees === null ? [] : [["decision trees", trees] satisfies [string, string]]),
           ["sessions", String(engine.sessions)],
           ["batch_size", showCount(engine.batchRows())],

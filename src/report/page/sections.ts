@@ -10,8 +10,11 @@ import { showDay, showNumber, showPsi, showShare } from "./numbers.js";
 /** The number of outputs that are not folded away. Those with the worst results come first. */
 const openCards = 12;
 
+/** The number of features that failed and are not folded away. */
+const openFeatures = 4;
+
 /**
- * Renders a card for each output: the distribution of its values, over that of the last run that it is compared with.
+ * Renders a card for each output, and before them for the features that hold the run: the distribution of its values, over that of the last run that it is compared with.
  */
 export function outputCards(columns: readonly PageColumn[], last: RunProfile | undefined): Html {
   const key =
@@ -20,8 +23,18 @@ export function outputCards(columns: readonly PageColumn[], last: RunProfile | u
       : html`<p class="key"><span class="now">this run</span> <span class="was">the run of ${dayOf(last)}</span></p>`;
   const outputs = columns.filter(({ role }) => role === "output");
   const features = columns.filter(({ role }) => role === "feature");
-  const folded = [foldedCards(outputs.slice(openCards), "more output"), foldedCards(features, "feature")];
-  return html`<section><h2>Predictions</h2>
+  const failed = features.filter(({ level }) => level === "hold").slice(0, openFeatures);
+  const folded = [
+    foldedCards(outputs.slice(openCards), "more output"),
+    foldedCards(features.slice(failed.length), failed.length === 0 ? "feature" : "more feature"),
+  ];
+  const first =
+    failed.length === 0
+      ? nothing
+      : html`<section><h2>Features that failed</h2>
+${key}<div class="cards">${failed.map(card)}</div></section>
+`;
+  return html`${first}<section><h2>Predictions</h2>
 ${key}${outputs.length === 0 ? html`<p>No predictions.</p>` : html`<div class="cards">${outputs.slice(0, openCards).map(card)}</div>`}${folded}</section>
 `;
 }

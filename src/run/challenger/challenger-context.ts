@@ -1,4 +1,5 @@
 import type { JobContext } from "../../scoring/context.js";
+import { challengerPlaces } from "../../spec/challenger-spec.js";
 
 /** The context of a job whose model is the challenger of this one; undefined: it has none. */
 export function challengerContext(context: JobContext): JobContext | undefined {
@@ -7,17 +8,17 @@ export function challengerContext(context: JobContext): JobContext | undefined {
   if (challenger === undefined || tools === undefined) {
     return undefined;
   }
-  const { path, sha256, inputs, outputs, cast, missing } = challenger;
+  const { path, server, sha256, inputs, outputs, cast, missing } = challenger;
   return {
     ...context,
     ...tools,
     challenger: undefined,
     spec: {
       ...spec,
-      model: { ...spec.model, server: undefined, path, sha256, inputs, outputs, cast, missing },
+      model: { ...spec.model, path, server, sha256, inputs, outputs, cast, missing },
       challenger: undefined,
       output: { ...spec.output, lineage: false },
     },
-    where: ([first = "", ...others]) => context.where([first === "model" ? "challenger" : first, ...others]),
+    where: challengerPlaces(context.where),
   };
 }

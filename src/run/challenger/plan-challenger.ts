@@ -2,6 +2,7 @@ import { withUsedExpressions } from "../../binding/challenged.js";
 import type { Decoder } from "../../formats/port.js";
 import { challengerRequest } from "../../plan/make-plan.js";
 import type { PlannedChallenger } from "../../plan/plan.js";
+import { modelUri } from "../../spec/model-spec.js";
 import { atKey, type JobContext } from "../../scoring/context.js";
 import { loadEngine } from "../loading.js";
 import { openPinnedModel, pinnedTokenizers } from "../model.js";
@@ -31,7 +32,13 @@ export async function planChallenger(
     bindFirstShard(own, seen, { decoder, model, engine, takenElsewhere }),
   );
   const contract = withUsedExpressions({ ...bound, passthrough: [] });
-  const { path: uri, tolerance } = challenger;
-  const pinned = { uri, sha256: model.sha256, version, origin, tokenizers: pinnedTokenizers(model) };
+  const { tolerance } = challenger;
+  const pinned = {
+    uri: modelUri(challenger),
+    sha256: model.sha256,
+    version,
+    origin,
+    tokenizers: pinnedTokenizers(model),
+  };
   return { ...pinned, request: challengerRequest(challenger), contract, tolerance };
 }

@@ -36,6 +36,7 @@ export function goldenContract(contract: Contract, schema: GoldenSchema): Contra
     inputs,
     passthrough: [],
     lineage: undefined,
+    reuse: undefined,
     expressions: list.length === 0 ? null : { list, folders: [] },
   };
   checkFeatures(features, schema);

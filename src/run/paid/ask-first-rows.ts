@@ -47,9 +47,12 @@ export async function askFirstRows(
   const outputs = outputTensors(plan.contract);
   const asked = await Promise.allSettled(rows.map((inputs) => engine.run({ inputs, outputs })));
   await paid.keep(); // also where one of them ends the attempt: the others are paid for
-  const answers = await Promise.all(
-    asked.map((one) => (one.status === "fulfilled" ? one.value : Promise.reject(one.reason))),
-  );
+  const answers = asked.map((one) => {
+    if (one.status === "rejected") {
+      throw one.reason;
+    }
+    return one.value;
+  });
   const faults = answers.flatMap((answer) => (answer.kind === "done" ? [] : [answer.message]));
   requireValid(context, plan, { rows: rows.length, faults });
   requireAffordable(plan, paid, {

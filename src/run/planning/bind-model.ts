@@ -45,7 +45,11 @@ export async function bindFirstShard(
     missing: spec.model.missing,
     tokenizers: new Map(tokenizersOf(model).map(({ uri, facts }) => [uri, facts])),
   });
-  const contract: Contract = spec.output.lineage ? { ...bound, lineage: true } : bound;
+  const contract: Contract = {
+    ...bound,
+    ...(spec.output.lineage ? { lineage: true } : {}),
+    ...(spec.reuse === undefined ? {} : { reuse: { key: spec.reuse.key } }),
+  };
   refuseDoubleNames(contract);
   refuseLargeBatches(context, contract);
   await probeRows(engine, contract);
@@ -74,7 +78,7 @@ function refuseDoubleNames(contract: Contract): void {
   for (const { name } of outputColumns(contract)) {
     if (seen.has(name.toLowerCase())) {
       throw new JobError("CONTRACT", `planning: two output columns are called \`${name}\``, {
-        hint: "give them names of their own in model.outputs; output.lineage adds run_id, model_sha256 and scored_at",
+        hint: "give them names of their own in model.outputs; output.lineage adds run_id, model_sha256 and scored_at, and reuse adds reuse_hash",
       });
     }
     seen.add(name.toLowerCase());

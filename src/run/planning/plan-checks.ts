@@ -5,7 +5,8 @@ import type { JobContext } from "../../scoring/context.js";
 import { aggregatesOf } from "../aggregates.js";
 import { pinGolden } from "../golden/golden-file.js";
 import { requireSlices } from "../slices.js";
-import { readAll, requireKey } from "../review.js";
+import { pinProfile, readAll } from "../judging/baseline.js";
+import { requireKey } from "../review.js";
 import { JobError } from "../../util/errors.js";
 
 /**
@@ -31,7 +32,9 @@ export async function planChecks(
   const golden = await pinGolden(context);
   const { slices, sql } = spec.checks;
   await using _ = await aggregatesOf(context, { contract, checks: { sql } });
-  const compared = await planComparisons(context, { modelSha256 });
+  const profile = await pinProfile(context);
+  const compared =
+    profile === undefined ? await planComparisons(context, { modelSha256 }) : { baseline: [], first: null, profile };
   return {
     ...compared,
     ...(golden === undefined ? {} : { golden }),

@@ -20,6 +20,7 @@ import { both } from "../loading.js";
 import { pinnedTokenizers } from "../model.js";
 import { warnOfNulls } from "./null-features.js";
 import { planChecks } from "./plan-checks.js";
+import { planReuse } from "./plan-reuse.js";
 import { readShards, type SeenSchema, type SeenShards } from "./read-shards.js";
 import { timeRow } from "../../scoring/warm-up.js";
 
@@ -58,6 +59,7 @@ export async function planRun(
   const pinned = { shards, uniform: schemas.length === 1, model: pinnedModel };
   const { dateParam, program: createdBy } = context;
   const checks = await planChecks(context, { modelSha256: model.sha256, contract });
+  const reuseFrom = await planReuse(context, { contract, resolved });
   const made = {
     runId,
     spec,
@@ -68,6 +70,7 @@ export async function planRun(
     target,
     dateParam,
     checks,
+    reuseFrom,
     mostRows: context.limited?.rows,
   };
   const plan = makePlan({ ...made, createdBy });

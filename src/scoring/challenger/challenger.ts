@@ -10,9 +10,9 @@ import type { BatchSizer } from "../batch-size.js";
 import type { Log } from "../context.js";
 import { createInFlight, type InFlight } from "../in-flight.js";
 import { type BatchOptions, scoreBatch, tensorsByName } from "../score-batch.js";
-import { compareOutputs } from "./compare-outputs.js";
+import { compareOutputs, notRunning } from "./compare-outputs.js";
 import { type ChallengedRows, createChallengedRows } from "./challenged-rows.js";
-import type { Challenger, ChallengerPiece } from "./port.js";
+import type { Challenger, ChallengerPiece, PredictionKeeper } from "./port.js";
 
 export interface ChallengerParts {
   /** The challenger as messages name it. */
@@ -25,6 +25,8 @@ export interface ChallengerParts {
   readonly agreement: AgreementPlan;
   /** Output columns whose values are shown for the rows that differ most. */
   readonly keys: readonly string[];
+  /** Default: the predictions are not kept. */
+  readonly keeper?: PredictionKeeper | undefined;
 }
 
 /** Scores rows with the challenger until it fails: its failure ends no run. */
@@ -41,6 +43,20 @@ export function createChallenger({ log }: { readonly log: Pick<Log, "warn"> }, p
     shared,
     settled: () => inFlight.settled(),
     openPiece: (piece) => openPiece(scorer, createChallengedRows(contract, piece)),
+  };
+}
+
+/** A challenger that scores no row in this attempt. */
+export function absentChallenger(shared: Challenger["shared"]): Challenger {
+  return {
+    shared,
+    settled: () => Promise.resolve(),
+    openPiece: () => ({
+      bytes: 0,
+      take: () => Promise.resolve(),
+      end: () => Promise.resolve(),
+      compare: (_champion, output) => Promise.resolve(notRunning(output)),
+    }),
   };
 }
 
@@ -75,7 +91,11 @@ function openPiece(scorer: Scorer, rows: ChallengedRows): ChallengerPiece {
           await score(scorer, rows, rest);
         }
       }),
-    compare: (champion, output) => compareOutputs(scorer, { champion, output, rows }),
+    async compare(champion, output) {
+      const { agreement, kept } = await compareOutputs(scorer, { champion, output, rows });
+      await scorer.keeper?.keep(champion.span, champion.piece, kept);
+      return agreement;
+    },
   };
 }
 

@@ -19,21 +19,41 @@ interface Compared {
   readonly rows: ChallengedRows;
 }
 
+interface ComparedRows {
+  readonly agreement: SpanAgreement;
+  /** The rows that both models scored, with the copied columns and the challenger's predictions; undefined: not running. */
+  readonly kept: OutputRows | undefined;
+}
+
 /** Compares the predictions of both models for the rows of the output that the challenger could score. */
 export async function compareOutputs(
   { agreement: plan, keys }: { readonly agreement: AgreementPlan; readonly keys: readonly string[] },
   { champion, output, rows }: Compared,
-): Promise<SpanAgreement> {
+): Promise<ComparedRows> {
   await rows.ended();
   if (!rows.isWhole) {
-    return missedRows(output.rowCount === 0 ? new Map() : new Map([["not_running", output.rowCount]]));
+    return { agreement: notRunning(output), kept: undefined };
   }
   const { rowNumbers, places, missed } = commonRows(champion, output, rows);
   const compared = output.columns.filter(({ name }) => plan.compared.includes(name));
-  const ours = places.length === output.rowCount ? compared : takePlaces(compared, output.rowCount, places);
+  const isAll = places.length === output.rowCount;
+  const taken = (columns: readonly NamedColumn[]): readonly NamedColumn[] =>
+    isAll ? columns : takePlaces(columns, output.rowCount, places);
+  const ours = taken(compared);
   const theirs = rows.finish(champion.keptRows).columns;
   const columns = compareRows({ rowNumbers, one: ours, other: theirs }, plan);
-  return { compared: rowNumbers.length, missed, columns: withKeys(columns, { keys, output, rowNumbers, places }) };
+  const agreement = {
+    compared: rowNumbers.length,
+    missed,
+    columns: withKeys(columns, { keys, output, rowNumbers, places }),
+  };
+  const copied = output.columns.filter(({ name }) => !champion.predicted.has(name));
+  return { agreement, kept: { rowCount: rowNumbers.length, columns: [...taken(copied), ...theirs] } };
+}
+
+/** Rows that a challenger did not score because it was not running. */
+export function notRunning({ rowCount }: Pick<OutputRows, "rowCount">): SpanAgreement {
+  return missedRows(rowCount === 0 ? new Map() : new Map([["not_running", rowCount]]));
 }
 
 interface CommonRows {
@@ -54,8 +74,11 @@ function commonRows(
   const places = new Uint32Array(rowCount);
   const missed = new Map<MissedReason, number>();
   if (rows.isComplete && rowCount === keptRows) {
+    const first = keptRows === 0 ? 0 : rowInRun(piece.rowStart);
+    // No row was filtered out in between, as a rule.
+    const areNeighbours = keptRows > 0 && rowInRun(piece.rowStart + keptRows - 1) === first + keptRows - 1;
     for (let at = 0; at < keptRows; at += 1) {
-      rowNumbers[at] = rowInRun(piece.rowStart + at);
+      rowNumbers[at] = areNeighbours ? first + at : rowInRun(piece.rowStart + at);
       places[at] = at;
     }
     return { rowNumbers, places, missed };

@@ -30,8 +30,17 @@ export interface ChallengerPiece {
   compare(champion: ChampionRows, output: OutputRows): Promise<SpanAgreement>;
 }
 
+/** Keeps the challenger's predictions. Each failure is told, and none is thrown. */
+export interface PredictionKeeper {
+  /** Keeps the rows of a piece, before the champion's rows of its span are committed. undefined: it has none of them. */
+  keep(span: Span, piece: PieceRows, rows: OutputRows | undefined): Promise<void>;
+}
+
 /** The champion's rows of a piece of a span. */
 export interface ChampionRows {
+  readonly span: Span;
+  /** The output columns that the champion predicts; the others are copied. */
+  readonly predicted: ReadonlySet<string>;
   readonly piece: PieceRows;
   /** Rows of the piece that came and were not filtered out. */
   readonly keptRows: number;

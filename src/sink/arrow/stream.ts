@@ -1,7 +1,7 @@
 import type { Column, ColumnType, FixedColumn } from "../../columnar/types.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import { batchMessage, type BufferFacts, type NodeFacts, schemaMessage } from "./metadata.js";
-import type { RowWriter } from "../port.js";
+import type { RowWriter } from "../row-writer.js";
 
 /** Writes an Arrow IPC stream. `write` takes chunks in order, and resolves when there is room for more. */
 export function openArrowStream(write: (chunks: readonly Uint8Array[]) => Promise<void>): RowWriter {

@@ -26,7 +26,9 @@ import type { RetryTools } from "../../util/retry.js";
 import { refusePrunedPins } from "./pruning/pins.js";
 import { pruning } from "./pruning/prune-runs.js";
 import { rehearse } from "./rehearse.js";
+import { readPublishedRows } from "./published-rows.js";
 import { retrying } from "./retry.js";
+import { eraseRows } from "./erasing/erase-rows.js";
 import { finishSeconds } from "./finish-run.js";
 import { openRun, prepareRun } from "./run-sink.js";
 import type { RunTools } from "./run-tools.js";
@@ -97,7 +99,10 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     rehearse: (plan) => rehearseRun(tools, options.program, plan),
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored))),
     ...pastRuns(tools, inControlTables),
+    readPublished: (request) =>
+      readPublishedRows({ ...tools, hasRowsOfAllRuns: options.spec.mode === "append", spool: options.spool }, request),
     ...pruning(tools, { mode: options.spec.mode, read: inControlTables }),
+    erase: (request) => eraseRows(tools, request),
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
     async [Symbol.asyncDispose]() {
       await connections[Symbol.asyncDispose]();

@@ -60,9 +60,16 @@ function keysWithoutPrompt(keys: GivenKeys): KeyProblem[] {
   );
 }
 
-function problemsOfPrompt({ prompt, sampling = {}, response, budget, inputs, outputs }: GivenKeys): KeyProblem[] {
+function problemsOfPrompt({
+  prompt: asked,
+  sampling: more = {},
+  response: columns,
+  budget: limits,
+  inputs,
+  outputs,
+}: GivenKeys): KeyProblem[] {
   const problems: KeyProblem[] = [];
-  if (prompt === undefined) {
+  if (asked === undefined) {
     const message = 'expected the prompt of a row, such as { user: "{{body}}" }, since server.protocol is openai';
     return [{ path: ["prompt"], message }];
   }
@@ -72,12 +79,12 @@ function problemsOfPrompt({ prompt, sampling = {}, response, budget, inputs, out
   if (outputs !== undefined) {
     problems.push({ path: ["outputs"], message: "the columns of model.response are the model's outputs" });
   }
-  if (response !== undefined && prompt.input !== undefined) {
+  if (columns !== undefined && asked.input !== undefined) {
     problems.push({ path: ["response"], message: "a text that is embedded gives one list column, `embedding`" });
   }
-  const isLimited = budget?.max_tokens !== undefined || budget?.max_cost !== undefined;
-  const isBounded = sampling.max_tokens !== undefined || sampling.max_completion_tokens !== undefined;
-  if (isLimited && !isBounded && prompt.input === undefined) {
+  const isLimited = limits?.max_tokens !== undefined || limits?.max_cost !== undefined;
+  const isBounded = more.max_tokens !== undefined || more.max_completion_tokens !== undefined;
+  if (isLimited && !isBounded && asked.input === undefined) {
     const message = "expected model.sampling.max_tokens beside it: the cost of a request is not bounded otherwise";
     problems.push({ path: ["budget"], message });
   }

@@ -80,7 +80,7 @@ export const prompt = z
   ) satisfies z.ZodType<PromptSpec>;
 
 /** Keys of requests that follow from other keys of the spec. */
-const ownKeys = ["model", "messages", "input", "stream", "stream_options", "n", "response_format"];
+const ownKeys = new Set(["model", "messages", "input", "stream", "stream_options", "n", "response_format"]);
 
 const mostTokens = count(1, 10_000_000);
 
@@ -96,7 +96,7 @@ export const sampling = z
   })
   .superRefine((given, context) => {
     for (const key of Object.keys(given)) {
-      if (ownKeys.includes(key)) {
+      if (ownKeys.has(key)) {
         context.addIssue({
           code: "custom",
           path: [key],

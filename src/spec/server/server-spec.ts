@@ -32,6 +32,8 @@ export interface ServerSpec {
   readonly response?: readonly (string | number)[] | undefined;
   /** v1, json: the inputs and outputs, if the server does not describe them. */
   readonly signature?: ModelSignature | undefined;
+  /** How requests are authorised. Default: bearer with a token, else by the headers alone. */
+  readonly auth?: "bearer" | "sigv4" | undefined;
   /** A secret: sent as `Authorization: Bearer`. */
   readonly token?: string | undefined;
   /** More headers of each request. Their values are secrets. */
@@ -102,6 +104,12 @@ export const server = z
         "For v1 and json: where answers have the predictions, as data.scores. Default: predictions; for v1 with request: inputs, outputs.",
       ),
     signature: signature.optional(),
+    auth: z
+      .enum(["bearer", "sigv4"])
+      .optional()
+      .describe(
+        "bearer sends token. For json also sigv4: requests are signed for AWS (SageMaker, API Gateway), with the credentials of the environment as for S3. Default: bearer with a token, else headers alone.",
+      ),
     token: text.optional().describe("Token that requests carry as Authorization: Bearer, best from the environment."),
     headers: requestHeaders
       .optional()
@@ -169,8 +177,23 @@ function checkKeys(given: ServerSpec, context: z.RefinementCtx): void {
       wrong("request", problem);
     }
   }
-  const names = Object.keys(given.headers ?? {}).map((name) => name.toLowerCase());
-  if (new Set(names).size < names.length || (given.token !== undefined && names.includes("authorization"))) {
-    wrong("headers", "a header comes twice; token is the header authorization");
+  checkLogin(given, wrong);
+}
+
+function checkLogin(
+  { protocol, auth, token, headers = {} }: ServerSpec,
+  wrong: (key: string, message: string) => void,
+): void {
+  const names = Object.keys(headers).map((name) => name.toLowerCase());
+  const isSigned = auth === "sigv4";
+  if (new Set(names).size < names.length || ((token !== undefined || isSigned) && names.includes("authorization"))) {
+    wrong("headers", "a header comes twice; token and auth: sigv4 are the header authorization");
+  }
+  if (auth === "bearer" && token === undefined) {
+    wrong("token", "expected this key, since auth is bearer");
+  } else if (isSigned && protocol !== "json") {
+    wrong("auth", "only protocol json takes sigv4");
+  } else if (isSigned && token !== undefined) {
+    wrong("token", "expected no token, since auth is sigv4");
   }
 }

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { type GpuProvider, gpuParts } from "#src/engine/devices/gpu-parts.js";
 import { missingText } from "#src/engine/devices/part.js";
 import { deviceOf, driverVersion, gpuIdentity, visibleGpus } from "#src/engine/devices/gpus.js";
-import { goodMachine, lddText, libraries, type MachineFacts, machineOf, runtimeFolder } from "../../support/machine.js";
+import { goodMachine, lddText, libraries, type MachineFacts, machineOf } from "../../support/machine.js";
 
 /** "provider library missing: …", a line for each part that is not ok. */
 async function faultsOf(facts: MachineFacts, provider: GpuProvider = "cuda", device = 0): Promise<string[]> {
@@ -57,6 +57,22 @@ describe("a machine with GPUs", () => {
     ]);
   });
 
+  test("has its providers where LD_LIBRARY_PATH has ONNX Runtime, unless that is of another version", async () => {
+    const folder = "/opt/cuda/lib";
+    const [shared, cuda] = ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
+    const copied: MachineFacts = {
+      ...goodMachine,
+      env: { LD_LIBRARY_PATH: `/other:${folder}` },
+      names: { ...names, [folder]: ["libonnxruntime.so.1", shared, cuda] },
+    };
+    const version = `${folder}/onnxruntime-node.version`;
+    const current = machineOf({ ...copied, files: { ...files, [version]: "1.30.0\n" } });
+    expect((await gpuParts("cuda", current, 0))[0]).toMatchObject({ state: "ok", found: `${folder}/${cuda}` });
+    expect(await faultsOf({ ...copied, files: { ...files, [version]: "1.29.0\n" } })).toContain(
+      `provider library missing: ${folder} is for onnxruntime-node 1.29.0, not 1.30.0`,
+    );
+  });
+
   test("a machine with two GPUs has no third one", async () => {
     expect(await faultsOf(goodMachine, "cuda", 2)).toEqual([
       "GPUs missing: there is no device 2: 2 can be seen, from 0; NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB)",
@@ -82,7 +98,7 @@ describe("what is missing is named", () => {
       state: "missing",
       found: `libonnxruntime_providers_shared.so, libonnxruntime_providers_cuda.so not in ${libraries} (the npm package does not have them)`,
       remedy: expect.stringContaining(
-        `ONNXRUNTIME_NODE_INSTALL=true node ${runtimeFolder}/script/install.js`,
+        "infer-batch doctor --install-cuda FOLDER, then export LD_LIBRARY_PATH=FOLDER/lib",
       ) as string,
     });
   });

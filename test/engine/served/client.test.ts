@@ -5,7 +5,7 @@ import type { Outcome } from "#src/engine/served/outcome.js";
 import type { ModelServer } from "#src/engine/served/server.js";
 import { binaryRequest } from "#src/engine/served/v2/inference.js";
 import { v2 } from "#src/engine/served/v2/v2.js";
-import { keepConnections } from "#src/net/request.js";
+import { openConnectionPool } from "#src/net/connection-pool.js";
 import { serveV2, type V2Request, type V2Server } from "../../support/v2-server.js";
 
 interface World extends AsyncDisposable {
@@ -30,7 +30,7 @@ async function worldOf({
     predict: (inputs) => Promise.resolve(inputs.map((input) => ({ ...input, name: "y" }))),
   });
   let clockMs = 0;
-  const connections = keepConnections(most);
+  const connections = openConnectionPool(60_000);
   const about: ModelServer = {
     url: server.url,
     model: "m",

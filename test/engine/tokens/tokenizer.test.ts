@@ -1,9 +1,18 @@
+import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { loadTokenizer } from "#src/engine/tokens/tokenizer.js";
 import { projectFolder } from "../../support/cli.js";
+import { scratchFolder } from "../../support/job.js";
+import { pythonToolsOfTorture } from "../../support/python-tools.js";
+
+interface ManyTexts {
+  readonly texts: readonly string[];
+  readonly ids: Readonly<Record<string, readonly (readonly number[])[]>>;
+}
 
 const folder = join(projectFolder, "fixtures/tokenizers");
 const readJson = async (name: string): Promise<unknown> => JSON.parse(await readFile(join(folder, name), "utf8"));
@@ -12,8 +21,11 @@ const sha256Of = async (path: string): Promise<string> =>
     .update(await readFile(path))
     .digest("hex");
 
+const names = ["bert", "roberta", "unigram"];
+const python = pythonToolsOfTorture("many-texts", ["tokenizers==0.23.3", "django==5.2.8", "emoji==2.15.0"]);
+
 describe("a tokenizer", () => {
-  test.each(["bert", "roberta", "unigram"])("%s gives the ids that Python's tokenizers gives", async (name) => {
+  test.each(names)("%s gives the ids that Python's tokenizers gives", async (name) => {
     const path = join(folder, `${name}.json`);
     const texts = (await readJson("texts.json")) as string[];
     const expected = ((await readJson("ids.json")) as Record<string, number[][]>)[name];
@@ -24,6 +36,28 @@ describe("a tokenizer", () => {
     expect(texts.length).toBeGreaterThan(300);
     expect(encodings.map(({ ids }) => ids)).toEqual(expected);
   });
+
+  test.skipIf(python.missing !== undefined)(
+    `gives the ids that Python's tokenizers gives for 10,000 texts in many languages${python.skipped}`,
+    async () => {
+      await using scratch = await scratchFolder();
+      const out = join(scratch.path, "texts.json");
+      const script = fileURLToPath(new URL("../../support/many_texts.py", import.meta.url));
+      const made = spawnSync(join(python.bin, "python"), [script, folder, out, ...names], { encoding: "utf8" });
+      expect(made.status, made.stderr).toBe(0);
+      const { texts, ids } = JSON.parse(await readFile(out, "utf8")) as ManyTexts;
+      expect(texts).toHaveLength(10_000);
+      for (const name of names) {
+        const path = join(folder, `${name}.json`);
+        const encode = await loadTokenizer({ path, uri: path, sha256: await sha256Of(path) });
+
+        const encodings = await encode(texts, { width: 64, cut: "right", withTypes: false });
+
+        const wrong = encodings.filter((one, index) => one.ids.join() !== ids[name]?.[index]?.join());
+        expect(wrong, name).toEqual([]);
+      }
+    },
+  );
 
   test("cuts texts on the left where its file does", async () => {
     const path = join(folder, "bert.json");

@@ -65,6 +65,24 @@ describe("the page of a held run", () => {
     expect(psis).toHaveLength(3);
   });
 
+  test("the page of a run that a feature holds shows that feature before the predictions, and does not fold it", () => {
+    const { record, outcome, review } = reviewedRun(3);
+    const { verdict } = review;
+    const results = verdict?.verdict.results.map((result) =>
+      result.column === "age" && result.check === "psi" ? { ...result, level: "hold" as const } : result,
+    );
+    record.setReview({
+      ...review,
+      verdict: verdict && { ...verdict, verdict: { ...verdict.verdict, results: results ?? [] } },
+    });
+    const page = pageOf(record, outcome);
+    const places = placesOf(page, ["<h2>Features that failed</h2>", "<h3>age</h3>", "<h2>Predictions</h2>"]);
+    expect(places).not.toContain(-1);
+    expect(places).toEqual(places.toSorted((one, other) => one - other));
+    expect(page).not.toContain("<summary>Distributions of");
+    expect(heldPage).not.toContain("Features that failed");
+  });
+
   test("the page of a held run becomes that of a published or discarded run after a decision", () => {
     const approved = decidedPage(heldPage, { runId, kind: "approved", by: "ana", reason: "a <new> shop" }) ?? "";
     expect(approved).toContain("<h1>PUBLISHED. Approved by ana: a &lt;new&gt; shop.</h1>");

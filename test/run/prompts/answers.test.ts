@@ -65,10 +65,10 @@ describe("answers of a language model in columns", () => {
   });
 
   test("an answer between Markdown's fences is read", async () => {
-    const reply = (request: ChatRequest): ChatReply => ({
-      content: `\`\`\`json\n${JSON.stringify(valid(request))}\n\`\`\``,
+    await using job = await promptJob({
+      reply: (request) => ({ content: `\`\`\`json\n${JSON.stringify(valid(request))}\n\`\`\`` }),
+      model: { response: { label: response.label } },
     });
-    await using job = await promptJob({ reply, model: { response: { label: response.label } } });
 
     expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 20 } });
   });
@@ -222,8 +222,10 @@ describe("answers of a language model in columns", () => {
   });
 
   test("texts are embedded into a list column", async () => {
-    const reply = (request: ChatRequest): ChatReply => ({ vector: [idIn(request), 0.5] });
-    await using job = await promptJob({ reply, model: { prompt: { input: "{{body}}" }, sampling: { dimensions: 2 } } });
+    await using job = await promptJob({
+      reply: (request: ChatRequest): ChatReply => ({ vector: [idIn(request), 0.5] }),
+      model: { prompt: { input: "{{body}}" }, sampling: { dimensions: 2 } },
+    });
 
     const ended = await job.run();
 

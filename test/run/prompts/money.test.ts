@@ -114,13 +114,12 @@ describe("money", () => {
   });
 
   test("rows that are asked first show that too few answers are valid", async () => {
-    const reply = ({ text }: { text: string }): { content: string } => ({
-      content: Number(text.slice(5)) % 10 === 0 ? "secret" : '{"label":"a"}',
-    });
     const more = { on_bad_row: "reject", max_rejects: "1%" };
     await using job = await promptJob({
       select: rows(1000),
-      reply,
+      reply: ({ text }: { text: string }): { content: string } => ({
+        content: Number(text.slice(5)) % 10 === 0 ? "secret" : '{"label":"a"}',
+      }),
       model: { response: { label: { enum: ["a"] } } },
       ...more,
     });
@@ -139,8 +138,9 @@ describe("money", () => {
   });
 
   test("a server without usage is counted with answers and without tokens", async () => {
-    const reply = (): { raw: string } => ({ raw: '{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}' });
-    await using job = await promptJob({ reply });
+    await using job = await promptJob({
+      reply: (): { raw: string } => ({ raw: '{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}' }),
+    });
 
     expect(await job.run()).toMatchObject({ code: 0, report: { spending: { answers: 20, prompt_tokens: 0 } } });
     expect(tokensIn("text")).toBe(1);

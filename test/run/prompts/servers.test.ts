@@ -43,9 +43,12 @@ describe("servers of language models", () => {
   });
 
   test("a row that makes the server fail is rejected, while the server answers others", async () => {
-    const reply = (request: ChatRequest): ChatReply =>
-      request.text === "text 3" ? refusal(500, { message: "assertion failed" }) : echo(request);
-    await using job = await promptJob({ reply, on_bad_row: "reject", max_rejects: "100%" });
+    await using job = await promptJob({
+      reply: (request: ChatRequest): ChatReply =>
+        request.text === "text 3" ? refusal(500, { message: "assertion failed" }) : echo(request),
+      on_bad_row: "reject",
+      max_rejects: "100%",
+    });
 
     const ended = await job.run();
 
@@ -56,8 +59,12 @@ describe("servers of language models", () => {
   });
 
   test("a server that fails on each row rejects none of them", async () => {
-    const reply = (): ChatReply => refusal(500, { message: "engine dead" });
-    await using job = await promptJob({ reply, on_bad_row: "reject", max_rejects: "100%", retry: { max_seconds: 2 } });
+    await using job = await promptJob({
+      reply: (): ChatReply => refusal(500, { message: "engine dead" }),
+      on_bad_row: "reject",
+      max_rejects: "100%",
+      retry: { max_seconds: 2 },
+    });
 
     expect(await job.run()).toMatchObject({ code: 75, report: { code: "NETWORK" } });
   });
@@ -99,16 +106,19 @@ describe("servers of language models", () => {
 
     job.server.reply = echo;
     const before = job.server.requests.length;
+    expect(before).toBeLessThan(100); // of 200 rows that are asked first: the first error stops the others
     expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 300 } });
     expect(job.server.requests.length - before).toBe(300 - answered);
   });
 
   test("a server that takes no response_format is asked without it, and answers are checked all the same", async () => {
-    const reply = (request: ChatRequest): ChatReply =>
-      "response_format" in request.body
-        ? refusal(400, { message: "response_format json_schema is not supported by this model" })
-        : { content: '{"label":"a"}' };
-    await using job = await promptJob({ reply, model: { response: { label: { enum: ["a", "b"] } } } });
+    await using job = await promptJob({
+      reply: (request: ChatRequest): ChatReply =>
+        "response_format" in request.body
+          ? refusal(400, { message: "response_format json_schema is not supported by this model" })
+          : { content: '{"label":"a"}' },
+      model: { response: { label: { enum: ["a", "b"] } } },
+    });
 
     const ended = await job.run();
 
@@ -118,16 +128,18 @@ describe("servers of language models", () => {
   });
 
   test("a server that takes no max_tokens is sent max_completion_tokens", async () => {
-    const reply = (request: ChatRequest): ChatReply =>
-      "max_tokens" in request.body
-        ? refusal(400, {
-            message:
-              "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
-            param: "max_tokens",
-            code: "unsupported_parameter",
-          })
-        : echo(request);
-    await using job = await promptJob({ reply, model: { sampling: { max_tokens: 7 } } });
+    await using job = await promptJob({
+      reply: (request: ChatRequest): ChatReply =>
+        "max_tokens" in request.body
+          ? refusal(400, {
+              message:
+                "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+              param: "max_tokens",
+              code: "unsupported_parameter",
+            })
+          : echo(request),
+      model: { sampling: { max_tokens: 7 } },
+    });
 
     const ended = await job.run();
 
@@ -136,11 +148,14 @@ describe("servers of language models", () => {
   });
 
   test("an answer of another model in mid-run is 66, unless any name is allowed", async () => {
-    const reply = (request: ChatRequest): ChatReply => ({
-      content: request.text,
-      model: request.number > 10 ? "m-2026-11-02" : "m-2026-10-01",
+    await using job = await promptJob({
+      reply: (request: ChatRequest): ChatReply => ({
+        content: request.text,
+        model: request.number > 10 ? "m-2026-11-02" : "m-2026-10-01",
+      }),
+      commit_rows: 5,
+      server: { concurrency: 1 },
     });
-    await using job = await promptJob({ reply, commit_rows: 5, server: { concurrency: 1 } });
 
     const ended = await job.run();
 
@@ -166,13 +181,15 @@ describe("servers of language models", () => {
 
   test("hundreds of requests are in flight at once", async () => {
     const select = "SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(3000) t(i)";
-    const reply = async (request: ChatRequest): Promise<ChatReply> => {
-      await new Promise((resolve) => {
-        setTimeout(resolve, 50);
-      });
-      return echo(request);
-    };
-    await using job = await promptJob({ select, reply });
+    await using job = await promptJob({
+      select,
+      reply: async (request: ChatRequest): Promise<ChatReply> => {
+        await new Promise((resolve) => {
+          setTimeout(resolve, 50);
+        });
+        return echo(request);
+      },
+    });
 
     const ended = await job.run();
 

@@ -88,7 +88,9 @@ function worldOf(fail: (values: readonly number[]) => EngineResponse["kind"] | u
           { name: "score", type: "float32", column: floats(values.map((value) => 2 * (value ?? 0))) },
         ],
       };
-      const rows = { piece, keptRows: values.length, isInOutput: () => true, rowInRun: (row: number) => row };
+      const span = { ...piece, index: 0 };
+      const scored = { keptRows: values.length, isInOutput: () => true, rowInRun: (row: number) => row };
+      const rows = { ...scored, piece, span, predicted: new Set(["score"]) };
       return await open.compare(rows, output);
     },
   };

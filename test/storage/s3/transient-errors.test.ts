@@ -281,7 +281,7 @@ s3.describe("a reader of S3", () => {
       {
         "code": "PERMISSION",
         "hint": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run under a role",
-        "message": "looking for credentials for S3: there are none",
+        "message": "looking for AWS credentials: there are none",
       }
     `);
   });

@@ -1,5 +1,6 @@
 import type { Protocol } from "../protocol.js";
 import { findModel, modelUrl } from "./find-model.js";
+import { readStatistics } from "./statistics.js";
 import { binaryRequest, jsonRequest, readAnswer } from "./inference.js";
 
 /** The Open Inference Protocol, version 2, over HTTP. */
@@ -8,6 +9,7 @@ export const v2: Protocol = {
   find: findModel,
   inferUrl: (server, { version, isVersionInPath }) =>
     `${modelUrl(server, isVersionInPath ? version : undefined)}/infer`,
+  statistics: readStatistics,
   readyUrl: ({ url }) => `${url}/v2/health/ready`,
   encode: (parts, { isBinary }) => (isBinary ? binaryRequest(parts) : jsonRequest(parts)),
   decode: (message, { outputs }) => readAnswer(message, outputs),

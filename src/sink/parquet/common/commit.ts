@@ -60,8 +60,8 @@ export function loadEncoder(duckdb: DuckDbAccess): void {
 export async function encodePart(
   { duckdb, compression, maker: by, stored, span, output, rejectsSha256, spilled }: PartToEncode,
   temporary: string,
-): Promise<Pick<FinishedPart, "rows" | "rejected" | "rejectsSha256" | "filtered" | "maker">> {
-  const { rows, rejects, filtered, batchSize, provider = by.provider } = output;
+): Promise<Pick<FinishedPart, "rows" | "rejected" | "rejectsSha256" | "filtered" | "erased" | "maker">> {
+  const { rows, rejects, filtered, erased, batchSize, provider = by.provider } = output;
   const maker = { ...by, batchSize, provider };
   const { index, rowStart, rowEnd } = span;
   const label = {
@@ -73,6 +73,7 @@ export async function encodePart(
     rejected: rejects.length,
     rejectsSha256,
     filtered,
+    erased,
     maker,
   };
   const due = spilled.reduce((sum, piece) => sum + piece.rows, rows.rowCount);
@@ -87,7 +88,7 @@ export async function encodePart(
     );
   }
   output.onEncoded?.();
-  return { rows: written, rejected: rejects.length, rejectsSha256, filtered, maker };
+  return { rows: written, rejected: rejects.length, rejectsSha256, filtered, erased, maker };
 }
 
 /** Writes the spilled pieces and the rows that follow them into one file. Returns the number of rows. */

@@ -96,9 +96,9 @@ async function isAnyGone(fs: TargetState, paths: Iterable<string>): Promise<bool
 
 function of({ parts }: Manifest): Map<number, CommittedPart> {
   return new Map(
-    parts.map(({ span, rejected, rejects_sha256: rejectsSha256, filtered, maker }) => [
+    parts.map(({ span, rejected, rejects_sha256: rejectsSha256, filtered, erased, maker }) => [
       span,
-      { rejected, rejectsSha256, filtered, maker },
+      { rejected, rejectsSha256, filtered, erased, maker },
     ]),
   );
 }

@@ -33,9 +33,9 @@ export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number
 
 /** Adds committed parts to `known`. */
 export function addParts(known: CommittedSpans, parts: ReadonlyMap<number, CommittedPart>): void {
-  for (const [span, { rejected, rejectsSha256, filtered, maker }] of parts) {
+  for (const [span, { rejected, rejectsSha256, filtered, erased, maker }] of parts) {
     known.committed[span] = 1;
-    known.parts.set(span, { rejected, rejectsSha256, filtered, maker });
+    known.parts.set(span, { rejected, rejectsSha256, filtered, erased, maker });
   }
 }
 

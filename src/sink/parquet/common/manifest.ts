@@ -20,6 +20,7 @@ export interface FinishedPart {
   readonly rejected: number;
   readonly rejectsSha256: string | null;
   readonly filtered: number;
+  readonly erased?: number | undefined;
   readonly maker: CommittedBy;
   readonly sizeBytes: number;
   readonly sha256: string;
@@ -39,6 +40,8 @@ export interface Manifest {
   readonly rows: number;
   readonly rows_rejected: number;
   readonly rows_filtered: number;
+  /** Rows that `erase` has removed; absent: none. */
+  readonly rows_erased?: number | undefined;
   readonly columns: readonly { readonly name: string; readonly type: string }[];
   readonly parts: readonly ManifestPart[];
   /** The run's profile, which later runs are compared with; absent: some spans have none. */
@@ -71,6 +74,7 @@ export interface ManifestPart {
   /** Hex sha256 of the text of its file under `_rejects/`, whose name has the first 16 digits; null without rejects. */
   readonly rejects_sha256: string | null;
   readonly filtered: number;
+  readonly erased?: number | undefined;
   /** The attempt that committed the part. */
   readonly maker: CommittedBy;
   readonly size_bytes: number;
@@ -96,6 +100,7 @@ const manifestSchema = z.object({
   rows: z.int(),
   rows_rejected: z.int(),
   rows_filtered: z.int(),
+  rows_erased: z.int().optional(),
   columns: z.array(z.object({ name: z.string(), type: z.string() })),
   parts: z.array(
     z.object({
@@ -105,6 +110,7 @@ const manifestSchema = z.object({
       rejected: z.int(),
       rejects_sha256: z.string().nullable(),
       filtered: z.int(),
+      erased: z.int().optional(),
       maker: committedBySchema,
       size_bytes: z.int(),
       sha256: z.string(),
@@ -233,10 +239,10 @@ export async function manifestPart(
       },
     );
   }
-  const { rejected, rejectsSha256, filtered, maker } = label;
+  const { rejected, rejectsSha256, filtered, erased, maker } = label;
   const rows = partRows(spanAt(stored.plan, span), label);
   const { sizeBytes, sha256 } = known ?? (await fs.digest(found.path));
-  const counts = { rows, rejected, rejects_sha256: rejectsSha256, filtered };
+  const counts = { rows, rejected, rejects_sha256: rejectsSha256, filtered, erased };
   return { file, span, ...counts, maker, size_bytes: sizeBytes, sha256 };
 }
 
@@ -245,6 +251,7 @@ export function manifestText(
   parts: readonly ManifestPart[],
   { profile, attempt }: { readonly profile: ProfileFile | undefined; readonly attempt: AttemptJson | undefined },
 ): string {
+  const erased = parts.reduce((sum, part) => sum + (part.erased ?? 0), 0);
   const manifest: Manifest = {
     format: "infer-batch-manifest",
     version: 1,
@@ -257,6 +264,7 @@ export function manifestText(
     rows: parts.reduce((sum, part) => sum + part.rows, 0),
     rows_rejected: parts.reduce((sum, part) => sum + part.rejected, 0),
     rows_filtered: parts.reduce((sum, part) => sum + part.filtered, 0),
+    ...(erased === 0 ? {} : { rows_erased: erased }),
     columns: outputColumns(plan.contract).map(({ name, type }) => ({ name, type: showType(type) })),
     parts,
     profile,

@@ -17,6 +17,8 @@ export interface PartLabel {
   readonly rejectsSha256: string | null;
   /** Rows of the span that `input.where` left out. */
   readonly filtered: number;
+  /** Rows of the span, predicted or rejected, that `erase` has removed; absent: none. */
+  readonly erased?: number | undefined;
   readonly maker: CommittedBy;
 }
 
@@ -54,6 +56,7 @@ const labelSchema = z.object({
   rejected: z.int().min(0),
   rejectsSha256: z.string().nullable(),
   filtered: z.int().min(0),
+  erased: z.int().min(1).optional(),
   maker: committedBySchema,
 }) satisfies z.ZodType<PartLabel>;
 

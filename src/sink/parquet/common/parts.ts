@@ -17,11 +17,11 @@ export type CommittedParts = ReadonlyMap<number, CommittedPart>;
 export type CommittedPart = SpanCounts & Pick<PartLabel, "rejectsSha256" | "maker">;
 
 /** Counts of the rows of a span that are not in its part. */
-export type SpanCounts = Pick<PartLabel, "rejected" | "filtered">;
+export type SpanCounts = Pick<PartLabel, "rejected" | "filtered" | "erased">;
 
 /** Counts the rows of a span that are in its part. */
 export function partRows({ rowStart, rowEnd }: Pick<Span, "rowStart" | "rowEnd">, counts: SpanCounts): number {
-  return rowEnd - rowStart - counts.rejected - counts.filtered;
+  return rowEnd - rowStart - counts.rejected - counts.filtered - (counts.erased ?? 0);
 }
 
 /** Whether all rows of a span are accounted for. */
@@ -110,8 +110,8 @@ export async function inspectParts(
       for (const [span, path] of group) {
         const found = checkPart(stored, span, facts.get(path));
         if (typeof found === "object") {
-          const { rejected, rejectsSha256, filtered, maker } = found;
-          parts.committed.set(span, { rejected, rejectsSha256, filtered, maker });
+          const { rejected, rejectsSha256, filtered, erased, maker } = found;
+          parts.committed.set(span, { rejected, rejectsSha256, filtered, erased, maker });
         } else {
           const cause = facts.get(path);
           parts.damaged.push({ path: nameOf(path), found: found.replaceAll(path, nameOf(path)), cause });

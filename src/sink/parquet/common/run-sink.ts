@@ -32,6 +32,7 @@ import {
 } from "./control-files.js";
 import { addFailure, lastFailureOf, type SmallFiles } from "./failures.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
+import { readSpanFiles } from "./erasing/span-files.js";
 import type { FinishedPart } from "./manifest.js";
 import { listParts } from "./parts.js";
 import { readRejects } from "./rejects.js";
@@ -117,6 +118,7 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
       return committedByOf(known);
     },
     parts: () => ({ folder: publisher.partsFolder, groups: partsOf(target, publisher) }),
+    spanFiles: () => readSpanFiles(target, known.parts, publisher.localParts),
     rejects: () => readRejects(fs, layout, known.parts),
     refresh: () =>
       guarded(`reading ${folder}`, async () => {

@@ -1,7 +1,8 @@
 import { join, relative, resolve } from "node:path";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { refuseForeign } from "../common/claim.js";
-import { createDurably, guarded, makeFolder } from "./durable.js";
+import { createDurably, guarded, makeFolder, replaceDurably } from "./durable.js";
+import { reviewedPlan, stripVerdicts } from "../common/erasing/reviewed-runs.js";
 import { type Layout, plannedLayout } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
 import { openParquetRun, type ParquetRunOptions } from "./run-sink.js";
@@ -14,6 +15,7 @@ import { requireKept } from "../../../publish/pruned-run.js";
 import { pruneFolder } from "../common/pruning/earlier-files.js";
 import { diskPruning } from "./prune.js";
 import { rehearse } from "./rehearse.js";
+import { findPublishedParts } from "../common/published-rows.js";
 import { findPublished, readPinned } from "../common/published-runs.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
@@ -55,10 +57,20 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       const path = resolve(folder, pinned.place);
       return guarded(`reading ${path}`, () => readPinned(fs, pinned, { path, code: "DISK" }));
     },
+    readPublished: ({ run }) => {
+      const profile = resolve(folder, run.place);
+      return guarded(`reading ${profile}`, async () => {
+        const found = await findPublishedParts(fs, run, { profile, code: "DISK" });
+        return { format: "parquet", folder: found.folder, groups: inOneGroup(found.parts) };
+      });
+    },
     history: (request) =>
       guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
     prune: (request) =>
       guarded(`pruning ${request.place}`, () => pruneFolder(diskPruning(fs, options.writer), request)),
+    stored: (runId) => guarded(`reading ${folder}`, () => reviewedPlan(fs, folder, runId)),
+    stripVerdicts: (base) =>
+      guarded(`erasing in ${folder}`, () => stripVerdicts({ fs, replace: replaceOnDisk(options) }, folder, base)),
     rehearse: (plan) => rehearse(folder, plan),
     expect() {
       loadEncoder(duckdb);
@@ -69,6 +81,11 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       await duckdb[Symbol.asyncDispose]();
     },
   };
+}
+
+// oxlint-disable-next-line require-await -- the port reads groups asynchronously
+async function* inOneGroup(paths: readonly string[]): AsyncGenerator<readonly string[]> {
+  yield* paths.length === 0 ? [] : [paths];
 }
 
 /** Stores a plan unless another attempt has already stored one. Returns the stored plan. */
@@ -107,6 +124,11 @@ async function claimFolder(fs: FileSystem, layout: Layout, writer: string): Prom
     text: claimText(layout),
   });
   await refuseForeign(fs, layout);
+}
+
+function replaceOnDisk({ fs, writer }: ParquetSinkOptions): (path: string, text: string) => Promise<void> {
+  return (path, text) =>
+    replaceDurably(fs, { temporary: `${path}.${writer}`, final: path, text, check: nothingToCheck });
 }
 
 /** Until the plan is stored, no later run can supersede this one. */

@@ -5,11 +5,14 @@ import { s3Pruning } from "./prune.js";
 import { refuseForeign } from "../common/claim.js";
 import { claimText } from "../common/named-run.js";
 import { plannedLayout } from "../common/layout.js";
+import { reviewedPlan, stripVerdicts } from "../common/erasing/reviewed-runs.js";
 import { loadEncoder } from "../common/commit.js";
 import type { Plan } from "../../../plan/plan.js";
 import type { Sink, StoredPlan } from "../../port.js";
 import { findHistory } from "../common/history.js";
+import { findPublishedParts } from "../common/published-rows.js";
 import { findPublished, readPinned } from "../common/published-runs.js";
+import { fetchParts } from "./footers.js";
 import { findUnfinished } from "../common/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { targetStateInS3, objectAt } from "./target-state.js";
@@ -46,6 +49,12 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       ),
     readProfile: (pinned) =>
       guarded(`reading ${pinned.place}`, () => readPinned(fs, pinned, { path: pinned.place, code: "OBJECT_STORE" })),
+    readPublished: ({ run }) =>
+      guarded(`reading ${run.place}`, async () => {
+        const { parts } = await findPublishedParts(fs, run, { profile: run.place, code: "OBJECT_STORE" });
+        await spool.prepare();
+        return { format: "parquet", folder: spool.folder, groups: fetchParts(tools, parts) };
+      }),
     history: (request) =>
       guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),
     prune: (request) =>
@@ -53,6 +62,9 @@ export function openS3Sink(options: S3SinkOptions): Sink {
         await (request.dryRun ? undefined : spool.prepare()); // removes the spools of dead processes
         return await pruneFolder(s3Pruning(tools, request.place), request);
       }),
+    stored: (runId) => guarded(`reading ${folder}`, () => reviewedPlan(fs, folder, runId)),
+    stripVerdicts: (base) =>
+      guarded(`erasing in ${folder}`, () => stripVerdicts({ fs, replace: replaceIn(tools) }, folder, base)),
     rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests (If-None-Match)"]),
     expect() {
       loadEncoder(duckdb);
@@ -64,6 +76,12 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       await spool[Symbol.asyncDispose]();
       store[Symbol.dispose]();
     },
+  };
+}
+
+function replaceIn({ store }: S3Tools): (uri: string, text: string) => Promise<void> {
+  return async (uri, text) => {
+    await store.put(objectAt(uri), text);
   };
 }
 

@@ -1,9 +1,9 @@
 import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, expect, test, vi } from "vitest";
-import { openTuneCache } from "#src/app/tune-cache.js";
-import { scratchFolder } from "../support/job.js";
-import { load, minimalSpec } from "../support/spec.js";
+import { openTuneCache } from "#src/app/caches/tune-cache.js";
+import { scratchFolder } from "../../support/job.js";
+import { load, minimalSpec } from "../../support/spec.js";
 
 afterEach(() => {
   vi.unstubAllEnvs();

@@ -1,6 +1,7 @@
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { TransferError } from "./failures.js";
+import { BrokenTransfer } from "./http-failures.js";
+import type { TlsSettings } from "./request.js";
 
 /** The server that a connection leads to. */
 export interface Origin {
@@ -21,8 +22,8 @@ export interface ResponseListener {
 export interface Connection {
   /** Whether an earlier request used this connection: the server may have closed it since. */
   readonly isReused: boolean;
-  /** Sends a request without a body; `listener` receives all bytes from now on. */
-  send(text: string, listener: ResponseListener): void;
+  /** Sends a request: its head, and the pieces of its body. `listener` receives all bytes from now on. */
+  send(head: string, body: readonly Uint8Array[], listener: ResponseListener): void;
   /** Returns the connection to the pool, after a complete response. */
   release(): void;
   destroy(): void;
@@ -43,15 +44,15 @@ const bufferBytes = 256 * 1024;
 /** Idle connections are closed after this time: stores close theirs later, and a request sent then would be lost. */
 const idleMs = 4000;
 
-/** Opens an empty pool. A connection that is not established within `connectMs` fails with a TransferError. */
-export function openConnectionPool(connectMs: number): ConnectionPool {
+/** Opens an empty pool. A connection that is not established within `connectMs` fails with a BrokenTransfer. */
+export function openConnectionPool(connectMs: number, tls: TlsSettings = {}): ConnectionPool {
   /** In the order of their last use. */
   const idle: PooledConnection[] = [];
   const open = new Set<Socket>();
   const sessions = new Map<string, Buffer>();
   const dial = (origin: Origin): Connection => {
     const key = originText(origin);
-    const pooled = openConnection(origin, { connectMs, session: sessions.get(key) }, (connection) => {
+    const pooled = openConnection(origin, { connectMs, tls, session: sessions.get(key) }, (connection) => {
       idle.push(connection);
     });
     const { socket } = pooled;
@@ -96,13 +97,13 @@ interface PooledConnection {
 
 function openConnection(
   origin: Origin,
-  { connectMs, session }: { connectMs: number; session: Buffer | undefined },
+  { connectMs, tls, session }: { connectMs: number; tls: TlsSettings; session: Buffer | undefined },
   onRelease: (released: PooledConnection) => void,
 ): PooledConnection {
   const key = originText(origin);
   let listener: ResponseListener | undefined;
   let isReused = false;
-  const socket = openSocket(origin, session, (bytes) => {
+  const socket = openSocket(origin, { ...tls, session }, (bytes) => {
     if (listener === undefined) {
       socket.destroy(); // bytes that no request asked for
     } else {
@@ -119,9 +120,14 @@ function openConnection(
     get isReused() {
       return isReused;
     },
-    send(text, to) {
+    send(head, body, to) {
       listener = to;
-      socket.write(text, "latin1");
+      socket.cork();
+      socket.write(head, "latin1");
+      for (const piece of body) {
+        socket.write(piece);
+      }
+      socket.uncork();
     },
     release() {
       listener = undefined;
@@ -143,7 +149,7 @@ function watchSocket(
   onClosed: (error?: Error) => void,
 ): void {
   const timeout = setTimeout(() => {
-    onClosed(new TransferError(`no connection to ${originText(origin)} within ${connectMs / 1000} s`));
+    onClosed(new BrokenTransfer(`no connection to ${originText(origin)} within ${connectMs / 1000} s`));
   }, connectMs);
   socket
     .once(origin.secure ? "secureConnect" : "connect", () => {
@@ -158,7 +164,7 @@ function watchSocket(
 
 function openSocket(
   { secure, host, port }: Origin,
-  session: Buffer | undefined,
+  { session, ...tls }: TlsSettings & { readonly session: Buffer | undefined },
   onData: (bytes: Buffer) => void,
 ): Socket {
   const onread = {
@@ -172,6 +178,7 @@ function openSocket(
   return secure
     ? connectTls({
         ...options,
+        ...tls,
         servername: isIP(host) === 0 ? host : "",
         ...(session === undefined ? {} : { session }),
       })

@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { afterEach, expect, test } from "vitest";
-import { type ConnectionPool, openConnectionPool } from "#src/s3/connection-pool.js";
-import { type HttpResponse, exchange, type ExchangeOptions } from "#src/s3/exchange.js";
+import { type ConnectionPool, openConnectionPool } from "#src/net/connection-pool.js";
+import { type HttpResponse, exchange, type ExchangeOptions } from "#src/net/exchange.js";
 import { storeAt } from "../support/s3-source.js";
 import { until } from "../support/waiting.js";
 
@@ -110,7 +110,7 @@ test.each([
 });
 
 test.each([
-  { what: "is not HTTP", sent: "SSH-2.0-nothing\r\n\r\n", message: "the store's response is not HTTP" },
+  { what: "is not HTTP", sent: "SSH-2.0-nothing\r\n\r\n", message: "the server's response is not HTTP" },
   { what: "has an unknown length", sent: "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", message: "is not HTTP" },
   {
     what: "is cut in its headers",

@@ -1,6 +1,6 @@
 import { HTTPParser } from "http-parser-js";
 import type { Connection } from "./connection-pool.js";
-import { TransferError } from "./failures.js";
+import { BrokenTransfer } from "./http-failures.js";
 
 /** An HTTP response. */
 export interface HttpResponse {
@@ -13,8 +13,9 @@ export interface HttpResponse {
 
 /** A request, and what receives its response. */
 export interface ExchangeOptions {
-  /** The whole request, as it is sent; it has no body. */
+  /** The request up to its body, as it is sent. */
   readonly text: string;
+  readonly body?: readonly Uint8Array[];
   /**
    * Called with status and headers; returns a function that receives each chunk of the body, whose bytes are
    * overwritten after it returns, or undefined to have the body collected. An error that either throws ends the exchange.
@@ -24,6 +25,8 @@ export interface ExchangeOptions {
   readonly onData: () => void;
   /** Ends the exchange with its reason. */
   readonly signal: AbortSignal;
+  /** How long the exchange may take; default: as long as its signal lets it. */
+  readonly timeoutMs?: number;
 }
 
 /** The most bytes of a collected body: error responses are short. */
@@ -35,25 +38,20 @@ export class StaleConnectionError extends Error {}
 /**
  * Sends one request and reads its response. The connection goes back to the pool when the server keeps it open, and is
  * destroyed otherwise.
- * @throws TransferError, StaleConnectionError, the socket's error, the signal's reason, what the callbacks throw
+ * @throws BrokenTransfer, StaleConnectionError, the socket's error, the signal's reason, what the callbacks throw
  */
 export async function exchange(connection: Connection, options: ExchangeOptions): Promise<HttpResponse> {
-  const { text, onHeaders, onData, signal } = options;
+  const { text, body = [], onHeaders, onData, signal } = options;
   return await new Promise<HttpResponse>((resolve, reject) => {
     let hasData = false;
-    const cleanUp = (): void => {
-      signal.removeEventListener("abort", stop);
-    };
     const fail = (error: unknown): void => {
-      cleanUp();
+      disarm();
       connection.destroy();
       reject(error instanceof Error ? error : new Error(String(error)));
     };
-    const stop = (): void => {
-      fail(signal.reason);
-    };
+    const disarm = armEnd(options, fail);
     const reader = readResponse(onHeaders, (response, isReusable) => {
-      cleanUp();
+      disarm();
       if (isReusable) {
         connection.release();
       } else {
@@ -61,12 +59,11 @@ export async function exchange(connection: Connection, options: ExchangeOptions)
       }
       resolve(response);
     });
-    signal.addEventListener("abort", stop, { once: true });
     if (signal.aborted) {
-      stop();
+      fail(signal.reason);
       return;
     }
-    connection.send(text, {
+    connection.send(text, body, {
       onData(bytes) {
         hasData = true;
         onData();
@@ -87,12 +84,30 @@ export async function exchange(connection: Connection, options: ExchangeOptions)
   });
 }
 
+/** Has an exchange fail when its signal is aborted, or its time is over. Returns what takes this back. */
+function armEnd({ signal, timeoutMs }: ExchangeOptions, fail: (error: unknown) => void): () => void {
+  const stop = (): void => {
+    fail(signal.reason);
+  };
+  const timer =
+    timeoutMs === undefined
+      ? undefined
+      : setTimeout(() => {
+          fail(new BrokenTransfer(`the server was silent for ${timeoutMs / 1000} s`));
+        }, timeoutMs);
+  signal.addEventListener("abort", stop, { once: true });
+  return () => {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", stop);
+  };
+}
+
 function connectionLost(): Error {
   return Object.assign(new Error("the connection was closed"), { code: "ECONNRESET" });
 }
 
 interface ResponseReader {
-  /** Parses the bytes that arrived. @throws TransferError, what `onHeaders` and the body's receiver throw */
+  /** Parses the bytes that arrived. @throws BrokenTransfer, what `onHeaders` and the body's receiver throw */
   read(bytes: Buffer): void;
   /** Called when the connection has ended. Returns whether the response is complete. */
   finish(): boolean;
@@ -135,7 +150,7 @@ function readResponse(
       if (isComplete) {
         onEnd({ ...head, body: body() }, keepAlive && bodyEnd === bytes.byteOffset + bytes.length);
       } else if (typeof parsed !== "number" || !/^\d*$/.test(head.headers["content-length"] ?? "")) {
-        throw new TransferError("the store's response is not HTTP");
+        throw new BrokenTransfer("the server's response is not HTTP");
       }
     },
     finish() {

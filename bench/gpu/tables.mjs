@@ -1,0 +1,117 @@
+// The tables, models and specs that bench/gpu runs, in bench/data/gpu/.
+import { existsSync } from "node:fs";
+import { mkdir, rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { DuckDBInstance } from "@duckdb/node-api";
+import { dataFolder } from "../data.mjs";
+import { bigModel, prepareBigModel } from "../models.mjs";
+import { encoder, hungry } from "./models.mjs";
+
+const fixture = (name) => fileURLToPath(new URL(`../../fixtures/models/${name}.onnx`, import.meta.url));
+const features = Array.from({ length: 32 }, (_, index) => `f${index}`);
+
+/** A number within -5..5 for a row and a column. */
+const value = (column) => `((hash(i * 1000 + ${column}) % 10000) / 1000.0 - 5)::FLOAT`;
+const list = (width) => `list_transform(range(${width}), k -> ((hash(i * 1000 + k) % 10000) / 1000.0 - 5)::FLOAT)`;
+
+/**
+ * @typedef {object} GpuJob
+ * @property {string} id
+ * @property {string} what as the table shows it
+ * @property {string} model
+ * @property {string} input the name of its input
+ * @property {readonly string[]} columns
+ * @property {string} folder its shards
+ * @property {number} rows
+ */
+
+/**
+ * Makes what is missing of tables and models.
+ * @param {{ short: boolean }} options short: few rows and small models, to try the script
+ * @returns {Promise<{ jobs: GpuJob[], memory: GpuJob }>}
+ */
+export async function prepare({ short }) {
+  const folder = join(dataFolder, short ? "gpu-short" : "gpu");
+  await mkdir(folder, { recursive: true });
+  const size = short ? { tokens: 16, width: 32, layers: 1 } : { tokens: 64, width: 256, layers: 4 };
+  const wide = short ? 20_000 : 40_000;
+  await prepareBigModel();
+  const models = { encoder: join(folder, "encoder.onnx"), hungry: join(folder, "hungry.onnx") };
+  await writeFile(models.encoder, encoder(size));
+  await writeFile(models.hungry, hungry(wide));
+  const shape = `${size.layers} layers, width ${size.width}, ${size.tokens} tokens`;
+  const table = async (name, rows, columns) => await makeTable(join(folder, name), rows, columns);
+  const flat = features.map((name, index) => `${value(index)} AS ${name}`).join(", ");
+  const small = await table("mlp", short ? 20_000 : 4_000_000, flat);
+  const tokens = await table("tokens", short ? 2000 : 400_000, `${list(size.tokens)} AS tokens`);
+  const embeddings = await table("embeddings", short ? 4000 : 1_600_000, `${list(384)} AS embedding`);
+  const many = await table("memory", short ? 20_000 : 1_100_000, "(i % 3)::FLOAT AS x");
+  return {
+    jobs: [
+      { id: "mlp", what: "MLP 32-128-64-1", model: fixture("bench-mlp"), input: "input", columns: features, ...small },
+      { id: "mlp-big", what: "MLP 32-1024-1024-1", model: bigModel, input: "input", columns: features, ...small },
+      {
+        id: "encoder",
+        what: `encoder, ${shape}`,
+        model: models.encoder,
+        input: "input",
+        columns: ["tokens"],
+        ...tokens,
+      },
+      {
+        id: "embeddings",
+        what: "embeddings of 384, MLP 384-64-1",
+        model: fixture("bench-embedding-mlp"),
+        input: "input",
+        columns: ["embedding"],
+        ...embeddings,
+      },
+    ],
+    memory: {
+      id: "memory",
+      what: `${wide} numbers for a row`,
+      model: models.hungry,
+      input: "x",
+      columns: ["x"],
+      ...many,
+    },
+  };
+}
+
+async function makeTable(folder, rows, columns) {
+  if (!existsSync(folder)) {
+    const making = `${folder}.part`;
+    await mkdir(making, { recursive: true });
+    const database = await DuckDBInstance.create(":memory:");
+    const connection = await database.connect();
+    const shards = 8;
+    for (let shard = 0; shard < shards; shard += 1) {
+      const [from, to] = [shard, shard + 1].map((index) => Math.floor((rows * index) / shards));
+      const file = join(making, `part-${shard}.parquet`);
+      await connection.run(`COPY (SELECT i AS id, ${columns} FROM range(${from}, ${to}) AS t(i)) TO '${file}'`);
+    }
+    connection.closeSync();
+    await rename(making, folder);
+  }
+  return { folder, rows };
+}
+
+/**
+ * Writes a spec for a job and returns its path.
+ * @param {GpuJob} job
+ * @param {{ path: string, output: string, engine: object, commitRows?: number }} options
+ */
+export async function writeSpec({ id, model, input, columns, folder }, { path, output, engine, commitRows = "auto" }) {
+  const spec = {
+    version: 1,
+    name: `bench-gpu-${id}`,
+    input: { path: join(folder, "*.parquet") },
+    model: { path: model, inputs: { [input]: columns } },
+    engine,
+    output: { columns: ["id"], parquet: { path: output } },
+    commit_rows: commitRows,
+  };
+  await writeFile(path, JSON.stringify(spec)); // YAML is a superset of JSON
+  return path;
+}

@@ -1,0 +1,49 @@
+// The client of infer-batch alone: the same batch is sent again and again, by as many requests at once as it finds.
+//
+// usage: client_v2.mjs URL BATCH_SIZE REQUESTS
+import { openServedEngine } from "../../dist/engine/served/engine.js";
+import { findServedModel } from "../../dist/engine/served/find-model.js";
+import { v2 } from "../../dist/engine/served/v2/v2.js";
+import { openConnectionPool } from "../../dist/net/connection-pool.js";
+
+const [url, ...numbers] = process.argv.slice(2);
+const [batchSize, requests] = numbers.map(Number);
+const features = 32;
+const most = 64;
+const server = {
+  url,
+  model: "m",
+  headers: {},
+  timeoutMs: 60_000,
+  most,
+  retry: {
+    maxSeconds: 10,
+    nowMs: () => performance.now(),
+    random: Math.random,
+    sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
+    warn: console.error,
+  },
+  signal: new AbortController().signal,
+  findProxy: () => undefined,
+  connections: openConnectionPool(60_000),
+  tls: {},
+};
+const model = await findServedModel(v2, [server], undefined);
+const engine = openServedEngine(v2, [server], model);
+let [left, rows] = [requests, 0];
+const loop = async () => {
+  const data = new Float32Array(batchSize * features).fill(0.5);
+  let inputs = [{ name: "input", dtype: "float32", dims: [batchSize, features], data }];
+  while (left > 0) {
+    left -= 1;
+    const response = await engine.run({ inputs, outputs: ["score"] });
+    if (response.kind !== "done") {
+      throw new Error(response.message);
+    }
+    inputs = response.inputs;
+    rows += response.outputs[0].data.length;
+  }
+};
+await Promise.all(Array.from({ length: 8 }, loop));
+server.connections[Symbol.dispose]();
+console.log(JSON.stringify({ rows, mostInFlight: engine.traffic.inFlight }));

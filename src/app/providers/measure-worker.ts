@@ -1,0 +1,89 @@
+/**
+ * Runs in a process of its own: scores the first rows of a job on one execution provider, into a temporary folder, and
+ * prints how fast the whole job is. The first argument is a `MeasureRequest`.
+ */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { RunReport } from "../../report/report.js";
+import { runJob } from "../../run/run.js";
+import { limitParam, limitedSpec } from "../../spec/limited-spec.js";
+import type { LoadedSpec } from "../../spec/load.js";
+import { JobError, messageOf } from "../../util/errors.js";
+import { alone, openLoaded } from "../job-context.js";
+import { machineError } from "../machine-errors.js";
+import { readSpec } from "../read-spec.js";
+import type { MeasureRequest } from "./measure-provider.js";
+
+/** A trial with more rows than the one before has at most so many times as many, whose speed may be very different. */
+const largestStep = 16;
+/** A trial that took this share of the target is long enough. */
+const enough = 0.5;
+
+async function main(request: MeasureRequest): Promise<void> {
+  const folder = await mkdtemp(join(tmpdir(), "infer-batch-measure-"));
+  try {
+    process.stdout.write(`${JSON.stringify(await measure(request, folder))}\n`);
+  } catch (error) {
+    process.stdout.write(`${JSON.stringify(reasonOf(error))}\n`);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Scores more and more rows, until they take long enough or the job has no more. */
+async function measure(request: MeasureRequest, folder: string): Promise<object> {
+  const { provider, firstRows, targetSeconds } = request;
+  const { [limitParam]: _, ...params } = request.params;
+  const param = Object.entries(params).map(([name, value]) => `${name}=${value}`);
+  const loaded = trialSpec(await readSpec(request.specPath, { param }), request);
+  for (let [rows, round] = [firstRows, 0]; ; round += 1) {
+    const startedMs = performance.now();
+    const report = await scoreFirst(loaded, request, { rows, folder: join(folder, String(round)) });
+    const wholeSeconds = (performance.now() - startedMs) / 1000;
+    if (report.provider !== provider) {
+      return {
+        reason: `it has none of the operators of the model, which ${report.provider} computes`,
+        isLasting: true,
+      };
+    }
+    const rowsPerSecond = report.rowsScored / report.seconds;
+    if (report.seconds >= targetSeconds * enough || report.rowsPlanned < rows) {
+      return { rowsPerSecond, startSeconds: wholeSeconds - report.seconds };
+    }
+    rows = Math.ceil(Math.min(rows * largestStep, Math.max(rows * 2, rowsPerSecond * targetSeconds)));
+  }
+}
+
+/** A row that cannot be scored is none of this trial's business, and the files are not verified for it. */
+function trialSpec(loaded: LoadedSpec, { provider }: MeasureRequest): LoadedSpec {
+  const { spec } = loaded;
+  return {
+    ...loaded,
+    spec: {
+      ...spec,
+      input: { ...spec.input, verify: "pinned" },
+      engine: { ...spec.engine, providers: [provider] },
+      on_bad_row: "reject",
+      max_rejects: "100%",
+    },
+  };
+}
+
+async function scoreFirst(
+  loaded: LoadedSpec,
+  { specPath }: MeasureRequest,
+  limited: { readonly rows: number; readonly folder: string },
+): Promise<RunReport> {
+  await using job = await openLoaded(limitedSpec(loaded, limited), specPath, { attempt: { ...alone, limited } });
+  return await runJob(job);
+}
+
+function reasonOf(error: unknown): object {
+  const known = machineError(error) ?? error;
+  const isLasting = known instanceof JobError && known.exitCode === 64;
+  return { reason: messageOf(known), isLasting };
+}
+
+const [, , given = "{}"] = process.argv;
+void main(JSON.parse(given) as MeasureRequest); // by `measureProvider`, which has one

@@ -1,0 +1,43 @@
+import { splitRunId } from "../plan/identity.js";
+import type { LoadedSpec } from "../spec/load.js";
+import { JobError } from "../util/errors.js";
+import { openLoaded } from "./job-context.js";
+import { type JobOptions, readSpec } from "./read-spec.js";
+
+export interface RunOptions extends JobOptions {
+  /** The id of a run, in place of its params. */
+  readonly run?: string | undefined;
+}
+
+/** More runs than any target has. */
+const everyRun = 1_000_000;
+
+/**
+ * Reads a spec with the params of a run of the job, which is looked for at the target; without an id, with the params of
+ * the command.
+ * @throws JobError USAGE where the target has no such run, or a later one of the same params
+ */
+export async function readRunSpec(specPath: string, { run, ...options }: RunOptions): Promise<LoadedSpec> {
+  const loaded = await readSpec(specPath, options);
+  if (run === undefined || options.param.length > 0) {
+    return loaded;
+  }
+  await using job = await openLoaded(loaded, specPath);
+  const runs = (await job.sink.history?.({ job: loaded.spec.name, last: everyRun })) ?? [];
+  const found = runs.find(({ runId }) => runId === run);
+  if (found?.plan === undefined) {
+    throw new JobError("USAGE", `looking for run ${run}: ${job.sink.target} has no such run of ${loaded.spec.name}`, {
+      hint: "infer-batch history lists the runs of the job; or name the run by its params, with --param",
+    });
+  }
+  const { base, number } = splitRunId(found.runId);
+  const later = runs.map(({ runId }) => splitRunId(runId)).find((one) => one.base === base && one.number > number);
+  if (later !== undefined) {
+    throw new JobError("USAGE", `looking for run ${run}: run ${base}-r${later.number} came after it`, {
+      hint: "name the later run; infer-batch history says what became of this one",
+    });
+  }
+  return await readSpec(specPath, {
+    param: Object.entries(found.plan.params).map(([name, value]) => `${name}=${value}`),
+  });
+}

@@ -1,0 +1,86 @@
+import type { Baseline, ColumnProfiles, RunProfile } from "./run-profile.js";
+import type { CheckName, CheckResult, Verdict } from "./verdict.js";
+
+/** The predictions of the last run's model for rows of this run. */
+export interface PreviousModel {
+  readonly modelSha256: string;
+  /** The rows of this run that it scored: all, or a sample. */
+  readonly rows: number;
+  readonly outputs: ColumnProfiles;
+}
+
+/** Checks of an output's values: the model or the data can be the cause if they do not pass. */
+const ofValues: ReadonlySet<CheckName> = new Set<CheckName>([
+  "constant",
+  "nulls",
+  "nan",
+  "zero_vectors",
+  "repeated_vectors",
+  "psi",
+  "quantiles",
+  "unexplained",
+  "class",
+  "unseen_value",
+  "centroid",
+  "range",
+  "in",
+]);
+
+/** Checks that have a result for some values only: without one, a value passes. */
+const ofSomeValues: ReadonlySet<CheckName> = new Set<CheckName>(["class", "unseen_value"]);
+
+function isOfOutput({ check, level, isFeature }: CheckResult): boolean {
+  return level !== "pass" && isFeature !== true && ofValues.has(check);
+}
+
+/** Whether the model is new and an output did not pass, so that the model of the last run can tell the cause. */
+export function asksForPrevious({ modelChanged, results }: Verdict): boolean {
+  return modelChanged && results.some(isOfOutput);
+}
+
+/**
+ * Earlier runs with the outputs that this run's model predicted there: where it was the challenger, its predictions take
+ * the place of the published ones.
+ */
+export function asPredictedBy(modelSha256: string, baseline: Baseline): RunProfile[] {
+  return baseline.map((run) => {
+    const { challenger } = run;
+    return run.modelSha256 === modelSha256 || challenger?.modelSha256 !== modelSha256
+      ? run
+      : { ...run, modelSha256, outputs: challenger.outputs, slices: new Map() };
+  });
+}
+
+/** A PSI of the previous model of at least this share says that the data alone explain the drift. */
+const mostOf = 0.5;
+
+/**
+ * Says of each output that did not pass whether the new model or the data are the cause. `others`: the results of the same
+ * checks for the previous model's predictions of rows of this run.
+ */
+export function nameModelCause(
+  results: readonly CheckResult[],
+  others: readonly CheckResult[],
+  { modelSha256, rows }: PreviousModel,
+): CheckResult[] {
+  const known = new Map(others.map((result) => [keyOf(result), result]));
+  return results.map((result) => {
+    const other = known.get(keyOf(result));
+    if (!isOfOutput(result) || (other === undefined && !ofSomeValues.has(result.check))) {
+      return result;
+    }
+    const of = causeOf(result, other);
+    return { ...result, cause: { of, previous: other?.measured ?? "pass", modelSha256, rows } };
+  });
+}
+
+function causeOf(result: CheckResult, other: CheckResult | undefined): "model" | "data" | "both" {
+  if (other === undefined || other.level === "pass") {
+    return "model";
+  }
+  return result.check === "psi" && Number(other.measured) < mostOf * Number(result.measured) ? "both" : "data";
+}
+
+function keyOf({ check, column, formula, numbers }: CheckResult): string {
+  return JSON.stringify([check, column, formula, numbers["class"] ?? null, numbers["value"] ?? null]);
+}

@@ -1,0 +1,138 @@
+import { openLoaded } from "../../app/job-context.js";
+import { rowFinders } from "../../app/open-row-finder.js";
+import { readKeys } from "../../app/read-keys.js";
+import { type JobOptions, readSpec, readSpecOnce } from "../../app/read-spec.js";
+import type { KeyList } from "../../publish/erasure.js";
+import { count } from "../../report/report.js";
+import { table } from "../../report/table.js";
+import { type ErasedRun, eraseRows } from "../../run/erasing/erase.js";
+import type { JobSpec } from "../../spec/job-spec.js";
+import { JobError } from "../../util/errors.js";
+import type { SafeIo } from "../io.js";
+import { createWarningLog } from "../logger.js";
+
+export interface EraseOptions extends JobOptions {
+  readonly keys: string;
+  readonly key?: readonly string[];
+  readonly dryRun?: boolean;
+  readonly json?: boolean;
+}
+
+interface EraseReport {
+  readonly dryRun: boolean;
+  readonly columns: readonly string[];
+  readonly keys: number;
+  readonly keysFound: number;
+  readonly runs: readonly ErasedRun[];
+}
+
+/** Removes the rows of some keys from the output of all runs of a job, and says how many there were. */
+export async function eraseCommand(spec: string, options: EraseOptions, io: SafeIo): Promise<void> {
+  const log = createWarningLog(io.stderr);
+  const loaded = await readSpec(spec, options);
+  const keys = await readKeys(options.keys, { columns: options.key, only: onlyKey(loaded.spec) });
+  refuseOtherColumns(loaded.spec, keys);
+  const load = await readSpecOnce(spec, options);
+  await using job = await openLoaded(loaded, spec, { log });
+  const found = new Set<number>();
+  const runs = await eraseRows(job, {
+    keys,
+    dryRun: options.dryRun === true,
+    found,
+    openFinder: rowFinders(keys, { memoryBytes: job.memory.duckDbBytes, found }),
+    openJob: async (params) => await openLoaded(load(params), spec, { log }),
+  });
+  const report = {
+    dryRun: options.dryRun === true,
+    columns: keys.columns,
+    keys: keys.keys.length,
+    keysFound: found.size,
+    runs,
+  };
+  io.stdout.write(
+    options.json === true
+      ? `${JSON.stringify({ job: job.spec.name, ...reportJson(report) })}\n`
+      : `${reportText(report).join("\n")}\n`,
+  );
+  refuseRetained(report);
+}
+
+/** The column that a list of keys without a header is of; undefined: several could be it. */
+function onlyKey({ checks, output }: JobSpec): string | undefined {
+  const choices = [checks?.unique, output.postgres?.key, output.columns];
+  const [column, ...more] = choices.find((columns) => columns !== undefined && columns.length > 0) ?? [];
+  return more.length === 0 ? column : undefined;
+}
+
+/** Refuses keys of columns that are not copied from the input. @throws JobError USAGE */
+function refuseOtherColumns({ output }: JobSpec, { columns }: KeyList): void {
+  const other = columns.find((column) => !output.columns.includes(column));
+  if (other !== undefined) {
+    throw new JobError("USAGE", `erasing by ${columns.join(", ")}: ${other} is not in output.columns`, {
+      hint: `name the columns of the key with --key; output.columns has ${output.columns.join(", ") || "none"}`,
+    });
+  }
+}
+
+const isRetained = ({ retained }: ErasedRun): boolean => retained !== undefined;
+
+/** @throws JobError NOT_ERASED if rows may be left in a run */
+function refuseRetained({ dryRun, runs }: EraseReport): void {
+  const left = runs.filter(isRetained);
+  if (left.length > 0 && !dryRun) {
+    throw new JobError("NOT_ERASED", `erasing: ${count(left.length, "run")} may still have rows of these keys`, {
+      hint: "do for each run what the report says, and run the same command again",
+    });
+  }
+}
+
+function totalOf(runs: readonly ErasedRun[], what: "rows" | "rejects"): number {
+  return runs.reduce((sum, run) => sum + run[what], 0);
+}
+
+/** The runs that a report lists: those that had rows, and those that may still have some. */
+function shownRuns({ runs }: EraseReport): readonly ErasedRun[] {
+  return runs.filter((run) => run.rows + run.rejects > 0 || isRetained(run));
+}
+
+function reportJson(report: EraseReport): object {
+  const { dryRun, columns, keys, keysFound, runs } = report;
+  return {
+    dry_run: dryRun,
+    key: columns,
+    keys,
+    keys_not_found: keys - keysFound,
+    rows: totalOf(runs, "rows"),
+    rejects: totalOf(runs, "rejects"),
+    retained: runs.filter(isRetained).length,
+    runs: shownRuns(report).map(({ runId, params, place, rows, rejects, retained }) => ({
+      run_id: runId ?? null,
+      params,
+      output: place,
+      rows,
+      rejects,
+      retained: retained ?? null,
+    })),
+  };
+}
+
+function reportText(report: EraseReport): string[] {
+  const { dryRun, columns, keys, keysFound, runs } = report;
+  const shown = shownRuns(report);
+  const lines =
+    shown.length === 0
+      ? []
+      : table([["run or table", "params", "rows", "rejected", ""], ...shown.map(cellsOf)], { right: [2, 3] });
+  const [rows, rejects] = [totalOf(runs, "rows"), totalOf(runs, "rejects")];
+  const missing = keys - keysFound;
+  return [
+    ...lines,
+    `${dryRun ? "would erase" : "erased"} ${count(rows, "row")} and ${count(rejects, "rejected row")} of ${count(keys, "key")} (${columns.join(", ")}); ${count(missing, "key")} not found`,
+    ...(dryRun ? [] : ["rows that the input still has are scored again by the next run that reads it"]),
+  ];
+}
+
+function cellsOf({ runId, params, place, rows, rejects, retained }: ErasedRun): string[] {
+  const shown = Object.entries(params).map(([name, value]) => `${name}=${value}`);
+  return [runId ?? place, shown.join(" "), String(rows), String(rejects), retained ?? ""];
+}

@@ -1,0 +1,66 @@
+import type { ColumnAgreement } from "../checks/agreement/column-agreement.js";
+import { parseSpanProfile, spanProfileText } from "../checks/span-profile.js";
+import type { RunVerdict } from "./run-verdict.js";
+
+/** Keys of persons whose rows are erased. */
+export interface KeyList {
+  /** Output columns that the keys are values of. */
+  readonly columns: readonly string[];
+  /** A text for each column, for each key. No key is there twice. */
+  readonly keys: readonly (readonly string[])[];
+  /** Names a key for messages, without its value: "line 7 of keys.txt". */
+  readonly placeOf: (index: number) => string;
+}
+
+/** What was erased, or would be. */
+export interface ErasedRows {
+  /** Rows of predictions. */
+  readonly rows: number;
+  readonly rejects: number;
+}
+
+/** The rows to erase from tables. */
+export interface TableErasure {
+  readonly keys: KeyList;
+  /** Only count them. */
+  readonly dryRun: boolean;
+  /** Who erases them. */
+  readonly by: string;
+  /** Takes the indexes of keys that are found. */
+  readonly found: Set<number>;
+}
+
+export interface ErasedTable extends ErasedRows {
+  readonly name: string;
+}
+
+export const nothingErased: ErasedRows = { rows: 0, rejects: 0 };
+
+/** Removes from the profile of a span the rows in which challenger and champion differ most: they name keys. */
+export function profileWithoutRows(text: string): string {
+  const profile = parseSpanProfile(text);
+  const { agreement } = profile;
+  if (agreement === undefined) {
+    return text;
+  }
+  const columns = [...agreement.columns].map(([name, column]): [string, ColumnAgreement] => [
+    name,
+    { ...column, most: [] },
+  ]);
+  return spanProfileText({ ...profile, agreement: { ...agreement, columns: new Map(columns) } });
+}
+
+/** Removes from a verdict all that names a row: keys that repeat, and the rows in which a challenger differs most. */
+export function verdictWithoutRows(verdict: RunVerdict): RunVerdict {
+  const { challenger } = verdict;
+  const results = verdict.verdict.results.map((result) => {
+    const { examples: _, ...numbers } = result.numbers;
+    return "examples" in result.numbers ? { ...result, numbers } : result;
+  });
+  const columns = challenger?.columns.map(([name, measures]) => [name, { ...measures, most: [] }] as const);
+  return {
+    ...verdict,
+    verdict: { ...verdict.verdict, results },
+    ...(challenger === undefined || columns === undefined ? {} : { challenger: { ...challenger, columns } }),
+  };
+}

@@ -1,0 +1,22 @@
+import type { ColumnType } from "../columnar/types.js";
+import type { PinnedRun } from "../plan/plan.js";
+
+/** Parquet files on this machine. */
+export interface LocalParts {
+  /** The folder that they are in. */
+  readonly folder: string;
+  /** Paths, a group at a time. A group lasts until the next one is requested. */
+  readonly groups: AsyncIterable<readonly string[]>;
+}
+
+/** Files of rows on this machine. */
+export interface StoredFiles extends LocalParts {
+  /** csv: texts as Postgres writes them, in the order of the columns that were asked for, without a header. */
+  readonly format: "parquet" | "csv";
+}
+
+/** Which rows of a published run are read. */
+export interface PublishedRowsRequest {
+  readonly run: PinnedRun;
+  readonly columns: readonly { readonly name: string; readonly type: ColumnType }[];
+}

@@ -1,0 +1,179 @@
+import { profileRows, mergeSpanProfiles, type SpanProfile, spanProfileText } from "../../checks/span-profile.js";
+import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
+import { attemptJson } from "../../report/attempt-json.js";
+import { count } from "../../report/report.js";
+import type { PredictionKeeper } from "../../scoring/challenger/port.js";
+import type { JobContext } from "../../scoring/context.js";
+import type { RunSink, Sink, StoredPlan } from "../../sink/port.js";
+import { messageOf } from "../../util/errors.js";
+import { attemptFacts } from "../attempt.js";
+
+/** The run of the challenger's predictions at their own target. */
+interface KeptRun {
+  readonly sink: Sink;
+  readonly stored: StoredPlan;
+  readonly run: RunSink;
+}
+
+/** The plan of the challenger's predictions: each of its spans has the rows of the same span of the run. */
+function keptPlan(context: JobContext, plan: Plan, sink: Sink, runId: RunId): Plan {
+  const { challenger, ...champion } = plan;
+  if (challenger === undefined) {
+    throw new Error(`run ${plan.runId} has no challenger`);
+  }
+  const { uri, sha256, version, origin, tokenizers, request, contract } = challenger;
+  return {
+    ...champion,
+    runId,
+    job: keptJob(context.spec.name),
+    model: { uri, sha256, version, origin, tokenizers },
+    request: { ...plan.request, ...request },
+    contract: { ...contract, passthrough: plan.contract.passthrough },
+    target: sink.planTarget,
+    staged: false,
+    checks: null,
+  };
+}
+
+/** Names the job whose runs are the kept predictions of a job's challenger. */
+export function keptJob(name: string): string {
+  return `${name}-challenger`;
+}
+
+/** Whether two plans are of the same predictions, whichever of a target's runs they are. */
+function isSame({ runId: _one, ...one }: Plan, { runId: _other, ...other }: Plan): boolean {
+  return JSON.stringify(one) === JSON.stringify(other);
+}
+
+/** Opens the run of the predictions. `mayCreate`: otherwise one that is not planned is undefined. */
+async function openKept(context: JobContext, plan: Plan, sink: Sink, mayCreate: boolean): Promise<KeptRun | undefined> {
+  const base = runIdOf(keptJob(context.spec.name), context.spec.params, context.sha256);
+  const found = await sink.find(base);
+  const latest = found?.pruned === undefined ? found : undefined;
+  if (latest !== undefined && isSame(keptPlan(context, plan, sink, latest.plan.runId), latest.plan)) {
+    return { sink, stored: latest, run: await sink.open(latest) };
+  }
+  if (!mayCreate) {
+    return undefined;
+  }
+  const next = found === undefined ? base : numberedRunId(base, splitRunId(found.plan.runId).number + 1);
+  if (found !== undefined) {
+    await sink.admitNewRun?.(next);
+  }
+  const stored = await sink.create(keptPlan(context, plan, sink, next));
+  if (!isSame(keptPlan(context, plan, sink, stored.plan.runId), stored.plan)) {
+    throw new Error(`another run has begun to write to ${sink.target}`);
+  }
+  return { sink, stored, run: await sink.open(stored) };
+}
+
+/**
+ * Opens the target of the challenger's predictions, which is committed span by span, before the published rows of the same
+ * span. Nothing that goes wrong there ends the run. undefined: the predictions are not kept.
+ */
+export async function openKeeper(
+  context: JobContext,
+  plan: Plan,
+  provider: string,
+): Promise<(PredictionKeeper & AsyncDisposable) | undefined> {
+  const { openChallengerSink, log } = context;
+  if (openChallengerSink === undefined || plan.challenger === undefined) {
+    return undefined;
+  }
+  let sink: Sink | undefined;
+  try {
+    sink = await openChallengerSink();
+    const kept = await openKept(context, plan, sink, true);
+    const writer = await kept?.run.begin(attemptFacts(context, provider));
+    if (kept === undefined || writer === undefined) {
+      throw new Error(`${sink.target} has no plan`);
+    }
+    const opened = sink;
+    return {
+      ...createKeeper(context, plan, writer),
+      [Symbol.asyncDispose]: () => opened[Symbol.asyncDispose](),
+    };
+  } catch (error) {
+    context.signal.throwIfAborted();
+    log.warn(`the challenger's predictions are not kept in this attempt: ${messageOf(error)}`);
+    await sink?.[Symbol.asyncDispose]();
+    return undefined;
+  }
+}
+
+interface OpenKept {
+  readonly rows: number;
+  readonly profile: SpanProfile;
+}
+
+function createKeeper(
+  { log }: Pick<JobContext, "log">,
+  { challenger }: Plan,
+  writer: Awaited<ReturnType<RunSink["begin"]>>,
+): PredictionKeeper {
+  const predicted = (challenger?.contract.outputs ?? []).map(({ column: name }) => ({ name }));
+  /** What came before of spans that come in pieces. */
+  const before = new Map<number, OpenKept>();
+  let hasFailed = false;
+  return {
+    async keep(span, piece, rows) {
+      if (rows === undefined || hasFailed) {
+        hasFailed = true; // a span without some of its rows would look complete
+        return;
+      }
+      try {
+        const profile = profileRows(rows, predicted);
+        const earlier = before.get(span.index);
+        const all = {
+          rows: (earlier?.rows ?? 0) + rows.rowCount,
+          profile: earlier === undefined ? profile : mergeSpanProfiles(earlier.profile, profile),
+        };
+        if (piece.rowEnd < span.rowEnd) {
+          await writer.spill?.(span, rows);
+          before.set(span.index, all);
+          return;
+        }
+        before.delete(span.index);
+        const filtered = span.rowEnd - span.rowStart - all.rows;
+        const profileText = spanProfileText(all.profile);
+        await writer.commit(span, { rows, rejects: [], filtered, batchSize: 0, profile: profileText });
+      } catch (error) {
+        hasFailed = true;
+        log.warn(`the challenger's predictions are not kept from here on: ${messageOf(error)}`);
+      }
+    },
+  };
+}
+
+/**
+ * Finishes the run of the challenger's predictions if it has all spans; otherwise warns that they are incomplete. Called
+ * before the run is finished, when all of its spans are committed.
+ */
+export async function finishKept(context: JobContext, plan: Plan): Promise<void> {
+  const { openChallengerSink, log, signal, record } = context;
+  if (openChallengerSink === undefined || plan.challenger === undefined) {
+    return;
+  }
+  try {
+    await using sink = await openChallengerSink();
+    const kept = await openKept(context, plan, sink, false);
+    const spans = spanCount(plan);
+    const committed = kept?.run.committed.reduce((sum, flag) => sum + flag, 0) ?? 0;
+    if (kept === undefined || committed < spans) {
+      log.warn(
+        `the challenger's predictions in ${sink.target} are incomplete: ${committed} of ${count(spans, "span")}`,
+      );
+      return;
+    }
+    if (kept.run.state.kind !== "published") {
+      const writer = await kept.run.begin(attemptFacts(context, "none"));
+      await writer.finish(attemptJson(record));
+    }
+    log.info(`the challenger's predictions are in ${sink.target}`);
+  } catch (error) {
+    signal.throwIfAborted();
+    log.warn(`the challenger's predictions are not finished: ${messageOf(error)}`);
+  }
+}

@@ -1,0 +1,166 @@
+import { outputColumns } from "../../binding/contract.js";
+import type { ColumnType, OutputRows } from "../../columnar/types.js";
+import { numberedRunId, splitRunId } from "../../plan/identity.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import { spanAt } from "../../plan/spans.js";
+import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows } from "../../publish/erasure.js";
+import type { JobContext } from "../../scoring/context.js";
+import type { RunSink, RunWriter, SpanFile, StoredPlan } from "../../sink/port.js";
+import { JobError } from "../../util/errors.js";
+import { attemptFacts } from "../attempt.js";
+
+/** Finds the rows of some keys in Parquet files, and reads the others. */
+export interface RowFinder extends AsyncDisposable {
+  /** Numbers of rows, ascending. */
+  rowsIn(path: string): Promise<readonly number[]>;
+  /** Indexes of rejected rows, ascending. @param texts the carried columns of each */
+  rejected(texts: readonly Readonly<Record<string, string | null>>[]): Promise<readonly number[]>;
+  /** Yields the other rows of a file in pieces, at least one. */
+  rowsWithout(
+    path: string,
+    request: { readonly columns: readonly KeyType[]; readonly without: readonly number[] },
+  ): AsyncIterable<OutputRows>;
+}
+
+interface KeyType {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+/** @param folder the folder of the files */
+export type OpenRowFinder = (folder: string, key: readonly KeyType[]) => Promise<RowFinder>;
+
+/** The published run whose rows readers see. */
+export interface Source {
+  readonly stored: StoredPlan;
+  readonly run: RunSink;
+  /** The latest run of the params. */
+  readonly latest: RunId;
+}
+
+/** What is to be erased, and how its rows are found. */
+export interface CopyRequest {
+  readonly keys: KeyList;
+  readonly openFinder: OpenRowFinder;
+  /** Only count the rows. */
+  readonly dryRun: boolean;
+}
+
+/** Replaces a run that has rows of the keys by a run of its other rows. Counts the rows. */
+export async function eraseRun(context: JobContext, source: Source, request: CopyRequest): Promise<ErasedRows> {
+  const { sink } = context;
+  const { stored, run, latest } = source;
+  const { folder } = run.parts?.() ?? { folder: "" };
+  await using finder = await request.openFinder(folder, keyTypes(stored.plan, request.keys));
+  const found = await countRows(run, finder);
+  const { base, number } = splitRunId(latest);
+  if (found.rows + found.rejects === 0) {
+    await (request.dryRun ? undefined : sink.stripVerdicts?.(base)); // an erasure before this one may have been killed
+    return found;
+  }
+  if (request.dryRun) {
+    return found;
+  }
+  const { decidedBy, dateMs } = context;
+  const erasure = {
+    of: stored.plan.runId,
+    at: new Date(dateMs()).toISOString(),
+    by: decidedBy(),
+    writer: context.writer,
+  };
+  const plan: Plan = { ...stored.plan, version: 2, runId: numberedRunId(base, number + 1), erasure };
+  const next = await sink.create(plan);
+  if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
+    throw new JobError(
+      "PLAN_CHANGED",
+      `erasing rows of run ${stored.plan.runId}: run ${plan.runId} was planned meanwhile`,
+    );
+  }
+  const copy = await sink.open(next);
+  const writer = await copy.begin(attemptFacts(context, "none"));
+  await copyRows(context, { stored: next, writer, from: run, finder });
+  await finishErasure(context, { stored: next, run: copy, writer });
+  await sink.stripVerdicts?.(base);
+  return found;
+}
+
+/** The key columns with their types in the output of a run. @throws JobError USAGE for a column that it has not */
+function keyTypes({ contract, runId }: Plan, { columns }: KeyList): KeyType[] {
+  const all = outputColumns(contract);
+  return columns.map((name) => {
+    const found = all.find((column) => column.name === name);
+    if (found === undefined) {
+      throw new JobError("USAGE", `erasing rows of run ${runId}: its output has no column ${name}`, {
+        hint: `name the columns of the key with --key; the output has ${all.map((column) => column.name).join(", ")}`,
+      });
+    }
+    return { name, type: found.type };
+  });
+}
+
+async function countRows(run: RunSink, finder: RowFinder): Promise<ErasedRows> {
+  let [rows, rejects] = [0, 0];
+  for await (const file of run.spanFiles?.() ?? []) {
+    rows += (await finder.rowsIn(file.path)).length;
+    rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
+  }
+  return { rows, rejects };
+}
+
+/** Commits the spans of a run without the rows of the keys, as the spans of another run. */
+async function copyRows(
+  context: JobContext,
+  tools: {
+    readonly stored: StoredPlan;
+    readonly writer: RunWriter;
+    readonly from: RunSink;
+    readonly finder: RowFinder;
+  },
+): Promise<void> {
+  const { stored, writer, from, finder } = tools;
+  const { plan } = stored;
+  const columns = outputColumns(plan.contract).map(({ name, type }) => ({ name, type }));
+  for await (const file of from.spanFiles?.() ?? []) {
+    context.signal.throwIfAborted();
+    const span = spanAt(plan, file.span);
+    const without = await finder.rowsIn(file.path);
+    const rejected = new Set(await finder.rejected(file.rejects.map((row) => row.columns)));
+    const rejects = file.rejects.filter((_, index) => !rejected.has(index));
+    let last: OutputRows | undefined;
+    for await (const rows of finder.rowsWithout(file.path, { columns, without })) {
+      await (last === undefined ? undefined : writer.spill?.(span, last));
+      last = rows;
+    }
+    if (last === undefined) {
+      throw new Error(`no rows came of ${file.path}`);
+    }
+    const erased = (file.erased ?? 0) + without.length + rejected.size;
+    await writer.commit(span, { ...facts(file), rows: last, rejects, ...(erased === 0 ? {} : { erased }) });
+  }
+}
+
+function facts({ filtered, profile, maker }: SpanFile): {
+  readonly filtered: number;
+  readonly batchSize: number;
+  readonly provider: string;
+  readonly profile: string | undefined;
+} {
+  const { batchSize, provider } = maker;
+  return { filtered, batchSize, provider, profile: profile === undefined ? undefined : profileWithoutRows(profile) };
+}
+
+/** Gives an erasure the verdict and the decision of the run that its rows are of, and publishes it in its place. */
+export async function finishErasure(
+  { sink }: JobContext,
+  { stored: { plan }, run, writer }: { readonly stored: StoredPlan; readonly run: RunSink; readonly writer: RunWriter },
+): Promise<void> {
+  const { of, at } = plan.erasure ?? { of: "", at: null };
+  const original = await sink.stored?.(of as RunId);
+  if (original?.verdict !== undefined) {
+    await run.judge(verdictWithoutRows(original.verdict));
+  }
+  if (plan.staged && original?.decision !== undefined) {
+    await run.decide(original.decision);
+  }
+  await writer.finish({ started_at: at, erased_from: of });
+}

@@ -1,0 +1,206 @@
+import { groupRuns, planOf, type RunGroup } from "../../jobs/prune-choice.js";
+import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
+import type { RunId } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
+import { type ErasedRows, nothingErased } from "../../publish/erasure.js";
+import type { JobContext } from "../../scoring/context.js";
+import type { Sink, StoredPlan } from "../../sink/port.js";
+import { JobError } from "../../util/errors.js";
+import { attemptFacts } from "../attempt.js";
+import { keptJob } from "../challenger/keep-predictions.js";
+import { countCommitted } from "../conclude.js";
+import { isPublished } from "../resume.js";
+import { type CopyRequest, eraseRun, finishErasure, type Source } from "./copy-run.js";
+
+/** What became of the runs of some params, or of a table. */
+export interface ErasedRun extends ErasedRows {
+  /** The latest run; undefined: it is about a table. */
+  readonly runId: RunId | undefined;
+  readonly params: Readonly<Record<string, string>>;
+  readonly place: string;
+  /** Why nothing was erased though rows may be there; undefined: all rows of the keys are gone. */
+  readonly retained: string | undefined;
+}
+
+export interface EraseRequest extends CopyRequest {
+  /** Takes the indexes of keys that are found. */
+  readonly found: Set<number>;
+  /** Opens the job with other params, whose target is another folder. */
+  readonly openJob: (params: Readonly<Record<string, string>>) => Promise<JobContext & AsyncDisposable>;
+}
+
+/** More runs than any target has. */
+const everyRun = 1_000_000;
+
+/**
+ * Erases the rows of some keys from the output of all runs of a job, and from the predictions that are kept of a
+ * challenger. Safe to repeat after a kill at any step.
+ */
+export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
+  const groups = groupRuns((await context.sink.history?.({ job: context.spec.name, last: everyRun })) ?? []);
+  const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
+  await using kept = await context.openChallengerSink?.();
+  if (kept === undefined) {
+    return published;
+  }
+  const challenger = keptContext(context, kept);
+  const predictions = (await eraseFromTables(challenger, request)) ?? (await eraseKept(groups, request));
+  return [...published, ...predictions];
+}
+
+/** Erases rows from tables; undefined: the rows are in files. */
+async function eraseFromTables(
+  { sink, decidedBy }: Pick<JobContext, "sink" | "decidedBy">,
+  { keys, dryRun, found }: EraseRequest,
+): Promise<readonly ErasedRun[] | undefined> {
+  const tables = await sink.erase?.({ keys, dryRun, found, by: decidedBy() });
+  return tables?.map(({ name, rows, rejects }) => ({
+    runId: undefined,
+    params: {},
+    place: name,
+    rows,
+    rejects,
+    retained: undefined,
+  }));
+}
+
+/**
+ * Erases rows from the files of all runs. A run that has such rows is replaced by a run of its other rows, as a new run
+ * replaces it: readers see the one or the other.
+ */
+async function eraseFromFiles(
+  context: JobContext,
+  groups: readonly RunGroup[],
+  request: EraseRequest,
+): Promise<readonly ErasedRun[]> {
+  const erased: ErasedRun[] = [];
+  for (const group of groups) {
+    context.signal.throwIfAborted();
+    const { runId, place } = group.latest;
+    const params = planOf(group)?.params ?? {};
+    const outcome = await orRetained(() => eraseGroup(group, request));
+    erased.push({ runId, place, params, ...outcome });
+  }
+  return erased;
+}
+
+/** Erases rows from the files in which the challenger's predictions of these runs are kept. */
+async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Promise<readonly ErasedRun[]> {
+  const erased: ErasedRun[] = [];
+  for (const plan of groups.flatMap((group) => planOf(group) ?? [])) {
+    await using job = await request.openJob(plan.params);
+    await using sink = await job.openChallengerSink?.();
+    if (sink !== undefined) {
+      const context = keptContext(job, sink);
+      const latest = await sink.find(runIdOf(context.spec.name, plan.params, job.sha256));
+      if (latest !== undefined) {
+        const about = { runId: latest.plan.runId, params: plan.params, place: sink.target };
+        erased.push({ ...about, ...(await orRetained(() => eraseLatest(context, latest, request))) });
+      }
+    }
+  }
+  return erased;
+}
+
+/** The job whose runs are the challenger's kept predictions. */
+function keptContext(context: JobContext, sink: Sink): JobContext {
+  return { ...context, sink, spec: { ...context.spec, name: keptJob(context.spec.name) } };
+}
+
+type GroupOutcome = ErasedRows & { readonly retained: string | undefined };
+
+const retained = (why: string): GroupOutcome => ({ ...nothingErased, retained: why });
+
+/** What keeps the rows of one folder does not keep those of others from being erased. */
+async function orRetained(work: () => Promise<GroupOutcome>): Promise<GroupOutcome> {
+  try {
+    return await work();
+  } catch (error) {
+    const isOwn =
+      error instanceof JobError &&
+      ["OUTPUT_FOREIGN", "OUTPUT_DAMAGED", "PLAN_CHANGED", "SPEC_INVALID"].includes(error.code);
+    if (isOwn) {
+      return retained(error.message);
+    }
+    throw error;
+  }
+}
+
+async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<GroupOutcome> {
+  const plan = planOf(group);
+  if (plan === undefined) {
+    return retained("its plan is damaged");
+  }
+  await using context = await request.openJob(plan.params);
+  const latest = await context.sink.find(splitRunId(plan.runId).base);
+  if (latest === undefined) {
+    return retained("the spec names another folder for these params");
+  }
+  return await eraseLatest(context, latest, request);
+}
+
+/** Erases rows of the runs of some params. @param latest the plan of the last one */
+async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
+  const { sink } = context;
+  if (latest.pruned !== undefined) {
+    await (request.dryRun ? undefined : sink.stripVerdicts?.(splitRunId(latest.plan.runId).base));
+    return { ...nothingErased, retained: undefined };
+  }
+  const source = await sourceOf(context, latest, request.dryRun);
+  if (typeof source === "string") {
+    return retained(source);
+  }
+  return source === undefined
+    ? { ...nothingErased, retained: undefined }
+    : { ...(await eraseRun(context, source, request)), retained: undefined };
+}
+
+/** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
+async function sourceOf(
+  context: JobContext,
+  latest: StoredPlan,
+  dryRun: boolean,
+): Promise<Source | string | undefined> {
+  const { sink } = context;
+  const { plan } = latest;
+  const run = await sink.open(latest);
+  if (isPublished(run)) {
+    return { stored: latest, run, latest: plan.runId };
+  }
+  if (plan.erasure !== undefined) {
+    if (countCommitted(run) === spanCount(plan)) {
+      // It may have begun to take the place of the run before it.
+      if (!dryRun) {
+        const writer = await run.begin(attemptFacts(context, "none"));
+        await finishErasure(context, { stored: latest, run, writer });
+      }
+      return { stored: latest, run: dryRun ? run : await sink.open(latest), latest: plan.runId };
+    }
+    return await earlierRun(sink, plan.erasure.of as RunId, plan.runId);
+  }
+  const { kind } = run.state;
+  if (kind === "discarded") {
+    return await publishedBefore(sink, plan.runId);
+  }
+  return kind === "held"
+    ? `its checks hold it; approve or discard it first: ${context.command(plan.params, { verb: "approve", runId: plan.runId })}`
+    : `it is not finished; to finish it: ${context.command(plan.params)}`;
+}
+
+async function earlierRun(sink: Sink, runId: RunId, latest: RunId): Promise<Source | undefined> {
+  const stored = await sink.stored?.(runId);
+  const run = stored === undefined || stored.pruned !== undefined ? undefined : await sink.open(stored);
+  return stored !== undefined && run !== undefined && isPublished(run) ? { stored, run, latest } : undefined;
+}
+
+/** Finds the published run before a discarded one. */
+async function publishedBefore(sink: Sink, runId: RunId): Promise<Source | undefined> {
+  const { base, number } = splitRunId(runId);
+  for (let earlier = number - 1; earlier > 0; earlier -= 1) {
+    const found = await earlierRun(sink, numberedRunId(base, earlier), runId);
+    if (found !== undefined) {
+      return found;
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,75 @@
+import type { RunProfile } from "../../checks/verdicts/run-profile.js";
+import type { PinnedFile, PinnedRun, PlannedChecks } from "../../plan/plan.js";
+import { parseRunProfile } from "../../publish/profile-text.js";
+import type { JobContext } from "../../scoring/context.js";
+import { JobError } from "../../util/errors.js";
+
+const baselineKey = ["checks", "baseline"];
+
+/** The value of `checks.baseline` for published runs. */
+const published = "published";
+
+/** Reads what a run is compared with: the profiles of pinned runs, or the file of `checks.baseline`. */
+export async function readBaseline(
+  context: Pick<JobContext, "sink" | "readGiven" | "sha256" | "where">,
+  { baseline, profile: planned }: Pick<PlannedChecks, "baseline" | "profile">,
+): Promise<RunProfile[]> {
+  if (planned === undefined) {
+    return await readAll(context, baseline);
+  }
+  const { pin, profile } = await readFile(context, planned.uri);
+  if (pin.sha256 !== planned.sha256) {
+    throw new JobError(
+      "INPUT_CHANGED",
+      `comparing ${planned.uri} with the plan of this unfinished run: its sha256 is ${pin.sha256}, planned ${planned.sha256}`,
+      { hint: "restore the planned profile and run again; or abandon this run with --new-run" },
+    );
+  }
+  return [profile];
+}
+
+/** Pins the file of `checks.baseline`; undefined: a run is compared with published runs. @throws JobError SPEC_INVALID */
+export async function pinProfile(
+  context: Pick<JobContext, "readGiven" | "sha256" | "where" | "spec">,
+): Promise<PinnedFile | undefined> {
+  const { baseline = published } = context.spec.checks ?? {};
+  return baseline === published ? undefined : (await readFile(context, baseline)).pin;
+}
+
+async function readFile(
+  { readGiven, sha256, where }: Pick<JobContext, "readGiven" | "sha256" | "where">,
+  uri: string,
+): Promise<{ readonly pin: PinnedFile; readonly profile: RunProfile }> {
+  const text = await readGiven(uri, baselineKey);
+  const profile = parseRunProfile(text);
+  if (profile === undefined) {
+    throw new JobError("SPEC_INVALID", `reading ${where(baselineKey)}: ${uri} is not the profile of a run`, {
+      hint: "name a copy of _infer-batch/<run id>/profile.json of a finished run, or write published",
+    });
+  }
+  return { pin: { uri, sha256: sha256(text) }, profile };
+}
+
+/** Profiles that are read at once. */
+const readsAtOnce = 8;
+
+/** Reads the profiles of pinned runs. @throws JobError (75) when one cannot be read */
+export async function readAll(context: Pick<JobContext, "sink">, pinned: readonly PinnedRun[]): Promise<RunProfile[]> {
+  const profiles: RunProfile[] = [];
+  for (let start = 0; start < pinned.length; start += readsAtOnce) {
+    const group = pinned.slice(start, start + readsAtOnce);
+    profiles.push(...(await Promise.all(group.map((run) => readPinned(context, run)))));
+  }
+  return profiles;
+}
+
+/** Reads the profile of a pinned run. @throws JobError (75) when it cannot be read */
+export async function readPinned({ sink }: Pick<JobContext, "sink">, pinned: PinnedRun): Promise<RunProfile> {
+  const profile = parseRunProfile((await sink.readProfile?.(pinned)) ?? "");
+  if (profile === undefined) {
+    throw new JobError("DISK", `reading the profile of run ${pinned.runId}: it is not one of this program`, {
+      hint: "the checks compare this run with it; use the version of infer-batch that wrote it",
+    });
+  }
+  return profile;
+}

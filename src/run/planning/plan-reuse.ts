@@ -1,0 +1,64 @@
+import type { Contract } from "../../binding/contract.js";
+import { showType } from "../../columnar/types.js";
+import type { FoundModel } from "../../models/port.js";
+import type { PinnedRun } from "../../plan/plan.js";
+import { logicalDateOf } from "../../publish/published-run.js";
+import type { JobContext } from "../../scoring/context.js";
+import { JobError } from "../../util/errors.js";
+
+/**
+ * Finds the published run whose predictions are reused: the last of the series with an earlier date. Returns null if there
+ * is none, and undefined without `reuse`.
+ * @throws JobError USAGE for a model that cannot be told from another one, CONTRACT for a key that is no scalar
+ */
+export async function planReuse(
+  context: JobContext,
+  { contract, resolved }: { readonly contract: Contract; readonly resolved: FoundModel },
+): Promise<PinnedRun | null | undefined> {
+  const { spec, sink, dateParam, log } = context;
+  if (contract.reuse === undefined) {
+    return undefined;
+  }
+  if (spec.model.server !== undefined && resolved.version === undefined) {
+    throw new JobError(
+      "USAGE",
+      `planning ${spec.name}: the server names no version of the model, so that another model could not be told from it`,
+      { hint: "remove `reuse` from the spec, or serve the model with a version" },
+    );
+  }
+  requireScalarKey(contract);
+  if (context.newRun && !context.reuse) {
+    log.info("--new-run scores all rows; with --reuse, unchanged rows take their predictions from an earlier run");
+    return null;
+  }
+  const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
+  if (dateParam === undefined || date === undefined) {
+    log.warn(
+      dateParam === undefined
+        ? "no predictions can be reused: no param comes from ${today} or ${yesterday}, so runs have no order"
+        : `no predictions can be reused: param ${dateParam} is ${spec.params[dateParam] ?? ""}, not a date such as 2026-11-23`,
+    );
+    return null;
+  }
+  const series = { job: spec.name, params: spec.params, dateParam, date, everyRun: true };
+  const found = (await sink.published?.(series)) ?? [];
+  const [last] = found.toSorted((one, other) => (one.date < other.date ? 1 : one.date > other.date ? -1 : 0));
+  if (last === undefined) {
+    log.info("no predictions can be reused: no run with an earlier date is published");
+    return null;
+  }
+  const { runId, sha256, place } = last;
+  return { runId, date: last.date, sha256, place };
+}
+
+/** @throws JobError CONTRACT for a key column that is a list or a struct */
+function requireScalarKey({ passthrough, reuse }: Contract): void {
+  for (const { column, source } of passthrough) {
+    const { type } = source;
+    if (reuse?.key.includes(column) === true && typeof type === "object" && type.kind !== "decimal") {
+      throw new JobError("CONTRACT", `planning: column \`${column}\` of reuse.key is ${showType(type)}`, {
+        hint: "a key is made of numbers, texts, dates and times; take fields of a struct by their paths",
+      });
+    }
+  }
+}

@@ -1,0 +1,251 @@
+import { DatabaseError } from "pg";
+import {
+  type ErasedTable,
+  profileWithoutRows,
+  type TableErasure,
+  verdictWithoutRows,
+} from "../../../publish/erasure.js";
+import { parseJson } from "../../../plan/parse-plan.js";
+import type { RunId } from "../../../plan/plan.js";
+import { parseRunVerdict } from "../../../publish/run-verdict.js";
+import { splitTable } from "../../../spec/postgres-spec.js";
+import { JobError } from "../../../util/errors.js";
+import { unneededStaging } from "../abandoned-runs.js";
+import type { Session } from "../connections.js";
+import { runConditions } from "../control/run-conditions.js";
+import { controlLayout } from "../control/schema.js";
+import { dropTables, finishSeconds } from "../finish-run.js";
+import { lock } from "../locks.js";
+import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { previousTables } from "../pruning/previous-tables.js";
+import { retrying } from "../retry.js";
+import type { RunTools } from "../run-tools.js";
+import { findTable } from "../table.js";
+import { transact } from "../transaction.js";
+import { recordErasure } from "./erasure-record.js";
+
+/**
+ * Deletes the rows of some keys from the target, from the tables that keep what runs replaced, and from the rejects of
+ * all runs for the target, in one transaction.
+ * @throws JobError NOT_ERASED while a run is open: its attempts count the rows that they have written
+ */
+export async function eraseRows(tools: RunTools, request: TableErasure): Promise<readonly ErasedTable[]> {
+  const doing = `erasing rows of ${tools.target}`;
+  const erased = await retrying(doing, tools.retry, async (last) => {
+    await (request.dryRun ? undefined : tools.ensureControlTables(last));
+    return await transact(tools, (session) => orWrongKey(request, () => eraseInTransaction(session, tools, request)), {
+      last,
+      silentSeconds: finishSeconds,
+    });
+  });
+  if (!request.dryRun) {
+    // Discarded runs may have left tables that could not be dropped then.
+    await dropTables(tools, (session) => unneededStaging(session, tools.control, showTable(tools.name)));
+  }
+  return erased;
+}
+
+async function eraseInTransaction(
+  session: Session,
+  tools: RunTools,
+  request: TableErasure,
+): Promise<readonly ErasedTable[]> {
+  const { control, name } = tools;
+  const target = showTable(name);
+  const layout = await controlLayout(session, control.schema);
+  if (layout < 2) {
+    return [];
+  }
+  await session.query("SET LOCAL statement_timeout = 0"); // the tables may have no index on the key
+  if (!request.dryRun) {
+    await lock(session, `swap ${target}`);
+    await lock(session, `publication ${target}`);
+  }
+  await refuseOpenRuns(session, tools, target);
+  const previous = (await previousTables(session, control, name)).map((table) => splitTable(table.name));
+  const erased: ErasedTable[] = [];
+  for (const table of [name, ...previous]) {
+    const types = await keyTypes(session, table, request);
+    if (types === undefined) {
+      if (table === name) {
+        continue; // no run has made it yet
+      }
+      throw new JobError("OUTPUT_MISMATCH", `erasing rows of ${showTable(table)}: it has no column for the key`, {
+        hint: `drop the table if nobody needs it; infer-batch rollback puts its rows back`,
+      });
+    }
+    erased.push({
+      name: showTable(table),
+      rows: await eraseFrom(session, { table: quoteTable(table), types }, request),
+      rejects: 0,
+    });
+  }
+  const types = await keyTypes(session, name, request);
+  const rejects = types === undefined ? 0 : await eraseRejects(session, tools, { types, target }, request);
+  erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
+  if (!request.dryRun) {
+    await stripRecords(session, tools, target);
+    await recordErasure(session, control, { target, request, erased });
+  }
+  return erased;
+}
+
+/** Refuses to erase while a run for the target is unfinished or held. @throws JobError NOT_ERASED */
+async function refuseOpenRuns(session: Session, { control: { table } }: RunTools, target: string): Promise<void> {
+  const { isUnfinished, isDecided, isHeld } = runConditions(table);
+  const { rows } = await session.query<{ run_id: RunId; params: Record<string, string> | null; held: boolean }>({
+    text: `SELECT run_id, params, ${isHeld} AS held FROM ${table("runs")} r WHERE target = $1 AND ${isUnfinished}
+      AND NOT ${isDecided("discarded")}
+      AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number) ORDER BY planned_at LIMIT 1`,
+    values: [target],
+  });
+  const [open] = rows;
+  if (open !== undefined) {
+    const params = Object.entries(open.params ?? {}).map(([name, value]) => ` --param ${name}=${value}`);
+    throw new JobError(
+      "NOT_ERASED",
+      `erasing rows of ${target}: run ${open.run_id}${params.join("")} is ${open.held ? "held" : "not finished"}, so nothing was erased`,
+      {
+        hint: `${open.held ? "approve or discard it" : "finish it with infer-batch run"}, and run the same command again`,
+      },
+    );
+  }
+}
+
+/** The SQL types of the key columns of a table; undefined: it lacks one, or there is no such table. */
+async function keyTypes(
+  session: Session,
+  table: TableName,
+  { keys }: TableErasure,
+): Promise<readonly string[] | undefined> {
+  const found = await findTable(session, table);
+  const types = keys.columns.map((name) => found?.columns.find((column) => column.name === name)?.shown);
+  return types.every((type) => type !== undefined) ? types : undefined;
+}
+
+/** SQL for the keys as a table `k` (n, k0, k1 …), from parameters with a list of texts for each column. */
+function keysSql(types: readonly string[], { raw }: { readonly raw: boolean }): string {
+  const lists = types.map((_, index) => `$${index + 1}::text[]`).join(", ");
+  const columns = types.map((type, index) => `t${index}::${type} AS k${index}${raw ? `, t${index}` : ""}`).join(", ");
+  return `k AS (SELECT n, ${columns} FROM unnest(${lists}) WITH ORDINALITY AS u (${types.map((_, index) => `t${index}`).join(", ")}, n))`;
+}
+
+function valuesOf({ keys }: TableErasure): string[][] {
+  return keys.columns.map((_, index) => keys.keys.map((key) => key[index] ?? ""));
+}
+
+/** Deletes the rows of the keys, or counts them. */
+async function eraseFrom(
+  session: Session,
+  { table, types }: { readonly table: string; readonly types: readonly string[] },
+  request: TableErasure,
+): Promise<number> {
+  const isKey = request.keys.columns.map((name, index) => `t.${quoteName(name)} = k.k${index}`).join(" AND ");
+  const rows = request.dryRun
+    ? `SELECT k.n FROM ${table} t JOIN k ON ${isKey}`
+    : `DELETE FROM ${table} t USING k WHERE ${isKey} RETURNING k.n`;
+  return await countKeys(
+    session,
+    `WITH ${keysSql(types, { raw: false })}, d AS (${rows}) SELECT n, count(*) AS rows FROM d GROUP BY n`,
+    {
+      values: valuesOf(request),
+      request,
+    },
+  );
+}
+
+/** Deletes the rejects of the keys, which are texts there, or counts them. */
+async function eraseRejects(
+  session: Session,
+  { control: { table } }: RunTools,
+  { types, target }: { readonly types: readonly string[]; readonly target: string },
+  request: TableErasure,
+): Promise<number> {
+  const { columns } = request.keys;
+  const at = columns.length + 1;
+  const isKey = columns
+    .map((_, index) => `r.columns ->> $${at + 1 + index} IN (k.t${index}, k.k${index}::text)`)
+    .join(" AND ");
+  const of = `r.run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $${at})`;
+  const rows = request.dryRun
+    ? `SELECT k.n FROM ${table("rejects")} r JOIN k ON ${isKey} WHERE ${of}`
+    : `DELETE FROM ${table("rejects")} r USING k WHERE ${isKey} AND ${of} RETURNING k.n`;
+  return await countKeys(
+    session,
+    `WITH ${keysSql(types, { raw: true })}, d AS (${rows}) SELECT n, count(*) AS rows FROM d GROUP BY n`,
+    {
+      values: [...valuesOf(request), target, ...columns],
+      request,
+    },
+  );
+}
+
+async function countKeys(
+  session: Session,
+  text: string,
+  { values, request }: { readonly values: readonly unknown[]; readonly request: TableErasure },
+): Promise<number> {
+  const { rows } = await session.query<{ n: string; rows: string }>({ text, values: [...values] });
+  for (const { n } of rows) {
+    request.found.add(Number(n) - 1);
+  }
+  return rows.reduce((sum, row) => sum + Number(row.rows), 0);
+}
+
+/** A profile is 64 KiB at most. */
+const rowsPerQuery = 64;
+
+/** Removes what profiles and verdicts of the target's runs say of single rows. */
+async function stripRecords(session: Session, { control: { table } }: RunTools, target: string): Promise<void> {
+  const ofTarget = `run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $1)`;
+  for (let after = ["", -1]; ; ) {
+    const { rows } = await session.query<{ run_id: string; span: number; profile: string }>({
+      text: `SELECT run_id, span, profile FROM ${table("spans")} WHERE ${ofTarget} AND profile LIKE '%"agreement":%'
+        AND (run_id, span) > ($2, $3) ORDER BY run_id, span LIMIT ${rowsPerQuery}`,
+      values: [target, ...after],
+    });
+    for (const { run_id: runId, span, profile } of rows) {
+      const stripped = profileWithoutRows(profile);
+      if (stripped !== profile) {
+        await session.query({
+          text: `UPDATE ${table("spans")} SET profile = $3 WHERE run_id = $1 AND span = $2`,
+          values: [runId, span, stripped],
+        });
+      }
+    }
+    const last = rows.at(-1);
+    if (last === undefined || rows.length < rowsPerQuery) {
+      break;
+    }
+    after = [last.run_id, last.span];
+  }
+  const { rows } = await session.query<{ run_id: string; verdict: string }>({
+    text: `SELECT run_id, verdict FROM ${table("verdicts")} WHERE ${ofTarget}
+      AND (verdict LIKE '%"challenger":%' OR verdict LIKE '%"examples":%')`,
+    values: [target],
+  });
+  for (const { run_id: runId, verdict: text } of rows) {
+    const verdict = parseRunVerdict(parseJson(text));
+    const stripped = verdict === undefined ? text : JSON.stringify(verdictWithoutRows(verdict));
+    if (stripped !== text) {
+      await session.query({
+        text: `UPDATE ${table("verdicts")} SET verdict = $2 WHERE run_id = $1`,
+        values: [runId, stripped],
+      });
+    }
+  }
+}
+
+/** The server's message about a value that a type does not have quotes the value, which is a person's key. */
+async function orWrongKey<T>({ keys }: TableErasure, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof DatabaseError && error.code?.startsWith("22") === true) {
+      throw new JobError("USAGE", `reading the keys: one is no value of ${keys.columns.join(", ")}`, {
+        hint: "each key is a value of the column that --key names, such as 17 for an integer",
+      });
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,98 @@
+import { describe, expect, test } from "vitest";
+import { judge } from "#src/checks/verdicts/judge.js";
+import { asksForPrevious, type PreviousModel } from "#src/checks/verdicts/model-cause.js";
+import { type ColumnProfiles, defaultChecks, type RunProfile } from "#src/checks/verdicts/run-profile.js";
+import type { Verdict } from "#src/checks/verdicts/verdict.js";
+import { nightsBefore, normals, numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
+import { only } from "../../support/verdicts.js";
+
+const score = (mean: number, seed = 1): ReturnType<typeof numbersProfile> =>
+  numbersProfile(normals(1000, { mean, seed }), "float64");
+const label = (b: number): ReturnType<typeof textsProfile> => textsProfile({ a: 1000 - b, b });
+
+const usual = (nightsAgo: number): Parameters<typeof runProfile>[0] => ({
+  outputs: { score: score(0, 20 + nightsAgo), label: label(300 + nightsAgo) },
+});
+
+interface Models {
+  /** Means of the scores, and rows of label b, of the new model and of the previous one for the rows of this run. */
+  readonly now: { readonly mean: number; readonly b?: number };
+  readonly previous?: { readonly mean: number; readonly b?: number };
+}
+
+const outputsOf = ({ mean, b = 300 }: Models["now"]): Record<string, ReturnType<typeof score>> => ({
+  score: score(mean),
+  label: label(b),
+});
+
+function verdictOf({ now, previous }: Models, modelSha256 = "new"): Verdict {
+  const run = runProfile({ outputs: outputsOf(now), modelSha256 });
+  const asked: PreviousModel | undefined = previous && {
+    modelSha256: "a",
+    rows: 1000,
+    outputs: new Map(Object.entries(outputsOf(previous))),
+  };
+  return judge({ run, baseline: nightsBefore(10, usual), previous: asked }, defaultChecks);
+}
+
+const classOf = (models: Models): unknown =>
+  verdictOf(models).results.find(({ check, numbers }) => check === "class" && numbers["class"] === "b")?.cause;
+
+const asks = (mean: number, modelSha256: string): boolean => asksForPrevious(verdictOf({ now: { mean } }, modelSha256));
+
+/** A run whose challenger predicted scores with a mean of 1. */
+function withChallenger(run: RunProfile, modelSha256: string): RunProfile {
+  const outputs: ColumnProfiles = new Map(Object.entries(outputsOf({ mean: 1 })));
+  return { ...run, challenger: { modelSha256, outputs } };
+}
+
+/** The verdict on a run whose model was the challenger of the last five of ten runs. */
+function challenged(mean: number): Verdict {
+  const baseline = nightsBefore(10, usual).map((run, index) => (index < 5 ? run : withChallenger(run, "new")));
+  return judge({ run: runProfile({ outputs: outputsOf({ mean }), modelSha256: "new" }), baseline }, defaultChecks);
+}
+
+describe("the cause of an output that did not pass with a new model", () => {
+  test.each([
+    ["model", { now: { mean: 1 }, previous: { mean: 0 } }],
+    ["data", { now: { mean: 1 }, previous: { mean: 1 } }],
+    ["data", { now: { mean: 1 }, previous: { mean: 0.9 } }],
+    ["both", { now: { mean: 1.5 }, previous: { mean: 0.7 } }],
+  ] as const)("the cause is %s: means of %j", (of, models) => {
+    const { cause, measured } = only(verdictOf(models), "psi", "score");
+    expect(cause).toMatchObject({ of, rows: 1000, modelSha256: "a" });
+    expect(Number(cause?.previous)).toBeLessThanOrEqual(Number(measured));
+  });
+
+  test("a class that only the new model no longer predicts is caused by the model, one that is rare with both by the data", () => {
+    expect(classOf({ now: { mean: 0, b: 10 }, previous: { mean: 0, b: 300 } })).toMatchObject({ of: "model" });
+    expect(classOf({ now: { mean: 0, b: 10 }, previous: { mean: 0, b: 12 } })).toMatchObject({ of: "data" });
+  });
+
+  test("a result that passes, and a result of a run whose previous model was not asked, have no cause", () => {
+    expect(only(verdictOf({ now: { mean: 1 }, previous: { mean: 0 } }), "rows").cause).toBeUndefined();
+    expect(only(verdictOf({ now: { mean: 0 }, previous: { mean: 1 } }), "psi", "score").cause).toBeUndefined();
+    expect(only(verdictOf({ now: { mean: 1 } }), "psi", "score").cause).toBeUndefined();
+  });
+
+  test("the previous model is asked if the model is new and an output did not pass", () => {
+    expect([asks(1, "new"), asks(1, "a"), asks(0, "new")]).toEqual([true, false, false]);
+  });
+});
+
+describe("a model that was the challenger of earlier runs", () => {
+  test("its predictions are compared with those that it made as the challenger", () => {
+    const verdict = challenged(1);
+    expect(only(verdict, "psi", "score")).toMatchObject({ level: "pass", measured: expect.closeTo(0, 3) as number });
+    expect(verdict.modelChanged).toBe(false);
+    expect(verdict.asChallenger).toHaveLength(5);
+    expect(only(challenged(3), "psi", "score").level).toBe("hold");
+  });
+
+  test("a model that is not that challenger is compared with the published predictions", () => {
+    const baseline = nightsBefore(10, usual).map((run) => withChallenger(run, "c"));
+    const verdict = judge({ run: runProfile({ outputs: outputsOf({ mean: 1 }) }), baseline }, defaultChecks);
+    expect(only(verdict, "psi", "score").level).toBe("hold");
+    expect(verdict.asChallenger).toBeUndefined();
+  });
+});

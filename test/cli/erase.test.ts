@@ -1,0 +1,168 @@
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder, runHere } from "../support/cli.js";
+import { spoiltJob } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
+import { faultsOfFinished, outputRows } from "../support/output.js";
+import { query, writeRows } from "../support/parquet.js";
+import { reject, rejectLines, spoil } from "../support/rejects.js";
+
+const idsIn = async (folder: string): Promise<number[]> => (await outputRows(folder)).map(({ id }) => Number(id));
+
+test("erase removes the rows of some keys from every night, and all commands take the result for whole", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path);
+  for (const date of ["2026-01-01", "2026-01-02"]) {
+    await job.night("run", date);
+  }
+  const before = await outputRows(job.folder("2026-01-01"));
+  const keys = join(folder.path, "keys.txt");
+  await writeFile(keys, "5\r\n7\n\n7\n441\n99999\n");
+  const erase = (...args: string[]) => runHere(["erase", job.spec, "--keys", keys, ...args]);
+
+  expect(lastJson(await erase("--dry-run", "--json"))).toMatchObject({ dry_run: true, rows: 6, keys: 4 });
+  expect(await publishedRun(job.folder("2026-01-01"))).not.toMatch(/-r2$/);
+  const erased = await erase("--json");
+  expect(erased.code, erased.stderr).toBe(0);
+  expect(lastJson(erased)).toMatchObject({
+    dry_run: false,
+    key: ["id"],
+    keys: 4,
+    keys_not_found: 1,
+    rows: 6,
+    rejects: 0,
+    retained: 0,
+    runs: [
+      { params: { ds: "2026-01-02" }, rows: 3 },
+      { params: { ds: "2026-01-01" }, rows: 3 },
+    ],
+  });
+  expect(await outputRows(job.folder("2026-01-01"))).toEqual(
+    before.filter(({ id }) => ![5, 7, 441].includes(Number(id))),
+  );
+  expect(await faultsOfFinished(job.folder("2026-01-01"), 439)).toEqual([]);
+  const names = await readdir(job.folder("2026-01-01"), { recursive: true });
+  expect(names.filter((name) => /\/(tmp|parts|withdrawn)\//.test(name))).toEqual([]);
+
+  expect(lastJson(await job.night("status", "2026-01-01", "--json"))).toMatchObject({ status: "complete", damage: [] });
+  expect((await job.night("run", "2026-01-01")).stdout).toContain("already complete");
+  const diff = await job.night("diff", "2026-01-02", "--against", "ds=2026-01-01", "--json");
+  expect(lastJson(diff)).toMatchObject({ rows_a: 439, rows_b: 439, rows_compared: 439, rows_changed: 0 });
+  expect((await job.night("history", "2026-01-01")).stdout).toMatch(/-r2 .* published +439 .* erased by \w+\n/);
+  expect((await job.night("stats", "2026-01-01")).code).toBe(0);
+  expect((await job.night("run", "2026-01-03")).code).toBe(0); // its checks compare it with the nights before
+  expect((await erase()).stdout).toContain("ds=2026-01-03");
+  expect((await erase()).stdout).toContain("erased 0 rows and 0 rejected rows of 4 keys (id); 4 keys not found");
+
+  const everything = (await readdir(folder.path, { recursive: true })).filter((name) => name.includes("out/"));
+  for (const name of everything.filter((one) => one.endsWith(".json"))) {
+    expect(await readFile(join(folder.path, name), "utf8"), name).not.toContain("99999"); // no record of keys
+  }
+  expect((await job.night("run", "2026-01-01", "--new-run")).code).toBe(0);
+  expect(await idsIn(job.folder("2026-01-01"))).toContain(5); // the input has them
+});
+
+test("erase removes rejected rows of the keys, of which other rejects stay", async () => {
+  await using folder = await scratchFolder();
+  const spoilt = [3, 100, 400].map((row) => spoil(row, "age", "NULL", "null", null));
+  const job = await spoiltJob(folder.path, "diabetes-mlp", spoilt, { ...reject, commit_rows: 100 });
+  expect((await runHere(["run", job.spec])).code).toBe(0);
+  const keys = join(folder.path, "keys.parquet");
+  await writeRows(keys, "SELECT i::INTEGER AS id FROM (VALUES (3), (4), (400)) AS t (i)");
+
+  const erased = await runHere(["erase", job.spec, "--keys", keys, "--json"]);
+  expect(lastJson(erased)).toMatchObject({ rows: 1, rejects: 2, keys_not_found: 0 });
+  expect((await rejectLines(job.out)).map(({ row, columns }) => [row, columns])).toEqual([[100, { id: "100" }]]);
+  expect(await idsIn(job.out)).toHaveLength(438);
+  expect(lastJson(await runHere(["status", job.spec, "--json"]))).toMatchObject({ status: "complete", damage: [] });
+  const manifest = JSON.parse(await readFile(join(job.out, "_manifest.json"), "utf8")) as object;
+  expect(manifest).toMatchObject({ rows: 438, rows_rejected: 1, rows_filtered: 0, rows_erased: 3 });
+  expect((await readdir(join(job.out, "_rejects"))).length).toBe(1);
+});
+
+test("a challenger's kept predictions and its most different rows go with the rows of a key, from parts and verdicts", async () => {
+  await using folder = await scratchFolder();
+  const outputs = { label: "label", p: "probabilities[1]" };
+  const kept = { parquet: { path: "kept/dt=${ds}" } };
+  const challenger = { path: join(projectFolder, "fixtures/challenger/shifted.onnx"), outputs, output: kept };
+  const job = await nightlyJob(folder.path, { model: { outputs }, challenger }, "cancer-logistic");
+  expect((await job.night("run", "2026-01-01")).code).toBe(0);
+  const out = job.folder("2026-01-01");
+  const named = async (): Promise<boolean> => {
+    const verdicts = (await readdir(out, { recursive: true })).filter((name) => name.endsWith("verdict.json"));
+    const texts = await Promise.all(verdicts.map((name) => readFile(join(out, name), "utf8")));
+    const profiles = await query(
+      `SELECT decode(value) AS text FROM parquet_kv_metadata('${out}/*.parquet') WHERE decode(key) = 'infer-batch-profile'`,
+    );
+    const all = [...texts, ...profiles.map(({ text }) => String(text))];
+    return all.some((text) => /"keys":|"id"/.test(text));
+  };
+  expect(await named()).toBe(true);
+  const keys = join(folder.path, "keys.csv");
+  await writeFile(keys, `id\n${String((await outputRows(out))[13]?.["id"])}\n`);
+  const erased = await runHere(["erase", job.spec, "--keys", keys]);
+  expect(erased.code, erased.stderr).toBe(0);
+  expect(await named()).toBe(false);
+  expect(await outputRows(join(folder.path, "kept/dt=2026-01-01"))).toHaveLength(568);
+  expect((await job.night("status", "2026-01-01")).stdout).toContain("complete");
+});
+
+test("a held or unfinished run keeps its rows, is named with what to do, and is erased once it is decided", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path);
+  await job.night("run", "2026-01-01");
+  await job.night("run", "2026-01-02");
+  await job.rewrite(fewRows);
+  expect((await job.night("run", "2026-01-03")).code).toBe(67);
+  await rm(join(job.folder("2026-01-01"), "_SUCCESS"));
+  const keys = join(folder.path, "keys.txt");
+  await writeFile(keys, "5\n");
+  const erase = (...args: string[]) => runHere(["erase", job.spec, "--keys", keys, ...args]);
+  expect((await erase("--dry-run")).code).toBe(0);
+  const refused = await erase("--json");
+  expect(refused).toMatchObject({ code: 67, stderr: expect.stringContaining("2 runs may still have rows") });
+  expect(lastJson(refused)).toMatchObject({
+    rows: 1,
+    retained: 2,
+    runs: [
+      { params: { ds: "2026-01-03" }, retained: expect.stringMatching(/checks hold it.* approve .*ds=2026-01-03/) },
+      { params: { ds: "2026-01-02" }, rows: 1, retained: null },
+      { params: { ds: "2026-01-01" }, retained: expect.stringMatching(/publish|not finished/) },
+    ],
+  });
+  await job.night("approve", "2026-01-03", "--by", "ana", "--reason", "a holiday");
+  await job.rewrite({});
+  await job.night("run", "2026-01-01");
+  const again = await erase();
+  expect(again.code, again.stderr).toBe(0);
+  for (const date of ["2026-01-01", "2026-01-02", "2026-01-03"]) {
+    expect(await idsIn(job.folder(date))).not.toContain(5);
+  }
+  const { runs } = lastJson(await job.night("history", "2026-01-03", "--json")) as {
+    runs: { run_id: string; decision: { by: string } | null }[];
+  };
+  expect(runs[0]).toMatchObject({ run_id: expect.stringMatching(/-r2$/), decision: { by: "ana" } });
+});
+
+test("a key that is no value of its column, a column that is not in the output and an empty file are refused, without a key in the message", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, { checks: undefined });
+  await job.night("run", "2026-01-01");
+  const keys = join(folder.path, "keys.txt");
+  const refused = async (text: string, ...args: string[]): Promise<string> => {
+    await writeFile(keys, text);
+    const { code, stderr } = await runHere(["erase", job.spec, "--keys", keys, ...args]);
+    expect(code).toBe(64);
+    return stderr;
+  };
+  const wrong = await refused("5\nmiller\n");
+  expect(wrong).toContain("line 2 is no value of id int64");
+  expect(wrong).not.toContain("miller");
+  expect(await refused("5\n", "--key", "name")).toContain("name is not in output.columns");
+  expect(await refused("\n\n")).toContain("it has no keys");
+  expect(await refused("5\n", "--key", "id", "--key", "name")).toContain("the key is not one column");
+  expect((await runHere(["erase", job.spec, "--keys", join(folder.path, "none.csv")])).code).toBe(64);
+  expect(await idsIn(job.folder("2026-01-01"))).toHaveLength(442);
+});

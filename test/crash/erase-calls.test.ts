@@ -1,0 +1,77 @@
+import { cp, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { failuresOf } from "../support/crash.js";
+import { scratchFolder } from "../support/job.js";
+import { nightAt, type Night, nightlyJob, publishedRun } from "../support/nights.js";
+import { faultsOfFinished, outputRows } from "../support/output.js";
+import { torture } from "../support/torture.js";
+import { killsAt, watchCommand } from "../support/watched.js";
+
+const date = "2026-01-01";
+const erased = [5, 441];
+
+/** The rows that a reader finds who follows `_SUCCESS`: all, those without the erased ones, or none. */
+async function seenBy({ out }: Night): Promise<"all" | "erased" | "nothing" | readonly number[]> {
+  const before = await publishedRun(out);
+  const rows = before === undefined ? [] : await outputRows(out);
+  if (before === undefined) {
+    return "nothing";
+  }
+  const ids = rows.map(({ id }) => Number(id));
+  const left = erased.filter((id) => ids.includes(id)).length;
+  return new Set(ids).size === ids.length && ids.length === 440 + left && left !== 1
+    ? left === 0
+      ? "erased"
+      : "all"
+    : ids;
+}
+
+test("erase that is killed at any durable call is ended by the same command, and readers see all rows or those that stay", {
+  timeout: 900_000,
+}, async () => {
+  await using scratch = await scratchFolder();
+  const first = join(scratch.path, "first");
+  await mkdir(first);
+  await nightlyJob(first, { commit_rows: torture ? 100 : 240 });
+  await writeFile(join(first, "keys.txt"), erased.join("\n"));
+  expect((await nightAt(first, date).run("run")).code).toBe(0);
+  const copied = async (name: string): Promise<{ readonly night: Night; readonly args: readonly string[] }> => {
+    const folder = join(scratch.path, name);
+    await cp(first, folder, { recursive: true });
+    return {
+      night: nightAt(folder, date),
+      args: ["erase", join(folder, "job.yaml"), "--keys", join(folder, "keys.txt")],
+    };
+  };
+  const whole = await copied("whole");
+  const trace = join(scratch.path, "trace");
+  const traced = await watchCommand(whole.args, { CRASH_ROOT: whole.night.out, CRASH_TRACE: trace });
+  expect(traced.code, traced.stderr).toBe(0);
+  const calls = (await readFile(trace, "utf8")).trimEnd().split("\n");
+  const moments = killsAt(calls).filter((_, index) => torture || index % 4 === 0);
+  expect(moments.length).toBeGreaterThan(6);
+
+  const seen = new Set<unknown>();
+  const how = { limit: 2, name: (moment: string) => `killed ${moment}` };
+  const failures = await failuresOf(moments, how, async (moment, index) => {
+    const { night, args } = await copied(`kill-${index}`);
+    const killed = await watchCommand(args, { CRASH_ROOT: night.out, CRASH_AT: moment });
+    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    const left = await seenBy(night);
+    expect(["all", "erased", "nothing"]).toContain(left);
+    seen.add(left);
+    const run = await night.run("run"); // a scheduler may come first: it finishes a swap, and scores no row again
+    expect([0, 67], run.stderr).toContain(run.code);
+    const again = await runHere(args);
+    expect(again.code, again.stderr).toBe(0);
+    expect(await seenBy(night)).toBe("erased");
+    expect(await faultsOfFinished(night.out, 440)).toEqual([]);
+    const names = await readdir(night.out, { recursive: true });
+    expect(names.filter((name) => /\/(tmp|parts|withdrawn)\/|-r2.*-r2/.test(name))).toEqual([]);
+    expect((await night.run("run")).stdout).toContain("already complete");
+  });
+  expect(failures).toEqual([]);
+  expect(seen).toEqual(new Set(["all", "nothing", "erased"]));
+});

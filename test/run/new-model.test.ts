@@ -1,0 +1,150 @@
+import { readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { outputs, shiftedBy } from "../support/challenger.js";
+import { runHere } from "../support/cli.js";
+import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { lastJson, nightlyJob } from "../support/nights.js";
+
+interface Ended {
+  readonly code: number | null;
+  readonly stderr: string;
+  readonly runId: string;
+  /** Lines of the verdict about `p`. */
+  readonly lines: readonly string[];
+  readonly verdict: {
+    readonly modelChanged: boolean;
+    readonly asChallenger?: readonly string[];
+    readonly results: readonly {
+      readonly check: string;
+      readonly column: string;
+      readonly level: string;
+      readonly cause?: object;
+    }[];
+  };
+}
+
+interface Given extends SpecOverrides {
+  /** By how much the model's scores are higher than those of the fixture, before the sigmoid. */
+  readonly shift: number;
+  readonly challenger?: object;
+}
+
+interface ModelNights extends AsyncDisposable {
+  readonly cache: string;
+  night(date: string, given: Given): Promise<Ended>;
+  /** Writes another model. */
+  other(shift: number): Promise<{ readonly path: string }>;
+}
+
+/** A job whose model is replaced between nights. */
+async function modelNights(): Promise<ModelNights> {
+  const scratch = await scratchFolder();
+  const [path, cache] = [join(scratch.path, "model.onnx"), join(scratch.path, "cache")];
+  const nights = await nightlyJob(scratch.path, { model: { path, outputs } }, "cancer-logistic");
+  return {
+    cache,
+    async other(shift) {
+      const other = join(scratch.path, "other.onnx");
+      await writeFile(other, await shiftedBy(shift));
+      return { path: other };
+    },
+    async night(date, { shift, ...overrides }) {
+      await writeFile(path, await shiftedBy(shift));
+      await nights.rewrite(overrides);
+      const args = ["run", nights.spec, "--param", `ds=${date}`, "--json"];
+      const done = await runHere(args, { env: { XDG_CACHE_HOME: cache } });
+      expect(done.stdout, done.stderr).not.toBe("");
+      const report = lastJson(done) as unknown as Report;
+      const stored = join(nights.folder(date), "_infer-batch", report.run_id, "verdict.json");
+      const { verdict } = JSON.parse(await readFile(stored, "utf8")) as Pick<Ended, "verdict">;
+      const all = [...report.verdict.failed, ...report.verdict.warnings];
+      return { ...done, runId: report.run_id, lines: all.filter((line) => line.startsWith("p: ")), verdict };
+    },
+    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+  };
+}
+
+interface Report {
+  readonly run_id: string;
+  readonly verdict: { readonly failed: readonly string[]; readonly warnings: readonly string[] };
+}
+
+const causeOf = ({ results }: Ended["verdict"], check: string): object | undefined =>
+  results.find((result) => result.check === check && result.column === "p")?.cause;
+
+describe("the first run with a new model", () => {
+  test("an output that the new model changed is said to be caused by the model, although its file took the place of the old one", async () => {
+    await using job = await modelNights();
+    expect((await job.night("2026-11-20", { shift: 0 })).code).toBe(0);
+
+    const { lines, verdict } = await job.night("2026-11-21", { shift: 6 });
+
+    expect(verdict.modelChanged).toBe(true);
+    expect(lines[0]).toMatch(/^p: PSI .*; caused by the new model: the previous model has PSI 0 on 569 of these rows/);
+    expect(causeOf(verdict, "psi")).toMatchObject({ of: "model", rows: 569 });
+  });
+
+  test("an output that the data changed is said to be caused by the data", async () => {
+    await using job = await modelNights();
+    await job.night("2026-11-20", { shift: 0 });
+
+    const { lines, verdict } = await job.night("2026-11-21", { shift: 0.01, input: { where: "mean_radius > 14" } });
+
+    expect(lines[0]).toMatch(/; caused by the data: the previous model has PSI [\d.]+ on \d+ of these rows/);
+    expect(causeOf(verdict, "psi")).toMatchObject({ of: "data" });
+  });
+
+  test("a verdict says nothing of the cause if the previous model is gone, and the log says so", async () => {
+    await using job = await modelNights();
+    await job.night("2026-11-20", { shift: 0 });
+    await rm(job.cache, { recursive: true });
+
+    const { stderr, verdict } = await job.night("2026-11-21", { shift: 6 });
+
+    expect(stderr).toContain(
+      "the verdict does not say whether the new model or the data changed the predictions: the model of run ",
+    );
+    expect(causeOf(verdict, "psi")).toBeUndefined();
+  });
+
+  test("the previous model is not asked if the predictions of the new one pass, or the model is not new", async () => {
+    await using job = await modelNights();
+    await job.night("2026-11-20", { shift: 0 });
+    const passed = await job.night("2026-11-21", { shift: 0.01 });
+    const moved = await job.night("2026-11-22", { shift: 0.01, input: { where: "mean_radius > 14" } });
+    expect(`${passed.stderr}${moved.stderr}`).not.toContain("has scored");
+    expect([passed.verdict.modelChanged, moved.verdict.modelChanged]).toEqual([true, false]);
+    expect(moved.lines.length).toBeGreaterThan(0);
+  });
+});
+
+describe("a challenger that was promoted", () => {
+  test("the predictions of a promoted challenger are compared with its own of earlier runs, when it was the challenger", async () => {
+    await using job = await modelNights();
+    const { path } = await job.other(6);
+    const challenged = await job.night("2026-11-20", { shift: 0, challenger: { path, outputs } });
+    expect(challenged.code, challenged.stderr).toBe(0);
+
+    const promoted = await job.night("2026-11-21", { shift: 6 });
+
+    expect(promoted.verdict).toMatchObject({ modelChanged: false, asChallenger: [challenged.runId] });
+    expect(promoted.lines).toEqual([]);
+    expect(promoted.verdict.results).toContainEqual(
+      expect.objectContaining({ check: "psi", column: "p", level: "pass" }),
+    );
+
+    const other = await job.night("2026-11-22", { shift: 0, input: { where: "mean_radius > 14" } });
+    expect(other.lines[0]).toContain("against 2026-11-20 ");
+  });
+
+  test("a drift since the runs in which the model was the challenger is told with that", async () => {
+    await using job = await modelNights();
+    const { path } = await job.other(6);
+    await job.night("2026-11-20", { shift: 0, challenger: { path, outputs } });
+
+    const { lines } = await job.night("2026-11-21", { shift: 6, input: { where: "mean_radius > 14" } });
+
+    expect(lines[0]).toContain("against 2026-11-20, when it was the challenger (limit");
+  });
+});

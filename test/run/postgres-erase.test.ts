@@ -1,0 +1,109 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { lastJson } from "../support/nights.js";
+import type { Database } from "../support/pg-database.js";
+import { writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { fixtureNamed } from "../support/world.js";
+
+const postgres = usePostgres();
+const fixture = fixtureNamed("diabetes-mlp");
+
+interface Job {
+  readonly night: (command: string, date: string, ...args: string[]) => ReturnType<typeof runHere>;
+  readonly erase: (...args: string[]) => ReturnType<typeof runHere>;
+}
+
+async function jobIn(folder: string, database: Database, mode: object, overrides: object = {}): Promise<Job> {
+  const spec = await writePgSpec(folder, fixture, database, {
+    params: { ds: "${today}" },
+    commit_rows: 100,
+    ...overrides,
+    output: { postgres: mode },
+  });
+  const keys = join(folder, "keys.txt");
+  await writeFile(keys, "5\n441\n9999\n");
+  return {
+    night: (command, date, ...args) => runHere([command, spec, "--param", `ds=${date}`, ...args]),
+    erase: (...args) => runHere(["erase", spec, "--keys", keys, ...args]),
+  };
+}
+
+const idsOf = async (database: Database, table = "scores.predictions"): Promise<number> =>
+  Number((await database.query(`SELECT count(*)::int AS n FROM ${table} WHERE id IN (5, 441)`))[0]?.["n"]);
+
+postgres.describe("erase in Postgres", () => {
+  test("erase deletes the rows of keys from an upserted table, and records when and how many, never whose", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, { mode: "upsert", key: ["id"] });
+    expect((await job.night("run", "2026-01-01")).code).toBe(0);
+    expect(lastJson(await job.erase("--dry-run", "--json"))).toMatchObject({ rows: 2, keys_not_found: 1 });
+    expect(await idsOf(database)).toBe(2);
+
+    const erased = await job.erase("--json");
+    expect(erased.code, erased.stderr).toBe(0);
+    expect(lastJson(erased)).toMatchObject({ keys: 3, keys_not_found: 1, rows: 2, rejects: 0 });
+    expect(await idsOf(database)).toBe(0);
+    expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 440 }]);
+    expect(
+      await database.query("SELECT target, key, keys::int, keys_not_found::int, rows::int FROM infer_batch.erasures"),
+    ).toEqual([{ target: "scores.predictions", key: ["id"], keys: 3, keys_not_found: 1, rows: 2 }]);
+    expect(lastJson(await job.night("status", "2026-01-01", "--json"))).toMatchObject({
+      status: "complete",
+      damage: [],
+    });
+    await database.query("VACUUM FULL scores.predictions");
+    expect((await job.night("run", "2026-01-01")).stdout).toContain("already complete");
+    expect((await job.night("run", "2026-01-02")).code).toBe(0);
+    expect(await idsOf(database)).toBe(2); // the input has them
+  });
+
+  test("erase deletes from the tables that replace keeps, so that a rollback brings no row back", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, { mode: "replace", key: ["id"], keep_previous: 2 });
+    await job.night("run", "2026-01-01");
+    await job.night("run", "2026-01-02");
+    const { stdout } = await job.erase();
+    expect(stdout).toMatch(/scores\.predictions +2 +0\n.*scores\.predictions__\w+ +2 +0\n/);
+    expect((await job.night("rollback", "2026-01-02")).code).toBe(0);
+    expect(await idsOf(database)).toBe(0);
+  });
+
+  test("erase deletes rejected rows of the keys, and nothing while a run is held", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const overrides = {
+      checks: {},
+      on_bad_row: "reject",
+      input: { where: "id in (3, 4, 5) or id > 440", columns: { age: "case when id = 441 then 'nan' else 0.5 end" } },
+    };
+    const job = await jobIn(scratch.path, database, { mode: "append" }, overrides);
+    const run = await job.night("run", "2026-01-01");
+    expect(run.code, run.stderr).toBe(67);
+    expect(await job.erase()).toMatchObject({
+      code: 67,
+      stderr: expect.stringMatching(/--param ds=2026-01-01 is held, so nothing was erased\n.*approve or discard/),
+    });
+    expect((await job.night("approve", "2026-01-01", "--reason", "small")).code).toBe(0);
+    expect(lastJson(await job.erase("--json"))).toMatchObject({ rows: 1, rejects: 1, keys_not_found: 1 });
+    expect(await database.query("SELECT columns->>'id' AS id FROM infer_batch.rejects")).toEqual([]);
+    expect((await job.night("rejects", "2026-01-01")).code).toBe(0);
+    expect((await job.night("status", "2026-01-01")).stdout).toContain("complete");
+  });
+
+  test("a key that is no value of its column ends erase, and the message does not have it", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, { mode: "append" });
+    await job.night("run", "2026-01-01");
+    await writeFile(join(scratch.path, "keys.txt"), "5\nmiller\n");
+    const { code, stderr } = await job.erase();
+    expect([code, stderr.includes("miller")]).toEqual([64, false]);
+    expect(await idsOf(database)).toBe(2);
+  });
+});

@@ -1,0 +1,65 @@
+import { copyFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { lastJson, nightlyJob } from "../support/nights.js";
+
+test("a run is compared with the profile in the file of checks.baseline, which holds it from the first run on, whatever its number of rows", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path);
+  const first = await nights.night("run", "2026-11-20", "--json");
+  const runId = String(lastJson(first)["run_id"]);
+  await copyFile(
+    join(nights.folder("2026-11-20"), "_infer-batch", runId, "profile.json"),
+    join(scratch.path, "training.json"),
+  );
+  const checks = { baseline: "training.json", inputs: { psi: 0.3 } }; // a PSI above 1 would hold a first run anyhow
+
+  await nights.rewrite({ name: "other", checks, output: { parquet: { path: "other/dt=${ds}" } } });
+  const same = await nights.night("run", "2026-11-21", "--json");
+  await nights.rewrite({
+    name: "other",
+    checks,
+    output: { parquet: { path: "other/dt=${ds}" } },
+    input: { where: "bmi > -0.052" },
+  });
+  const moved = await nights.night("run", "2026-11-22", "--json");
+
+  expect(same.code, same.stderr).toBe(0);
+  expect(moved.code, moved.stderr).toBe(67);
+  expect(moved.stderr).toMatch(/bmi: .*against training\.json \(limit 0\.3\)/);
+  expect(moved.stderr).not.toContain("the usual number");
+  expect(moved.stderr).not.toContain("runs to compare with");
+});
+
+test("a file of checks.baseline that is no profile or is missing ends planning with 64; one that changed ends an unfinished run with 66", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path, { checks: { baseline: "training.json" } });
+  const missing = await nights.night("run", "2026-11-20");
+  expect([missing.code, missing.stderr]).toEqual([64, expect.stringContaining("checks.baseline: ")]);
+  const path = join(scratch.path, "training.json");
+  await writeFile(path, "{}");
+  const wrong = await nights.night("run", "2026-11-20");
+  expect([wrong.code, wrong.stderr]).toEqual([
+    64,
+    expect.stringContaining("training.json is not the profile of a run"),
+  ]);
+
+  const profile = {
+    format: "infer-batch-profile",
+    version: 1,
+    run_id: "training",
+    date: "",
+    model_sha256: "",
+    rows: 1,
+  };
+  const text = JSON.stringify({ ...profile, rejected: 0, outputs: [] });
+  await writeFile(path, text);
+  expect((await nights.night("run", "2026-11-20", "--worker", "0/2")).code).toBe(0);
+  await writeFile(path, `${text}\n`);
+  const changed = await nights.night("run", "2026-11-20");
+  expect([changed.code, changed.stderr]).toEqual([
+    66,
+    expect.stringContaining("comparing training.json with the plan"),
+  ]);
+});

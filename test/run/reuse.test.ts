@@ -1,0 +1,206 @@
+import { readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { outputRows, partNames } from "../support/output.js";
+import { query } from "../support/parquet.js";
+import { type ReuseJob, reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
+import { runSpec, scoreHere, workerOf } from "../support/score.js";
+import { servedJob } from "../support/served-job.js";
+
+const [first, second, third] = ["2026-01-01", "2026-01-02", "2026-01-03"] as const;
+/** A tenth of the rows is new each night, and the tenth of the night before is as it was. */
+const unchanged = rowCount * 0.8;
+
+interface World extends AsyncDisposable {
+  readonly folder: string;
+  readonly job: ReuseJob;
+  out(ds: string): string;
+  expectScores(ds: string): Promise<void>;
+}
+
+async function worldOf(base: Parameters<typeof reuseJob>[1] = {}): Promise<World> {
+  const scratch = await scratchFolder();
+  const out = (ds: string): string => join(scratch.path, `out/dt=${ds}`);
+  return {
+    folder: scratch.path,
+    job: await reuseJob(scratch.path, base),
+    out,
+    async expectScores(ds) {
+      expect(scoresById(await outputRows(out(ds)))).toEqual(scoresOf(ds));
+    },
+    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+  };
+}
+
+describe("rows that did not change", () => {
+  test("rows that did not change take the prediction of the last night, and report and manifest count them", async () => {
+    await using world = await worldOf();
+    expect(await world.job.night(first)).toMatchObject({ rowsScored: rowCount, rowsReused: 0 });
+
+    await world.job.prepare(second);
+    const { summary, stderr } = await runSpec(world.job.spec);
+
+    expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_reused: unchanged });
+    await world.expectScores(second);
+    const manifest = JSON.parse(await readFile(join(world.out(second), "_manifest.json"), "utf8")) as object;
+    expect(manifest).toMatchObject({ attempt: { rows_reused: unchanged } });
+    expect(await world.job.night(third)).toMatchObject({ rowsReused: unchanged });
+    await world.expectScores(third);
+  });
+
+  test("rows that did not change are reused by each of two workers, and by an attempt that resumes", async () => {
+    await using world = await worldOf();
+    await world.job.night(first);
+    await world.job.prepare(second);
+    const one = await scoreHere(world.job.spec, workerOf(0, 2));
+    const other = await scoreHere(world.job.spec, workerOf(1, 2));
+    expect([one.rowsReused, other.rowsReused]).toEqual([80, 160]);
+    await world.expectScores(second);
+
+    await rm(join(world.out(second), "_SUCCESS"));
+    await rm(join(world.out(second), "_manifest.json"));
+    await rm(join(world.out(second), (await partNames(world.out(second)))[1] ?? ""));
+    expect(await scoreHere(world.job.spec)).toMatchObject({ rowsScored: 100, rowsReused: 80, spansResumed: 2 });
+    await world.expectScores(second);
+  });
+
+  test("rows that did not change are reused by a run that is staged, and its profile has all rows", async () => {
+    await using world = await worldOf({ checks: { rows: { min: "50%" } } });
+    await world.job.night(first);
+    expect(await world.job.night(second)).toMatchObject({ rowsReused: unchanged, status: "complete" });
+    const stats = await runHere(["stats", world.job.spec, "--json"]);
+    expect(JSON.parse(stats.stdout)).toMatchObject({ rows: rowCount });
+    await world.expectScores(second);
+  });
+
+  test("--new-run scores all rows, and with --reuse only those that changed", async () => {
+    await using world = await worldOf();
+    await world.job.night(first);
+    await world.job.night(second);
+    expect(await scoreHere(world.job.spec, { newRun: true })).toMatchObject({ rowsReused: 0, rowsScored: rowCount });
+    const { summary, stderr } = await runSpec(world.job.spec, { args: ["--new-run", "--reuse"] });
+    expect(summary, stderr).toMatchObject({ rows_reused: unchanged });
+    await world.expectScores(second);
+  });
+
+  test("diff compares two nights by the key of reuse, without their hashes", async () => {
+    await using world = await worldOf();
+    await world.job.night(first);
+    await world.job.night(second);
+    const night = ["--param", `ds=${second}`, "--against", `ds=${first}`, "--json"];
+    const { stdout, stderr } = await runHere(["diff", world.job.spec, ...night]);
+    expect(JSON.parse(stdout), stderr).toMatchObject({ key: ["id"], rows_changed: rowCount * 0.2 });
+    expect(stdout).not.toContain("reuse_hash");
+  });
+});
+
+/** Changes a stored prediction behind the back of the manifest: the part has the size that it names. */
+async function changePrediction(folder: string): Promise<void> {
+  const [name = ""] = await partNames(folder);
+  const path = join(folder, name);
+  await query(
+    `COPY (SELECT id, (CASE WHEN id < 5 THEN 77 ELSE score END)::FLOAT AS score, reuse_hash FROM read_parquet('${path}')) TO '${path}' (FORMAT parquet, DICTIONARY_SIZE_LIMIT 0)`,
+  );
+  const manifestPath = join(folder, "_manifest.json");
+  const manifest = JSON.parse(await readFile(manifestPath, "utf8")) as { parts: { size_bytes: number }[] };
+  const [part] = manifest.parts;
+  if (part !== undefined) {
+    part.size_bytes = (await readFile(path)).length;
+  }
+  await writeFile(manifestPath, JSON.stringify(manifest));
+}
+
+const away = async (folder: string): Promise<void> => {
+  await rm(folder, { recursive: true });
+};
+const cut = async (folder: string): Promise<void> => {
+  const path = join(folder, (await partNames(folder))[1] ?? "");
+  await writeFile(path, (await readFile(path)).subarray(0, 100));
+};
+const garbled = async (folder: string): Promise<void> => {
+  const path = join(folder, (await partNames(folder))[1] ?? "");
+  const bytes = await readFile(path);
+  await writeFile(path, bytes.fill(0x5a, 4, bytes.length - 8));
+};
+
+describe("a source that cannot be used", () => {
+  test.each([
+    ["is gone", away],
+    ["lacks a part of the right size", cut],
+    ["is garbled", garbled],
+  ])("a source that %s means that all rows are scored, with a warning", async (_, spoil) => {
+    await using world = await worldOf();
+    await world.job.night(first);
+    await world.job.prepare(second);
+    // The plan pins the run of the first night; then it is spoilt, and the attempt goes on.
+    const plan = await runHere(["run", world.job.spec, "--worker", "1/2", "--json"]);
+    expect(plan.code, plan.stderr).toBe(0);
+    await spoil(world.out(first));
+
+    const { summary, stderr } = await runSpec(world.job.spec, { args: ["--worker", "0/2"] });
+
+    expect(summary, stderr).toMatchObject({ status: "complete", rows_reused: 0, rows_scored: 100 });
+    expect(stderr).toContain("all rows are scored: reusing the predictions of run small-");
+    await world.expectScores(second);
+  });
+
+  test("predictions that were changed since they were stored are not reused", async () => {
+    await using world = await worldOf();
+    await world.job.night(first);
+    await changePrediction(world.out(first));
+    // Ids 0 to 4 have other predictions now; of these, 1 and 2 changed anyway.
+    expect(await world.job.night(second)).toMatchObject({ rowsReused: unchanged - 3 });
+    await world.expectScores(second);
+  });
+
+  test("predictions of a run without reuse are not reused, with a warning", async () => {
+    await using world = await worldOf();
+    await world.job.night(first, { reuse: undefined });
+    await world.job.prepare(second);
+    const { summary, stderr } = await runSpec(world.job.spec);
+    expect(summary, stderr).toMatchObject({ rows_reused: 0 });
+    expect(stderr).toContain("they have no column reuse_hash");
+    expect(await world.job.night(third)).toMatchObject({ rowsReused: unchanged });
+  });
+
+  test("a key that the source has twice, or is NULL, is scored", async () => {
+    await using world = await worldOf();
+    await world.job.night(first, { select: `${rowsOf(first)} UNION ALL SELECT 5, 5 UNION ALL SELECT NULL, 1` });
+    expect(await world.job.night(second)).toMatchObject({ rowsReused: unchanged - 1 });
+    await world.expectScores(second);
+  });
+});
+
+describe("what reuse cannot do", () => {
+  test.each([
+    [{ reuse: { key: ["other"] } }, "column `other` is not in output.columns"],
+    [{ reuse: { key: [] } }, "reuse.key"],
+    [{ challenger: { path: "model.onnx" } }, "a challenger scores all rows"],
+    [
+      { output: { parquet: undefined, postgres: { url: "postgres://localhost/db", table: "t", mode: "append" } } },
+      "mode append keeps the rows of all runs in one table",
+    ],
+    [{ model: { outputs: { reuse_hash: "score" } } }, "output column `reuse_hash` is named twice"],
+  ])("reuse is refused before anything is read: %j", async (overrides, text) => {
+    await using world = await worldOf();
+    await world.job.prepare(first, overrides);
+    const { code, stderr } = await runHere(["validate", world.job.spec]);
+    expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
+  });
+
+  test("reuse with a served model is refused unless its server names a version", async () => {
+    await using unnamed = await servedJob({ versions: [], overrides: { reuse: { key: ["id"] } } });
+    const { code, stderr } = await runHere(["run", unnamed.spec]);
+    expect([code, stderr]).toEqual([64, expect.stringContaining("the server names no version of the model")]);
+  });
+
+  test("another key for a run that is planned is refused", async () => {
+    await using world = await worldOf();
+    await world.job.night(first);
+    await world.job.prepare(first, { reuse: undefined });
+    const { code, stderr } = await runHere(["run", world.job.spec]);
+    expect([code, stderr]).toEqual([66, expect.stringContaining('reuse.key is null, planned ["id"]')]);
+  });
+});
