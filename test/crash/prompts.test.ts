@@ -19,7 +19,7 @@ import { useS3 } from "../support/s3.js";
 import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 
-const timeout = 3_600_000;
+const timeout = torture ? 3_600_000 : 240_000;
 /** INFER_BATCH_CASES: rows of the long form. */
 const longRows = Number(process.env["INFER_BATCH_CASES"] ?? 100_000);
 const tickets = torture ? { rows: longRows, every: 1000 } : { rows: 300, every: 100 };
@@ -33,8 +33,21 @@ const postgres = usePostgres();
 const hangingMs = 3_600_000;
 const latencyMs = 3;
 
-/** Runs the job, and kills it when the server has received so many requests. */
-async function killAt(job: TicketJob, server: PromptServer, received: number): Promise<PromptKill> {
+interface KillMoment {
+  /** Requests that the server has received. */
+  readonly received: number;
+  /** Whether the client may first make all of its answers durable. */
+  readonly isSettled: boolean;
+  /** The kills before this one. */
+  readonly before: readonly PromptKill[];
+}
+
+/** Runs the job, and kills it at a moment. */
+async function killAt(
+  job: TicketJob,
+  server: PromptServer,
+  { received, isSettled, before }: KillMoment,
+): Promise<PromptKill> {
   await server.control({ latencyMs, changes: [{ after: received, set: { latencyMs: hangingMs } }] });
   let child: { kill(signal: NodeJS.Signals): boolean } | undefined;
   let ended = false;
@@ -45,6 +58,11 @@ async function killAt(job: TicketJob, server: PromptServer, received: number): P
     ended = true;
   });
   await until(async () => ended || (await server.books()).received >= received);
+  const isDurable = async (): Promise<boolean> => {
+    const now = { at: Date.now(), kept: await job.target.kept() };
+    return (await auditBooks(server, [...before, now])).unkept.at(-1)?.length === 0;
+  };
+  await (isSettled ? until(async () => ended || (await isDurable()), torture ? 500 : 20) : undefined);
   child?.kill("SIGKILL");
   const { signal, stderr } = await run;
   expect(signal, stderr).toBe("SIGKILL");
@@ -65,6 +83,9 @@ interface SpendingJson {
   };
 }
 
+/** Before every second kill all answers become durable. */
+const isSettled = (number: number): boolean => number % 2 === 0;
+
 /** One in a thousand tickets is refused for what it says, not by seed. */
 const faults = { ...everyFault, poison: 0 };
 
@@ -75,7 +96,8 @@ async function outliveKills(targetIn: (folder: string) => PromptTarget): Promise
   await using job = await ticketJob({ tickets, server, targetIn, concurrency, commitRows });
   const kills: PromptKill[] = [];
   for (let number = 1; number <= killCount; number += 1) {
-    kills.push(await killAt(job, server, Math.floor((tickets.rows * number) / (killCount + 1))));
+    const received = Math.floor((tickets.rows * number) / (killCount + 1));
+    kills.push(await killAt(job, server, { received, isSettled: isSettled(number), before: kills }));
   }
   await server.control({ latencyMs, changes: [{ after: Math.floor(tickets.rows * 0.95), restartMs: 300 }] });
 
@@ -89,6 +111,7 @@ async function outliveKills(targetIn: (folder: string) => PromptTarget): Promise
   const { billed } = await server.books();
   const said = { requests: run.answers, prompt_tokens: run.prompt_tokens, cached_tokens: run.cached_tokens };
   expect({ ...said, completion_tokens: run.completion_tokens }).toEqual(books.known);
+  expect(books.unkept.filter((answers, index) => isSettled(index + 1) && answers.length > 0)).toEqual([]);
   // What is paid twice: answers of flush_seconds, requests in flight at a kill, and answers that were lost on the way.
   const lost = books.unkept.flat().length + books.undelivered;
   expect(billed.requests - books.known.requests).toBe(lost);

@@ -12,7 +12,6 @@ export function answersTable(schema: string, runId: RunId): TableName {
 /** Makes the table of a run's answers unless it is there. The caller has locked the run: one attempt at a time does this. */
 export async function makeAnswersTable(session: Session, name: TableName): Promise<void> {
   const table = quoteTable(name);
-  // Columns of a kind that every version of this program reads: another one may have made the table.
   await session.query(`CREATE TABLE ${table} (request bytea PRIMARY KEY, answer text NOT NULL, kept_at timestamptz NOT NULL DEFAULT clock_timestamp());
     COMMENT ON TABLE ${table} IS 'Answers that an unfinished run has paid for; goes when it is published or discarded';
     COMMENT ON COLUMN ${table}.request IS 'SHA-256 of the request';
