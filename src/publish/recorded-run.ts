@@ -49,6 +49,8 @@ export interface HistoryRequest {
   readonly job: string;
   /** How many, at most: the latest. */
   readonly last: number;
+  /** A folder that this user may not read is an error. Default: it is left out. */
+  readonly complete?: true | undefined;
 }
 
 /** The status of a run. `isOver`: a later run was opened. `hasStopped`: no attempt got further since the last failure. */

@@ -1,7 +1,7 @@
-import { readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { chmod, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { projectFolder, runHere } from "../support/cli.js";
+import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { spoiltJob } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
@@ -165,4 +165,21 @@ test("a key that is no value of its column, a column that is not in the output a
   expect(await refused("5\n", "--key", "id", "--key", "name")).toContain("the key is not one column");
   expect((await runHere(["erase", job.spec, "--keys", join(folder.path, "none.csv")])).code).toBe(64);
   expect(await idsIn(job.folder("2026-01-01"))).toHaveLength(442);
+});
+
+// Root may read every folder.
+test.skipIf(process.getuid?.() !== 0)("erase ends with 64 if it may not read a folder that may have rows", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path);
+  await job.night("run", "2026-01-01");
+  await job.night("run", "2026-01-02");
+  const keys = join(folder.path, "keys.txt");
+  await writeFile(keys, "5\n");
+  await chmod(folder.path, 0o755);
+  await chmod(job.folder("2026-01-01"), 0o700);
+  const nobody = 65_534;
+  const erased = await runCli(["erase", job.spec, "--keys", keys, "--dry-run"], { uid: nobody });
+  expect(erased.code, erased.stderr).toBe(64);
+  expect(erased.stderr).toMatch(/looking for the runs of the job: EACCES.*dt=2026-01-01/);
+  expect(erased.stdout).toBe("");
 });

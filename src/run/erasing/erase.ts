@@ -37,7 +37,8 @@ const everyRun = 1_000_000;
  * challenger. Safe to repeat after a kill at any step.
  */
 export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
-  const groups = groupRuns((await context.sink.history?.({ job: context.spec.name, last: everyRun })) ?? []);
+  const everything = { job: context.spec.name, last: everyRun, complete: true } as const;
+  const groups = groupRuns((await context.sink.history?.(everything)) ?? []);
   const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
   await using kept = await context.openChallengerSink?.();
   if (kept === undefined) {

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { constants, createReadStream } from "node:fs";
 import { link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
-import { errnoOf, JobError } from "../../../util/errors.js";
+import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
 
 /** The calls that read the state of a target, on a disk or in S3. They fail with ENOENT for what does not exist. */
 export interface TargetState {
@@ -58,12 +58,36 @@ export async function ifReadable<T>(call: Promise<T>): Promise<T | undefined> {
   try {
     return await ifThere(call);
   } catch (error) {
-    const isDenied = error instanceof JobError ? error.code === "PERMISSION" : unreadable.has(errnoOf(error));
-    if (isDenied) {
+    if (isDenied(error) || unreadable.has(errnoOf(error))) {
       return undefined;
     }
     throw error;
   }
+}
+
+/**
+ * The same where nothing may be overlooked.
+ * @throws JobError PERMISSION if this user may not read it
+ */
+export async function ifPermitted<T>(call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await ifThere(call);
+  } catch (error) {
+    if (isDenied(error)) {
+      throw new JobError("PERMISSION", `looking for the runs of the job: ${messageOf(error)}`, {
+        hint: "run the command as a user who may read all folders that may have runs of the job",
+        cause: error,
+      });
+    }
+    if (unreadable.has(errnoOf(error))) {
+      return undefined;
+    }
+    throw error;
+  }
+}
+
+function isDenied(error: unknown): boolean {
+  return error instanceof JobError ? error.code === "PERMISSION" : ["EACCES", "EPERM"].includes(errnoOf(error) ?? "");
 }
 
 /** The names in a folder; none where it does not exist. */

@@ -14,7 +14,7 @@ import { JobError } from "../../../util/errors.js";
 import type { StoredPlan } from "../../port.js";
 import { readDecision, readVerdict } from "./control-files.js";
 import { lastFailureOf } from "./failures.js";
-import { ifReadable, listFolder, type TargetState } from "./file-system.js";
+import { ifPermitted, ifReadable, listFolder, type TargetState } from "./file-system.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
 import { type Manifest, publishedManifest } from "./manifest.js";
 import { runIdIn } from "./named-run.js";
@@ -25,14 +25,15 @@ import { readPlan } from "./stored-plan.js";
 export async function findHistory(
   fs: TargetState,
   { folder, folders }: { readonly folder: string; readonly folders: OtherFolders },
-  { job, last }: HistoryRequest,
+  { job, last, complete }: HistoryRequest,
 ): Promise<RecordedRun[]> {
-  const all = [...new Set([...(await expand(fs, folders, Math.max(foldersLimit, last))), folder])];
+  const read = complete === true ? ifPermitted : ifReadable;
+  const all = [...new Set([...(await expand(fs, folders, { most: Math.max(foldersLimit, last), read })), folder])];
   const byDate = all.toSorted((one, other) => (datesIn(one) < datesIn(other) ? 1 : -1));
   const found: RecordedRun[] = [];
   for (let start = 0; start < byDate.length && found.length < last; start += foldersAtOnce) {
     const group = byDate.slice(start, start + foldersAtOnce);
-    const runs = await Promise.all(group.map((one) => runsIn(fs, one, { job, last })));
+    const runs = await Promise.all(group.map((one) => runsIn(fs, one, { job, last, read })));
     found.push(...runs.flat());
   }
   return found;
@@ -44,17 +45,21 @@ function datesIn(path: string): string {
 }
 
 /** Finds the latest runs of a job in one folder. */
-async function runsIn(fs: TargetState, folder: string, { job, last }: HistoryRequest): Promise<RecordedRun[]> {
+async function runsIn(
+  fs: TargetState,
+  folder: string,
+  { job, last, read }: HistoryRequest & { readonly read: typeof ifReadable },
+): Promise<RecordedRun[]> {
   const { claim, runs, success: successPath, manifest: manifestPath } = layoutOf(folder, "" as RunId);
-  const base = runIdIn(await ifReadable(fs.readText(claim)));
+  const base = runIdIn(await read(fs.readText(claim)));
   if (base === undefined || !base.startsWith(`${job}-`)) {
     return [];
   }
-  const names = ((await ifReadable(fs.readdir(runs))) ?? []) as RunId[];
+  const names = ((await read(fs.readdir(runs))) ?? []) as RunId[];
   const ids = names.filter((name) => splitRunId(name).base === base);
   const latest = ids.toSorted((one, other) => splitRunId(other).number - splitRunId(one).number).slice(0, last + 1);
-  const success = runIdIn(await ifReadable(fs.readText(successPath)));
-  const manifest = success === undefined ? undefined : publishedManifest(await ifReadable(fs.readText(manifestPath)));
+  const success = runIdIn(await read(fs.readText(successPath)));
+  const manifest = success === undefined ? undefined : publishedManifest(await read(fs.readText(manifestPath)));
   const found: RecordedRun[] = [];
   let before: Pruning | undefined;
   for (const [index, runId] of latest.entries()) {

@@ -26,8 +26,16 @@ export async function searchFolders<T>(
   return found;
 }
 
-/** Lists the folders that may hold a run of the job, sorted by name: of more than `most`, the last. */
-export async function expand(fs: TargetState, { root, pattern }: OtherFolders, most = foldersLimit): Promise<string[]> {
+/**
+ * Lists the folders that may hold a run of the job, sorted by name: of more than `most`, the last.
+ * @param read takes the result of a call: a folder for which it is undefined counts as empty. Default: one that this user
+ * may not list, where this user could not finish a run
+ */
+export async function expand(
+  fs: TargetState,
+  { root, pattern }: OtherFolders,
+  { most = foldersLimit, read = ifReadable }: { readonly most?: number; readonly read?: typeof ifReadable } = {},
+): Promise<string[]> {
   if (!pattern.some((segment) => segment instanceof RegExp)) {
     return [];
   }
@@ -38,16 +46,11 @@ export async function expand(fs: TargetState, { root, pattern }: OtherFolders, m
       if (typeof segment === "string") {
         next.push(`${folder}/${segment}`);
       } else {
-        const names = await namesIn(fs, folder === "" ? "/" : folder);
+        const names = (await read(fs.readdir(folder === "" ? "/" : folder))) ?? [];
         next.push(...names.filter((name) => segment.test(name)).map((name) => `${folder}/${name}`));
       }
     }
     folders = next.toSorted().slice(-most);
   }
   return folders;
-}
-
-/** Lists a folder; one that this user may not list counts as empty, since this user could not finish a run there. */
-async function namesIn(fs: TargetState, folder: string): Promise<string[]> {
-  return (await ifReadable(fs.readdir(folder))) ?? [];
 }
