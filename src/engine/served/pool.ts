@@ -85,12 +85,10 @@ export function createPool<S extends PooledServer>(options: PoolOptions<S>): Poo
       const server = choose(servers, nowMs, next);
       if (server === undefined) {
         const away = awayError(options);
-        if (away === undefined) {
-          alarm(next.weight, nowMs);
-        } else {
-          rejectAll(waiting, away);
+        if (away !== undefined) {
+          return rejectAll(waiting, away);
         }
-        return;
+        return alarm(next.weight, nowMs);
       }
       waiting.shift();
       next.resolve(turnAt(server, next.weight));
