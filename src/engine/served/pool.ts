@@ -81,15 +81,14 @@ export function createPool<S extends PooledServer>(options: PoolOptions<S>): Poo
   };
   const admit = (): void => {
     for (let next = waiting[0]; next !== undefined; next = waiting[0]) {
-      const server = choose(servers, retry.nowMs(), next);
+      const nowMs = retry.nowMs();
+      const server = choose(servers, nowMs, next);
       if (server === undefined) {
         const away = awayError(options);
-        if (away === undefined) {
-          alarm(next.weight);
-        } else {
-          rejectAll(waiting, away);
+        if (away !== undefined) {
+          return rejectAll(waiting, away);
         }
-        return;
+        return alarm(next.weight, nowMs);
       }
       waiting.shift();
       next.resolve(turnAt(server, next.weight));
@@ -123,7 +122,7 @@ function createAlarm<S extends PooledServer>(
   { servers, retry }: PoolOptions<S>,
   admit: () => void,
   onStop: (reason: unknown) => void,
-): (weight: number) => void {
+): (weight: number, nowMs: number) => void {
   let setMs = Number.POSITIVE_INFINITY;
   const ring = async (ms: number): Promise<void> => {
     try {
@@ -135,8 +134,8 @@ function createAlarm<S extends PooledServer>(
     setMs = Number.POSITIVE_INFINITY;
     admit();
   };
-  return (weight) => {
-    const nowMs = retry.nowMs();
+  // `nowMs`: when no server was found. One that has become ready since would set no alarm by a later time.
+  return (weight, nowMs) => {
     const dueMs = Math.min(...servers.map((server) => readyMs(server, weight)).filter((ms) => ms > nowMs));
     if (dueMs < setMs) {
       setMs = dueMs;
