@@ -92,7 +92,10 @@ function objectOf(value: unknown): Json {
 }
 
 /** The answer as it is kept: what a later attempt needs of it. Texts that are no prediction are left out. */
-export function keptText({ content, embedding, finish, isRefusal, model, tokens }: ModelAnswer): string {
+export function keptText(
+  { content, embedding, finish, isRefusal, model, tokens }: ModelAnswer,
+  worker: number,
+): string {
   return JSON.stringify({
     ...(content === undefined || isRefusal || finish === "length" ? {} : { content }),
     ...(embedding === undefined ? {} : { embedding: Buffer.from(embedding.buffer).toString("base64") }),
@@ -100,18 +103,25 @@ export function keptText({ content, embedding, finish, isRefusal, model, tokens 
     ...(isRefusal ? { refusal: true } : {}),
     ...(model === undefined ? {} : { model }),
     ...(tokens === undefined ? {} : { tokens: [tokens.prompt, tokens.cached, tokens.completion] }),
+    ...(worker === 0 ? {} : { worker }),
   });
 }
 
+/** An answer that is kept. */
+export interface PaidAnswer extends ModelAnswer {
+  /** Index of the worker that paid for it. */
+  readonly worker: number;
+}
+
 /** Parses a kept answer; undefined: it is none, and is asked for again. */
-export function parseKept(text: string): ModelAnswer | undefined {
+export function parseKept(text: string): PaidAnswer | undefined {
   let json: unknown;
   try {
     json = JSON.parse(text);
   } catch {
     return undefined;
   }
-  const { content, embedding, finish, refusal, model, tokens } = objectOf(json);
+  const { content, embedding, finish, refusal, model, tokens, worker } = objectOf(json);
   if (finish !== null && typeof finish !== "string") {
     return undefined;
   }
@@ -124,6 +134,7 @@ export function parseKept(text: string): ModelAnswer | undefined {
     isRefusal: refusal === true,
     model: typeof model === "string" ? model : undefined,
     tokens: isCount(prompt) && isCount(cached) && isCount(completion) ? { prompt, cached, completion } : undefined,
+    worker: isCount(worker) ? worker : 0,
   };
 }
 

@@ -14,8 +14,12 @@ export interface Reservation {
 
 /** Holds a run to its budget: before a request is sent, its worst case must fit beside those in flight. */
 export interface Budget {
-  /** Takes what attempts have spent from the limits. @param workers the processes that share what is left */
-  begin(earlier: TokenCount, workers: number): void;
+  /**
+   * Takes what attempts have spent from the limits.
+   * @param earlier spent by all workers, and by this one
+   * @param workers the processes that share the budget
+   */
+  begin(earlier: { readonly all: TokenCount; readonly byWorker: TokenCount }, workers: number): void;
   /**
    * Waits until a request fits.
    * @throws JobError BUDGET if it does not fit although no other request is in flight
@@ -57,15 +61,18 @@ export function createBudget(options: BudgetOptions): Budget {
     held: { tokens: 0, cost: 0, count: 0 },
   };
   return {
-    begin(earlier, workers) {
+    begin({ all, byWorker }, workers) {
       const { limits } = options;
-      const spent = amountOf(state, earlier);
-      const shareOf = (limit: number | undefined, by: number): number | undefined =>
-        limit === undefined ? undefined : Math.max(0, limit - by) / workers;
+      const spent = amountOf(state, all);
+      const own = amountOf(state, byWorker);
+      // A part of what is left, and no more than this worker's part of the whole: what the others have begun to spend is
+      // not known yet, and this worker may have started several times.
+      const shareOf = (limit: number | undefined, by: number, byThis: number): number | undefined =>
+        limit === undefined ? undefined : Math.max(0, Math.min((limit - by) / workers, limit / workers - byThis));
       state.allowed = {
-        tokens: shareOf(limits.tokens, spent.tokens),
-        cost: shareOf(limits.cost, spent.cost),
-        costPerHour: shareOf(limits.costPerHour, 0),
+        tokens: shareOf(limits.tokens, spent.tokens, own.tokens),
+        cost: shareOf(limits.cost, spent.cost, own.cost),
+        costPerHour: shareOf(limits.costPerHour, 0, 0),
       };
     },
     async reserve(count) {

@@ -75,11 +75,11 @@ function paidPart(state: PromptState): PaidEngine {
     keep: () => answers.keep(),
     promptBytes: (inputs) => promptSize(task, valuesOf(inputs)),
     mostCompletionTokens: mostCompletionTokens(task),
-    async begin(store, workers) {
+    async begin(store, worker) {
       if (store !== undefined) {
-        await answers.begin(store, (answer) => requireModel(state, answer));
+        await answers.begin(store, worker.index, (answer) => requireModel(state, answer));
       }
-      budget.begin(answers.earlier, workers);
+      budget.begin({ all: answers.earlier, byWorker: answers.earlierByWorker }, worker.count);
       return {
         async [Symbol.asyncDispose]() {
           await answers.keep().catch(() => undefined); // a commit has reported the error, or another one ends the attempt

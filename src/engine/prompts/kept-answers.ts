@@ -1,18 +1,20 @@
 import { awaitedLater } from "../../util/promises.js";
 import type { AnswerStore, KeptAnswer, Spent } from "../paid.js";
-import { keptText, type ModelAnswer, parseKept } from "./answer.js";
+import { keptText, type ModelAnswer, type PaidAnswer, parseKept } from "./answer.js";
 
 /** The answers of a run that this attempt knows: those that attempts have kept, and its own. */
 export interface KeptAnswers {
   /** Answers that were kept before this attempt, and what they took. */
   readonly earlier: Spent;
+  /** The part of it that this worker paid for. */
+  readonly earlierByWorker: Spent;
   find(request: string): ModelAnswer | undefined;
   /** Adds an answer, which is durable `flushMs` later at most. */
   add(request: string, answer: ModelAnswer): void;
   /** Counts all answers that are kept now. undefined: no answers are kept */
   recount(): Promise<Spent | undefined>;
-  /** Takes over what is kept. @param onAnswer called with each answer */
-  begin(store: AnswerStore, onAnswer: (answer: ModelAnswer) => void): Promise<void>;
+  /** Takes over what is kept. @param worker index of this worker; @param onAnswer called with each answer */
+  begin(store: AnswerStore, worker: number, onAnswer: (answer: ModelAnswer) => void): Promise<void>;
   /** Makes all answers so far durable. @throws the error of the store, from then on in each call */
   keep(): Promise<void>;
   /** @throws the error of the store if answers could not be kept */
@@ -23,9 +25,12 @@ export interface KeptAnswers {
 export function createKeptAnswers(flushMs: number): KeptAnswers {
   const texts = new Map<string, string>();
   const earlier = nothingSpent();
+  const earlierByWorker = nothingSpent();
+  let index = 0;
   const writing = createWriting(flushMs);
   return {
     earlier,
+    earlierByWorker,
     keep: writing.flush,
     requireKept: writing.requireKept,
     find(request) {
@@ -33,7 +38,7 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
       return text === undefined ? undefined : parseKept(text);
     },
     add(request, answer) {
-      const text = keptText(answer);
+      const text = keptText(answer, index);
       texts.set(request, text);
       writing.add({ request, answer: text });
     },
@@ -49,10 +54,14 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
       }
       return all;
     },
-    async begin(from, onAnswer) {
+    async begin(from, worker, onAnswer) {
+      index = worker;
       for await (const { request, answer: text } of from.read()) {
         const answer = countText(earlier, text);
         if (answer !== undefined) {
+          if (answer.worker === worker) {
+            count(earlierByWorker, answer);
+          }
           onAnswer(answer);
           texts.set(request, text);
         }
@@ -105,7 +114,7 @@ function createWriting(flushMs: number): Writing {
 }
 
 /** Adds a kept answer to a sum. undefined: it is none. */
-function countText(sum: Sum, text: string): ModelAnswer | undefined {
+function countText(sum: Sum, text: string): PaidAnswer | undefined {
   const answer = parseKept(text);
   if (answer !== undefined) {
     count(sum, answer);

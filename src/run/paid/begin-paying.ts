@@ -21,7 +21,7 @@ export async function beginPaying(
       "the target keeps no answers: an attempt that is killed pays again for the spans that it has not committed",
     );
   }
-  const begun = await paid.begin(journal, worker.count);
+  const begun = await paid.begin(journal, worker);
   const { answers } = paid.spending.earlier;
   if (answers > 0) {
     log.info(`${count(answers, "answer")} of earlier attempts are kept, and not asked for again`);

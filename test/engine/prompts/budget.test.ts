@@ -1,0 +1,76 @@
+import { expect, test } from "vitest";
+import type { TokenCount } from "#src/engine/paid.js";
+import { type Budget, createBudget } from "#src/engine/prompts/budget.js";
+
+const tokens = (completion: number): TokenCount => ({ prompt: 0, cached: 0, completion });
+
+function budgetOf(limit: number): Budget {
+  return createBudget({
+    doing: "asking http://localhost",
+    limits: { tokens: limit, cost: undefined, costPerHour: undefined },
+    price: undefined,
+    nowMs: () => 0,
+    sleep: () => Promise.resolve(),
+  });
+}
+
+/** Spends a token at a time until the budget ends, and returns how many. */
+async function spendAll(budget: Budget): Promise<number> {
+  for (let spent = 0; ; spent += 1) {
+    try {
+      const reservation = await budget.reserve(tokens(1));
+      reservation.spent(tokens(1));
+      reservation.end();
+    } catch (error) {
+      expect(error).toMatchObject({ code: "BUDGET" });
+      return spent;
+    }
+  }
+}
+
+test("a worker spends its part of what is left when it starts", async () => {
+  const budget = budgetOf(100);
+  budget.begin({ all: tokens(40), byWorker: tokens(0) }, 2);
+  expect(await spendAll(budget)).toBe(30);
+});
+
+test("a worker that starts again spends its part of the whole, while the other one has kept no answer yet", async () => {
+  const budget = budgetOf(100);
+  budget.begin({ all: tokens(40), byWorker: tokens(40) }, 2);
+  expect(await spendAll(budget)).toBe(10);
+});
+
+test.each([1, 2, 3, 4, 5, 6, 7, 8])(
+  "workers that start again and again never spend more than the budget together (seed %i)",
+  async (seed) => {
+    const limit = 1000;
+    const workers = 1 + (seed % 4);
+    const spent = Array.from({ length: workers }, () => 0);
+    const allowed = Array.from({ length: workers }, () => 0);
+    let state = seed;
+    const random = (): number => {
+      state = (state * 48_271) % 2_147_483_647;
+      return state / 2_147_483_647;
+    };
+    const start = async (index: number): Promise<void> => {
+      const budget = budgetOf(limit);
+      const all = spent.reduce((sum, one) => sum + one, 0);
+      budget.begin({ all: tokens(all), byWorker: tokens(spent[index] ?? 0) }, workers);
+      allowed[index] = await spendAll(budget);
+    };
+    for (let index = 0; index < workers; index += 1) {
+      await start(index);
+    }
+    for (let round = 0; round < 60; round += 1) {
+      const index = Math.floor(random() * workers);
+      const now = Math.floor(random() * ((allowed[index] ?? 0) + 1));
+      spent[index] = (spent[index] ?? 0) + now;
+      allowed[index] = (allowed[index] ?? 0) - now;
+      if (random() < 0.5) {
+        await start(index);
+      }
+      const most = spent.reduce((sum, one, other) => sum + one + (allowed[other] ?? 0), 0);
+      expect(most).toBeLessThanOrEqual(limit);
+    }
+  },
+);
