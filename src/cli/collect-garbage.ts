@@ -34,7 +34,10 @@ function usedBytes(): number {
   return getHeapStatistics().used_heap_size;
 }
 
-/** V8's `gc` function, which start/v8-flags.ts exposes: contexts that are made from then on have it. */
+/**
+ * V8's `gc` function, which start/v8-flags.ts exposes: contexts that are made from then on have it. It does nothing where
+ * the modules run without the loader of the program, which sets the flags.
+ */
 function exposedCollector(): () => void {
-  return runInNewContext("gc") as () => void;
+  return runInNewContext("typeof gc === 'function' ? gc : () => undefined") as () => void;
 }
