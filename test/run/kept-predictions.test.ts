@@ -67,16 +67,19 @@ describe("the predictions of a challenger that are kept", () => {
     const spec = await writeSpec(scratch.path, fixture, { ...jobOf(), commit_rows: 40 });
     const folder = join(scratch.path, "kept");
     let kills = 0;
+    let said = "";
     for (const parts of torture ? [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] : [3, 8]) {
-      const { signal } = await runCli(["run", spec], { onStart: (child) => void killAt(child, folder, parts) });
+      const { signal, stderr } = await runCli(["run", spec], { onStart: (child) => void killAt(child, folder, parts) });
       kills += signal === "SIGKILL" ? 1 : 0;
+      said += stderr;
     }
     expect(kills).toBeGreaterThan(0);
 
     const [one, other] = [await run(spec, "--worker", "1/2"), await run(spec, "--worker", "0/2")];
 
     expect([one.code, other.code], other.stderr).toEqual([0, 0]);
-    expect(other.stderr).toMatch(/the challenger's predictions are in .*kept/);
+    // On a slow machine an attempt may have ended before it was killed.
+    expect(said + one.stderr + other.stderr).toMatch(/the challenger's predictions are in .*kept/);
     expect(byId(await outputRows(folder))).toEqual(alone);
     expect(await readdir(folder)).toContain("_SUCCESS");
   });
