@@ -4,7 +4,7 @@ import { type DateRange, findRange, type RangeStep, rangeValues, stepOf } from "
 import type { LoadedSpec } from "../spec/load.js";
 import { JobError } from "../util/errors.js";
 import { sha256 } from "./job-context.js";
-import { type JobOptions, type LoadWith, readSpecOnce } from "./read-spec.js";
+import { type JobOptions, type LoadWith, readSpecOnce } from "./reading/read-spec.js";
 
 /** The job with one value of the range. */
 export interface BackfillJob {

@@ -2,7 +2,7 @@ import { openPinnedModel, openTokenizers } from "../run/model.js";
 import type { ComparedModel } from "../run/compare.js";
 import type { JobContext } from "../scoring/context.js";
 import { modelUriProblem } from "../spec/model-uri.js";
-import { isS3Uri, s3UriProblem } from "../spec/s3-uri.js";
+import { isS3Uri, s3UriProblem } from "../spec/s3/s3-uri.js";
 import { JobError } from "../util/errors.js";
 import { attemptServices } from "./attempt-services.js";
 import { requireModelPath } from "./models/model-path.js";

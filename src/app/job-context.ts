@@ -27,12 +27,12 @@ import { modelTools } from "./models/model-tools.js";
 import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import type { SharedModels } from "./shared-models.js";
-import { type JobOptions, readSpec } from "./read-spec.js";
+import { type JobOptions, readSpec } from "./reading/read-spec.js";
 import type { openProviderTrials as OpenTrials } from "./providers/provider-trials.js";
 import type { ProviderTrials } from "../scoring/provider-trials.js";
 import { programVersion, versionsFor } from "./version.js";
 import { decidedBy } from "./decided-by.js";
-import { readGivenText } from "./given-files.js";
+import { readGivenText } from "./reading/given-files.js";
 import { filesAtOnce } from "../duckdb/open-files.js";
 import { checkSeveral } from "./worker.js";
 

@@ -16,7 +16,7 @@ import type { RowSpool } from "../sink/postgres/copy/spilled-copy.js";
 import type { Spool } from "../s3/spool.js";
 import { type ParquetOutputSpec, s3Folder, type TargetSpecs } from "../spec/parquet-spec.js";
 import type { PostgresOutputSpec } from "../spec/postgres-spec.js";
-import { isS3Uri } from "../spec/s3-uri.js";
+import { isS3Uri } from "../spec/s3/s3-uri.js";
 import { readSecret } from "./secrets.js";
 import { secretFile } from "../spec/secrets.js";
 import type { Secrets } from "../sink/postgres/connect.js";

@@ -3,7 +3,7 @@ import { diskSource } from "../storage/local/disk.js";
 import type { OutputFolder } from "../storage/output-folder.js";
 import type { Source } from "../storage/port.js";
 import type { InputSpec } from "../spec/input-spec.js";
-import { isS3Uri } from "../spec/s3-uri.js";
+import { isS3Uri } from "../spec/s3/s3-uri.js";
 import { refuseSmallAddressSpace } from "./process-limits.js";
 import { s3Options, spoolRoot } from "./open-store.js";
 

@@ -4,7 +4,7 @@ import type { S3Options } from "../s3/requests.js";
 import type { S3Store } from "../s3/store.js";
 import type { S3Target } from "../s3/target.js";
 import type { S3OutputSpec } from "../spec/parquet-spec.js";
-import type { S3Spec } from "../spec/s3-spec.js";
+import type { S3Spec } from "../spec/s3/s3-spec.js";
 
 type StoreOptions = Pick<S3Options, "retry" | "signal">;
 

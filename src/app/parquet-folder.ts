@@ -2,7 +2,7 @@ import { readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { DiffSide } from "../run/diff.js";
 import { JobError } from "../util/errors.js";
-import { fileError } from "./given-files.js";
+import { fileError } from "./reading/given-files.js";
 
 /** Finds the Parquet files directly in a folder. @throws JobError FILE_MISSING, USAGE where there is none */
 export async function parquetFolder(given: string): Promise<DiffSide> {

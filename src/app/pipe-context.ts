@@ -9,7 +9,7 @@ import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { usableCores } from "./process-limits.js";
 import { attemptServices } from "./attempt-services.js";
 import { budgetOf, recordOf, sha256 } from "./job-context.js";
-import { type JobOptions, readSpec } from "./read-spec.js";
+import { type JobOptions, readSpec } from "./reading/read-spec.js";
 import { modelTools } from "./models/model-tools.js";
 import { programVersion } from "./version.js";
 

@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
 import { secretFile } from "../spec/secrets.js";
 import { JobError } from "../util/errors.js";
-import { fileError, readStart } from "./given-files.js";
+import { fileError, readStart } from "./reading/given-files.js";
 
 /** Longer than any password, token or URL. */
 const secretLimitBytes = 64 * 1024;

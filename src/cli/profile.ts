@@ -9,7 +9,7 @@ import { table } from "../report/table.js";
 import { createTrace, otherTids, type Trace, type TraceEvent, tracePid, trackName } from "../report/trace.js";
 import type { Log } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { fileError } from "../app/given-files.js";
+import { fileError } from "../app/reading/given-files.js";
 import { refuseAmongPredictions } from "../app/reports/files.js";
 
 /** The profile of `run --profile FILE`: a trace, and a table of the time that each stage took. */

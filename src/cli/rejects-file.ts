@@ -1,6 +1,6 @@
 import { open } from "node:fs/promises";
 import type { RejectedRow } from "../columnar/types.js";
-import { fileError } from "../app/given-files.js";
+import { fileError } from "../app/reading/given-files.js";
 
 /** Writes rejected rows, one line of JSON each. */
 export interface RejectsFile extends AsyncDisposable {

@@ -1,7 +1,7 @@
 import { normalize } from "node:path";
 import { download } from "../s3/download.js";
 import type { ObjectStat, ObjectVersion, S3Store } from "../s3/store.js";
-import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3-uri.js";
+import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3/s3-uri.js";
 import { JobError } from "../util/errors.js";
 import type { ModelCache } from "./cache.js";
 import type { ModelSource, ResolvedModel } from "./port.js";

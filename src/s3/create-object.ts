@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
-import { type S3Uri, s3UriText } from "../spec/s3-uri.js";
+import { type S3Uri, s3UriText } from "../spec/s3/s3-uri.js";
 import type { SendRequest } from "./requests.js";
 import type { Watchdog } from "./watchdog.js";
 import { TransferError, classify, isNotImplemented, type S3Call } from "./failures.js";

@@ -2,7 +2,7 @@ import { S3ServiceException } from "@aws-sdk/client-s3";
 import { BrokenTransfer } from "../net/http-failures.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
-import { s3UriText, type S3Uri } from "../spec/s3-uri.js";
+import { s3UriText, type S3Uri } from "../spec/s3/s3-uri.js";
 import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
 /** An S3 action, named as IAM names the permission for it. */

@@ -1,5 +1,5 @@
 import { ListObjectsV2Command, type ListObjectsV2CommandOutput } from "@aws-sdk/client-s3";
-import { type S3Uri, s3UriText } from "../spec/s3-uri.js";
+import { type S3Uri, s3UriText } from "../spec/s3/s3-uri.js";
 import type { SendRequest } from "./requests.js";
 import { TransferError, type S3Call } from "./failures.js";
 

@@ -3,7 +3,7 @@ import { createReadStream } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { pipeline, type Readable, Transform } from "node:stream";
 import { PutObjectCommand, type PutObjectCommandInput, type S3Client } from "@aws-sdk/client-s3";
-import type { S3Uri } from "../spec/s3-uri.js";
+import type { S3Uri } from "../spec/s3/s3-uri.js";
 import type { Watchdog } from "./watchdog.js";
 
 /**

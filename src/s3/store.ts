@@ -1,5 +1,5 @@
 import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
-import { type S3Uri, s3UriText } from "../spec/s3-uri.js";
+import { type S3Uri, s3UriText } from "../spec/s3/s3-uri.js";
 import {
   type SendRequest,
   objectChangedError,

@@ -1,6 +1,6 @@
 import type { Readable } from "node:stream";
 import { CopyObjectCommand, DeleteObjectCommand, GetObjectCommand, type S3Client } from "@aws-sdk/client-s3";
-import type { S3Uri } from "../spec/s3-uri.js";
+import type { S3Uri } from "../spec/s3/s3-uri.js";
 import {
   type SendRequest,
   createSendRequest,

@@ -3,7 +3,7 @@ import { bindingKeys, checkPlace, modelPath, modelSha256, type ModelSpec } from 
 import { isHttpUri } from "./model-uri.js";
 import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
 import { postgresOutput, postgresProblems } from "./postgres-spec.js";
-import type { Problem } from "./s3-spec.js";
+import type { Problem } from "./s3/s3-spec.js";
 import { server } from "./server/server-spec.js";
 
 /** A second model, whose predictions are compared with the champion's (`model`) and published nowhere. */

@@ -1,5 +1,5 @@
 import { z } from "../util/zod.js";
-import { s3Keys, type S3Spec } from "./s3-spec.js";
+import { s3Keys, type S3Spec } from "./s3/s3-spec.js";
 import { count, duration, name, text } from "./values.js";
 
 export interface InputSpec extends S3Spec {

@@ -1,6 +1,6 @@
 import type { LoadedSpec } from "./load.js";
 import type { JobSpec } from "./job-spec.js";
-import { isS3Uri } from "./s3-uri.js";
+import { isS3Uri } from "./s3/s3-uri.js";
 
 /** A run of the first rows of a job into a folder of its own, which tries the job. */
 export interface LimitedRun {

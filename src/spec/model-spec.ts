@@ -2,7 +2,7 @@ import { z } from "../util/zod.js";
 import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./model-uri.js";
 import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./prompt/prompt-keys.js";
 import { server, type ServerSpec } from "./server/server-spec.js";
-import { s3Keys, type S3Spec } from "./s3-spec.js";
+import { s3Keys, type S3Spec } from "./s3/s3-spec.js";
 import { anyNumber, count, name, text } from "./values.js";
 
 export interface ModelSpec extends S3Spec, PromptKeys {

@@ -1,4 +1,4 @@
-import { isS3Uri } from "./s3-uri.js";
+import { isS3Uri } from "./s3/s3-uri.js";
 
 /** Whether `model.path` is a URL, rightly written or not. */
 export function isHttpUri(path: string): boolean {

@@ -1,7 +1,7 @@
 import { z } from "../util/zod.js";
 import type { PostgresOutputSpec } from "./postgres-spec.js";
-import { needlessError, type Problem, s3Keys, type S3Spec } from "./s3-spec.js";
-import { isS3Uri, s3UriProblem } from "./s3-uri.js";
+import { needlessError, type Problem, s3Keys, type S3Spec } from "./s3/s3-spec.js";
+import { isS3Uri, s3UriProblem } from "./s3/s3-uri.js";
 import { count, text } from "./values.js";
 
 /** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */

@@ -1,5 +1,5 @@
 import { z } from "../util/zod.js";
-import { isS3Uri } from "./s3-uri.js";
+import { isS3Uri } from "./s3/s3-uri.js";
 import { secretFile } from "./secrets.js";
 import { count, text } from "./values.js";
 

@@ -1,4 +1,4 @@
-import { isS3Uri } from "../spec/s3-uri.js";
+import { isS3Uri } from "../spec/s3/s3-uri.js";
 import { joinListings } from "./join-listings.js";
 import type { Source } from "./port.js";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { parseS3Uri, s3UriProblem, s3UriText } from "#src/spec/s3-uri.js";
+import { parseS3Uri, s3UriProblem, s3UriText } from "#src/spec/s3/s3-uri.js";
 import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 const inS3 = minimalSpec.replace("in/", "s3://lake/in/");

@@ -1,6 +1,6 @@
 import { dirname } from "node:path";
 import { openLoaded, recordOf } from "#src/app/job-context.js";
-import { readSpec } from "#src/app/read-spec.js";
+import { readSpec } from "#src/app/reading/read-spec.js";
 import { reporting } from "#src/app/reports/reporting.js";
 import { JobError } from "#src/util/errors.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";

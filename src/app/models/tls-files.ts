@@ -3,7 +3,7 @@ import { createSecureContext } from "node:tls";
 import type { TlsSettings } from "../../net/request.js";
 import type { ServerTlsSpec } from "../../spec/server/server-spec.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { fileError, readStart } from "../given-files.js";
+import { fileError, readStart } from "../reading/given-files.js";
 
 /** More than all authorities of a system. */
 const limitBytes = 4 * 1024 * 1024;

@@ -12,7 +12,7 @@ import type { LoadedSpec } from "../../spec/load.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { alone, openLoaded } from "../job-context.js";
 import { machineError } from "../machine-errors.js";
-import { readSpec } from "../read-spec.js";
+import { readSpec } from "../reading/read-spec.js";
 import type { MeasureRequest } from "./measure-provider.js";
 
 /** A trial with more rows than the one before has at most so many times as many, whose speed may be very different. */

@@ -7,7 +7,7 @@ import { makeFolder, replaceDurably } from "../../sink/parquet/local/durable.js"
 import { nodeFileSystem } from "../../sink/parquet/common/file-system.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import { isS3Uri } from "../../spec/s3-uri.js";
+import { isS3Uri } from "../../spec/s3/s3-uri.js";
 
 /** Absolute paths. */
 export interface ReportFiles {

@@ -2,7 +2,7 @@ import { dirname, resolve } from "node:path";
 import type { BackfillJob, BackfillJobs } from "../../app/backfill-jobs.js";
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
 import { machineError } from "../../app/machine-errors.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import type { JobOptions } from "../../app/reading/read-spec.js";
 import { reporting } from "../../app/reports/reporting.js";
 import type { SharedModels } from "../../app/shared-models.js";
 import type { RunOrder, ValueStatus } from "../../jobs/carry-out.js";

@@ -10,7 +10,7 @@ import type { LoadedSpec } from "../../spec/load.js";
 import { tokenizerUris } from "../../spec/model-spec.js";
 import type { SafeIo } from "../io.js";
 import { attemptServices } from "../../app/attempt-services.js";
-import { type JobOptions, readSpec } from "../../app/read-spec.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { createWarningLog } from "../logger.js";
 import { deviceIdOf } from "../../app/open-engine.js";
 import { requireModelPath } from "../../app/models/model-path.js";

@@ -1,7 +1,7 @@
 import { openLoaded } from "../../app/job-context.js";
 import { rowFinders } from "../../app/open-row-finder.js";
-import { readKeys } from "../../app/read-keys.js";
-import { type JobOptions, readSpec, readSpecOnce } from "../../app/read-spec.js";
+import { readKeys } from "../../app/reading/read-keys.js";
+import { type JobOptions, readSpec, readSpecOnce } from "../../app/reading/read-spec.js";
 import type { KeyList } from "../../publish/erasure.js";
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";

@@ -1,5 +1,5 @@
 import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import type { JobOptions } from "../../app/reading/read-spec.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import type { RecordedRun } from "../../publish/recorded-run.js";

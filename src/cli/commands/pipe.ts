@@ -4,7 +4,7 @@ import { summarizeRejects } from "../../report/rejects-text.js";
 import { count } from "../../report/report.js";
 import { runPipe } from "../../run/pipe.js";
 import type { SafeIo } from "../io.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import type { JobOptions } from "../../app/reading/read-spec.js";
 import { createLog, wantsColor } from "../logger.js";
 import { openPipe } from "../../app/pipe-context.js";
 import { openRejectsFile } from "../rejects-file.js";

@@ -1,9 +1,9 @@
 import { estimateFields } from "../../report/spending/estimate-text.js";
 import { planText } from "../../report/plan-text.js";
-import { previewPlan } from "../../run/preview.js";
+import { previewPlan } from "../../run/previewing/preview.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/read-spec.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { checkTarget } from "../../run/check-target.js";
 import { createWarningLog } from "../logger.js";
 

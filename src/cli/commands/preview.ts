@@ -1,9 +1,9 @@
 import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import type { JobOptions } from "../../app/reading/read-spec.js";
 import { previewCsv, previewJson, previewTable } from "../../report/preview-text.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { count } from "../../report/report.js";
-import { previewRows } from "../../run/preview-rows.js";
+import { previewRows } from "../../run/previewing/preview-rows.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 import { abortOnSignals } from "../signals.js";

@@ -1,5 +1,5 @@
 import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/read-spec.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import type { Retention } from "../../jobs/prune-choice.js";
 import { nothingRemoved, type Removed } from "../../publish/prune-request.js";
 import { count } from "../../report/report.js";

@@ -3,7 +3,7 @@ import { rejectsText } from "../../report/rejects-text.js";
 import { rejectedRows } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded } from "../../app/job-context.js";
-import { readRunSpec, type RunOptions } from "../../app/read-run-spec.js";
+import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
 
 export async function rejectsCommand(
   spec: string,

@@ -1,7 +1,7 @@
 import type { SafeIo } from "../io.js";
 import { JobError } from "../../util/errors.js";
 import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import type { JobOptions } from "../../app/reading/read-spec.js";
 
 export async function rollbackCommand(
   spec: string,

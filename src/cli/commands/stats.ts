@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import type { JobOptions } from "../../app/reading/read-spec.js";
 import { statsJson, statsText } from "../../report/stats-text.js";
 import { runStats } from "../../run/stats.js";
 import { JobError } from "../../util/errors.js";

@@ -7,7 +7,7 @@ import { type RunState, runState } from "../../run/state.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
 import { openJob, openLoaded } from "../../app/job-context.js";
-import { readRunSpec, type RunOptions } from "../../app/read-run-spec.js";
+import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
 
 export interface StatusOptions extends RunOptions {
   readonly json?: boolean;

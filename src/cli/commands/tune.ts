@@ -8,7 +8,7 @@ import { usableCores } from "../../app/process-limits.js";
 import type { SafeIo } from "../io.js";
 import { openJob } from "../../app/job-context.js";
 import { requireModelPath } from "../../app/models/model-path.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import type { JobOptions } from "../../app/reading/read-spec.js";
 import { type CachedTuning, openTuneCache } from "../../app/caches/tune-cache.js";
 
 /** Long enough for a dozen batches of most models, short enough to measure all combinations. */

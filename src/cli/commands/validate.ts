@@ -1,8 +1,8 @@
 import { contractText } from "../../report/plan-text.js";
-import { previewContract } from "../../run/preview.js";
+import { previewContract } from "../../run/previewing/preview.js";
 import type { SafeIo } from "../io.js";
 import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/read-spec.js";
+import type { JobOptions } from "../../app/reading/read-spec.js";
 import { createWarningLog } from "../logger.js";
 
 export async function validateCommand(spec: string, options: JobOptions, io: SafeIo): Promise<void> {

@@ -1,5 +1,5 @@
 import type { JobSpec } from "../../spec/job-spec.js";
-import { isS3Uri, parseS3Uri } from "../../spec/s3-uri.js";
+import { isS3Uri, parseS3Uri } from "../../spec/s3/s3-uri.js";
 
 /** A dataset as OpenLineage names it: https://openlineage.io/docs/spec/naming */
 export interface DatasetName {

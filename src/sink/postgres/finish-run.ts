@@ -4,7 +4,7 @@ import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import type { StoredPlan } from "../port.js";
-import { clearAbandonedRuns, existingTables, unneededStaging } from "./abandoned-runs.js";
+import { clearAbandonedRuns, existingTables, unneededStaging } from "./other-runs/abandoned-runs.js";
 import { answersTable } from "./answers/table.js";
 import { committedSpansOf } from "./committed-spans.js";
 import type { Session } from "./connections.js";

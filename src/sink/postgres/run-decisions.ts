@@ -2,7 +2,7 @@ import type { Plan } from "../../plan/plan.js";
 import type { Decision } from "../../publish/decision.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import type { RunSink } from "../port.js";
-import { tablesToDrop } from "./abandoned-runs.js";
+import { tablesToDrop } from "./other-runs/abandoned-runs.js";
 import type { Session } from "./connections.js";
 import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
 import { mergedProfile } from "./control/profiles.js";

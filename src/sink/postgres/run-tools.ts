@@ -4,7 +4,7 @@ import type { Control } from "./control/control.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import type { Mode } from "./modes/mode.js";
 import type { TableName } from "./names.js";
-import type { RefuseNewer } from "./newer-runs.js";
+import type { RefuseNewer } from "./other-runs/newer-runs.js";
 import type { TransactionTools } from "./transaction.js";
 
 /** What the steps of a run work with: the target, its control tables, its write mode, and how a call is retried. */

@@ -1,4 +1,4 @@
-import type { S3Uri } from "../../spec/s3-uri.js";
+import type { S3Uri } from "../../spec/s3/s3-uri.js";
 import type { S3Settings, S3Timeouts } from "../../s3/client.js";
 import type { ListedObject } from "../../s3/listing.js";
 import type { ListOptions, ObjectStat, ReadRequest } from "../../s3/store.js";

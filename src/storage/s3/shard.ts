@@ -3,7 +3,7 @@ import { type FileHandle, open, unlink } from "node:fs/promises";
 import { JobError } from "../../util/errors.js";
 import type { ListedShard } from "../../plan/compare.js";
 import type { S3Reader } from "./reader.js";
-import { parseS3Uri, type S3Uri } from "../../spec/s3-uri.js";
+import { parseS3Uri, type S3Uri } from "../../spec/s3/s3-uri.js";
 import type { OpenShard } from "../port.js";
 import { type ByteRange, normalizeRanges, planRequests, subtractRanges } from "./ranges.js";
 import { type Spool, withSpoolErrors } from "../../s3/spool.js";

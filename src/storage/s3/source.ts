@@ -1,5 +1,5 @@
 import type { S3Reader } from "./reader.js";
-import { parseS3Uri } from "../../spec/s3-uri.js";
+import { parseS3Uri } from "../../spec/s3/s3-uri.js";
 import type { OutputFolder } from "../output-folder.js";
 import type { Source } from "../port.js";
 import { listPatterns, listNames } from "./listing.js";

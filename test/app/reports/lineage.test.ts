@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { readSpec } from "#src/app/read-spec.js";
+import { readSpec } from "#src/app/reading/read-spec.js";
 import { beginLineage } from "#src/app/reports/lineage.js";
 import type { SpecOverrides } from "../../support/job.js";
 import { type Listener, listen } from "../../support/listener.js";

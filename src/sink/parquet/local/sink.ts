@@ -10,14 +10,14 @@ import { claimText, runIdIn } from "../common/named-run.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { Plan } from "../../../plan/plan.js";
 import type { Sink, StoredPlan } from "../../port.js";
-import { findHistory } from "../common/history.js";
+import { findHistory } from "../common/other-runs/history.js";
 import { requireKept } from "../../../publish/pruned-run.js";
 import { pruneFolder } from "../common/pruning/earlier-files.js";
 import { diskPruning } from "./prune.js";
 import { rehearse } from "./rehearse.js";
-import { findPublishedParts } from "../common/published-rows.js";
-import { findPublished, readPinned } from "../common/published-runs.js";
-import { findUnfinished } from "../common/unfinished-runs.js";
+import { findPublishedParts } from "../common/other-runs/published-rows.js";
+import { findPublished, readPinned } from "../common/other-runs/published-runs.js";
+import { findUnfinished } from "../common/other-runs/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { clearFolder, withFolders } from "./temporary.js";
 

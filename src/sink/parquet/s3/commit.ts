@@ -11,7 +11,7 @@ import type { Target } from "../common/committed-parts.js";
 import { type RejectsText, textOfRejects } from "../common/rejects.js";
 import type { SpanCommit } from "../common/run-sink.js";
 import type { CommitOutcome } from "../../port.js";
-import type { S3Uri } from "../../../spec/s3-uri.js";
+import type { S3Uri } from "../../../spec/s3/s3-uri.js";
 import { retractIfSuperseded } from "./retract-superseded.js";
 import { digestKey, objectAt } from "./target-state.js";
 import type { S3Tools } from "./tools.js";

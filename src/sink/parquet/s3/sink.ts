@@ -9,11 +9,11 @@ import { reviewedPlan, stripVerdicts } from "../common/erasing/reviewed-runs.js"
 import { loadEncoder } from "../common/commit.js";
 import type { Plan } from "../../../plan/plan.js";
 import type { Sink, StoredPlan } from "../../port.js";
-import { findHistory } from "../common/history.js";
-import { findPublishedParts } from "../common/published-rows.js";
-import { findPublished, readPinned } from "../common/published-runs.js";
+import { findHistory } from "../common/other-runs/history.js";
+import { findPublishedParts } from "../common/other-runs/published-rows.js";
+import { findPublished, readPinned } from "../common/other-runs/published-runs.js";
 import { fetchParts } from "./footers.js";
-import { findUnfinished } from "../common/unfinished-runs.js";
+import { findUnfinished } from "../common/other-runs/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { targetStateInS3, objectAt } from "./target-state.js";
 import { openS3Run } from "./run-sink.js";

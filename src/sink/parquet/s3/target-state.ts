@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { S3Target } from "../../../s3/target.js";
 import type { StoredObject } from "../../../s3/create-object.js";
-import type { S3Uri } from "../../../spec/s3-uri.js";
+import type { S3Uri } from "../../../spec/s3/s3-uri.js";
 import type { TargetState } from "../common/file-system.js";
 
 /** The bucket and key of an object or folder; the folder may be the bucket itself. */

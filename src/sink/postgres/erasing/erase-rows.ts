@@ -10,7 +10,7 @@ import type { RunId } from "../../../plan/plan.js";
 import { parseRunVerdict } from "../../../publish/run-verdict.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { JobError } from "../../../util/errors.js";
-import { unneededStaging } from "../abandoned-runs.js";
+import { unneededStaging } from "../other-runs/abandoned-runs.js";
 import type { Session } from "../connections.js";
 import { runConditions } from "../control/run-conditions.js";
 import { controlLayout } from "../control/schema.js";

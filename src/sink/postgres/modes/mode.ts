@@ -3,7 +3,7 @@ import type { PostgresMode, PostgresOutputSpec } from "../../../spec/postgres-sp
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import type { TableName } from "../names.js";
-import type { RefuseNewer } from "../newer-runs.js";
+import type { RefuseNewer } from "../other-runs/newer-runs.js";
 import type { TargetColumn } from "../table.js";
 
 /**

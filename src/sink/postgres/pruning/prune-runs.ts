@@ -3,7 +3,7 @@ import type { RunId } from "../../../plan/plan.js";
 import { nothingRemoved, type PruneOutcome, type PruneRequest } from "../../../publish/prune-request.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import type { Sink } from "../../port.js";
-import { existingTables, leftoversOf } from "../abandoned-runs.js";
+import { existingTables, leftoversOf } from "../other-runs/abandoned-runs.js";
 import type { Session } from "../connections.js";
 import type { PastRun } from "../control/other-runs.js";
 import { controlLayout } from "../control/schema.js";

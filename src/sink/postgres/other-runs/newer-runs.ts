@@ -1,9 +1,9 @@
-import { JobError } from "../../util/errors.js";
-import { sameSeries } from "../../plan/series.js";
-import type { Plan } from "../../plan/plan.js";
-import type { Session } from "./connections.js";
-import type { Control } from "./control/control.js";
-import { plannedTarget } from "./target.js";
+import { JobError } from "../../../util/errors.js";
+import { sameSeries } from "../../../plan/series.js";
+import type { Plan } from "../../../plan/plan.js";
+import type { Session } from "../connections.js";
+import type { Control } from "../control/control.js";
+import { plannedTarget } from "../target.js";
 
 /**
  * Stops a run when the table holds rows of a newer run of the same job, with other params: yesterday's rows would

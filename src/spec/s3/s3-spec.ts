@@ -1,7 +1,7 @@
-import { z } from "../util/zod.js";
-import { isMlflowUri } from "./model-uri.js";
+import { z } from "../../util/zod.js";
+import { isMlflowUri } from "../model-uri.js";
 import { isS3Uri, s3UriProblem } from "./s3-uri.js";
-import { count, text } from "./values.js";
+import { count, text } from "../values.js";
 
 /** How a place in S3 is reached; credentials come from the environment, never from the spec. */
 export interface S3Spec {

@@ -1,11 +1,11 @@
-import type { RunId } from "../../../plan/plan.js";
-import { ifThere, type TargetState } from "./file-system.js";
-import { readState } from "./control-files.js";
-import { layoutOf } from "./layout.js";
+import type { RunId } from "../../../../plan/plan.js";
+import { ifThere, type TargetState } from "../file-system.js";
+import { readState } from "../control-files.js";
+import { layoutOf } from "../layout.js";
 import { type OtherFolders, searchFolders } from "./other-folders.js";
-import { runIdIn } from "./named-run.js";
-import type { UnfinishedRun } from "../../port.js";
-import { latestRun, readPlan } from "./stored-plan.js";
+import { runIdIn } from "../named-run.js";
+import type { UnfinishedRun } from "../../../port.js";
+import { latestRun, readPlan } from "../stored-plan.js";
 
 /** Finds unfinished runs of a job in sibling folders: those of other params. */
 export async function findUnfinished(

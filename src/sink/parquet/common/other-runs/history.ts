@@ -1,25 +1,25 @@
-import { splitRunId } from "../../../plan/identity.js";
-import type { RunId } from "../../../plan/plan.js";
-import { parseRunProfile } from "../../../publish/profile-text.js";
-import type { Pruning } from "../../../publish/pruned-run.js";
+import { splitRunId } from "../../../../plan/identity.js";
+import type { RunId } from "../../../../plan/plan.js";
+import { parseRunProfile } from "../../../../publish/profile-text.js";
+import type { Pruning } from "../../../../publish/pruned-run.js";
 import {
   asPruned,
   countsOf,
   type HistoryRequest,
   type RecordedRun,
   statusOfRun,
-} from "../../../publish/recorded-run.js";
-import { stateOf } from "../../../publish/state.js";
-import { JobError } from "../../../util/errors.js";
-import type { StoredPlan } from "../../port.js";
-import { readDecision, readVerdict } from "./control-files.js";
-import { lastFailureOf } from "./failures.js";
-import { ifPermitted, ifReadable, listFolder, type TargetState } from "./file-system.js";
-import { type Layout, layoutOf, plannedLayout } from "./layout.js";
-import { type Manifest, publishedManifest } from "./manifest.js";
-import { runIdIn } from "./named-run.js";
+} from "../../../../publish/recorded-run.js";
+import { stateOf } from "../../../../publish/state.js";
+import { JobError } from "../../../../util/errors.js";
+import type { StoredPlan } from "../../../port.js";
+import { readDecision, readVerdict } from "../control-files.js";
+import { lastFailureOf } from "../failures.js";
+import { ifPermitted, ifReadable, listFolder, type TargetState } from "../file-system.js";
+import { type Layout, layoutOf, plannedLayout } from "../layout.js";
+import { type Manifest, publishedManifest } from "../manifest.js";
+import { runIdIn } from "../named-run.js";
 import { expand, foldersAtOnce, foldersLimit, type OtherFolders } from "./other-folders.js";
-import { readPlan } from "./stored-plan.js";
+import { readPlan } from "../stored-plan.js";
 
 /** Finds the latest runs of a job in the folder of this run and the folders of its other runs. */
 export async function findHistory(

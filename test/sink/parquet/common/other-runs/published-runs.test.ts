@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { TargetState } from "#src/sink/parquet/common/file-system.js";
-import { findPublished } from "#src/sink/parquet/common/published-runs.js";
+import { findPublished } from "#src/sink/parquet/common/other-runs/published-runs.js";
 import { JobError } from "#src/util/errors.js";
 
 const series = { job: "churn", params: { ds: "2026-11-23" }, dateParam: "ds", date: "2026-11-23" };

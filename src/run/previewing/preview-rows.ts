@@ -1,16 +1,16 @@
-import { type ColumnRef, type Contract, featureColumns } from "../binding/contract.js";
-import { jsonOf } from "../columnar/json-text.js";
-import type { OutputRows, RejectedRow } from "../columnar/types.js";
-import { runIdOf } from "../plan/identity.js";
-import type { Plan } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
-import type { ScoredRows } from "../report/preview-text.js";
-import type { JobContext } from "../scoring/context.js";
-import { wholeInput, warnOfUnmatched } from "./planning/input.js";
-import { loadEngine } from "./loading.js";
-import { openPinnedModel } from "./model.js";
-import { planRun } from "./planning/planning.js";
-import { scoreAside } from "./score-aside.js";
+import { type ColumnRef, type Contract, featureColumns } from "../../binding/contract.js";
+import { jsonOf } from "../../columnar/json-text.js";
+import type { OutputRows, RejectedRow } from "../../columnar/types.js";
+import { runIdOf } from "../../plan/identity.js";
+import type { Plan } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
+import type { ScoredRows } from "../../report/preview-text.js";
+import type { JobContext } from "../../scoring/context.js";
+import { wholeInput, warnOfUnmatched } from "../planning/input.js";
+import { loadEngine } from "../loading.js";
+import { openPinnedModel } from "../model.js";
+import { planRun } from "../planning/planning.js";
+import { scoreAside } from "../score-aside.js";
 
 export interface PreviewOptions {
   /** The most rows to score. */

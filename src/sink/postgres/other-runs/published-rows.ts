@@ -2,14 +2,14 @@ import { createWriteStream } from "node:fs";
 import { dirname } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { to as copyTo } from "pg-copy-streams";
-import type { PublishedRowsRequest, StoredFiles } from "../../publish/published-files.js";
-import type { Session } from "./connections.js";
-import type { RowSpool } from "./copy/spilled-copy.js";
-import { finishSeconds } from "./finish-run.js";
-import { quoteName, quoteTable } from "./names.js";
-import { retrying } from "./retry.js";
-import type { RunTools } from "./run-tools.js";
-import { transact } from "./transaction.js";
+import type { PublishedRowsRequest, StoredFiles } from "../../../publish/published-files.js";
+import type { Session } from "../connections.js";
+import type { RowSpool } from "../copy/spilled-copy.js";
+import { finishSeconds } from "../finish-run.js";
+import { quoteName, quoteTable } from "../names.js";
+import { retrying } from "../retry.js";
+import type { RunTools } from "../run-tools.js";
+import { transact } from "../transaction.js";
 
 /** Where the rows of published runs are. */
 export interface PublishedTable

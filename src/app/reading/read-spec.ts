@@ -1,7 +1,7 @@
 import { readFileSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { type LoadedSpec, loadSpec } from "../spec/load.js";
-import { JobError } from "../util/errors.js";
+import { type LoadedSpec, loadSpec } from "../../spec/load.js";
+import { JobError } from "../../util/errors.js";
 import { fileError, readStart } from "./given-files.js";
 
 export interface JobOptions {

@@ -1,7 +1,7 @@
-import { splitRunId } from "../plan/identity.js";
-import type { LoadedSpec } from "../spec/load.js";
-import { JobError } from "../util/errors.js";
-import { openLoaded } from "./job-context.js";
+import { splitRunId } from "../../plan/identity.js";
+import type { LoadedSpec } from "../../spec/load.js";
+import { JobError } from "../../util/errors.js";
+import { openLoaded } from "../job-context.js";
 import { type JobOptions, readSpec } from "./read-spec.js";
 
 export interface RunOptions extends JobOptions {

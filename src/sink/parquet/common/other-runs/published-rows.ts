@@ -1,8 +1,8 @@
-import type { PinnedRun, RunId } from "../../../plan/plan.js";
-import { type ErrorCode, JobError } from "../../../util/errors.js";
-import { ifThere, type TargetState } from "./file-system.js";
-import { layoutOf } from "./layout.js";
-import { publishedManifest } from "./manifest.js";
+import type { PinnedRun, RunId } from "../../../../plan/plan.js";
+import { type ErrorCode, JobError } from "../../../../util/errors.js";
+import { ifThere, type TargetState } from "../file-system.js";
+import { layoutOf } from "../layout.js";
+import { publishedManifest } from "../manifest.js";
 
 /** The folder of a published run, and the paths of its parts. */
 export interface PublishedParts {

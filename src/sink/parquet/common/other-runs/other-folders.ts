@@ -1,4 +1,4 @@
-import { ifReadable, type TargetState } from "./file-system.js";
+import { ifReadable, type TargetState } from "../file-system.js";
 
 /** Where the job's runs with other params are: below `root`, a `RegExp` matches a segment that contains a param. */
 export interface OtherFolders {

@@ -1,22 +1,22 @@
-import type { Contract } from "../binding/contract.js";
-import { batchDependence, type ModelTraits } from "../binding/model-traits.js";
-import type { ModelSignature } from "../columnar/tensor.js";
-import type { SourceColumn } from "../columnar/types.js";
-import type { Decoder } from "../formats/port.js";
-import type { Engine } from "../engine/port.js";
-import type { FoundModel } from "../models/port.js";
-import { JobError } from "../util/errors.js";
-import { runIdOf } from "../plan/identity.js";
-import type { Plan } from "../plan/plan.js";
-import type { PlanEstimate } from "../report/spending/estimate-text.js";
-import type { JobContext } from "../scoring/context.js";
-import { loadEngine } from "./loading.js";
-import { estimateRun } from "./paid/estimate.js";
-import { openPinnedModel } from "./model.js";
-import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "./planning/input.js";
-import { bindFirstShard } from "./planning/bind-model.js";
-import { planRun, warnOfModel } from "./planning/planning.js";
-import { type SeenSchema, seenSchema } from "./planning/read-shards.js";
+import type { Contract } from "../../binding/contract.js";
+import { batchDependence, type ModelTraits } from "../../binding/model-traits.js";
+import type { ModelSignature } from "../../columnar/tensor.js";
+import type { SourceColumn } from "../../columnar/types.js";
+import type { Decoder } from "../../formats/port.js";
+import type { Engine } from "../../engine/port.js";
+import type { FoundModel } from "../../models/port.js";
+import { JobError } from "../../util/errors.js";
+import { runIdOf } from "../../plan/identity.js";
+import type { Plan } from "../../plan/plan.js";
+import type { PlanEstimate } from "../../report/spending/estimate-text.js";
+import type { JobContext } from "../../scoring/context.js";
+import { loadEngine } from "../loading.js";
+import { estimateRun } from "../paid/estimate.js";
+import { openPinnedModel } from "../model.js";
+import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "../planning/input.js";
+import { bindFirstShard } from "../planning/bind-model.js";
+import { planRun, warnOfModel } from "../planning/planning.js";
+import { type SeenSchema, seenSchema } from "../planning/read-shards.js";
 
 /** Makes the plan that `run` would make now, whether or not the target has one. Writes nothing. */
 export async function previewPlan(context: JobContext): Promise<PreviewedPlan> {

@@ -1,13 +1,13 @@
-import type { PinnedRun } from "../../../plan/plan.js";
-import { earlierDateIn, type PublishedRun, type Series } from "../../../publish/published-run.js";
-import { type ErrorCode, JobError } from "../../../util/errors.js";
-import { sha256Of } from "./control-files.js";
-import { ifReadable, ifThere, type TargetState } from "./file-system.js";
-import { layoutOf } from "./layout.js";
-import { publishedManifest } from "./manifest.js";
-import { runIdIn } from "./named-run.js";
+import type { PinnedRun } from "../../../../plan/plan.js";
+import { earlierDateIn, type PublishedRun, type Series } from "../../../../publish/published-run.js";
+import { type ErrorCode, JobError } from "../../../../util/errors.js";
+import { sha256Of } from "../control-files.js";
+import { ifReadable, ifThere, type TargetState } from "../file-system.js";
+import { layoutOf } from "../layout.js";
+import { publishedManifest } from "../manifest.js";
+import { runIdIn } from "../named-run.js";
 import { type OtherFolders, searchFolders } from "./other-folders.js";
-import type { RunId } from "../../../plan/plan.js";
+import type { RunId } from "../../../../plan/plan.js";
 
 /**
  * Finds published runs of a series in the folders of the job's other runs: those with a profile and an earlier logical

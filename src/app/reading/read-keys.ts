@@ -1,9 +1,9 @@
 import { readFile } from "node:fs/promises";
 import { extname, resolve } from "node:path";
-import { openDuckDb } from "../duckdb/instance.js";
-import { firstLine, quoteName, quotePath } from "../duckdb/sql.js";
-import type { KeyList } from "../publish/erasure.js";
-import { JobError, messageOf } from "../util/errors.js";
+import { openDuckDb } from "../../duckdb/instance.js";
+import { firstLine, quoteName, quotePath } from "../../duckdb/sql.js";
+import type { KeyList } from "../../publish/erasure.js";
+import { JobError, messageOf } from "../../util/errors.js";
 import { fileError } from "./given-files.js";
 
 /** A run reads all keys into memory. */

@@ -1,15 +1,15 @@
-import type { Plan, RunId } from "../../plan/plan.js";
-import { splitTable } from "../../spec/postgres-spec.js";
-import { answersTable } from "./answers/table.js";
-import type { Session } from "./connections.js";
-import type { Control } from "./control/control.js";
-import { readDecision } from "./control/decisions.js";
-import { abandonedRuns, closedRuns, type PastRun } from "./control/other-runs.js";
-import { stagingTable } from "./modes/replace.js";
-import { stagedRowsTable } from "./modes/staged.js";
-import { keysTable } from "./modes/upsert.js";
-import { quoteTable, type TableName } from "./names.js";
-import { plannedTarget } from "./target.js";
+import type { Plan, RunId } from "../../../plan/plan.js";
+import { splitTable } from "../../../spec/postgres-spec.js";
+import { answersTable } from "../answers/table.js";
+import type { Session } from "../connections.js";
+import type { Control } from "../control/control.js";
+import { readDecision } from "../control/decisions.js";
+import { abandonedRuns, closedRuns, type PastRun } from "../control/other-runs.js";
+import { stagingTable } from "../modes/replace.js";
+import { stagedRowsTable } from "../modes/staged.js";
+import { keysTable } from "../modes/upsert.js";
+import { quoteTable, type TableName } from "../names.js";
+import { plannedTarget } from "../target.js";
 
 /**
  * Drops the tables of earlier, abandoned runs. Their attempts are fenced, so none of them makes a table again. A table

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { fileError } from "#src/app/given-files.js";
+import { fileError } from "#src/app/reading/given-files.js";
 import { JobError } from "#src/util/errors.js";
-import { runHere } from "../support/cli.js";
+import { runHere } from "../../support/cli.js";
 
 function told(errno: string): unknown {
   return fileError("reading job.yaml", Object.assign(new Error(errno), { code: errno }), "name another");
