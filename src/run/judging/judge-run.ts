@@ -1,4 +1,5 @@
 import type { Judged } from "../../checks/verdicts/judge.js";
+import { asksForPrevious } from "../../checks/verdicts/model-cause.js";
 import type { CheckOptions } from "../../checks/verdicts/run-profile.js";
 import type { Verdict } from "../../checks/verdicts/verdict.js";
 import type { Plan } from "../../plan/plan.js";
@@ -15,7 +16,6 @@ export async function judgeRun(context: JobContext, plan: Plan, { judged, option
   // Runs without checks do not need these modules.
   const { judge } = await import("../../checks/verdicts/judge.js");
   const verdict = judge(judged, options);
-  const { asksForPrevious } = await import("../../checks/verdicts/model-cause.js");
   if (!asksForPrevious(verdict)) {
     return verdict;
   }
