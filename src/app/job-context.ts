@@ -183,6 +183,9 @@ function otherTools(
   };
 }
 
+/** The longest time from the first failure of a call to the target of a challenger's predictions to its last try. */
+const keptRetrySeconds = 30;
+
 /** How the target of the challenger's predictions is opened; undefined: they are not kept. */
 function challengerSink(
   { spec, variablesOf, where }: LoadedSpec,
@@ -197,6 +200,8 @@ function challengerSink(
           { ...spec, output: { columns: output.columns, lineage: false, ...target } },
           {
             ...options,
+            // The published rows do not wait for it: without it, predictions are not kept, with a warning.
+            retry: { ...options.retry, maxSeconds: Math.min(options.retry.maxSeconds, keptRetrySeconds) },
             outputPattern: target.parquet?.path ?? "",
             variablesOf: (path) => variablesOf(["challenger", ...path]),
             where: (path) => where(["challenger", ...path]),

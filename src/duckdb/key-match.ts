@@ -36,12 +36,24 @@ export async function loadKeys(
       })),
     ],
   });
-  const casts = columns.map(({ type }, index) => `try_cast(k${index} AS ${sqlTypeOf(type)}) AS k${index}`);
+  const casts = columns.map(
+    ({ type }, index) =>
+      `CASE WHEN ${isExactSql(type, `k${index}`)} THEN try_cast(k${index} AS ${sqlTypeOf(type)}) END AS k${index}`,
+  );
   await connection.run(`CREATE TEMP TABLE keys AS SELECT n, ${casts.join(", ")} FROM key_texts`);
   await connection.run("DROP TABLE key_texts");
   const isWrong = columns.map((_, index) => `k${index} IS NULL`).join(" OR ");
   const [[wrong] = []] = (await connection.runAndReadAll(`SELECT min(n) FROM keys WHERE ${isWrong}`)).getRows();
   return wrong === null || wrong === undefined ? undefined : Number(wrong);
+}
+
+/** Whether a text is a value of the type as it is: casts round numbers, and cut times off dates. */
+function isExactSql(type: ColumnType, text: string): string {
+  const matches = (pattern: string): string => `regexp_full_match(trim(${text}), '${pattern}')`;
+  if (typeof type === "object") {
+    return type.kind === "decimal" ? matches(`[+-]?[0-9]*([.][0-9]{0,${type.scale}}0*)?`) : "true";
+  }
+  return /^u?int/.test(type) ? matches("[+-]?[0-9]+") : type === "date32" ? matches("[0-9+-]+") : "true";
 }
 
 /** Finds the rows of a Parquet file that have one of the keys: their numbers, ascending, and the keys' indexes. */

@@ -14,7 +14,7 @@ import { openStoredCursor } from "../scoring/stored-cursor.js";
 import { openSliceReader } from "../scoring/workers/slice-reader.js";
 import type { RunSink } from "../sink/port.js";
 import type { Source } from "../storage/port.js";
-import { messageOf } from "../util/errors.js";
+import { exitCodeOf, messageOf } from "../util/errors.js";
 
 export interface ReuseInput {
   readonly plan: Plan;
@@ -67,6 +67,10 @@ export async function openReuse(
       },
     };
   } catch (error) {
+    // To ask again costs money: a target that is away for a while is waited for by another attempt.
+    if (plan.request.prompt !== undefined && exitCodeOf(error) === 75) {
+      throw error;
+    }
     tell(error);
     return nothing;
   }

@@ -257,7 +257,8 @@ function createPredictor(
       open.rows.refuse(row, message, reason);
       progress.scored(1);
     };
-    if (engine.paid !== undefined && open.faults.has(open.rowInRun(batch.rowStart))) {
+    // With `distinct`, a batch names its row by a distinct index, and other rows may wait for the same answer.
+    if (engine.paid !== undefined && open.distinct === undefined && open.faults.has(open.rowInRun(batch.rowStart))) {
       onRow(batch.rowStart, { message: "" }); // it is set aside already, and an answer would cost money
       return;
     }

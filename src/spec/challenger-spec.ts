@@ -2,7 +2,7 @@ import { z } from "../util/zod.js";
 import { bindingKeys, checkPlace, modelPath, modelSha256, type ModelSpec } from "./model-spec.js";
 import { isHttpUri } from "./model-uri.js";
 import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
-import { postgresOutput, postgresProblems } from "./postgres-spec.js";
+import { postgresOutput, postgresProblems, splitTable } from "./postgres-spec.js";
 import type { Problem } from "./s3/s3-spec.js";
 import { server } from "./server/server-spec.js";
 
@@ -71,7 +71,9 @@ export function keptProblems(kept: TargetSpecs | undefined, published: TargetSpe
     const message = "expected a folder outside that of the published predictions";
     return [{ path: ["challenger", "output", "parquet", "path"], message }];
   }
-  return kept?.postgres !== undefined && kept.postgres.table === published.postgres?.table
+  return kept?.postgres !== undefined &&
+    published.postgres !== undefined &&
+    isSameTable(kept.postgres.table, published.postgres.table)
     ? [
         {
           path: ["challenger", "output", "postgres", "table"],
@@ -81,8 +83,16 @@ export function keptProblems(kept: TargetSpecs | undefined, published: TargetSpe
     : [];
 }
 
+function isSameTable(one: string, other: string): boolean {
+  const [a, b] = [splitTable(one), splitTable(other)];
+  return a.schema === b.schema && a.table === b.table;
+}
+
+/** A folder with one slash at its end, without segments that name the folder before them. */
 function withSlash(folder: string): string {
-  return `${folder.replace(/\/+$/, "")}/`;
+  const [, scheme = "", path = ""] = /^(s3:\/\/)?(.*)$/.exec(folder) ?? [];
+  const segments = path.split("/").filter((segment, index) => segment !== "." && (segment !== "" || index === 0));
+  return `${scheme}${segments.join("/")}/`;
 }
 
 /** Says where keys of the challenger are, given as those of a model: `["model", "server"]` is `["challenger", "server"]`. */

@@ -3,7 +3,9 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { spoiltJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { outputs as outputsOfBoth, shifted } from "../support/challenger.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { fixtureNamed } from "../support/world.js";
 import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
 import { query, writeRows } from "../support/parquet.js";
@@ -182,4 +184,34 @@ test.skipIf(process.getuid?.() !== 0)("erase ends with 64 if it may not read a f
   expect(erased.code, erased.stderr).toBe(64);
   expect(erased.stderr).toMatch(/looking for the runs of the job: EACCES.*dt=2026-01-01/);
   expect(erased.stdout).toBe("");
+});
+
+test("a key that is no integer erases no row of the integer that it rounds to", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path);
+  await job.night("run", "2026-01-01");
+  const keys = join(folder.path, "keys.txt");
+  await writeFile(keys, "7.5\n");
+  expect((await runHere(["erase", job.spec, "--keys", keys])).code).toBe(64);
+  expect(await outputRows(job.folder("2026-01-01"))).toHaveLength(442);
+});
+
+test("erase says what to do with predictions of a challenger that stayed incomplete beside a published run", async () => {
+  await using folder = await scratchFolder();
+  const spec = await writeSpec(folder.path, fixtureNamed("cancer-logistic"), {
+    commit_rows: 100,
+    model: { outputs: outputsOfBoth },
+    challenger: { path: shifted, outputs: outputsOfBoth, output: { parquet: { path: "kept" } } },
+  });
+  expect((await runHere(["run", spec])).code).toBe(0);
+  const kept = join(folder.path, "kept");
+  const part = (await readdir(kept)).find((name) => name.startsWith("part-")) ?? "";
+  for (const name of ["_SUCCESS", "_manifest.json", part]) {
+    await rm(join(kept, name));
+  }
+  const keys = join(folder.path, "keys.txt");
+  await writeFile(keys, "300\n");
+  const erased = await runHere(["erase", spec, "--keys", keys]);
+  expect(erased.code, erased.stderr).toBe(67);
+  expect(erased.stdout).toMatch(/no run completes them: remove the folder .*kept/);
 });

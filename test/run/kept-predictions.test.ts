@@ -117,6 +117,11 @@ describe("the predictions of a challenger that are kept", () => {
       { parquet: { path: "out/challenger" } },
       'challenger.output.parquet.path: found "out/challenger", expected',
     ],
+    [
+      "the published folder under another name",
+      { parquet: { path: "./out//x/../x" } },
+      'challenger.output.parquet.path: found "./out//x/../x", expected',
+    ],
     ["no target", {}, "challenger.output: expected exactly one of parquet and postgres"],
   ])("%s is refused as the place of a challenger's predictions", async (_name, output, message) => {
     await using scratch = await scratchFolder();
@@ -152,5 +157,16 @@ postgres.describe("in a database,", () => {
     expect(done.stderr).toContain("the challenger's predictions are in");
     const rows = await database.query("SELECT count(*)::int AS n, count(DISTINCT id)::int AS ids FROM kept");
     expect(rows).toEqual([{ n: 569, ids: 569 }]);
+  });
+
+  test("the published table is refused for a challenger's predictions, with its schema and without", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, fixture, database, {
+      ...jobOf({ output: { postgres: { url: database.url, table: "public.p", mode: "append" } } }),
+      output: { postgres: { mode: "append", table: "p" } },
+    });
+    const { code, stderr } = await run(spec);
+    expect([code, stderr]).toEqual([64, expect.stringContaining("expected another table than the published one")]);
   });
 });

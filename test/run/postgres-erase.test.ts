@@ -106,4 +106,26 @@ postgres.describe("erase in Postgres", () => {
     expect([code, stderr.includes("miller")]).toEqual([64, false]);
     expect(await idsOf(database)).toBe(2);
   });
+
+  test("a key that is longer than its column erases no row of the text that it begins with", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await database.query("CREATE SCHEMA scores");
+    await database.query("CREATE TABLE scores.predictions (id bigint, who varchar(3), score real)");
+    const spec = await writePgSpec(scratch.path, fixture, database, {
+      input: { columns: { who: "cast(id as varchar)" } },
+      output: { columns: ["id", "who"], postgres: { mode: "append", create: false } },
+    });
+    const run = await runHere(["run", spec]);
+    expect(run.code, run.stderr).toBe(0);
+    const keys = join(scratch.path, "keys.txt");
+    await writeFile(keys, "1234567\n");
+    expect(lastJson(await runHere(["erase", spec, "--key", "who", "--keys", keys, "--json"]))).toMatchObject({
+      rows: 0,
+    });
+    await writeFile(keys, "123\n");
+    expect(lastJson(await runHere(["erase", spec, "--key", "who", "--keys", keys, "--json"]))).toMatchObject({
+      rows: 1,
+    });
+  });
 });

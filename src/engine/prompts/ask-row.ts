@@ -126,12 +126,17 @@ async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): 
   try {
     gate.requireOpen();
     const outcome = await client.ask({ asked, form, reservation, tokens: likelyTokens(worst) });
-    if (outcome.kind === "answered") {
-      reservation.spent(outcome.answer.tokens ?? worst);
-      keepingModel(state, outcome.answer);
-      count(state.own, outcome.answer);
+    if (outcome.kind !== "answered") {
+      return outcome;
     }
-    return outcome;
+    // Where the server names no tokens, a later attempt must find what the budget has counted.
+    const { tokens: most, cost } = state.limits;
+    const isBounded = most !== undefined || cost !== undefined;
+    const answer = { ...outcome.answer, tokens: outcome.answer.tokens ?? (isBounded ? worst : undefined) };
+    reservation.spent(answer.tokens ?? worst);
+    keepingModel(state, answer);
+    count(state.own, answer);
+    return { ...outcome, answer };
   } finally {
     reservation.end();
   }

@@ -149,7 +149,9 @@ export async function postPrompt(
   { body }: AskedPrompt,
 ): ReturnType<typeof post> {
   const path = kind === "embedding" ? "/embeddings" : "/chat/completions";
-  return await post(server, `${server.url}${path}`, encodedRequest([body], { "content-type": "application/json" }));
+  return await post(server, `${server.url}${path}`, encodedRequest([body], { "content-type": "application/json" }), {
+    mayResend: false,
+  });
 }
 
 /** @throws JobError MODEL_INVALID if the server has refused each of the first rows for the same reason */

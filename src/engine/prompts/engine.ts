@@ -70,7 +70,7 @@ function paidPart(state: PromptState): PaidEngine {
       return { own: { ...own }, earlier, run: both, lost: client.lost, reused, price };
     },
     async recount() {
-      state.run = await answers.recount();
+      state.run = await answers.recount((answer) => requireModel(state, answer));
     },
     keep: () => answers.keep(),
     promptBytes: (inputs) => promptSize(task, valuesOf(inputs)),
@@ -114,13 +114,20 @@ function valuesOf(inputs: readonly NamedTensor[]): ReadonlyMap<string, string> {
 
 /** Values of so many characters are taken out of messages: shorter ones may be parts of other words. */
 const quotedLength = 8;
+/** A text that begins with so many characters of a value is taken for the beginning of the value. */
+const beginning = 24;
 
 /** What a server said, without values of the row that it may quote: they belong in no log. */
 function withoutValues(message: string, values: ReadonlyMap<string, string>): string {
   let text = message;
   for (const value of values.values()) {
-    if (value.trim().length >= quotedLength) {
-      text = text.replaceAll(value.trim(), "…");
+    for (const form of [value, JSON.stringify(value).slice(1, -1)]) {
+      const plain = form.replaceAll(/\s+/g, " ").trim(); // as the message was made
+      if (plain.length >= quotedLength) {
+        text = text.replaceAll(plain, "…");
+        const begun = text.indexOf(plain.slice(0, beginning)); // the message may end within it
+        text = plain.length > beginning && begun >= 0 ? `${text.slice(0, begun)}…` : text;
+      }
     }
   }
   return text;

@@ -12,7 +12,7 @@ export interface KeptAnswers {
   /** Adds an answer, which is durable `flushMs` later at most. */
   add(request: string, answer: ModelAnswer): void;
   /** Counts all answers that are kept now. undefined: no answers are kept */
-  recount(): Promise<Spent | undefined>;
+  recount(onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
   /** Takes over what is kept. @param worker index of this worker; @param onAnswer called with each answer */
   begin(store: AnswerStore, worker: number, onAnswer: (answer: ModelAnswer) => void): Promise<void>;
   /** Makes all answers so far durable. @throws the error of the store, from then on in each call */
@@ -23,7 +23,8 @@ export interface KeptAnswers {
 
 /** @param flushMs after which an answer is durable */
 export function createKeptAnswers(flushMs: number): KeptAnswers {
-  const texts = new Map<string, string>();
+  /** Bytes, which lie outside of V8's heap: a table of vectors has more than it holds. */
+  const texts = new Map<string, Buffer>();
   const earlier = nothingSpent();
   const earlierByWorker = nothingSpent();
   let index = 0;
@@ -35,24 +36,20 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     requireKept: writing.requireKept,
     find(request) {
       const text = texts.get(request);
-      return text === undefined ? undefined : parseKept(text);
+      return text === undefined ? undefined : parseKept(text.toString("utf8"));
     },
     add(request, answer) {
       const text = keptText(answer, index);
-      texts.set(request, text);
+      texts.set(request, Buffer.from(text, "utf8"));
       writing.add({ request, answer: text });
     },
-    async recount() {
+    async recount(onAnswer) {
       const { store } = writing;
       if (store === undefined) {
         return undefined;
       }
       await writing.flush();
-      const all = nothingSpent();
-      for await (const { answer: text } of store.read()) {
-        countText(all, text);
-      }
-      return all;
+      return await countAll(store, onAnswer);
     },
     async begin(from, worker, onAnswer) {
       index = worker;
@@ -63,7 +60,7 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
             count(earlierByWorker, answer);
           }
           onAnswer(answer);
-          texts.set(request, text);
+          texts.set(request, Buffer.from(text, "utf8"));
         }
       }
       writing.store = from;
@@ -111,6 +108,18 @@ function createWriting(flushMs: number): Writing {
     },
   };
   return writing;
+}
+
+/** Adds up all answers of a store. */
+async function countAll(store: AnswerStore, onAnswer: (answer: ModelAnswer) => void): Promise<Spent> {
+  const all = nothingSpent();
+  for await (const { answer: text } of store.read()) {
+    const answer = countText(all, text);
+    if (answer !== undefined) {
+      onAnswer(answer);
+    }
+  }
+  return all;
 }
 
 /** Adds a kept answer to a sum. undefined: it is none. */

@@ -1,6 +1,7 @@
 import { brotliDecompress, gunzip, inflate } from "node:zlib";
 import { promisify } from "node:util";
 import { exchange, StaleConnectionError } from "../../net/exchange.js";
+import { BrokenTransfer } from "../../net/http-failures.js";
 import { readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
 import { startWatch } from "../../net/watch.js";
 import type { EncodedRequest } from "./message.js";
@@ -21,8 +22,18 @@ interface Post {
   readonly body: readonly Uint8Array[];
 }
 
+/** What a request does when a connection that was used before is closed without an answer. Default: it is sent again. */
+export interface PostOptions {
+  readonly mayResend?: boolean;
+}
+
 /** Asks for predictions. @throws BrokenTransfer after `timeoutMs`, or what `exchange` and `sendRequest` throw */
-export async function post(server: ModelServer, inferUrl: string, encoded: EncodedRequest): Promise<Received> {
+export async function post(
+  server: ModelServer,
+  inferUrl: string,
+  encoded: EncodedRequest,
+  { mayResend = true }: PostOptions = {},
+): Promise<Received> {
   const { findProxy, sign } = server;
   const { body } = encoded;
   const url = new URL(inferUrl);
@@ -30,12 +41,12 @@ export async function post(server: ModelServer, inferUrl: string, encoded: Encod
   const headers = sign === undefined ? plain : await sign({ method: "POST", url, headers: plain, body });
   const proxy = findProxy(url);
   return proxy === undefined
-    ? await postDirectly(server, { url, headers, body })
+    ? await postDirectly(server, { url, headers, body }, mayResend)
     : await postThrough(proxy, server, { url, headers, body });
 }
 
 /** Sends a request over a connection of the pool: Node's HTTP client takes several times as long. */
-async function postDirectly(server: ModelServer, { url, headers, body }: Post): Promise<Received> {
+async function postDirectly(server: ModelServer, { url, headers, body }: Post, mayResend: boolean): Promise<Received> {
   const { connections, signal, timeoutMs } = server;
   const secure = url.protocol === "https:";
   const port = url.port === "" ? (secure ? 443 : 80) : Number(url.port);
@@ -56,6 +67,9 @@ async function postDirectly(server: ModelServer, { url, headers, body }: Post): 
   } catch (error) {
     if (!(error instanceof StaleConnectionError)) {
       throw error;
+    }
+    if (!mayResend) {
+      throw new BrokenTransfer(error.message, { cause: error }); // it may have been paid for: the caller counts it
     }
     response = await exchange(connections.acquire(origin, { forceNew: true }), options);
   }

@@ -88,7 +88,11 @@ async function eraseFromFiles(
 /** Erases rows from the files in which the challenger's predictions of these runs are kept. */
 async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Promise<readonly ErasedRun[]> {
   const erased: ErasedRun[] = [];
-  for (const plan of groups.flatMap((group) => planOf(group) ?? [])) {
+  for (const group of groups) {
+    const plan = planOf(group);
+    if (plan === undefined) {
+      continue;
+    }
     await using job = await request.openJob(plan.params);
     await using sink = await job.openChallengerSink?.();
     if (sink !== undefined) {
@@ -96,11 +100,21 @@ async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Pr
       const latest = await sink.find(runIdOf(context.spec.name, plan.params, job.sha256));
       if (latest !== undefined) {
         const about = { runId: latest.plan.runId, params: plan.params, place: sink.target };
-        erased.push({ ...about, ...(await orRetained(() => eraseLatest(context, latest, request))) });
+        const isAbandoned = group.latest.status === "published" && (await isIncomplete(sink, latest));
+        const outcome = isAbandoned
+          ? retained(`they are not complete, and no run completes them: remove the folder ${sink.target}`)
+          : await orRetained(() => eraseLatest(context, latest, request));
+        erased.push({ ...about, ...outcome });
       }
     }
   }
   return erased;
+}
+
+/** Whether predictions are missing that were to be kept beside a run; an erasure completes itself. */
+async function isIncomplete(sink: Sink, latest: StoredPlan): Promise<boolean> {
+  const { plan, pruned } = latest;
+  return pruned === undefined && plan.erasure === undefined && (await sink.open(latest)).state.kind === "unfinished";
 }
 
 /** The job whose runs are the challenger's kept predictions. */
@@ -177,7 +191,7 @@ async function sourceOf(
       }
       return { stored: latest, run: dryRun ? run : await sink.open(latest), latest: plan.runId };
     }
-    return await earlierRun(sink, plan.erasure.of as RunId, plan.runId);
+    return await publishedBefore(sink, plan.runId);
   }
   const { kind } = run.state;
   if (kind === "discarded") {

@@ -39,7 +39,7 @@ export async function askFirstRows(
   const { paid } = engine;
   const ranges = pendingRanges(spansOf(plan), run.committed, share);
   const pending = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
-  if (paid === undefined || pending <= firstRows) {
+  if (paid === undefined || pending <= firstRows || (plan.reuseFrom ?? null) !== null) {
     return;
   }
   const { rows, read } = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });

@@ -19,7 +19,7 @@ export async function planReuse(
   if (contract.reuse === undefined) {
     return undefined;
   }
-  if (spec.model.server !== undefined && resolved.version === undefined) {
+  if (spec.model.server !== undefined && (resolved.version === undefined || resolved.version === "*")) {
     throw new JobError(
       "USAGE",
       `planning ${spec.name}: the server names no version of the model, so that another model could not be told from it`,

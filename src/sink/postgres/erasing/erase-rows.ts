@@ -119,8 +119,18 @@ async function keyTypes(
   { keys }: TableErasure,
 ): Promise<readonly string[] | undefined> {
   const found = await findTable(session, table);
-  const types = keys.columns.map((name) => found?.columns.find((column) => column.name === name)?.shown);
+  const types = keys.columns.map((name) => withoutLimit(found?.columns.find((column) => column.name === name)?.shown));
   return types.every((type) => type !== undefined) ? types : undefined;
+}
+
+/** The type without its length or digits: an explicit cast to varchar(3) or numeric(9,2) would make another key of one. */
+function withoutLimit(type: string | undefined): string | undefined {
+  const [, name = type, after = ""] = /^(.*?)\([\d,]+\)(.*)$/.exec(type ?? "") ?? [];
+  return name === "character" && name !== type
+    ? `bpchar${after}`
+    : name === "bit"
+      ? `bit varying${after}`
+      : type && `${name}${after}`;
 }
 
 /** SQL for the keys as a table `k` (n, k0, k1 …), from parameters with a list of texts for each column. */
