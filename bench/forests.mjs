@@ -3,7 +3,7 @@ import { mkdir, rename, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { dataFolder } from "./data.mjs";
-import { integer, message, text } from "./onnx-writer.mjs";
+import { integer, message, rowsOf, text } from "./onnx-writer.mjs";
 import { randomFrom } from "./random.mjs";
 
 const features = 32;
@@ -132,15 +132,8 @@ function modelOf({ tree, id, mode, feature, value, left, right, weight }) {
       });
     });
     text(graph, 2, "trees");
-    for (const [field, name] of [
-      [11, "input"],
-      [12, "score"],
-    ]) {
-      message(graph, field, (info) => {
-        text(info, 1, name);
-        message(info, 2, (type) => message(type, 1, (tensor) => integer(tensor, 1, 1)));
-      });
-    }
+    rowsOf(graph, 11, "input", features);
+    rowsOf(graph, 12, "score", 1);
   });
   message(writer, 8, (opset) => {
     text(opset, 1, "ai.onnx.ml");

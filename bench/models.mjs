@@ -3,14 +3,11 @@ import { mkdir, rename, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { dataFolder } from "./data.mjs";
-import { integer, message, text } from "./onnx-writer.mjs";
+import { float, integer, message, rowsOf, text } from "./onnx-writer.mjs";
 import { randomFrom } from "./random.mjs";
 
 const sizes = [32, 1024, 1024, 1];
 export const bigModel = join(dataFolder, "models", `mlp-${sizes.join("-")}.onnx`);
-
-/** Element type FLOAT of onnx.proto3. */
-const float = 1;
 
 /** MLP 32-1024-1024-1, random weights: `input` float32 [N, 32] -> `score` float32 [N, 1] in (0, 1). */
 export async function prepareBigModel() {
@@ -51,8 +48,8 @@ function denseNet() {
       tensor(graph, `W${index}`, [from, to], () => (random() * 0.5) / Math.sqrt(from));
       tensor(graph, `b${index}`, [to], () => random() * 0.1);
     }
-    value(graph, 11, "input", sizes[0]);
-    value(graph, 12, "score", sizes.at(-1));
+    rowsOf(graph, 11, "input", sizes[0]);
+    rowsOf(graph, 12, "score", sizes.at(-1));
   });
   message(writer, 8, (opset) => integer(opset, 2, 17));
   return writer.finish();
@@ -73,22 +70,6 @@ function tensor(graph, name, shape, draw) {
     integer(fields, 2, float);
     text(fields, 8, name);
     fields.tag(9, WireType.LengthDelimited).bytes(new Uint8Array(values.buffer));
-  });
-}
-
-/** A float32 input or output [N, width]. */
-function value(graph, field, name, width) {
-  message(graph, field, (info) => {
-    text(info, 1, name);
-    message(info, 2, (type) => {
-      message(type, 1, (tensorType) => {
-        integer(tensorType, 1, float);
-        message(tensorType, 2, (shape) => {
-          message(shape, 1, (dimension) => text(dimension, 2, "N"));
-          message(shape, 1, (dimension) => integer(dimension, 1, width));
-        });
-      });
-    });
   });
 }
 

@@ -6,7 +6,7 @@ import { quote } from "./data.mjs";
 import { plainLoop } from "./jobs.mjs";
 
 /** Different batch sizes and builds of onnxruntime sum in different orders. */
-const tolerance = 1e-5;
+const usualTolerance = 1e-5;
 
 /**
  * @param {import("./jobs.mjs").Job} job
@@ -22,7 +22,7 @@ export async function verifyOutputs(job, all) {
   const connection = await instance.connect();
   try {
     for (const contender of contenders) {
-      const problem = await findProblem(connection, job.predictions, contender, reference);
+      const problem = await findProblem(connection, job, contender, reference);
       if (problem !== undefined) {
         throw new Error(`checking the output of ${contender.id} (${job.id}): ${problem}`);
       }
@@ -33,7 +33,7 @@ export async function verifyOutputs(job, all) {
   }
 }
 
-async function findProblem(connection, predictions, contender, reference) {
+async function findProblem(connection, { predictions, tolerance = usualTolerance }, contender, reference) {
   const one = async (sql) => (await connection.runAndReadAll(sql)).getRowObjects()[0];
   const ids = await one(
     `SELECT count(*) AS rows, count(DISTINCT id) AS ids, min(id) AS low, max(id) AS high FROM ${tableOf(contender)}`,
@@ -52,7 +52,7 @@ async function findProblem(connection, predictions, contender, reference) {
     }
     const agreed = await one(
       `SELECT count(*) AS rows FROM ${tableOf(contender)} AS own JOIN ${tableOf(reference)} AS other USING (id)
-       WHERE ${agreementSql(column, type)}`,
+       WHERE ${agreementSql(column, type, tolerance)}`,
     );
     if (agreed.rows !== rows) {
       return `${column} differs from that of ${reference.id} in ${rows - agreed.rows} rows`;
@@ -61,7 +61,7 @@ async function findProblem(connection, predictions, contender, reference) {
   return undefined;
 }
 
-function agreementSql(column, type) {
+function agreementSql(column, type, tolerance) {
   return type === "FLOAT"
     ? `NOT isnan(own.${column}) AND abs(own.${column} - other.${column}) <= ${tolerance}`
     : `own.${column} = other.${column}`;

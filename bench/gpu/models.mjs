@@ -1,10 +1,10 @@
 // The models that bench/gpu makes: an encoder, and one whose batches take a lot of memory.
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { integer, message, text } from "../onnx-writer.mjs";
+import { float, integer, message, rowsOf, text } from "../onnx-writer.mjs";
 import { randomFrom } from "../random.mjs";
 
-/** Element types of onnx.proto3. */
-const [float, int64] = [1, 7];
+/** Element type INT64 of onnx.proto3. */
+const int64 = 7;
 /** Kinds of attributes of onnx.proto3, with the fields that hold them. */
 const kinds = { number: { kind: 2, field: 3 }, list: { kind: 7, field: 8 } };
 
@@ -101,21 +101,5 @@ function attribute(fields, name, value) {
     text(inner, 1, name);
     [value].flat().forEach((number) => integer(inner, field, number));
     integer(inner, 20, kind);
-  });
-}
-
-/** A float32 input or output [N, width]. */
-function rowsOf(graph, field, name, width) {
-  message(graph, field, (info) => {
-    text(info, 1, name);
-    message(info, 2, (type) => {
-      message(type, 1, (tensorType) => {
-        integer(tensorType, 1, float);
-        message(tensorType, 2, (shape) => {
-          message(shape, 1, (dimension) => text(dimension, 2, "N"));
-          message(shape, 1, (dimension) => integer(dimension, 1, width));
-        });
-      });
-    });
   });
 }
