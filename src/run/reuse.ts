@@ -76,14 +76,16 @@ export async function openReuse(
   }
 }
 
-/** What must be equal for predictions to be: the model, and how its inputs and outputs are bound. Names the hash, too. */
-function seedOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract, request }: Plan): Int32Array {
+/**
+ * What must be equal for predictions to be: the model, and how its inputs and outputs are bound. Names the hash, too. The
+ * digest of a language model covers its prompt, sampling and response.
+ */
+function seedOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Plan): Int32Array {
   const { inputs, outputs, cast, missing } = contract;
   const { uri, version, tokenizers } = model;
   const served = version === undefined ? null : { uri, version };
   const digests = tokenizers?.map((tokenizer) => tokenizer.sha256) ?? [];
-  const { prompt } = request; // what a language model is asked, and how it answers
-  const identity = { hash: 1, model: model.sha256, served, digests, prompt, inputs, outputs, cast, missing };
+  const identity = { hash: 1, model: model.sha256, served, digests, inputs, outputs, cast, missing };
   const digest = sha256(JSON.stringify(identity));
   return Int32Array.from({ length: 4 }, (_, word) => Number.parseInt(digest.slice(word * 8, word * 8 + 8), 16) | 0);
 }

@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import type { CliResult } from "../support/cli.js";
 import { usePostgres } from "../support/postgres.js";
 import { auditBooks, type PromptKill } from "../support/prompt-books.js";
-import { everyFault, type PromptServer, startPromptServer } from "../support/prompt-server.js";
+import { type PromptServer, startPromptServer } from "../support/prompt-server.js";
+import { everyFault } from "../support/prompt-server/fates.mjs";
 import {
   costOfTickets,
   filesTarget,

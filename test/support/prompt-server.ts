@@ -43,19 +43,6 @@ export interface PromptServerOptions {
   }[];
 }
 
-/** Faults as the torture of prompts has them. */
-export const everyFault: PromptFaults = {
-  limited: 0.025,
-  limitedSilently: 0.025,
-  failed: 0.008,
-  overloaded: 0.002,
-  cut: 0.005,
-  reset: 0.002,
-  slow: 0.01,
-  poison: 0.001,
-  garbled: 0.01,
-};
-
 export interface Billed {
   readonly requests: number;
   readonly prompt_tokens: number;

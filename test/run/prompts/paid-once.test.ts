@@ -51,6 +51,15 @@ test("rows that are reused are not asked, and not counted against the budget", a
   expect(job.server.requests).toHaveLength(300);
 });
 
+test("answers to another prompt are not reused", async () => {
+  await using job = await promptJob({ ...nightly, server: { version: "m" } });
+  expect((await job.run(...firstNight)).code).toBe(0);
+  await job.rewrite({ ...nightly, server: { version: "m" }, model: { prompt: { user: "Translate: {{body}}" } } });
+  const { report, stderr } = await job.run(...secondNight);
+  expect(report, stderr).toMatchObject({ rows_scored: 20, rows_reused: 0 });
+  expect(job.server.requests).toHaveLength(40);
+});
+
 test("reuse is refused for servers whose models may have any name", async () => {
   await using job = await promptJob({ ...nightly, server: { version: "*" } });
   const { code, stderr } = await job.run(...firstNight);

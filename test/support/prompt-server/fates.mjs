@@ -18,7 +18,7 @@ export const noFaults = {
   garbled: 0,
 };
 
-/** The faults that the torture asks for. */
+/** Faults as the torture of prompts has them. */
 export const everyFault = {
   limited: 0.025,
   limitedSilently: 0.025,
