@@ -1,5 +1,5 @@
 import { assertNever } from "../util/errors.js";
-import { dateText, floorThousands, infiniteDay, momentText, timeText } from "./moments.js";
+import { dateText, floorThousands, infiniteDay, momentText, timeText } from "./dates-and-times.js";
 import type { BytesColumn, Column, ColumnType, FixedColumn, ScalarType } from "./types.js";
 
 /**

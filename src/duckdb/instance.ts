@@ -1,5 +1,5 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
-import { whenNeeded } from "../util/when-needed.js";
+import { lazyResource } from "../util/lazy-resource.js";
 import { refuseFewFiles } from "./open-files.js";
 import { quoteText } from "./sql.js";
 import { awaitedLater } from "../util/promises.js";
@@ -31,7 +31,7 @@ export interface DuckDb extends Pick<DuckDbAccess, "connect">, Disposable {}
 
 /** Makes an instance that opens on first use, because opening takes about 20 ms. */
 export function openDuckDbLazily(options: DuckDbOptions): DuckDbAccess & AsyncDisposable {
-  const duckdb = whenNeeded(() => openDuckDb(options));
+  const duckdb = lazyResource(() => openDuckDb(options));
   return {
     connect: async () => await (await duckdb.open()).connect(),
     load() {

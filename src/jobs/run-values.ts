@@ -68,21 +68,21 @@ export function orderOf(
 }
 
 /**
- * Carries out the runs of several values, in order, some at once. After an end that stops the others, or once `signal`
+ * Runs the job for several values, in order, some at once. After an end that stops the others, or once `signal`
  * is aborted, no further run is started; those under way end by themselves.
  * @returns an end for each value; undefined: its run was not started
  */
-export async function carryOutValues<V, E extends ValueEnd>(
+export async function runValues<V, E extends ValueEnd>(
   values: readonly V[],
   { parallel, stopsAfter, signal }: RunOrder & { readonly signal: AbortSignal },
-  carryOut: (value: V) => Promise<E>,
+  runOne: (value: V) => Promise<E>,
 ): Promise<(E | undefined)[]> {
   const ends: (E | undefined)[] = values.map(() => undefined);
   const pending = values.entries();
   let stopped = false;
   const work = async (): Promise<void> => {
     for (const [index, value] of pending) {
-      const end = await carryOut(value);
+      const end = await runOne(value);
       ends[index] = end;
       stopped ||= stopsAfter(end);
       if (stopped || signal.aborted) {

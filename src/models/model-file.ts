@@ -4,7 +4,7 @@ import { lstat, open, readFile, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, normalize, sep } from "node:path";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { type OnnxProto, readOnnxProto } from "../onnx/proto.js";
-import { checkOutline } from "../onnx/outline.js";
+import { checkModelFields } from "../onnx/check-model-fields.js";
 import { findTextTensors } from "../onnx/texts.js";
 import { readTraits } from "../onnx/traits.js";
 import type { ModelFile } from "./port.js";
@@ -89,7 +89,7 @@ async function refuseOtherFile(path: string, refuse: (path: string, cause: unkno
   }
   const bytes = Buffer.alloc(64);
   try {
-    await checkOutline(size, async (from, length) => {
+    await checkModelFields(size, async (from, length) => {
       const { bytesRead } = await file.read(bytes, 0, length, from);
       return bytes.subarray(0, bytesRead);
     });

@@ -5,7 +5,7 @@ import { writeAll } from "../util/write-all.js";
 import { BrokenTransfer, RefusedAnswer, verdictOf } from "./http-failures.js";
 import type { HttpAnswer, HttpPlace } from "./http-place.js";
 import { type HttpResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
-import { startWatch, type Watch } from "./watch.js";
+import { startSilenceTimeout, type SilenceTimeout } from "./silence-timeout.js";
 
 /** The state of a file at a URL. */
 export interface HttpFile {
@@ -29,7 +29,7 @@ export async function headOf(
   { crossOrigin = true }: { readonly crossOrigin?: boolean } = {},
 ): Promise<HttpAnswer> {
   return await retried(place, async () => {
-    using watch = startWatch(place);
+    using watch = startSilenceTimeout(place);
     const response = await follow(url, place, { method: "HEAD", crossOrigin, signal: watch.signal });
     response.body.destroy();
     return answerOf(response);
@@ -39,7 +39,7 @@ export async function headOf(
 /** Reads the JSON at a URL. */
 export async function readJson(url: string, place: HttpPlace): Promise<unknown> {
   return await retried(place, async () => {
-    using watch = startWatch(place);
+    using watch = startSilenceTimeout(place);
     const response = await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal });
     const text = await textOf(response, watch);
     try {
@@ -53,12 +53,12 @@ export async function readJson(url: string, place: HttpPlace): Promise<unknown> 
 /** Reads the text at a URL. */
 export async function readText(url: string, place: HttpPlace): Promise<string> {
   return await retried(place, async () => {
-    using watch = startWatch(place);
+    using watch = startSilenceTimeout(place);
     return await textOf(await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal }), watch);
   });
 }
 
-async function textOf(response: HttpResponse, watch: Watch): Promise<string> {
+async function textOf(response: HttpResponse, watch: SilenceTimeout): Promise<string> {
   const pieces: Uint8Array[] = [];
   for await (const bytes of bodyOf(response, watch)) {
     pieces.push(bytes);
@@ -76,7 +76,7 @@ export async function downloadTo(url: string, place: HttpPlace, path: string): P
   let received = 0;
   let known: HttpFile | undefined;
   return await retried(place, async () => {
-    using watch = startWatch(place);
+    using watch = startSilenceTimeout(place);
     const rest =
       received > 0 && known?.etag !== undefined ? { range: `bytes=${received}-`, "if-range": known.etag } : {};
     const response = await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal, extra: rest });
@@ -140,7 +140,7 @@ async function beginningOf(response: HttpResponse, signal: AbortSignal): Promise
   return Buffer.concat(pieces).toString("utf8", 0, saidBytes);
 }
 
-async function* bodyOf(response: HttpResponse, watch: Watch): AsyncGenerator<Uint8Array> {
+async function* bodyOf(response: HttpResponse, watch: SilenceTimeout): AsyncGenerator<Uint8Array> {
   for await (const bytes of readBody(response, watch.signal)) {
     watch.reset();
     yield bytes;

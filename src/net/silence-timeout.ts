@@ -3,19 +3,19 @@ import { BrokenTransfer } from "./http-failures.js";
 const usualSilenceMs = 30_000;
 
 /** Ends a request in which the server is silent for too long. */
-export interface Watch extends Disposable {
+export interface SilenceTimeout extends Disposable {
   readonly signal: AbortSignal;
   readonly reset: () => void;
 }
 
 /** @param signal stops the request too */
-export function startWatch({
+export function startSilenceTimeout({
   signal,
   silenceMs = usualSilenceMs,
 }: {
   readonly signal: AbortSignal;
   readonly silenceMs?: number | undefined;
-}): Watch {
+}): SilenceTimeout {
   const controller = new AbortController();
   const timer = setTimeout(() => {
     controller.abort(new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));

@@ -11,7 +11,7 @@ const graphField = 7;
  * @param read returns bytes [offset, offset + length) of the file
  * @throws Error when they are not the fields of a ModelProto, or there is no graph
  */
-export async function checkOutline(
+export async function checkModelFields(
   sizeBytes: number,
   read: (offset: number, length: number) => Promise<Uint8Array>,
 ): Promise<void> {

@@ -1,4 +1,4 @@
-import { valueStatuses, type ValueEnd, type ValueStatus } from "../jobs/carry-out.js";
+import { valueStatuses, type ValueEnd, type ValueStatus } from "../jobs/run-values.js";
 import type { ExitCode } from "../util/errors.js";
 import { count, reportFields, type RunReport, showCount } from "./report.js";
 import { table } from "./table.js";

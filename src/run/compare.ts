@@ -22,7 +22,7 @@ import { openSliceReader, type SliceReader } from "../scoring/workers/slice-read
 import { wholeInput } from "./planning/input.js";
 import { planRun } from "./planning/planning.js";
 import { readShards, type SeenShards } from "./planning/read-shards.js";
-import { openScorer, predictedColumns, type ScoredSpan, type SpanScorer } from "./score-in-turns.js";
+import { openScorer, predictedColumns, type ScoredSpan, type SpanScorer } from "./timed-scorer.js";
 
 /** The comparison of two models on the same rows. */
 export interface Comparison {

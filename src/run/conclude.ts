@@ -13,7 +13,7 @@ import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { challengerLines } from "../report/agreement/challenger-text.js";
 import { challengerOfRun } from "./challenger/challenger-result.js";
 import { finishKept } from "./challenger/keep-predictions.js";
-import { decidedReport, verdictReport } from "./decided.js";
+import { decidedReport, verdictReport } from "./held-or-discarded.js";
 import { verdictOn } from "./review.js";
 
 /** A run whose share of this worker is committed. */

@@ -7,7 +7,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import { assertNever, JobError } from "../util/errors.js";
 import { runFacts } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
-import { publishApproved } from "./decided.js";
+import { publishApproved } from "./held-or-discarded.js";
 
 /** What a person decides on a run. */
 export interface DecisionRequest {

@@ -9,10 +9,10 @@ import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
 import { recordingFailure, runFacts } from "./attempt.js";
-import { carryOut, carryOutIdle, type IdleRun, isIdle } from "./carry-out.js";
+import { scoreAndFinish, finishIdleRun, type IdleRun, isIdle } from "./score-and-finish.js";
 import { requireChallenger } from "./challenger/open-challenger.js";
 import { countCommitted } from "./conclude.js";
-import { publishApproved, refusePruned, reportDecided } from "./decided.js";
+import { publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
 import { checkGolden } from "./golden/golden.js";
 import { pinGolden, requirePinned } from "./golden/golden-file.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
@@ -108,7 +108,7 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
       const last = reloading ?? loading;
       await using fastest = await openFastest(context, { ...created, plan, listing, model, loading: last });
       const { engine, choice } = fastest;
-      return await carryOut(context, { ...created, engine, choice, decoder, shardsUnplanned });
+      return await scoreAndFinish(context, { ...created, engine, choice, decoder, shardsUnplanned });
     });
   });
 }
@@ -186,7 +186,7 @@ async function resume(
   }
   log.info(`resuming run ${plan.runId}: ${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`);
   if (model === undefined) {
-    return await carryOutIdle(context, { stored, run, shardsUnplanned });
+    return await finishIdleRun(context, { stored, run, shardsUnplanned });
   }
   return await scoreRest(context, { stored, run, listing, model, shardsUnplanned });
 }
@@ -199,7 +199,7 @@ async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Pro
   await checkGolden(context, { plan, engine: await loading.engine });
   await using fastest = await openFastest(context, { run, plan, listing, model, loading });
   const { engine, choice } = fastest;
-  return await carryOut(context, { stored, run, decoder, engine, choice, shardsUnplanned, digests: new Map() });
+  return await scoreAndFinish(context, { stored, run, decoder, engine, choice, shardsUnplanned, digests: new Map() });
 }
 
 /**

@@ -41,7 +41,7 @@ export interface RunParts {
 }
 
 /** Scores the uncommitted spans of this worker's share, and finishes the run if all spans are committed then. */
-export async function carryOut(context: JobContext, parts: RunParts): Promise<RunReport> {
+export async function scoreAndFinish(context: JobContext, parts: RunParts): Promise<RunReport> {
   const { worker, signal, record } = context;
   const { run, engine, decoder } = parts;
   const { plan } = parts.stored;
@@ -106,7 +106,7 @@ export function isIdle(
 }
 
 /** Finishes the run if all spans are committed. Needs neither model nor shards, which may be gone. */
-export async function carryOutIdle(context: JobContext, parts: IdleRun): Promise<RunReport> {
+export async function finishIdleRun(context: JobContext, parts: IdleRun): Promise<RunReport> {
   const { stored, run } = parts;
   takeUpRejects(context, stored.plan, run);
   // Nothing will be committed, so that no part will name a provider.

@@ -15,7 +15,7 @@ import { scoreSpans } from "../scoring/score.js";
 /** The number of rows of a batch if the spec has no batch size. */
 const batchRows = 256;
 
-interface AsideOptions {
+interface UnpublishedScoringOptions {
   /** A plan that is not stored. */
   readonly plan: Plan;
   readonly engine: Engine;
@@ -30,9 +30,9 @@ interface AsideOptions {
  * scored are rejected.
  * @param take called with each span, in any order
  */
-export async function scoreAside(
+export async function scoreWithoutPublishing(
   context: JobContext,
-  { plan, engine, decoder, share, left }: AsideOptions,
+  { plan, engine, decoder, share, left }: UnpublishedScoringOptions,
   take: (span: Span, output: SpanOutput) => void,
 ): Promise<void> {
   const { contract, model } = plan;

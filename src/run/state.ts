@@ -9,7 +9,7 @@ import type { VerdictReport } from "../report/report.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import type { CommittedBy, RunSink } from "../sink/port.js";
 import { countCommitted } from "./conclude.js";
-import { decidingCommands, verdictReport } from "./decided.js";
+import { decidingCommands, verdictReport } from "./held-or-discarded.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {

@@ -5,7 +5,7 @@ const briefMs = 3000;
  * Does work that only informs people. It ends after a few seconds, and never fails.
  * @param work its signal is aborted at the time limit
  */
-export async function briefly(work: (stop: AbortSignal) => Promise<unknown>): Promise<void> {
+export async function bestEffort(work: (stop: AbortSignal) => Promise<unknown>): Promise<void> {
   const controller = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   const tooLate = new Promise<void>((resolve) => {

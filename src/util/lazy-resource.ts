@@ -1,11 +1,11 @@
 import { ifOpened } from "./promises.js";
 
 /** A resource that is opened at its first use, and closed if it was opened. */
-export interface WhenNeeded<T> extends AsyncDisposable {
+export interface LazyResource<T> extends AsyncDisposable {
   open(): Promise<T>;
 }
 
-export function whenNeeded<T extends AsyncDisposable | Disposable>(open: () => Promise<T>): WhenNeeded<T> {
+export function lazyResource<T extends AsyncDisposable | Disposable>(open: () => Promise<T>): LazyResource<T> {
   let opened: Promise<T> | undefined;
   return {
     open: () => (opened ??= open()),

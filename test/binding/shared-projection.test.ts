@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { shareProjection, withUsedExpressions } from "#src/binding/challenged.js";
+import { shareProjection, withUsedExpressions } from "#src/binding/shared-projection.js";
 import { type Contract, decodedInputs } from "#src/binding/contract.js";
 
 const ref = (name: string, computed?: true) => ({ name, path: [name], type: "float32" as const, computed });

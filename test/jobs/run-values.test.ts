@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { carryOutValues, orderOf, type ValueEnd, worstOf } from "#src/jobs/carry-out.js";
+import { runValues, orderOf, type ValueEnd, worstOf } from "#src/jobs/run-values.js";
 import type { ExitCode } from "#src/util/errors.js";
 
 const end = (status: ValueEnd["status"], exitCode: ExitCode = 0): ValueEnd => ({ status, exitCode });
@@ -51,22 +51,18 @@ describe("carrying out several values", () => {
     const started: number[] = [];
     let now = 0;
     let most = 0;
-    const ends = await carryOutValues(
-      values,
-      { parallel: 3, stopsAfter: () => false, signal: never },
-      async (value) => {
-        started.push(value);
-        most = Math.max(most, (now += 1));
-        await sleep(value % 2 === 0 ? 1 : 5);
-        now -= 1;
-        return { ...end("complete"), value };
-      },
-    );
+    const ends = await runValues(values, { parallel: 3, stopsAfter: () => false, signal: never }, async (value) => {
+      started.push(value);
+      most = Math.max(most, (now += 1));
+      await sleep(value % 2 === 0 ? 1 : 5);
+      now -= 1;
+      return { ...end("complete"), value };
+    });
     expect([started, most, ends.map((one) => one?.value)]).toEqual([values, 3, values]);
   });
 
   test("no run is started after an end that stops the others; those under way end", async () => {
-    const ends = await carryOutValues(
+    const ends = await runValues(
       values,
       { parallel: 2, stopsAfter: (one) => one.exitCode !== 0, signal: never },
       async (value) => {
@@ -79,16 +75,12 @@ describe("carrying out several values", () => {
 
   test("no run is started after the signal is aborted", async () => {
     const stop = new AbortController();
-    const ends = await carryOutValues(
-      values,
-      { parallel: 1, stopsAfter: () => false, signal: stop.signal },
-      (value) => {
-        if (value === 2) {
-          stop.abort();
-        }
-        return Promise.resolve(end("complete"));
-      },
-    );
+    const ends = await runValues(values, { parallel: 1, stopsAfter: () => false, signal: stop.signal }, (value) => {
+      if (value === 2) {
+        stop.abort();
+      }
+      return Promise.resolve(end("complete"));
+    });
     expect(ends.filter((one) => one !== undefined)).toHaveLength(2);
   });
 });

@@ -1,7 +1,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { checkOutline } from "#src/onnx/outline.js";
+import { checkModelFields } from "#src/onnx/check-model-fields.js";
 import { openModelFile } from "#src/models/model-file.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
@@ -9,14 +9,14 @@ import { writeModel } from "../support/onnx.js";
 
 const check = async (bytes: Uint8Array): Promise<number> => {
   let read = 0;
-  await checkOutline(bytes.length, (from, length) => {
+  await checkModelFields(bytes.length, (from, length) => {
     read += length;
     return Promise.resolve(bytes.subarray(from, from + length));
   });
   return read;
 };
 
-test("checkOutline accepts each model of the fixtures, and reads less than a kilobyte", async () => {
+test("checkModelFields accepts each model of the fixtures, and reads less than a kilobyte", async () => {
   const folder = join(projectFolder, "fixtures/models");
   const names = (await readdir(folder)).filter((name) => name.endsWith(".onnx"));
   expect(names.length).toBeGreaterThan(7);

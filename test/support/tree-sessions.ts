@@ -1,7 +1,7 @@
 import * as onnxruntime from "onnxruntime-node";
 import type { NamedTensor } from "#src/columnar/tensor.js";
 import { type OnnxSession, openSession } from "#src/engine/onnx/session.js";
-import { makeRows } from "#src/engine/trees/made-rows.js";
+import { makeTestRows } from "#src/engine/trees/test-rows.js";
 import type { RowType, RowValues } from "#src/engine/trees/row-values.js";
 import { readEnsemble } from "#src/engine/trees/read-ensemble.js";
 import { readGraph } from "#src/onnx/graph.js";
@@ -22,7 +22,7 @@ export function rowsFor(model: Uint8Array, session: OnnxSession, count: number, 
   const made = (readGraph(model)?.nodes ?? [])
     .filter(({ operator }) => operator.startsWith("TreeEnsemble"))
     .slice(0, 1)
-    .map((node) => makeRows(readEnsemble(node), { width, type, most: 512 }));
+    .map((node) => makeTestRows(readEnsemble(node), { width, type, most: 512 }));
   const [known = new Float32Array(width)] = made;
   const numbers = Array.from({ length: count * width }, (_, index) => {
     const row = Math.floor(draw() * (known.length / width));

@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { briefly } from "#src/util/briefly.js";
+import { bestEffort } from "#src/util/best-effort.js";
 
 afterEach(() => {
   vi.useRealTimers();
@@ -8,7 +8,7 @@ afterEach(() => {
 test("work that only informs people ends after a few seconds, and never fails", async () => {
   vi.useFakeTimers();
   let stop: AbortSignal | undefined;
-  const waiting = briefly((signal) => {
+  const waiting = bestEffort((signal) => {
     stop = signal;
     return new Promise(() => {});
   });
@@ -20,6 +20,6 @@ test("work that only informs people ends after a few seconds, and never fails", 
   await vi.advanceTimersByTimeAsync(1);
   await waiting;
   expect(stop?.aborted).toBe(true);
-  await briefly(() => Promise.reject(new Error("away")));
+  await bestEffort(() => Promise.reject(new Error("away")));
   expect(vi.getTimerCount()).toBe(0);
 });

@@ -3,14 +3,14 @@
  * Prints what ONNX Runtime says if that fails. What a driver prints, and a crash in it, stay in this process.
  */
 import * as onnxruntime from "onnxruntime-node";
-import { runSmallest } from "../../engine/onnx/smallest.js";
+import { runSmallestModel } from "../../engine/onnx/smallest-model.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
 
 async function probe(provider: Provider): Promise<void> {
   onnxruntime.env.logLevel = "fatal";
   try {
-    await runSmallest(onnxruntime, provider);
+    await runSmallestModel(onnxruntime, provider);
   } catch (error) {
     process.stdout.write(messageOf(error));
     process.exitCode = 1;

@@ -1,6 +1,6 @@
 import { deadlineNear, latenessOf, type Lateness, timeOfDayAt } from "../../report/deadline.js";
 import type { Outcome } from "../../report/outcome.js";
-import { type CallContext, callLate } from "./calls.js";
+import { type CallContext, callLate } from "./call-urls.js";
 
 /** The attempt whose deadline is watched. */
 export interface DeadlineContext extends CallContext {

@@ -3,7 +3,7 @@ import { decidedPage } from "../../report/page/page.js";
 import type { DecisionReport } from "../../run/decide.js";
 import { messageOf } from "../../util/errors.js";
 import { alone } from "../job-context.js";
-import type { CallContext } from "./calls.js";
+import type { CallContext } from "./call-urls.js";
 import { placeReports, readReport, writeReport } from "./files.js";
 import { sendDecision } from "./lineage.js";
 

@@ -8,7 +8,7 @@ import { parentRun } from "../../report/lineage/parent.js";
 import type { OpenLineageSpec } from "../../spec/report-spec.js";
 import { messageOf } from "../../util/errors.js";
 import { readSecret } from "../secrets.js";
-import { type CallContext, plainUrlAt } from "./calls.js";
+import { type CallContext, plainUrlAt } from "./call-urls.js";
 
 /** Sends the OpenLineage events of an attempt. */
 export interface LineageEvents {

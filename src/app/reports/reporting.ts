@@ -11,7 +11,7 @@ import type { Outcome } from "../../report/outcome.js";
 import type { RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import { callFor, succeeded } from "./calls.js";
+import { callFor, succeeded } from "./call-urls.js";
 import { watchDeadline } from "./deadline.js";
 import { failedBy } from "./failed-outcome.js";
 import { beginLineage } from "./lineage.js";

@@ -5,7 +5,7 @@ import { machineError } from "../../app/machine-errors.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import { reporting } from "../../app/reports/reporting.js";
 import type { SharedModels } from "../../app/shared-models.js";
-import type { RunOrder, ValueStatus } from "../../jobs/carry-out.js";
+import type { RunOrder, ValueStatus } from "../../jobs/run-values.js";
 import type { RangeStep } from "../../jobs/date-range.js";
 import type { BackfillRun } from "../../report/backfill-text.js";
 import type { Progress } from "../../report/progress/progress.js";
@@ -50,7 +50,7 @@ export interface EndedRun extends BackfillRun {
 }
 
 /** Carries out the run of one value, and logs how it ended. Never throws. */
-export async function carryOutValue(shared: Shared, job: BackfillJob): Promise<EndedRun> {
+export async function runValue(shared: Shared, job: BackfillJob): Promise<EndedRun> {
   const { jobs, options } = shared;
   const log = logOf(shared.log, { label: `${jobs.range.param}=${job.value}`, warned: shared.warned });
   const end = await attempted(shared, job, { log, newRun: options.reprocess === "completed" });

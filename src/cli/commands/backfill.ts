@@ -1,7 +1,7 @@
 import { type BackfillJobs, readBackfill } from "../../app/backfill-jobs.js";
 import { shellWord } from "../../app/command-line.js";
 import { resolveOnce } from "../../app/shared-models.js";
-import { carryOutValues, orderOf, type RunOrder, type ValueStatus, worstOf } from "../../jobs/carry-out.js";
+import { runValues, orderOf, type RunOrder, type ValueStatus, worstOf } from "../../jobs/run-values.js";
 import {
   type Backfill,
   backfillJson,
@@ -19,7 +19,7 @@ import { chooseProgress } from "../choose-progress.js";
 import type { SafeIo } from "../io.js";
 import { createLog, wantsColor } from "../logger.js";
 import { abortOnSignals } from "../signals.js";
-import { type BackfillOptions, carryOutValue, type EndedRun } from "./backfill-run.js";
+import { type BackfillOptions, runValue, type EndedRun } from "./backfill-run.js";
 
 /** Carries out one run for each value of a range of dates. */
 export async function backfillCommand(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
@@ -45,8 +45,8 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
     order.parallel > 1 ? silentProgress : chooseProgress(options, tell, io.stderr.raw);
   const shared = { specPath, options, jobs, order, sharedModels, siblings, log, progress, signal: stop.signal };
   const warned = new Set<string>();
-  const ends = await carryOutValues(jobs.jobs, { ...order, signal: stop.signal }, async (job) => {
-    const end = await carryOutValue({ ...shared, warned }, job);
+  const ends = await runValues(jobs.jobs, { ...order, signal: stop.signal }, async (job) => {
+    const end = await runValue({ ...shared, warned }, job);
     if (options.json === true) {
       io.stdout.write(`${backfillRunJson(param, end)}\n`);
     }

@@ -10,7 +10,7 @@ import { openTreeSession, type TreeSession } from "../trees/session.js";
 import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
 import { openPlaced } from "./placement.js";
 import { openSession, type Runtime } from "./session.js";
-import { openSmallest } from "./smallest.js";
+import { openSmallestModel } from "./smallest-model.js";
 import { withTokens } from "../tokens/run-tokens.js";
 import { type Encode, loadTokenizer, TokenizerError, type TokenizerPlace } from "../tokens/tokenizer.js";
 import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js";
@@ -74,7 +74,7 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
   });
   runtime.env.logLevel = "fatal"; // this program reports the missing parts of a provider
   // ONNX Runtime makes things once for all sessions: before the model is known. An error is reported with the model.
-  void settled(openSmallest(runtime));
+  void settled(openSmallestModel(runtime));
 }
 
 function requireOpen(session: ServedSession | undefined): ServedSession {

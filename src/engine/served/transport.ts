@@ -3,7 +3,7 @@ import { promisify } from "node:util";
 import { exchange, StaleConnectionError } from "../../net/exchange.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
-import { startWatch } from "../../net/watch.js";
+import { startSilenceTimeout } from "../../net/silence-timeout.js";
 import type { EncodedRequest } from "./message.js";
 import type { ModelServer } from "./server.js";
 
@@ -83,7 +83,7 @@ const nothing = (): void => undefined;
 async function postThrough(proxy: URL, server: ModelServer, { url, headers, body }: Post): Promise<Received> {
   const { signal, timeoutMs, tls } = server;
   // It is not reset: it bounds the whole request.
-  using watch = startWatch({ signal, silenceMs: timeoutMs });
+  using watch = startSilenceTimeout({ signal, silenceMs: timeoutMs });
   const response = await sendRequest(url, { method: "POST", headers, body, signal: watch.signal, proxy, tls });
   const pieces: Uint8Array[] = [];
   for await (const piece of readBody(response, watch.signal)) {
@@ -124,7 +124,7 @@ function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
 export async function isReady(server: ModelServer, readyUrl: string): Promise<boolean> {
   const { headers, findProxy, signal, timeoutMs, tls } = server;
   const url = new URL(readyUrl);
-  using watch = startWatch({ signal, silenceMs: timeoutMs });
+  using watch = startSilenceTimeout({ signal, silenceMs: timeoutMs });
   const send = { headers, signal: watch.signal, proxy: findProxy(url), tls };
   try {
     const response = await sendRequest(url, { method: "GET", ...send });

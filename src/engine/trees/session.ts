@@ -3,7 +3,7 @@ import type { Tensor } from "../../columnar/tensor.js";
 import { messageOf } from "../../util/errors.js";
 import type { OnnxSession } from "../onnx/session.js";
 import type { EngineRequest, TreesState } from "../port.js";
-import { differenceOf } from "./check.js";
+import { differenceOf } from "./compare-scores.js";
 import { Mismatch } from "./ensemble.js";
 import type { OpenPart, TreeModel } from "./tree-model.js";
 

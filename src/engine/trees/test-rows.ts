@@ -13,7 +13,7 @@ const rareIntegers = [0, 1, -1, 2 ** 24 + 1, 2 ** 25 + 3, 2 ** 31 - 1, -(2 ** 31
  * infinities and both zeros. Each value occurs in a row. The values of a row are combined at random, with a fixed seed.
  * @param most rows at most, drawn where there are more
  */
-export function makeRows(
+export function makeTestRows(
   { nodes }: Pick<Ensemble, "nodes">,
   { width, type, most }: { readonly width: number; readonly type: RowType; readonly most: number },
 ): RowValues {

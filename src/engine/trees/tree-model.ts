@@ -2,11 +2,11 @@ import type { NamedTensor, Tensor } from "../../columnar/tensor.js";
 import { type OnnxGraph, readGraph, valueOf, writeModelOf } from "../../onnx/graph.js";
 import type { OnnxSession } from "../onnx/session.js";
 import type { EngineRequest } from "../port.js";
-import { boundOf, differenceOf } from "./check.js";
+import { boundOf, differenceOf } from "./compare-scores.js";
 import { type CompiledOutput, type CompiledTrees, compileTrees } from "./compiled.js";
 import { type CutEnsemble, type CutModel, cutModel, elements, type OwnOutput } from "./cut.js";
 import { Mismatch, Unsupported } from "./ensemble.js";
-import { makeRows } from "./made-rows.js";
+import { makeTestRows } from "./test-rows.js";
 import type { RowType } from "./row-values.js";
 
 /** A model whose trees are compiled; ONNX Runtime computes the operators before and after them. */
@@ -126,7 +126,7 @@ async function compileChecked(
     const width = Math.max(1, trees.features);
     const { modes } = ensemble.nodes;
     const most = Math.min(mostRows, Math.ceil(checkedValues / width), Math.ceil(checkedNodes / modes.length));
-    const data = makeRows(ensemble, { width, type, most });
+    const data = makeTestRows(ensemble, { width, type, most });
     const rows: NamedTensor = { name: input, dtype: type, dims: [data.length / width, width], data };
     const outputs = node.outputs.filter((name) => name !== "");
     const part = {

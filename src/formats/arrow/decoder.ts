@@ -1,5 +1,5 @@
 import type { RecordBatch } from "../../columnar/types.js";
-import { whenNeeded } from "../../util/when-needed.js";
+import { lazyResource } from "../../util/lazy-resource.js";
 import { batchLimits, readPieces } from "./columns/batches.js";
 import { rowsWithin } from "../../columnar/column-bytes.js";
 import { type MemoryBudget, mebibytes, memoryBudget } from "../../util/memory-budget.js";
@@ -36,7 +36,7 @@ const usualWorkers = 4;
  */
 export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
   const { timezone, memory = memoryBudget(mebibytes(512)), files: local, open } = options;
-  const duckdb = whenNeeded(async () => {
+  const duckdb = lazyResource(async () => {
     const { openArrowByDuckDb } = await import("./duckdb/decoder.js"); // and DuckDB's library with it
     return openArrowByDuckDb({ timezone, open, memory });
   });

@@ -1,5 +1,5 @@
 import type { Decoder, ShardSchema, SliceUnits } from "../port.js";
-import { whenNeeded } from "../../util/when-needed.js";
+import { lazyResource } from "../../util/lazy-resource.js";
 import { type MemoryBudget, memoryBudget, mebibytes } from "../../util/memory-budget.js";
 import { namingDecoder } from "../naming.js";
 import { hasFolderColumns } from "../planned-columns.js";
@@ -22,7 +22,7 @@ export function openParquetDecoder({
 }: Omit<ParquetOptions, "memory"> & Partial<Pick<ParquetOptions, "memory">>): Decoder {
   const { threads } = others;
   const options = { ...others, memory };
-  const duckdb = whenNeeded(async () => {
+  const duckdb = lazyResource(async () => {
     const { openParquetByDuckDb } = await import("./duckdb/decoder.js"); // and DuckDB's library with it
     return openParquetByDuckDb(options);
   });

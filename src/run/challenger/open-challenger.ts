@@ -1,4 +1,4 @@
-import { shareProjection } from "../../binding/challenged.js";
+import { shareProjection } from "../../binding/shared-projection.js";
 import { scoredColumns } from "../../binding/contract.js";
 import { type AgreementPlan, planAgreement } from "../../checks/agreement/span-agreement.js";
 import type { FoundModel } from "../../models/port.js";

@@ -1,4 +1,4 @@
-import { withUsedExpressions } from "../../binding/challenged.js";
+import { withUsedExpressions } from "../../binding/shared-projection.js";
 import type { Decoder } from "../../formats/port.js";
 import { challengerRequest } from "../../plan/make-plan.js";
 import type { PlannedChallenger } from "../../plan/plan.js";

@@ -11,7 +11,7 @@ import type { GoldenSpec } from "../../spec/checks-spec.js";
 import { JobError } from "../../util/errors.js";
 import { expectedName, goldenContract } from "./golden-contract.js";
 import { type GoldenFile, openGolden, requirePinned } from "./golden-file.js";
-import { scoreAside } from "../score-aside.js";
+import { scoreWithoutPublishing } from "../score-without-publishing.js";
 
 /** The number of rows that are scored and compared at once. */
 const rowsAtOnce = 65_536;
@@ -104,7 +104,7 @@ async function scoreGolden(context: JobContext, { plan, engine, given, golden }:
   const { decoder } = golden.reader;
   const found: Found = { rows: 0, first: "" };
   const share = { from: 0, to: spanCount(plan) };
-  await scoreAside(context, { plan, engine, decoder, share }, (span, output) => {
+  await scoreWithoutPublishing(context, { plan, engine, decoder, share }, (span, output) => {
     addDifferences(found, { contract: plan.contract, given, span, output });
   });
   return found;

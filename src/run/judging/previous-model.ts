@@ -1,4 +1,4 @@
-import { withUsedExpressions } from "../../binding/challenged.js";
+import { withUsedExpressions } from "../../binding/shared-projection.js";
 import type { Contract } from "../../binding/contract.js";
 import { mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../checks/span-profile.js";
 import type { PreviousModel } from "../../checks/verdicts/model-cause.js";
@@ -17,7 +17,7 @@ import { openTokenizers } from "../model.js";
 import { bindFirstShard } from "../planning/bind-model.js";
 import { listInput } from "../planning/input.js";
 import { seenSchema, type SeenSchema } from "../planning/read-shards.js";
-import { scoreAside } from "../score-aside.js";
+import { scoreWithoutPublishing } from "../score-without-publishing.js";
 
 /** Rows of a run that the previous model scores, at most. */
 const mostRows = 100_000;
@@ -71,9 +71,13 @@ async function scoreSample(context: JobContext, plan: Plan, found: Model): Promi
   const sample = samplePlan(plan, { contract, sha256: model.sha256, msPerRow: await timeRow(engine, contract) });
   const profiles: SpanProfile[] = [];
   const share = { from: 0, to: spanCount(sample.plan) };
-  await scoreAside(own, { plan: sample.plan, engine, decoder, share, left: sample.left }, (_span, { profile = "" }) => {
-    profiles.push(parseSpanProfile(profile));
-  });
+  await scoreWithoutPublishing(
+    own,
+    { plan: sample.plan, engine, decoder, share, left: sample.left },
+    (_span, { profile = "" }) => {
+      profiles.push(parseSpanProfile(profile));
+    },
+  );
   return profiles.reduce(mergeSpanProfiles);
 }
 

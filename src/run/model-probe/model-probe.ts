@@ -6,7 +6,7 @@ import { spanCount } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
-import { scoreAside } from "../score-aside.js";
+import { scoreWithoutPublishing } from "../score-without-publishing.js";
 import { copyInputs, findChange, inputsDigest, probedOutputs, type ProbedCall } from "./probe-values.js";
 
 /** Rows whose predictions are compared. */
@@ -148,7 +148,7 @@ async function recordRows(context: JobContext, { plan, engine, decoder }: ProbeT
   try {
     for (let from = 0; from < spans && rowsIn(calls) < probeRows; from += 1) {
       const share = { from, to: from + 1 };
-      await scoreAside(context, { plan: rowsOfSpan, engine: recording, decoder, share }, () => undefined);
+      await scoreWithoutPublishing(context, { plan: rowsOfSpan, engine: recording, decoder, share }, () => undefined);
     }
   } catch (error) {
     if (serverError !== undefined || !(error instanceof JobError) || ![64, 65, 66].includes(error.exitCode)) {

@@ -3,7 +3,7 @@ import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
 import type { JobContext } from "../../scoring/context.js";
-import { scoreAside } from "../score-aside.js";
+import { scoreWithoutPublishing } from "../score-without-publishing.js";
 
 /** The rows of a sample are read in so many places. */
 const places = 20;
@@ -46,9 +46,13 @@ export async function sampleRows(
   let read = 0;
   for (const block of blocksIn(ranges, size)) {
     const share = { from: block, to: block + 1 };
-    await scoreAside(context, { plan: blocks, engine: collecting, decoder, share }, ({ rowStart, rowEnd }) => {
-      read += rowEnd - rowStart;
-    });
+    await scoreWithoutPublishing(
+      context,
+      { plan: blocks, engine: collecting, decoder, share },
+      ({ rowStart, rowEnd }) => {
+        read += rowEnd - rowStart;
+      },
+    );
   }
   return { rows, read };
 }

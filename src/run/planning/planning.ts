@@ -1,4 +1,4 @@
-import { computedColumns, withUsedExpressions } from "../../binding/challenged.js";
+import { computedColumns, withUsedExpressions } from "../../binding/shared-projection.js";
 import { type Contract, usedColumns } from "../../binding/contract.js";
 import { signatureDifferences } from "../../binding/declared-signature.js";
 import { lostOutputs } from "../../binding/model-traits.js";

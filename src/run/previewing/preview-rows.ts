@@ -10,7 +10,7 @@ import { wholeInput, warnOfUnmatched } from "../planning/input.js";
 import { loadEngine } from "../loading.js";
 import { openPinnedModel } from "../model.js";
 import { planRun } from "../planning/planning.js";
-import { scoreAside } from "../score-aside.js";
+import { scoreWithoutPublishing } from "../score-without-publishing.js";
 
 export interface PreviewOptions {
   /** The most rows to score. */
@@ -58,9 +58,13 @@ export async function previewRows(given: JobContext, options: PreviewOptions): P
     from < count && rowsIn(spans) < options.limit;
     from = to, to = Math.min(count, 2 * to + 1)
   ) {
-    await scoreAside(context, { plan, engine: await engine, decoder, share: { from, to } }, ({ index }, output) => {
-      spans.set(index, { rows: rowsOf(output.rows, options.limit), rejects: output.rejects });
-    });
+    await scoreWithoutPublishing(
+      context,
+      { plan, engine: await engine, decoder, share: { from, to } },
+      ({ index }, output) => {
+        spans.set(index, { rows: rowsOf(output.rows, options.limit), rejects: output.rejects });
+      },
+    );
   }
   const found = [...spans].toSorted(([one], [other]) => one - other).map(([, span]) => span);
   return {

@@ -3,7 +3,7 @@ import type { Plan } from "../../plan/plan.js";
 import type { ProviderChoice } from "../../report/provider-choice.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink } from "../../sink/port.js";
-import { rowsLeft } from "../carry-out.js";
+import { rowsLeft } from "../score-and-finish.js";
 import { checkGolden } from "../golden/golden.js";
 import { beginLoading, type LoadedForRun, type LoadingEngine } from "../loading.js";
 import { chooseProvider } from "./choose-provider.js";

@@ -1,5 +1,5 @@
 import { type Contract, outputTensors } from "../../binding/contract.js";
-import type { SharedProjection } from "../../binding/challenged.js";
+import type { SharedProjection } from "../../binding/shared-projection.js";
 import type { AgreementPlan } from "../../checks/agreement/span-agreement.js";
 import type { Engine } from "../../engine/port.js";
 import { createPacker, type FeatureBatch, type Packer } from "../../packing/packer.js";

@@ -1,4 +1,4 @@
-import type { SharedProjection } from "../../binding/challenged.js";
+import type { SharedProjection } from "../../binding/shared-projection.js";
 import type { SpanAgreement } from "../../checks/agreement/span-agreement.js";
 import type { OutputRows } from "../../columnar/types.js";
 import type { RowRange } from "../../packing/input-target.js";

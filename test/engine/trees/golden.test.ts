@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { encodeTexts, type NamedTensor, type Tensor } from "#src/columnar/tensor.js";
-import { differenceOf } from "#src/engine/trees/check.js";
+import { differenceOf } from "#src/engine/trees/compare-scores.js";
 import { openTreeModel } from "#src/engine/trees/tree-model.js";
 import { projectFolder } from "../../support/cli.js";
 import { scratchFolder } from "../../support/job.js";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { shareProjection } from "#src/binding/challenged.js";
+import { shareProjection } from "#src/binding/shared-projection.js";
 import type { Contract } from "#src/binding/contract.js";
 import { planAgreement, type SpanAgreement } from "#src/checks/agreement/span-agreement.js";
 import type { OutputRows, RecordBatch } from "#src/columnar/types.js";

@@ -5,7 +5,7 @@ import { runProfileOf, runProfileText } from "../../../publish/profile-text.js";
 import type { Decision } from "../../../publish/decision.js";
 import { requireApproved } from "../../../publish/require-approved.js";
 import { type ErrorCode, JobError } from "../../../util/errors.js";
-import { briefly } from "../../../util/briefly.js";
+import { bestEffort } from "../../../util/best-effort.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, CommittedBy, RunSink, RunWriter } from "../../port.js";
 import { type AnswerFiles, openAnswerFiles } from "./answers/journal.js";
@@ -135,7 +135,7 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
       if (code !== publisher.away) {
         const spansCommitted = known.committed.reduce((sum, flag) => sum + flag, 0);
         const failure = { at: new Date().toISOString(), writer, code, message, spansCommitted };
-        await briefly((stop) => addFailure(publisher.smallFiles(stop), layout, failure));
+        await bestEffort((stop) => addFailure(publisher.smallFiles(stop), layout, failure));
       }
     },
   };

@@ -1,6 +1,6 @@
 import { type AttemptFailure, storedMessage } from "../../../publish/attempt-failure.js";
 import type { RunId } from "../../../plan/plan.js";
-import { briefly } from "../../../util/briefly.js";
+import { bestEffort } from "../../../util/best-effort.js";
 import type { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import type { RunTools } from "../run-tools.js";
@@ -17,7 +17,7 @@ export async function recordFailure(tools: RunTools, runId: RunId, { code, messa
   }
   const { control, writer } = tools;
   const text = `INSERT INTO ${control.table("errors")} (run_id, writer, code, message) VALUES ($1, $2, $3, $4)`;
-  await briefly(() =>
+  await bestEffort(() =>
     transact(tools, (session) => session.query({ text, values: [runId, writer, code, storedMessage(message)] })),
   );
 }

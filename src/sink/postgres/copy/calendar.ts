@@ -1,4 +1,4 @@
-import { infiniteDay, isInfinite } from "../../../columnar/moments.js";
+import { infiniteDay, isInfinite } from "../../../columnar/dates-and-times.js";
 
 /** DuckDB counts days and microseconds from 1970, Postgres from 2000. */
 export const daysTo2000 = 10_957;

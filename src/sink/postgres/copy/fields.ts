@@ -1,5 +1,5 @@
 import { splitZoned } from "../../../columnar/json-text.js";
-import { floorThousands, infiniteDay, infiniteMicros, isInfinite } from "../../../columnar/moments.js";
+import { floorThousands, infiniteDay, infiniteMicros, isInfinite } from "../../../columnar/dates-and-times.js";
 import type { Values } from "../../../columnar/values.js";
 import { daysTo2000, microsTo2000 } from "./calendar.js";
 

@@ -1,6 +1,6 @@
 import type { BytesColumn, Column, ColumnType, OutputRows } from "../../../columnar/types.js";
 import type { UnfitValue } from "../../port.js";
-import { floorThousands } from "../../../columnar/moments.js";
+import { floorThousands } from "../../../columnar/dates-and-times.js";
 import { hasDay, hasMoment } from "./calendar.js";
 import { numbersOf } from "./fields.js";
 import type { TargetColumn } from "../table.js";
