@@ -10,7 +10,7 @@ import type { Log } from "../scoring/context.js";
 import { cacheFolder } from "../util/cache-folder.js";
 import { componentVersions } from "./version.js";
 
-/** A limit expires after this time: whatever took the memory may be gone. */
+/** A limit expires after this time: the program that used the memory may have ended. */
 const believedMs = 30 * 24 * 60 * 60 * 1000;
 
 const schema = z.object({ rows: z.int().min(1) });

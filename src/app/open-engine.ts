@@ -123,10 +123,10 @@ function warnOfParts({ provider, local }: OnnxEngine, { name }: ModelFile, log: 
 
 /** Sessions check their trees each for itself, and find the same. */
 function warnOnce({ name }: ModelFile, log: Pick<Log, "warn">): (state: TreesState) => void {
-  let isTold = false;
+  let hasWarned = false;
   return (state) => {
-    if (state.kind === "mismatch" && !isTold) {
-      isTold = true;
+    if (state.kind === "mismatch" && !hasWarned) {
+      hasWarned = true;
       log.warn(`checking the compiled trees of ${name}: ${state.reason}; ONNX Runtime computes them in this attempt`);
     }
   };

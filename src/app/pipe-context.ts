@@ -18,7 +18,7 @@ export interface Stdio extends Disposable {
   readonly chunks: AsyncIterable<Uint8Array>;
   /** Stops reading: `chunks` ends. */
   readonly close: () => void;
-  /** Resolves when all chunks are handed to the system. */
+  /** Resolves when the system has accepted all chunks. */
   readonly write: (chunks: readonly Uint8Array[]) => Promise<void>;
   /** Aborted with the given signal, or when stdout cannot be written; ends waiting for either end. */
   readonly signal: AbortSignal;

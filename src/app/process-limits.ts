@@ -105,12 +105,12 @@ function groupsOf(line: string, resource: string): ControlGroup[] {
     return [];
   }
   if (controllers === "") {
-    // Version 2 lies below /unified if both versions are mounted.
+    // Version 2 is mounted below /unified if both versions are mounted.
     return foldersAbove(path).flatMap((folder) =>
       ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map((root) => ({ version: 2, folder: join(root, folder) }) as const),
     );
   }
-  // A container may see its own group at the root, whatever its name outside.
+  // A container may see its own group at the root, under another name than outside.
   return controllers.split(",").includes(resource)
     ? foldersAbove(path).map((folder) => ({ version: 1, folder: join("/sys/fs/cgroup", controllers, folder) }) as const)
     : [];

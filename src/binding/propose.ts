@@ -59,7 +59,7 @@ function proposeInputs(request: ProposalRequest): Proposal["inputs"] {
   }
   const byName = signature.inputs.every(({ name }) => columns.some((column) => column.name === name));
   if (input === undefined || byName) {
-    return undefined; // what does not fit is told when it is bound
+    return undefined; // binding reports what does not fit
   }
   if (others.length > 0 || input.dtype === "string") {
     const missing = signature.inputs.find(({ name }) => !columns.some((column) => column.name === name)) ?? input;
@@ -72,7 +72,7 @@ function proposeInputs(request: ProposalRequest): Proposal["inputs"] {
   return { [input.name]: featuresFor(input, request) };
 }
 
-/** Beside a list that is padded for an input, one that no column is for is mostly its mask. */
+/** If a list column is padded for one input, another input that no column matches is usually its mask. */
 function paddingHint({ signature: { inputs }, columns }: ProposalRequest): string {
   const lists = columns.filter(({ type }) => type !== undefined && isList(type));
   const wide = inputs.filter(({ shape }) => shape.length === 2);

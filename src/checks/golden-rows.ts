@@ -36,7 +36,7 @@ function kindOf(type: ColumnType): Kind | undefined {
 
 /**
  * Finds the first row in which a prediction is not the expected value, and counts such rows. Floating-point predictions
- * may differ by the tolerance; texts, booleans and integers may not. NaN equals NaN, and a NULL that stands for a
+ * may differ by the tolerance; texts, booleans and integers may not. NaN equals NaN, and a NULL that represents a
  * floating-point number.
  * @param pairs columns of equal length whose types are comparable
  */

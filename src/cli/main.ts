@@ -38,7 +38,7 @@ async function main(args: readonly string[]): Promise<void> {
     const { runProgram } = await import("./run-program.js");
     await runProgram(args, process, early);
   }
-  isRunning = false; // not when it throws: Node may be told to ignore unhandled rejections
+  isRunning = false; // not when it throws: an option of Node may make it ignore unhandled rejections
 }
 
 /** What is known of a command that waits for something that will not happen. */

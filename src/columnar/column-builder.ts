@@ -13,7 +13,7 @@ export interface ColumnBuilder {
   finish(): Column;
 }
 
-/** `rowCount`: about how many rows will come; room is made for as many. */
+/** `rowCount`: about how many rows will come; memory is allocated for as many. */
 export function createColumnBuilder(type: ColumnType, rowCount: number): ColumnBuilder {
   const layout = layoutOf(type);
   switch (layout.kind) {
@@ -61,7 +61,7 @@ function validity(): {
   };
 }
 
-/** The same elements with room for at least `length`, doubling so that growing stays cheap. */
+/** The same elements in an array of at least `length`, which doubles so that growing stays cheap. */
 function grown<T extends Values>(values: T, length: number, fill = 0): T {
   if (values.length >= length) {
     return values;

@@ -5,7 +5,7 @@ import type { Column } from "./types.js";
 /** Words of a hash. */
 export const hashWords = 4;
 
-/** Hashes rows with 128 bits. Hashes lie one behind the other, four words each. */
+/** Hashes rows with 128 bits. Hashes are stored one after the other, four words each. */
 export interface RowHasher {
   /** Puts the hashes of the rows of tensors into `hashes`, from row `at` on. NaN counts as one value, -0 is not 0. */
   tensors(tensors: readonly NamedTensor[], rows: number, hashes: Int32Array, at: number): void;
@@ -22,7 +22,7 @@ export function createRowHasher(seed: Int32Array, hasNan: boolean): RowHasher {
   const hashAll = (fields: readonly Field[], rows: number, hashes: Int32Array, at: number): void => {
     const [first, ...others] = fields;
     if (first?.kind === "words" && others.length === 0) {
-      const { words, width } = first; // as most models have it: rows lie there as they are hashed
+      const { words, width } = first; // as for most models: the words of a row are consecutive
       for (let row = 0; row < rows; row += 1) {
         hash128({ words, from: row * width, to: (row + 1) * width }, seed, hashes, (at + row) * hashWords);
       }

@@ -15,7 +15,7 @@ export function memoryOf(length: number): Memory {
   return { words, bytes: new Uint8Array(words.buffer) };
 }
 
-/** The same memory with room for at least `length` words. */
+/** The same memory, or a larger copy with at least `length` words. */
 export function grownTo(memory: Memory, length: number): Memory {
   if (memory.words.length >= length) {
     return memory;
@@ -39,7 +39,7 @@ export function fieldOf(tensor: Tensor, rows: number): Field {
     : valuesOf(tensor.data, tensor.data.byteLength / rows);
 }
 
-/** The rows of a column. NULL is not told from the value that lies under it. @throws TypeError for a struct */
+/** The rows of a column. A NULL is read as the value that is stored under it. @throws TypeError for a struct */
 export function columnField(column: Column): Field {
   switch (column.kind) {
     case "fixed":

@@ -147,9 +147,9 @@ export function encodeTexts(texts: readonly string[]): Texts {
   let bytes = new Uint8Array(texts.length * 16);
   let at = 0;
   for (const [index, text] of texts.entries()) {
-    const room = text.length * 3; // UTF-8 takes at most 3 bytes a UTF-16 unit
-    if (at + room > bytes.length) {
-      const larger = new Uint8Array(Math.max(at + room, bytes.length * 2));
+    const textLimit = text.length * 3; // UTF-8 takes at most 3 bytes a UTF-16 unit
+    if (at + textLimit > bytes.length) {
+      const larger = new Uint8Array(Math.max(at + textLimit, bytes.length * 2));
       larger.set(bytes);
       bytes = larger;
     }
@@ -191,7 +191,7 @@ export function toFloat16Bits(value: number): number {
     // Below 2^-14: subnormal, in units of 2^-24.
     return sign | roundHalfEven(Math.abs(value) * 2 ** 24);
   }
-  // The low word only tells whether the value lies above a tie.
+  // The low word only says whether the value is above a tie.
   const sticky = magnitude | (low === 0 ? 0 : 1);
   const rounded = sticky - 0x3f000000 + 0x1ff + ((sticky >>> 10) & 1);
   return sign | Math.min(rounded >>> 10, 0x7c00);

@@ -29,7 +29,7 @@ export interface StructField {
   readonly type: ColumnType;
 }
 
-/** How the values of a type lie in memory. `elementsPerValue`: elements a value (two 64-bit words for 128-bit types). */
+/** How the values of a type are stored in memory. `elementsPerValue`: elements a value (two 64-bit words for 128-bit types). */
 export type Layout =
   | { readonly kind: "fixed"; readonly element: ElementType; readonly elementsPerValue: 1 | 2 }
   | { readonly kind: "bytes" }
@@ -37,8 +37,8 @@ export type Layout =
   | { readonly kind: "struct"; readonly fields: readonly StructField[] };
 
 /**
- * A column of equal-length values. `valid`: one byte a row, 0 = NULL; undefined when there is none. What lies
- * under a NULL means nothing.
+ * A column of equal-length values. `valid`: one byte a row, 0 = NULL; undefined when there is none. The value that is
+ * stored under a NULL is undefined.
  */
 export type Column = FixedColumn | BytesColumn | ListColumn | StructColumn;
 
@@ -160,7 +160,7 @@ export type AnswerFault = Extract<RejectReason, `prompt_${string}` | `answer_${s
 
 export type RejectReason = (typeof rejectReasons)[number];
 
-/** What a span comes to: its rows are those to be published, those rejected and those filtered out. */
+/** The outcome of a span: its rows are those to be published, those rejected and those filtered out. */
 export interface SpanOutput {
   readonly rows: OutputRows;
   readonly rejects: readonly RejectedRow[];

@@ -1,4 +1,4 @@
-/** How values lie in memory: the element of a typed array. */
+/** How values are stored in memory: the element of a typed array. */
 export type ElementType =
   | "int8"
   | "int16"

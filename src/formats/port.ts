@@ -50,7 +50,7 @@ export interface ShardDetails extends Omit<ShardFooter, "schema" | "encrypted" |
   readonly columns: readonly ShardColumn[];
 }
 
-/** A column of the table, with all that lies in it. */
+/** A column of the table, with its nested fields. */
 export interface ShardColumn {
   readonly name: string;
   /** The type in the format's notation ("BIGINT", "STRUCT(…)"). */

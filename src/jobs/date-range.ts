@@ -102,7 +102,7 @@ export function stepOf(range: DateRange, asked: RangeStep | undefined): RangeSte
 /**
  * Lists the values of a range from its first to its last, in order. Each is the first value plus so many steps; a month
  * after January 31 is the last day of February. Hours are those of UTC: each day has 24.
- * @param hourParam the param that takes the hour, "00" to "23", beside a date; undefined: the range's own param takes
+ * @param hourParam the param that takes the hour, "00" to "23", in addition to a date; undefined: the range's own param takes
  * date and hour
  * @throws JobError USAGE for a range that is empty, too long or not one of dates
  */

@@ -76,7 +76,7 @@ export function openModelCache(options: ModelCacheOptions): ModelCache {
   return {
     noun: kind.noun,
     find: (sha256, name) => find(options, sha256, name),
-    // A note that cannot be read is none: the model is looked at again.
+    // A note that cannot be read counts as missing: the model is read again.
     known: async (key) =>
       noteSchema.safeParse(parseJson(await readFile(notePath(folder, key), "utf8").catch(() => ""))).data,
     async touch(sha256) {
@@ -183,7 +183,7 @@ async function putInto(
   }
 }
 
-/** Renames a folder; false if the name is taken or the folder is gone. */
+/** Renames a folder; false if the new name exists or the folder is gone. */
 async function renamed(from: string, to: string): Promise<boolean> {
   try {
     await rename(from, to);

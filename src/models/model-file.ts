@@ -152,7 +152,7 @@ async function digestFile(path: string): Promise<{ sha256: string; sizeBytes: nu
 export function refuseOutside(model: string, location: string): void {
   const clean = normalize(location);
   if (location === "" || isAbsolute(clean) || clean === ".." || clean.startsWith(`..${sep}`)) {
-    throw refused(model, location, "lies outside the model's folder");
+    throw refused(model, location, "is outside the model's folder");
   }
 }
 
@@ -179,7 +179,7 @@ async function externalFile(model: string, location: string): Promise<string> {
   // A folder on the way may be a link to anywhere.
   const [home, there] = await Promise.all([realpath(dirname(model)), realpath(dirname(file)).catch(missing)]);
   if (there !== home && !there.startsWith(home.endsWith(sep) ? home : `${home}${sep}`)) {
-    throw refused(model, location, "lies outside the model's folder");
+    throw refused(model, location, "is outside the model's folder");
   }
   if (!found.isFile() || found.nlink > 1) {
     throw refused(model, location, found.isFile() ? "is a hard link" : "is not a plain file");

@@ -28,7 +28,7 @@ export interface TokenizerFile {
   readonly path: string;
   /** The path or URI as the spec has it. */
   readonly uri: string;
-  /** What the URI stands for; absent: it has no versions. */
+  /** The version that the URI resolves to; absent: it has no versions. */
   readonly version?: string | undefined;
   /** Hex. */
   readonly sha256: string;

@@ -77,9 +77,9 @@ async function findObject(
     place: endpoint,
     // Missing external data is an error when it is fetched.
     stateOf: async (location) =>
-      location === undefined ? model.etag : (await store.stat(beside(object, location)))?.etag,
+      location === undefined ? model.etag : (await store.stat(externalDataUri(object, location)))?.etag,
     async fetch(path, location) {
-      const part = location === undefined ? object : beside(object, location);
+      const part = location === undefined ? object : externalDataUri(object, location);
       const facts = location === undefined ? model : await lookAt(store, part, what);
       await fetchFile(store, { object: part, ...facts }, path, what);
       return facts.etag;
@@ -116,7 +116,7 @@ async function lookAt(store: S3Store, object: ObjectVersion, what: string): Prom
   return facts;
 }
 
-function beside({ bucket, key }: S3Uri, location: string): S3Uri {
+function externalDataUri({ bucket, key }: S3Uri, location: string): S3Uri {
   const folder = key.slice(0, key.lastIndexOf("/") + 1);
   return { bucket, key: `${folder}${normalize(location)}` };
 }

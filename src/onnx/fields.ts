@@ -18,7 +18,7 @@ interface Field {
   readonly content: Uint8Array | undefined;
 }
 
-/** The fields of a message in the order in which they stand, repeated ones too. */
+/** The fields of a message in the order of the message, repeated ones too. */
 export function* fieldsIn(message: Uint8Array): Generator<Field, void, undefined> {
   const reader = new BinaryReader(message);
   while (reader.pos < reader.len) {
@@ -34,7 +34,7 @@ export function* fieldsIn(message: Uint8Array): Generator<Field, void, undefined
   }
 }
 
-/** The contents of one field, each time that it stands there. */
+/** The contents of each occurrence of a field. */
 export function* messagesIn(message: Uint8Array, wanted: number): Generator<Uint8Array, void, undefined> {
   for (const { field, content } of fieldsIn(message)) {
     if (field === wanted && content !== undefined) {

@@ -30,7 +30,7 @@ export function createDistinctPacker({
   onFault,
   ...options
 }: DistinctPackerOptions): Packer {
-  const packer = createPacker({ ...options, onFault() {} }); // told when they were compared
+  const packer = createPacker({ ...options, onFault() {} }); // the comparison has reported them
   const stage = createStage(options.contract, onFault);
   let span: DistinctRows | undefined;
   return {
@@ -106,7 +106,7 @@ function createStage(contract: Contract, onFault: (fault: RowFault) => void): St
         return target.tensor(count, count);
       });
       look(tensors);
-      pool.giveBack(numericBuffers(tensors));
+      pool.release(numericBuffers(tensors));
     },
   };
 }

@@ -92,7 +92,7 @@ export function createPacker({ contract, batchRows: wanted, onFault }: PackerOpt
       }
     },
     recycle(inputs) {
-      pool.giveBack(numericBuffers(inputs));
+      pool.release(numericBuffers(inputs));
     },
   };
 }

@@ -1,9 +1,9 @@
-/** A hash table over rows that lie somewhere as words: open addressing, linear probing, at most half full. */
+/** A hash table over rows that are stored as words outside it: open addressing, linear probing, at most half full. */
 export interface RowIndex {
   /** Words that it takes itself, about. */
   readonly words: number;
   clear(): void;
-  /** The distinct index of a row with the words [from, to), which lie where those of the other rows do; -1: there is none. */
+  /** The distinct index of a row with the words [from, to), in the memory of the other rows; -1: there is none. */
   find(hash: number, words: Int32Array, from: number, to: number): number;
   add(hash: number, at: number, distinctIndex: number): void;
 }

@@ -1,7 +1,7 @@
 import { JobError } from "../util/errors.js";
 
 /**
- * A table format whose folders hold data files of removed and rewritten rows beside the current ones. Only its log tells
+ * A table format whose folders hold data files of removed and rewritten rows as well as current ones. Only its log tells
  * them apart.
  */
 export interface LakeTable {

@@ -90,7 +90,7 @@ export interface PlannedModel {
 
 /** A tokenizer of a run, pinned when it is planned. */
 export interface PinnedTokenizer extends PinnedFile {
-  /** What the URI stood for; absent: it has no versions. */
+  /** The version that the URI resolved to; absent: it has no versions. */
   readonly version?: string | undefined;
 }
 

@@ -20,7 +20,7 @@ export function shareOf(spanCount: number, { index, count }: Worker): SpanRange 
 const maxStolenSpans = 4;
 
 /**
- * The spans of another worker that are worth taking over: the last pending ones of the share with the most pending spans,
+ * The spans to take over from another worker: the last pending ones of the share with the most pending spans,
  * because its owner works from the front. Among equal shares each worker picks a different one.
  * @param committed a flag for each span
  */

@@ -3,7 +3,7 @@ import { percent, shown } from "./shown-numbers.js";
 
 /** A median at least so many times as large, or as small, as before suggests that a unit changed. */
 const unitRatio = 1.9;
-/** Medians of earlier runs that differ by more are not told as one. */
+/** Medians of earlier runs that differ by more are not summarized as one number. */
 const alikeMedians = 1.5;
 
 /** Describes how a feature moved: "median 4210, 1,000 times that in the last 7 runs: unit changed?". */
@@ -40,7 +40,7 @@ function medianText(numbers: CheckResult["numbers"], runs: string): string[] {
   return [`median ${shown(median)}, ${before} in ${runs}${isUnit ? ": unit changed?" : ""}`];
 }
 
-/** Ratios of usual units; one that is nearly one of them is told as it. */
+/** Ratios of usual units; a ratio close to one of them is shown as that one. */
 const usualRatios = [10, 100, 1000, 1e6, 1e9, 24, 60, 3600];
 const nearly = 1.05;
 

@@ -29,7 +29,7 @@ export function runProfileOf(plan: Plan, { profile, rejected }: RunRows): RunPro
   };
 }
 
-/** Of fewer rows, the predictions of a challenger do not stand for all of the run. */
+/** With a smaller share of the rows, a challenger's predictions do not represent the run. */
 const leastCompared = 0.9;
 
 /** The outputs of the challenger whose distributions are known: numbers and labels that the champion predicts, too. */

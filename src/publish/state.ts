@@ -5,7 +5,7 @@ import type { RunVerdict } from "./run-verdict.js";
 export type RunState =
   /** Spans are missing, or there is no verdict yet, or it passed and is not acted upon yet. */
   | { readonly kind: "unfinished" }
-  /** The verdict holds the run, and nobody has decided yet. */
+  /** The verdict holds the run, and there is no decision yet. */
   | { readonly kind: "held"; readonly verdict: RunVerdict }
   /** Publishing is under way or was killed: any attempt continues it. */
   | { readonly kind: "approved"; readonly decision: Decision }

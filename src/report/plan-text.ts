@@ -106,13 +106,13 @@ function inputText(binding: InputBinding, contract: Contract, rows: string): str
 }
 
 function tokensText({ input, column }: TextBinding, tokens: Tokenizing, rows: string): string {
-  const beside = [
+  const masksAndTypes = [
     ...tokens.masks.map((one) => `${one.input} ${one.dtype} is the mask`),
     ...tokens.types.map((one) => `${one.input} ${one.dtype} has the types`),
   ];
   const narrow = tokens.shrink ? ", to the longest text of a call" : "";
   const made = `tokens of ${column.name}, tokenizer sha256 ${tokens.tokenizer.slice(0, 12)}`;
-  return [`${input} ${tokens.dtype} [${rows},${tokens.width}] <- ${made}${narrow}`, ...beside].join("; ");
+  return [`${input} ${tokens.dtype} [${rows},${tokens.width}] <- ${made}${narrow}`, ...masksAndTypes].join("; ");
 }
 
 function paddingText({ value, side, truncate, shrink }: PaddedBinding): string {

@@ -62,7 +62,7 @@ export async function pruneRuns(
   const choices = choosePruned(groups, retention, pinnedRuns(all));
   for (const choice of choices) {
     context.signal.throwIfAborted();
-    const run = await carryOut(context, prune, { choice, dryRun });
+    const run = await pruneRun(context, prune, { choice, dryRun });
     old.push(...(run === undefined ? [] : [run]));
   }
   const tables: PreviousTable[] = [];
@@ -75,7 +75,7 @@ export async function pruneRuns(
 }
 
 /** Prunes a group that was chosen. undefined: it is not old, or nothing was left of it. */
-async function carryOut(
+async function pruneRun(
   context: JobContext,
   prune: Required<Sink>["prune"],
   { choice, dryRun }: { readonly choice: GroupChoice; readonly dryRun: boolean },

@@ -201,7 +201,7 @@ function isEc2(): boolean {
     try {
       return (text as RegExp).test(readFileSync(path as string, "latin1"));
     } catch {
-      return false; // not such a machine, or not to be told
+      return false; // not such a machine, or the file cannot be read
     }
   });
 }

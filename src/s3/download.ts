@@ -50,8 +50,8 @@ export function writeAtOffset(fd: number): (bytes: Uint8Array, offset: number) =
   return (bytes, offset) => {
     // A single write may write less than it was given.
     for (let written = 0; written < bytes.length; ) {
-      const room = writeBytes - ((offset + written) % writeBytes);
-      written += writeSync(fd, bytes, written, Math.min(room, bytes.length - written), offset + written);
+      const toBoundary = writeBytes - ((offset + written) % writeBytes);
+      written += writeSync(fd, bytes, written, Math.min(toBoundary, bytes.length - written), offset + written);
     }
   };
 }

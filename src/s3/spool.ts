@@ -82,10 +82,10 @@ async function prepare(
 /** Keys of the spec that set a spool's folder and size, for hints. */
 const keys = {
   in: { path: "input.spool.path", size: ", or lower input.spool.max_mb" },
-  out: { path: "output.parquet.spool.path", size: " with room for two parts" },
-  rows: { path: "TMPDIR", size: " with room for two spans" },
-  keys: { path: "TMPDIR", size: " with room for the keys of all rows" },
-  reuse: { path: "TMPDIR", size: " with room for the rows of the last run" },
+  out: { path: "output.parquet.spool.path", size: " with space for two parts" },
+  rows: { path: "TMPDIR", size: " with space for two spans" },
+  keys: { path: "TMPDIR", size: " with space for the keys of all rows" },
+  reuse: { path: "TMPDIR", size: " with space for the rows of the last run" },
 } as const;
 
 /** Runs `work`, and turns an error of the disk into a JobError that names the spool. @throws JobError PERMISSION, DISK */

@@ -3,7 +3,7 @@ import type { SliceOfRun } from "./windows.js";
 export interface CoalesceLimits {
   /** Whether all shards have the same columns, of the same types. */
   readonly uniform: boolean;
-  /** Shards that are worth reading in one go. */
+  /** Shards that are read in one go. */
   readonly shards: number;
   /** Rows of a group, at most. */
   readonly rows: number;
@@ -14,7 +14,7 @@ const coalescedBytes = 16 * 1024 * 1024;
 
 /**
  * Groups neighbouring slices that are read in one go: whole, small shards of one folder. A query costs milliseconds, as
- * many for a hundred rows as for ten thousand. Where committed rows lie between two slices, a new group begins: the rows
+ * many for a hundred rows as for ten thousand. If committed rows are between two slices, a new group begins: the rows
  * of a group are numbered without a gap.
  */
 export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLimits): Generator<SliceOfRun[]> {

@@ -158,7 +158,7 @@ async function totalsWith(
   output: OutputRows,
 ): Promise<SpanTotals & { readonly profile: SpanProfile }> {
   const { before, keptRows, rows, faults, scored, features } = open;
-  const { repeated, reused } = rows.taken;
+  const { repeated, reused } = rows.copied;
   const isInOutput = (row: number): boolean => !faults.has(open.rowInRun(row));
   const names = new Set(predicted.map(({ name }) => name));
   const agreement = await open.challenger?.compare({ ...open, keptRows, isInOutput, predicted: names }, output);

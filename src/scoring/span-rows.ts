@@ -16,8 +16,8 @@ import { columnTypeOfTensor, type Tensor } from "../columnar/tensor.js";
 import type { AnswerFault, Column, ColumnType, OutputRows, RecordBatch } from "../columnar/types.js";
 
 /**
- * The output of a span, or of neighbouring rows of one, filled as its rows are read and scored, in whatever order the
- * batches end. Where some are filtered out, those that are left are numbered as if they stood at its start without a gap.
+ * The output of a span, or of neighbouring rows of one, filled as its rows are read and scored. Batches may end in any
+ * order. Rows that are left after a filter are numbered from the start of the span, without gaps.
  */
 export interface SpanRows {
   /** Copies the carried columns of rows [from, to) of a record batch; `row` is the run's number of row `from`. */
@@ -43,7 +43,7 @@ export interface SpanRows {
    */
   finish(rowCount: number): OutputRows;
   /** Rows of the output that took another's prediction, and those that took a stored one. */
-  readonly taken: { readonly repeated: number; readonly reused: number };
+  readonly copied: { readonly repeated: number; readonly reused: number };
   /** The rows that these rows of the output are, numbered as `reject` takes them; both in ascending order. */
   rowsAt(indexes: readonly number[]): number[];
 }
@@ -104,7 +104,7 @@ export function createSpanRows({ contract, span, onFault, distinct, reuse }: Spa
       keep.fill(0, rowCount);
       return keptRows(contract, { carried, predicted, keep: keep.subarray(0, rowCount), distinct, reuse });
     },
-    get taken() {
+    get copied() {
       return distinct === undefined ? { repeated: 0, reused: 0 } : takenFrom(distinct, keep);
     },
     rowsAt: (indexes) => keptAt(keep, indexes).map((at) => span.rowStart + at),

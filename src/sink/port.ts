@@ -234,7 +234,7 @@ export interface RunSink {
   tidy?(): Promise<void>;
 }
 
-/** A committed span as a Parquet file on this machine, with what is stored beside it. */
+/** A committed span as a Parquet file on this machine, with the other facts that are stored of it. */
 export interface SpanFile extends Pick<SpanOutput, "rejects" | "filtered" | "erased" | "profile"> {
   readonly span: number;
   readonly path: string;

@@ -7,7 +7,7 @@ export interface RowWriter {
    * express
    */
   begin(columns: readonly { readonly name: string; readonly type: ColumnType }[]): Promise<void>;
-  /** Writes rows, and resolves when there is room for more. Calls never overlap. */
+  /** Writes rows, and resolves when more can be written. Calls never overlap. */
   write(rows: OutputRows): Promise<void>;
   /** Marks the end of the rows: a reader that does not find the mark knows that some are missing. */
   end(): Promise<void>;

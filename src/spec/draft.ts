@@ -6,7 +6,7 @@ type DraftSource =
   | { readonly column: string; readonly pad: { readonly to: number } }
   | { readonly mask_of: string };
 
-/** What `infer-batch init` found out, for a spec that its author goes on with. */
+/** What `infer-batch init` found out, for a spec that its author completes. */
 export interface SpecDraft {
   /** For editors: a JSON Schema, relative to the spec. */
   readonly schema: string;

@@ -40,7 +40,7 @@ export interface SpecContext {
 /** What became of the `${…}` of a spec. */
 export interface Filled {
   readonly problems: readonly Problem[];
-  /** Nodes with a value from the environment, by what stood there before: it may be a secret, and messages quote this. */
+  /** Nodes with a value from the environment, and their text before. Messages quote the text: the value may be a secret. */
   readonly templates: ReadonlyMap<unknown, string>;
   /** Names of the environment variables that a node's value was made from. */
   readonly variables: ReadonlyMap<unknown, readonly string[]>;
@@ -62,7 +62,7 @@ interface Value {
 
 interface Scope {
   readonly lookup: (name: string) => Value | undefined;
-  /** Params of the spec, whether or not they are known where the text stands. */
+  /** Params of the spec, including those that are not yet known at the position of the text. */
   readonly declared: readonly string[];
   readonly problems: Problem[];
   readonly templates: Map<unknown, string>;
@@ -253,8 +253,8 @@ function fileProblems(template: string, path: Path): Problem[] {
 }
 
 /** SQL is kept in the plan, and environment variables may be secrets: only params are filled in there. */
-function isExpression([room, key]: Path): boolean {
-  return room === "input" && (key === "columns" || key === "where");
+function isExpression([section, key]: Path): boolean {
+  return section === "input" && (key === "columns" || key === "where");
 }
 
 function faultText(fault: TemplateFault, path: Path, declared: readonly string[]): string {

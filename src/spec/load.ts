@@ -14,7 +14,7 @@ type Path = readonly (string | number)[];
 
 export interface LoadedSpec {
   readonly spec: JobSpec;
-  /** "job.yaml:4:9: input.path": where a key's value stands, for messages about what it names. */
+  /** "job.yaml:4:9: input.path": the position of a key's value, for messages about what it names. */
   readonly where: (path: Path) => string;
   /** Environment variables that a key's value was made from. */
   readonly variablesOf: (path: Path) => readonly string[];
@@ -75,7 +75,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   );
 }
 
-/** How a message names a key, whose value stands at an offset. */
+/** How a message names a key whose value is at an offset. */
 type PlaceOf = (path: Path, offset: number) => string;
 
 interface Failure {

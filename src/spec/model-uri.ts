@@ -133,9 +133,9 @@ const secretQuery = /(?:^|[?&])[^=&]*(?:sig|signature|token|key|secret|password|
 
 /** What is wrong with `model.path` as a URI, or undefined. URIs in S3 are checked by `s3UriProblem`. */
 export function modelUriProblem(path: string): string | undefined {
-  const [, told] = others.find(([scheme]) => scheme.test(path)) ?? [];
-  if (told !== undefined) {
-    return told;
+  const [, problem] = others.find(([scheme]) => scheme.test(path)) ?? [];
+  if (problem !== undefined) {
+    return problem;
   }
   if (isHubUri(path)) {
     const segments = new Set(path.split("/").slice(2));

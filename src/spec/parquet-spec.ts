@@ -85,7 +85,7 @@ export const parquetOutput = z.strictObject({
   ...s3OutputKeys,
 }) satisfies z.ZodType<ParquetOutputSpec>;
 
-/** Longer ones would leave no room for the names of parts below them. */
+/** With a longer path, the names of parts below it would exceed the limit. */
 const folderLimitBytes = 700;
 
 /** What is wrong with where the output is. */

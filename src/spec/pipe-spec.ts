@@ -4,7 +4,7 @@ import type { YamlDocument } from "./yaml-text.js";
 /** Where a pipe's rows come from, as the spec would name it. */
 export const pipeName = "stdin";
 
-/** What a pipe has no use for: where rows are and go, whether all are there, what becomes durable when, who is told. */
+/** Keys that a pipe does not use: places of input and output, completeness checks, commits and notifications. */
 const unused = [
   ...["path", "format", "ready", "wait", "min_rows", "partitions", "verify", "spool"].map((key) => ["input", key]),
   ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
@@ -16,7 +16,7 @@ const unused = [
   ["report"], // there may be hundreds of pipes
 ];
 
-/** Takes these keys out of a spec before it is looked at: their variables need not be set where a pipe runs. */
+/** Removes these keys from a spec before it is checked: their variables need not be set where a pipe runs. */
 export function withoutPlaces(document: YamlDocument): void {
   for (const path of unused) {
     if (document.hasIn(path)) {

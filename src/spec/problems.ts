@@ -36,7 +36,7 @@ function property(value: unknown, key: string): object | undefined {
 
 /** The spec that an issue is about. */
 interface Described {
-  /** What stands at a path, before variables were filled in. */
+  /** The text at a path, before variables were filled in. */
   readonly valueAt: (path: readonly (string | number)[]) => unknown;
   /** Environment variables that the value at a path was made from. */
   readonly variablesOf: (path: readonly (string | number)[]) => readonly string[];

@@ -1,4 +1,4 @@
-/** Keys whose values are never shown, whatever is wrong with them. They alone may be read from a file. */
+/** Keys whose values no message shows, even if they are invalid. They alone may be read from a file. */
 export const secretKeys: ReadonlySet<string> = new Set([
   "model.server.token",
   "model.server.headers",
@@ -27,7 +27,7 @@ export function secretFile(value: string): string | undefined {
   return fileReference.exec(value)?.[1];
 }
 
-/** The text without what stands before the host of a URL: `postgres://user:secret@db/x` may have got anywhere. */
+/** Removes user and password of URLs from a text: any text may contain `postgres://user:secret@db/x`. */
 export function hideCredentials(text: string): string {
   return text.replaceAll(/(:\/\/)[^\s"'`]*@/g, "$1***@").replaceAll(/([?&](?:ssl)?password=)[^\s"'`&]*/gi, "$1***");
 }

@@ -1,4 +1,4 @@
-/** Where a place in SQL is: `code`, where a literal may stand, or else why none may. */
+/** The context of a position in SQL: `code`, where a literal is allowed, or why none is. */
 export type SqlPlace = "code" | "quoted" | "commented" | "attached";
 
 /**
@@ -77,7 +77,7 @@ function matches(pattern: RegExp, text: string, at: number): boolean {
   return pattern.test(text);
 }
 
-/** Comments of this kind stand inside each other. */
+/** Comments of this kind can be nested. */
 function endOfComment(text: string, start: number): number | undefined {
   if (!text.startsWith("/*", start)) {
     return undefined;

@@ -78,7 +78,7 @@ function sizeOf(compiled: CachedData, name: string): number {
 
 /**
  * Reads a cache file; empty when it is missing or damaged, or when another user may have written it. V8 checks versions
- * and flags, but not the code itself, and would run whatever is there.
+ * and flags, but not the code itself, and would run any code that the file has.
  */
 function readCache(file: string): CachedData {
   const bytes = readPrivateFile(file);

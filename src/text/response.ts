@@ -10,7 +10,7 @@ export interface ResponseColumn {
   readonly maximum?: number | undefined;
   /** string: the most characters. */
   readonly max_length?: number | undefined;
-  /** What the model is told about it. */
+  /** Describes the column to the model. */
   readonly description?: string | undefined;
 }
 
@@ -41,7 +41,7 @@ export function responseSchema(columns: ResponseColumns): object {
   };
 }
 
-/** Reads an answer in JSON, which may stand between Markdown's fences. Other keys than the columns are left out. */
+/** Reads an answer in JSON, which may be in a Markdown code fence. Other keys than the columns are left out. */
 export function readAnswer(answer: string, columns: ResponseColumns | undefined): ReadAnswer {
   if (columns === undefined) {
     return { values: new Map([[wholeAnswer, answer]]) };

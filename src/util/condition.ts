@@ -1,5 +1,5 @@
 /**
- * Waits for a state to change. Nothing is handed over: a waiter checks the state again when it is woken, in a loop, as
+ * Waits for a state to change. It carries no value: a waiter checks the state again when it is woken, in a loop, as
  * with a condition variable.
  */
 export interface Condition {

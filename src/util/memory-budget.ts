@@ -6,7 +6,7 @@ export interface MemoryBudget {
   /** The whole budget. */
   readonly bytes: number;
   /**
-   * A page of a column, or a dictionary, unpacked. Beside it there is the packed one, and where it is one value, that as
+   * A page of a column, or a dictionary, unpacked. The packed one is in memory as well, and if it is one value, that as
    * a batch and as the span's. DuckDB writes pages of up to 100 MB.
    */
   readonly pageBytes: number;

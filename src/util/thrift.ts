@@ -1,6 +1,6 @@
 /**
- * Thrift's compact protocol, as far as Parquet needs it: a walk over the fields of a struct that reads those asked
- * for and steps over the rest, and the bytes of what is put in their place. Bounded by the bytes given, whatever they say of their own length.
+ * Thrift's compact protocol, as far as Parquet needs it: reads the requested fields of a struct and skips the others,
+ * and encodes replacements for fields. No read goes past the given bytes, even if a stored length does.
  * https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
  */
 export interface Cursor {
@@ -37,7 +37,7 @@ export type FieldReader = (id: number, type: number) => boolean;
  */
 export function readStruct(cursor: Cursor, read: FieldReader, depth = 0): void {
   if (depth > depthLimit) {
-    throw new Error("structs lie too deep inside each other");
+    throw new Error("structs are nested too deeply");
   }
   let id = 0;
   for (;;) {
@@ -171,7 +171,7 @@ function skip(cursor: Cursor, type: number, depth: number, element = false): voi
 
 function nested(cursor: Cursor, type: number, depth: number): void {
   if (depth >= depthLimit) {
-    throw new Error("lists lie too deep inside each other");
+    throw new Error("lists are nested too deeply");
   }
   skip(cursor, type, depth + 1, true);
 }

@@ -7,7 +7,7 @@ export interface WorkerPort {
    * Listens to an event: `message`; `close` or `exit` (the other end is gone); `error` (it broke); `messageerror` (a
    * message could not be read).
    */
-  on(event: string, hear: (message: unknown) => void): unknown;
+  on(event: string, listener: (message: unknown) => void): unknown;
 }
 
 /**

@@ -74,7 +74,7 @@ describe("external data", () => {
       await writeFile(join(scratch.path, "secret.bin"), "1234");
       const path = await externalModel(join(scratch.path, "models"), location);
 
-      expect(await refusalOf(openModelFile(path))).toMatch(/^64 MODEL_INVALID\n.* lies outside the model's folder/);
+      expect(await refusalOf(openModelFile(path))).toMatch(/^64 MODEL_INVALID\n.* is outside the model's folder/);
     },
   );
 

@@ -99,7 +99,7 @@ const hostile: readonly Hostile[] = [
       await symlink("../secret", join(model, "../weights"));
       await externalModel(model, "weights/w.bin");
     },
-    says: /external data `weights\/w\.bin` lies outside the model's folder/,
+    says: /external data `weights\/w\.bin` is outside the model's folder/,
   },
   {
     what: "with its weights in another file by a hard link",
@@ -113,7 +113,7 @@ const hostile: readonly Hostile[] = [
   {
     what: "with its weights at an absolute path",
     make: (model) => externalModel(model, "/etc/hostname"),
-    says: /external data `\/etc\/hostname` lies outside the model's folder/,
+    says: /external data `\/etc\/hostname` is outside the model's folder/,
   },
 ];
 

@@ -113,7 +113,7 @@ describe("output among the input", () => {
     const { code, stderr } = await runSpec(job.spec);
 
     expect(code, stderr).toBe(64);
-    expect(stderr).toContain("out/_old/a.parquet lies in output.parquet.path");
+    expect(stderr).toContain("out/_old/a.parquet is in output.parquet.path");
     expect(await readdir(job.out)).toEqual(["_old"]);
   });
 
@@ -128,7 +128,7 @@ describe("output among the input", () => {
     const { code, stderr } = await runSpec(job.spec);
 
     expect(code, stderr).toBe(64);
-    expect(stderr).toContain("in/scored/_old/a.parquet lies in output.parquet.path");
+    expect(stderr).toContain("in/scored/_old/a.parquet is in output.parquet.path");
   });
 
   test("an output folder that the input pattern matches is refused before the first part exists", async () => {

@@ -255,7 +255,7 @@ s3.describe("predictions in S3", () => {
     });
     await expect(scoreHere(await specOf("one", "lake/in/out/_old/*.parquet"))).rejects.toMatchObject({
       code: "SPEC_INVALID",
-      message: expect.stringContaining("lies in output.parquet.path"),
+      message: expect.stringContaining("is in output.parquet.path"),
     });
   });
 

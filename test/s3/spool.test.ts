@@ -76,6 +76,6 @@ test("a spool whose disk is full names the key of the spec that sets its folder"
     hint: "set input.spool.path to another folder, or lower input.spool.max_mb",
   });
   expect(await refusal(withSpoolErrors(spoolAt("/spool", "out"), full))).toMatchObject({
-    hint: "set output.parquet.spool.path to another folder with room for two parts",
+    hint: "set output.parquet.spool.path to another folder with space for two parts",
   });
 });

@@ -34,8 +34,8 @@ export function scripted(answerCall: (answer: Answer) => void): { port: WorkerPo
         });
       }
     },
-    on(event, hear) {
-      tell = event === "message" ? hear : tell;
+    on(event, listener) {
+      tell = event === "message" ? listener : tell;
     },
   };
   return { port, heard };

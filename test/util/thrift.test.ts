@@ -51,7 +51,7 @@ describe("bytes that are no struct are refused at once:", () => {
     const before = process.cpuUsage();
     // Not RangeError, which would say that more bytes may help, or that the stack ran over.
     expect(() => walk(bytes)).toThrow(
-      /^(a value has type|a number has more than 10 bytes|(structs|lists) lie too deep)/,
+      /^(a value has type|a number has more than 10 bytes|(structs|lists) are nested too deeply)/,
     );
     expect(process.cpuUsage(before).user).toBeLessThan(2_000_000); // µs of work
   });

@@ -9,7 +9,7 @@ import { JobError, messageOf } from "../../util/errors.js";
 import { type Wheel, wheels as allWheels, wheelsFor } from "./wheels.js";
 
 export interface InstallOptions {
-  /** The folder that gets the libraries, in `lib`. Wheels that lie in `wheels` are not downloaded. */
+  /** The folder that gets the libraries, in `lib`. Wheels that are already in `wheels` are not downloaded. */
   readonly folder: string;
   readonly machine: Pick<Machine, "platform" | "runtime">;
   readonly tell: (line: string) => void;
@@ -51,7 +51,7 @@ export async function installCuda({ folder, machine, tell, wheels = allWheels }:
     await python(["-c", unpackScript, path, unpacking], `unpacking ${path}`);
     await (isGiven ? undefined : rm(path));
   }
-  // ONNX Runtime looks for providers beside its own library, and the loader takes that from LD_LIBRARY_PATH first.
+  // ONNX Runtime looks for providers in the folder of its own library, and the loader takes that from LD_LIBRARY_PATH first.
   await copyFile(join(packageFolder(machine), runtimeLibrary), join(unpacking, runtimeLibrary));
   await writeFile(join(unpacking, versionFile), `${machine.runtime.version}\n`);
   await rm(libraries, { recursive: true, force: true });

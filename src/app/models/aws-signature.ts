@@ -6,7 +6,7 @@ import { JobError } from "../../util/errors.js";
 
 export interface SignatureOptions {
   readonly urls: readonly string[];
-  /** Where `model.server.auth` stands. */
+  /** The position of `model.server.auth` in the spec. */
   readonly key: string;
   readonly signal: AbortSignal;
   readonly env: Readonly<Record<string, string | undefined>>;

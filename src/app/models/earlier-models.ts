@@ -7,7 +7,7 @@ import { modelUri } from "../../spec/model-spec.js";
 import { isHttpUri, isModelUri, isServedUri } from "../../spec/model-uri.js";
 import { type ModelOptions, openCache } from "../open-model.js";
 
-/** Larger files are not kept: the copy would take longer than it is worth. */
+/** Larger files are not kept: copying them takes too long. */
 const keptBytes = 256 * 1024 * 1024;
 
 /**

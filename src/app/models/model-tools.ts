@@ -21,7 +21,7 @@ export function modelTools(
   options: ModelToolsOptions,
 ): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "challenger" | "earlierModels"> {
   return {
-    earlierModels: earlierModels({ ...spec, engine: engineBeside(spec) }, options, (earlier) =>
+    earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options, (earlier) =>
       toolsOf(earlier, { ...options, profileFolder: undefined }),
     ),
     ...toolsOf(spec, options),
@@ -77,7 +77,7 @@ function challengerTools(spec: JobSpec, given: ModelToolsOptions): ModelTools | 
   }
   const { path, server, sha256, outputs } = challenger;
   return toolsOf(
-    { model: { ...spec.model, path, server, sha256, outputs }, engine: engineBeside(spec) },
+    { model: { ...spec.model, path, server, sha256, outputs }, engine: engineOfSecondModel(spec) },
     {
       ...given,
       profileFolder: undefined, // its profiles would replace those of the champion
@@ -87,7 +87,7 @@ function challengerTools(spec: JobSpec, given: ModelToolsOptions): ModelTools | 
 }
 
 /** The keys of `engine` for another model that is open at the same time as the model of the spec. */
-function engineBeside({ model, engine }: Pick<JobSpec, "model" | "engine">): JobSpec["engine"] {
+function engineOfSecondModel({ model, engine }: Pick<JobSpec, "model" | "engine">): JobSpec["engine"] {
   // Two threads with a session each on WebGPU crash ONNX Runtime.
   const listed = listedProviders(engine);
   const isCpu = model.server === undefined && listed.includes("webgpu");

@@ -21,7 +21,7 @@ export interface PromptedSpec extends Pick<ModelSpec, "prompt" | "sampling" | "r
 
 /** Requests in flight with `concurrency: auto`: a server of language models answers many at once, each slowly. */
 const mostInFlight = 256;
-/** Seconds: long answers of busy servers take minutes, and one that is given up may be paid for twice. */
+/** Seconds: long answers of busy servers take minutes, and a request that times out may be paid for twice. */
 const defaultTimeout = 600;
 const defaultTries = 2;
 const defaultFlushSeconds = 2;

@@ -29,7 +29,7 @@ const mostInFlight = 64;
 export interface ServedOptions {
   /** The folder of the spec. */
   readonly folder: string;
-  /** Where a key of the spec stands. */
+  /** The position of a key in the spec. */
   readonly where: (path: readonly string[]) => string;
   readonly retry: RetryTools;
   readonly signal: AbortSignal;

@@ -11,7 +11,7 @@ const limitBytes = 4 * 1024 * 1024;
 export interface TlsFilesPlace {
   /** The folder of the spec, which relative paths start from. */
   readonly folder: string;
-  /** Where a key of the spec stands. */
+  /** The position of a key in the spec. */
   readonly where: (path: readonly string[]) => string;
 }
 

@@ -8,7 +8,7 @@ const probeFile = fileURLToPath(new URL("./probe-worker.js", import.meta.url));
 /** A driver that takes longer hangs: creating a device takes a second at most. */
 const longestMs = 60_000;
 
-/** Whether a provider is tried in a process of its own before it is used: WebGPU loads whatever drivers it finds. */
+/** Whether a provider is tried in a process of its own before it is used: WebGPU loads all drivers that it finds. */
 export function needsProbe(provider: Provider): boolean {
   return provider === "webgpu";
 }

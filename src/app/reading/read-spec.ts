@@ -20,7 +20,7 @@ export async function readSpec(
 ): Promise<LoadedSpec> {
   const text = await readText(path);
   const given = { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe };
-  return loadSpec(text, { ...given, readFile: readerBeside(path) });
+  return loadSpec(text, { ...given, readFile: readerRelativeTo(path) });
 }
 
 /** Checks a spec with several sets of params, all at the same moment. */
@@ -31,12 +31,12 @@ export async function readSpecOnce(path: string, { param }: JobOptions): Promise
   const text = await readText(path);
   const given = parseParams(param);
   const nowMs = Date.now();
-  const readFile = readerBeside(path);
+  const readFile = readerRelativeTo(path);
   return (params) => loadSpec(text, { file: path, params: { ...given, ...params }, env: process.env, nowMs, readFile });
 }
 
 /** Reads files that a spec names, relative to it. */
-function readerBeside(specPath: string): (path: string, place: string) => string {
+function readerRelativeTo(specPath: string): (path: string, place: string) => string {
   return (path, place) => {
     const doing = `reading ${place}: ${path}`;
     try {

@@ -45,8 +45,8 @@ export async function refuseAmongPredictions(
   }
   const output = await realPath(resolve(folder, parquet.path));
   if (!relative(output, await realPath(path)).startsWith("..")) {
-    throw new JobError("USAGE", `${doing}: it lies in the folder of the predictions`, {
-      hint: "nothing but predictions may lie in output.parquet.path; keep reports in another folder",
+    throw new JobError("USAGE", `${doing}: it is in the folder of the predictions`, {
+      hint: "only predictions may be in output.parquet.path; keep reports in another folder",
     });
   }
 }

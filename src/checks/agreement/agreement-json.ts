@@ -147,7 +147,7 @@ interface SampleJson {
   readonly other: string;
 }
 
-/** Rows in the order of their numbers, whatever order they were merged in. */
+/** Rows in the order of their numbers, independent of the order in which they were merged. */
 function sampleJson({ level, rows, one, other }: RankSample): SampleJson {
   const order = Uint32Array.from(rows, (_row, index) => index).toSorted(
     (a, b) => (rows[a] as number) - (rows[b] as number),

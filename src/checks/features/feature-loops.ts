@@ -2,7 +2,7 @@
  * Counts and adds up numbers of a matrix in WebAssembly (`feature-loops.wat`), four floats or two doubles at a time and
  * without rounding: in a tenth of the time that a profile of the same numbers takes.
  */
-import { areHere, giveBackMemory, loopsSharingMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { areHere, releaseMemory, loopsSharingMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { featureLoopsCode } from "./feature-loops-code.js";
 
 type Begin = (columns: number, records: number) => void;
@@ -59,7 +59,7 @@ export interface NumberRows {
   readonly width: number;
   /** The first ones of a row are measured, so many and at least `atOnce`. */
   readonly columns: number;
-  /** All of the numbers, if they lie in memory as the loops read them; `copy` is not called then. */
+  /** All of the numbers, if they are in memory in the layout that the loops read; `copy` is not called then. */
   readonly numbers?: Numbers | undefined;
   /** Fills `target` with numbers from the one at `from` on. */
   readonly copy: (target: Numbers, from: number) => void;
@@ -108,7 +108,7 @@ export function measureNumbers({ kind, rows, width, columns, numbers, copy }: Nu
     const sums = new Float64Array(buffer, toSums, sumsBytes / doubleBytes).slice();
     return { counts, sums, areExact };
   } finally {
-    giveBackMemory([memory]);
+    releaseMemory([memory]);
   }
 }
 

@@ -55,7 +55,7 @@ interface Counts extends MatrixCounts {
   readonly others: OtherNumbers[];
 }
 
-/** The counts of no rows, and room for so many sums of each column. */
+/** The counts of no rows, with so many sums for each column. */
 export function createCounts(columns: number, sums = 0): Counts {
   const counts = new Float64Array(columns * counted);
   for (let at = 0; at < counts.length; at += counted) {

@@ -10,8 +10,8 @@ export interface BatchRows {
 }
 
 /**
- * The rows of a batch that a sample has: of each `every` rows of the run one, chosen by a hash. So it is the same rows
- * whoever reads them, when, and beside which others.
+ * The rows of a batch that are in the sample: about one in `every` rows of the run, chosen by a hash of its number. So
+ * the sample does not depend on the worker, the attempt or the batch that reads a row.
  */
 export function sampleRows(rows: BatchRows, every: number): Uint32Array {
   const { from, to, firstRow, indices } = rows;

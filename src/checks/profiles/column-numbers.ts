@@ -3,7 +3,7 @@ import { isElementType } from "../../columnar/values.js";
 
 /**
  * Copies values [from, to) of a column to the start of `target`, as float64: integers beyond 2^53 and decimals are
- * rounded, dates and times are whole numbers of their unit. What lies under a NULL means nothing.
+ * rounded, dates and times are whole numbers of their unit. The number of a NULL is undefined.
  */
 export type ReadNumbers = (column: FixedColumn, from: number, to: number, target: Float64Array) => void;
 

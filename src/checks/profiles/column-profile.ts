@@ -19,7 +19,7 @@ export type ColumnProfile = RowCounts &
     /** Texts and truths ("true", "false"); of a list of them its elements. */
     | { readonly kind: "values"; readonly values: ValueCounts }
     | { readonly kind: "vectors"; readonly vectors: VectorProfile }
-    /** Of other types, and of keys, whose values nobody is told. */
+    /** Of other types, and of keys, whose values are never reported. */
     | { readonly kind: "rows" }
   );
 

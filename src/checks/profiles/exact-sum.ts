@@ -2,7 +2,7 @@ import { type FloatBits, upperWord } from "./float-bits.js";
 
 /**
  * Sums of float64 numbers without rounding: a sum is a whole number of units of 2^-1074, the smallest float64. So it
- * is the same in whatever order rows, spans and workers are added. The idea is the small superaccumulator of R. Neal,
+ * is the same for every order in which rows, spans and workers are added. The idea is the small superaccumulator of R. Neal,
  * "Fast exact summation using small and large superaccumulators" (2015), with a BigInt in place of its carries.
  * Subnormal numbers, below 2.3e-308, count as zero.
  */
@@ -51,7 +51,7 @@ export function createExactAccumulator(): ExactAccumulator {
   };
 }
 
-// Constants of a loop stand in it: V8 reads those of a module anew for each value, which doubles the time.
+// The loop declares its constants: V8 reads those of a module anew for each value, which doubles the time.
 function addFractions(words: Uint32Array, count: number, upper: Float64Array, lower: Float64Array): void {
   const [high, low] = [upperWord, 1 - upperWord];
   for (let index = 0; index < count; index += 1) {
@@ -80,7 +80,7 @@ export function roundExact(sum: bigint): number {
   const magnitude = sum < 0n ? -sum : sum;
   const dropped = Math.max(bitLength(magnitude) - 64, 0);
   const top = magnitude >> BigInt(dropped);
-  // One bit more says whether something was dropped: only so is a tie told from what is just above one.
+  // One bit more says whether something was dropped: without it, a tie could not be distinguished from a value just above one.
   const rest = top << BigInt(dropped) === magnitude ? 0n : 1n;
   const value =
     dropped === 0

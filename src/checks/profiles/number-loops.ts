@@ -20,7 +20,7 @@ interface Loops {
   readonly takeBins: (limit: number) => number;
 }
 
-/** The loops, and their memory by what stands there. All is empty between two profiles. */
+/** The loops, and their areas of memory. All of them are empty between two profiles. */
 interface Opened {
   readonly loops: Loops;
   readonly block: Float64Array;
@@ -67,7 +67,7 @@ function open(): Opened | undefined {
 const squaresFrom = 4096;
 const noExtremes = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
 
-/** The profile of all numbers that come; undefined, before the first is taken: this thread has no WebAssembly. */
+/** The profile of all numbers of `next`. undefined: this thread has no WebAssembly, and `next` was not called. */
 export function profileInLoops(next: NextNumbers, limits: ProfileLimits): NumberProfile | undefined {
   opened ??= { here: open() };
   const { here } = opened;

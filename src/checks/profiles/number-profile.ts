@@ -44,7 +44,7 @@ export const noNumbers: NumberProfile = {
   values: noValues,
 };
 
-/** Values that are looked at together: they stay in the cache of a core. */
+/** Values that are profiled in one pass: they fit into the cache of a core. */
 export const blockValues = 4096;
 
 /** Fills the start of `target` with the next values, at most `blockValues`, and returns how many; 0 at the end. */

@@ -124,7 +124,7 @@ function normOf(values: Float64Array, dimension: number): number {
 
 function addDirection(directions: Float64Array, values: Float64Array, dimension: number, scale: number): void {
   const end = Math.min(dimension, directions.length);
-  // Added to a number and taken away again, it rounds the number to a whole one, ties to even.
+  // Adding it to a number and subtracting it again rounds the number to a whole one, ties to even.
   const rounder = 1.5 * 2 ** 52;
   for (let index = 0; index < end; index += 1) {
     directions[index] = (directions[index] as number) + ((values[index] as number) * scale + rounder - rounder);

@@ -108,11 +108,11 @@ export function checkSlowDrift(
   if (drift === undefined) {
     return [];
   }
-  const isTold = earlier.some(({ profile }) => {
+  const isKnown = earlier.some(({ profile }) => {
     const before = driftFrom(first, profile);
     return before !== undefined && before.psi > limitOf(warn, before, profile);
   });
-  const levels = { warn: isTold ? Number.POSITIVE_INFINITY : warn, hold: Number.POSITIVE_INFINITY };
+  const levels = { warn: isKnown ? Number.POSITIVE_INFINITY : warn, hold: Number.POSITIVE_INFINITY };
   return [psiResult("slow_drift", column, { now, drift, levels })];
 }
 
@@ -250,7 +250,7 @@ export function checkQuantiles({ column, now, earlier }: ComparedColumn): CheckR
   ];
 }
 
-/** Whether the values are few, such as classes: a quantile then stands still, or jumps by a step. */
+/** Whether the values are few, such as classes: a quantile then stays the same, or jumps by a step. */
 function areFew(values: ValueCounts): boolean {
   return values.kind === "few" && values.counts.size < fewValues;
 }

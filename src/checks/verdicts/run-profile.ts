@@ -36,7 +36,7 @@ export interface CheckOptions {
 }
 
 export interface OutputOptions {
-  /** The finite values lie within; both ends belong to it. */
+  /** The range of the finite values; both ends belong to it. */
   readonly range?: readonly [min: number, max: number];
   readonly in?: readonly string[];
   readonly nulls?: number;

@@ -91,7 +91,7 @@ export function checkWanted(
       ...common,
       check: "range",
       level: isLow || max > range[1] ? "hold" : "pass",
-      formula: "the smallest and the largest value lie within the range",
+      formula: "the smallest and the largest value are within the range",
       measured: isLow ? min : max,
       limit: isLow ? range[0] : range[1],
       numbers: { min, max, from: range[0], to: range[1] },

@@ -85,7 +85,7 @@ interface AttemptOptions {
 async function attempted(shared: Shared, job: BackfillJob, how: AttemptOptions): Promise<Attempted> {
   let modelSha256: string | undefined;
   try {
-    const report = await carryOut(shared, job, how, (sha256) => {
+    const report = await openAndRun(shared, job, how, (sha256) => {
       modelSha256 = sha256;
     });
     const error = report.decided?.error;
@@ -97,7 +97,7 @@ async function attempted(shared: Shared, job: BackfillJob, how: AttemptOptions):
 }
 
 /** Carries out the run of one value as `run` does. @param onModel called with the digest of the planned model */
-async function carryOut(
+async function openAndRun(
   { options, siblings, sharedModels, order, progress, signal, specPath }: Shared,
   { load }: BackfillJob,
   { log, newRun }: AttemptOptions,

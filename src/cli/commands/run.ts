@@ -43,7 +43,7 @@ interface RunOptions extends JobOptions {
 
 export async function runCommand(spec: string, options: RunOptions, io: SafeIo, early?: EarlyThreads): Promise<void> {
   let record: AttemptRecord | undefined;
-  const report = await carryOut({ spec, options, io, early }, (begun) => {
+  const report = await openAndRun({ spec, options, io, early }, (begun) => {
     record = begun;
   }).catch((error: unknown) => {
     if (options.json === true) {
@@ -73,7 +73,7 @@ interface RunRequest {
 }
 
 /** @param onBegun called with the record of the attempt once the spec is read */
-async function carryOut(
+async function openAndRun(
   { spec, options, io, early }: RunRequest,
   onBegun: (record: AttemptRecord) => void,
 ): Promise<RunReport> {

@@ -1,14 +1,14 @@
 export interface BufferPool {
   /** A buffer of exactly this many bytes; its contents mean nothing. */
   take(bytes: number): ArrayBuffer;
-  giveBack(buffers: readonly ArrayBuffer[]): void;
+  release(buffers: readonly ArrayBuffer[]): void;
   /** Bytes of the buffers that are in the pool. */
   readonly idleBytes: number;
-  /** Lets go of all that came back. */
+  /** Drops all released buffers. */
   clear(): void;
 }
 
-/** Buffers that come back are filled again, so that a run allocates only its first few. */
+/** Released buffers are filled again, so that a run allocates only its first few. */
 export function createBufferPool(): BufferPool {
   const bySize = new Map<number, ArrayBuffer[]>();
   let idleBytes = 0;
@@ -21,7 +21,7 @@ export function createBufferPool(): BufferPool {
       idleBytes -= idle?.byteLength ?? 0;
       return idle ?? new ArrayBuffer(bytes);
     },
-    giveBack(buffers) {
+    release(buffers) {
       for (const buffer of buffers) {
         idleBytes += buffer.byteLength;
         const same = bySize.get(buffer.byteLength) ?? [];

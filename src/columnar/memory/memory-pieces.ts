@@ -1,10 +1,10 @@
-/** Hands out a buffer in pieces. */
+/** Allocates pieces of a buffer. */
 export interface MemoryPieces {
   /** `bytes` bytes, aligned for any element; their content is undefined. undefined: no free range is large enough. */
   take(bytes: number): Uint8Array<ArrayBuffer> | undefined;
-  /** @throws Error when it is no piece that was taken */
-  giveBack(piece: Uint8Array<ArrayBuffer>): void;
-  /** Bytes of all pieces that have not come back. */
+  /** Makes a piece free again. @throws Error if `take` did not return it, or it is free already */
+  release(piece: Uint8Array<ArrayBuffer>): void;
+  /** Bytes of all pieces that are not released. */
   readonly usedBytes: number;
 }
 
@@ -44,10 +44,10 @@ export function createMemoryPieces(buffer: ArrayBuffer, limit = buffer.byteLengt
       usedBytes += size;
       return new Uint8Array(buffer, start, bytes);
     },
-    giveBack({ buffer: of, byteOffset: start }) {
+    release({ buffer: of, byteOffset: start }) {
       const end = of === buffer ? ends.get(start) : undefined;
       if (end === undefined) {
-        throw new Error(`memory at ${start} came back that was not taken`);
+        throw new Error(`releasing memory at ${start}: it is not in use`);
       }
       ends.delete(start);
       usedBytes -= end - start;

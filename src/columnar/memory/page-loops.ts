@@ -48,8 +48,8 @@ function open(): Opened {
 }
 
 /**
- * Unpacks a block of Snappy, behind its length, into exactly `target`. False where that is left to JavaScript: anything
- * may stand there then.
+ * Unpacks a Snappy block, after its length, into exactly `target`. false: JavaScript must unpack it, and the contents of
+ * `target` are undefined.
  */
 export function unpackSnappyHere(elements: Uint8Array, target: Uint8Array): boolean {
   const { byteOffset: from } = elements;
@@ -62,7 +62,7 @@ export function unpackSnappyHere(elements: Uint8Array, target: Uint8Array): bool
 export const bitsSpareBytes = 7;
 
 /**
- * Fills `target[0, count)` with numbers of one bit, of runs that lie in bytes [at, end). Returns how many are 1;
+ * Fills `target[0, count)` with numbers of one bit, of the runs in bytes [at, end). Returns how many are 1;
  * undefined: that is left to JavaScript.
  */
 export function readBitsHere(
@@ -81,7 +81,7 @@ export function readBitsHere(
 
 /** Values in order, of which NULLs have none. */
 export interface PackedValues {
-  /** Fills `target`. @throws RangeError where what stands there is damaged */
+  /** Fills `target`. @throws RangeError where the values are damaged */
   take(target: Values): void;
   skip(count: number): void;
 }
@@ -93,9 +93,9 @@ const widestBits = 24;
 const nowhere = -1;
 
 /**
- * `count` values of a dictionary by their numbers, runs of `width` bits that lie in bytes [at, end). undefined: that is
+ * `count` values of a dictionary by their numbers, the runs of `width` bits in bytes [at, end). undefined: that is
  * left to JavaScript.
- * @throws RangeError where the runs do not come out even: of such a page no row is worth having
+ * @throws RangeError where the runs have more or fewer values than `count`: no row of such a page can be trusted
  */
 export function takeRunsHere(
   bytes: Uint8Array,
@@ -131,7 +131,7 @@ export function takeRunsHere(
   return {
     take(target) {
       if (!areHere([target]) || elementBytes(target) !== elementBytes(dictionary)) {
-        throw new TypeError("a dictionary's values go beside it");
+        throw new TypeError("the target is not in the dictionary's memory, or has elements of another size");
       }
       pass(target.length, target.byteOffset);
     },
@@ -142,8 +142,8 @@ export function takeRunsHere(
 }
 
 /**
- * Puts the first `count` values where `valid` has a 1, as many times as that; 0 under the others. All lie where loops
- * reach them.
+ * Moves the first `count` values to where `valid` has a 1, which is so many times; puts 0 where it has none. All arrays
+ * must be in the memory that loops reach.
  */
 export function spreadHere(values: Values, count: number, valid: Uint8Array): void {
   const { loops } = loopsOver(values, valid) ?? {};

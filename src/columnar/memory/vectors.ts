@@ -1,7 +1,7 @@
 /**
  * Loops over floats that work with the processor's vectors. V8 makes no vector code of JavaScript, but does of
  * WebAssembly, which reaches its own memory only: so each thread has some, that it hands out for columns and matrices.
- * Where an array lies elsewhere, or the processor has no vectors, the loops in JavaScript do the same. The loops are in
+ * For an array in other memory, or a processor without vectors, loops in JavaScript do the same. The loops are in
  * `vectors.wat`.
  */
 import { createMemoryPieces, type MemoryPieces } from "./memory-pieces.js";
@@ -25,9 +25,9 @@ interface Loops {
   readonly floatsOfLongs: (at: number, count: number, to: number) => number;
 }
 
-/** Larger pieces are no matter of loops, and would stay: of this memory, what was written to is never given back. */
+/** Larger pieces come from other memory: pages of this memory that were written to are never returned to the system. */
 const pieceLimitBytes = 16 * 1024 * 1024;
-/** Scratch space of the loops at the end of the memory, which is never handed out. */
+/** Scratch space of the loops at the end of the memory, which no piece includes. */
 export const spareBytes = 64;
 /** Rows that are packed at once, at most. */
 export const packedRows = 1024;
@@ -49,7 +49,7 @@ function vectorsHere(): Vectors | undefined {
 }
 
 function open(): Vectors | undefined {
-  // Absent where V8 was told to make no machine code.
+  // Absent where a flag keeps V8 from making machine code.
   const { WebAssembly: here } = globalThis as { WebAssembly?: WebAssemblyHere };
   if (here === undefined) {
     return undefined;
@@ -71,7 +71,7 @@ function instantiate(here: WebAssemblyHere, code: string, imports?: object): unk
   return new here.Instance(new here.Module(bytes), imports).exports;
 }
 
-/** Whether arrays lie in the memory that this thread's loops reach. */
+/** Whether arrays are in the memory that this thread's loops reach. */
 export function areHere(arrays: readonly { readonly buffer: ArrayBufferLike }[]): boolean {
   const here = opened?.vectors?.buffer;
   return here !== undefined && arrays.every(({ buffer }) => buffer === here);
@@ -120,19 +120,19 @@ export function takeMemory(bytes: number): Uint8Array<ArrayBuffer> {
   return piece ?? new Uint8Array(bytes);
 }
 
-/** Gives back pieces that are no longer used, each as it was taken. */
-export function giveBackMemory(taken: Iterable<Uint8Array<ArrayBuffer>>): void {
+/** Releases pieces that are no longer used, each as `takeMemory` returned it. */
+export function releaseMemory(taken: Iterable<Uint8Array<ArrayBuffer>>): void {
   for (const piece of taken) {
-    vectorsOf(piece)?.pieces.giveBack(piece);
+    vectorsOf(piece)?.pieces.release(piece);
   }
 }
 
-/** Bytes of the memory that vectors reach that have not come back. @public so that tests see it */
+/** Bytes in use of the memory that vectors reach. @public so that tests see it */
 export function usedMemoryBytes(): number {
   return opened?.vectors?.pieces.usedBytes ?? 0;
 }
 
-/** Returns the loops that can reach an array; undefined: the array lies in other memory. */
+/** Returns the loops that can reach an array; undefined: the array is in other memory. */
 function vectorsOf({ buffer }: Uint8Array | Float32Array): Vectors | undefined {
   const vectors = opened?.vectors;
   return vectors?.buffer === buffer ? vectors : undefined;
@@ -192,7 +192,7 @@ export function packFour(target: Values, at: number, width: number, four: FourCo
 
 const floatBytes = Float32Array.BYTES_PER_ELEMENT;
 
-/** Where the floats of rows of a column lie; false: one may not be the number that it was; undefined: it is not known. */
+/** The address of the floats of rows of a column; false: one may not be the number that it was; undefined: it is not known. */
 function floatsOf(
   { loops, buffer, made }: Vectors,
   column: Values,

@@ -61,11 +61,11 @@ export function packageFolder({ runtime, platform }: Pick<Machine, "runtime" | "
 
 /** The library that onnxruntime-node loads on Linux. */
 export const runtimeLibrary = "libonnxruntime.so.1";
-/** The file beside it that has the version of onnxruntime-node which a copy was made from. */
+/** The file in the library's folder with the version of onnxruntime-node that the library was copied from. */
 export const versionFile = "onnxruntime-node.version";
 
 /**
- * Returns the folder that ONNX Runtime's library is loaded from, beside which it looks for those of providers. The loader
+ * Returns the folder that ONNX Runtime's library is loaded from. It looks for the libraries of providers there. The loader
  * searches LD_LIBRARY_PATH before the folder of the package, whose path is a RUNPATH.
  */
 export function libraryFolder(machine: Machine): string {

@@ -26,7 +26,7 @@ export interface OnnxEngineOptions {
   readonly trees?: { readonly sha256: string; readonly sizeBytes: number } | undefined;
   /** The tokenizers of the model's inputs. Default: none. */
   readonly tokenizers?: readonly TokenizerPlace[] | undefined;
-  /** Told by each session whose trees were compiled, or were not. */
+  /** Called by each session once its trees were compiled, or could not be. */
   readonly onTrees?: ((state: TreesState) => void) | undefined;
   /** The first takes what it can of the model, the next what is left, the CPU the rest. */
   readonly providers: readonly Provider[];

@@ -40,7 +40,10 @@ export async function openSessionClient(
   { name, onTrees }: ClientOptions,
 ): Promise<SessionClient> {
   const ended = untilExit(worker);
-  const client = openRpcClient(worker, sessionProtocol, { doing: `scoring with ${name}`, hear: { trees: onTrees } });
+  const client = openRpcClient(worker, sessionProtocol, {
+    doing: `scoring with ${name}`,
+    onNotice: { trees: onTrees },
+  });
   const close = async (): Promise<void> => {
     client.notify("close", { body: undefined });
     await ended;

@@ -54,7 +54,7 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
           return { body: undefined };
         }),
     },
-    hear: {
+    onNotice: {
       units(end) {
         void inTurn(() => {
           const session = requireOpen(opened);
@@ -153,7 +153,7 @@ async function runBatch(session: ServedSession, request: EngineRequest): Promise
   const buffers = numericBuffers(inputs);
   try {
     const { outputs, ms, byTrees } = await session.run(request);
-    // Texts have no buffers worth sending back.
+    // Texts have no buffers to reuse.
     const reusable = inputs.filter(({ dtype }) => dtype !== "string");
     const transfer = [...new Set([...buffers, ...numericBuffers(outputs)])];
     return { body: { kind: "done", outputs, ms, byTrees, inputs: reusable }, transfer };

@@ -63,7 +63,7 @@ export async function openSession(
   const repeats = countRepeats();
   let current = Promise.resolve(first);
   let mayChange = numbered !== undefined;
-  /** Beside the one before, which may still be asked. */
+  /** Opens another session. The one before stays open, since calls to it may be under way. */
   const change = async (bytes: Uint8Array): Promise<Loaded> => {
     try {
       const next = await openAsIs(runtime, settings, bytes); // not of the file, which may be another by now

@@ -12,7 +12,7 @@ export interface Reservation {
   end(): void;
 }
 
-/** Holds a run to its budget: before a request is sent, its worst case must fit beside those in flight. */
+/** Holds a run to its budget: before a request is sent, its worst case must fit into what requests in flight leave. */
 export interface Budget {
   /**
    * Takes what attempts have spent from the limits.

@@ -112,9 +112,9 @@ function valuesOf(inputs: readonly NamedTensor[]): ReadonlyMap<string, string> {
   return new Map(inputs.map((input) => [input.name, textOf(input)]));
 }
 
-/** Values of so many characters are taken out of messages: shorter ones may be parts of other words. */
+/** Values of so many characters are removed from messages: shorter ones may be parts of other words. */
 const quotedLength = 8;
-/** A text that begins with so many characters of a value is taken for the beginning of the value. */
+/** A text that begins with so many characters of a value counts as the beginning of the value. */
 const beginning = 24;
 
 /** What a server said, without values of the row that it may quote: they belong in no log. */

@@ -23,7 +23,7 @@ export interface KeptAnswers {
 
 /** @param flushMs after which an answer is durable */
 export function createKeptAnswers(flushMs: number): KeptAnswers {
-  /** Bytes, which lie outside of V8's heap: a table of vectors has more than it holds. */
+  /** Buffers, which are outside V8's heap: the vectors of a table may not fit into the heap. */
   const texts = new Map<string, Buffer>();
   const earlier = nothingSpent();
   const earlierByWorker = nothingSpent();

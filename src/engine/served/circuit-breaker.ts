@@ -1,6 +1,6 @@
 /** Stops sending requests to a server that does not answer, except for one at a time now and then. */
 export interface CircuitBreaker {
-  /** When the server was last taken to be away; undefined: it answers. */
+  /** When the server last counted as unavailable; undefined: it answers. */
   readonly openSinceMs: number | undefined;
   /** The time from which on a request may be sent: Infinity while an open breaker waits for one. */
   readonly readyMs: number;
@@ -25,11 +25,11 @@ export interface BreakerOptions {
   readonly nowMs: () => number;
   /** Returns a random number in [0, 1). */
   readonly random: () => number;
-  /** Called when the server is taken to be away, and when it answers again. */
+  /** Called when the server counts as unavailable, and when it answers again. */
   readonly onChange: (isOpen: boolean, found: string) => void;
 }
 
-/** Failures in a row, without any answer, after which a server is taken to be away. */
+/** Failures in a row, without any answer, after which a server counts as unavailable. */
 const mostFailures = 5;
 const firstPauseMs = 100;
 const longestPauseMs = 5000;

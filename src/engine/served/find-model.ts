@@ -67,7 +67,7 @@ async function firstThatAnswers(
   });
 }
 
-/** The result of `work`; undefined if the server is away, which is told. */
+/** The result of `work`; undefined if the server cannot be reached, which is logged as a warning. */
 async function ifThere<T>({ retry }: ModelServer, work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();

@@ -29,7 +29,7 @@ export interface InFlightOptions {
   /** The highest limit. */
   readonly most: number;
   readonly nowMs: () => number;
-  /** Whether the limit grows until the server is overloaded, whatever that gains. Default: while the throughput grows. */
+  /** Whether the limit grows until the server is overloaded. Default: while the throughput grows. */
   readonly isEager?: boolean | undefined;
 }
 

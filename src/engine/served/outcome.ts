@@ -142,7 +142,7 @@ export function pauseAsAsked(
   endpoint.pausedUntilMs = Math.max(endpoint.pausedUntilMs, untilMs);
 }
 
-/** Whether the server says that it is ready. One that cannot say is taken to be. */
+/** Whether the server says that it is ready. One that cannot say counts as ready. */
 async function isServerReady(protocol: Protocol, server: ModelServer): Promise<boolean> {
   const url = protocol.readyUrl(server);
   return url === undefined || (await isReady(server, url));

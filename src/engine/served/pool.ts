@@ -17,7 +17,7 @@ export interface PooledServer {
   readonly breaker: CircuitBreaker;
   /** The server asked for a pause until then. */
   pausedUntilMs: number;
-  /** undefined: requests are sent as soon as there is room. */
+  /** undefined: requests are sent as soon as a server is below its limit. */
   readonly pace?: Pace | undefined;
 }
 
@@ -148,7 +148,7 @@ function readyMs({ breaker, pausedUntilMs, pace }: PooledServer, weight: number)
   return Math.max(breaker.readyMs, pausedUntilMs, pace?.readyMs(weight) ?? 0);
 }
 
-/** A server that is tried again comes first: otherwise it would never be used while another has room. */
+/** A server that is tried again comes first: otherwise it would never be used while another is below its limit. */
 function choose<S extends PooledServer>(
   servers: readonly S[],
   nowMs: number,

@@ -58,7 +58,7 @@ function statusOfModel({ status, said }: Refusal): number {
 
 /**
  * The pause that the server asks for, in seconds or until a date; 0 if it asks for none. OpenAI and Azure round seconds
- * up, and send milliseconds beside them.
+ * up, and send milliseconds in a header of their own.
  */
 function retryAfterMs(headers: Refusal["headers"]): number {
   const exact = headers.get("retry-after-ms") ?? "";

@@ -2,7 +2,7 @@ import type { Tensor } from "../../columnar/tensor.js";
 import type { Transform } from "./ensemble.js";
 
 /**
- * How far a compiled ensemble's scores may lie from ONNX Runtime's. Leaves are added in its order and precision, so
+ * How far a compiled ensemble's scores may differ from ONNX Runtime's. Leaves are added in its order and precision, so
  * without a post transform they are the same, bit for bit. Transforms call exp and log of the C library, which may
  * round otherwise on other machines; scores of those are probabilities.
  */

@@ -151,7 +151,7 @@ function numberNodes(trees: Float64Array, ids: Float64Array): { readonly roots: 
       byTree.set(tree, places);
       roots.push(place);
     } else if (trees[place - 1] !== tree) {
-      throw new Unsupported("the nodes of a tree lie apart");
+      throw new Unsupported("the nodes of a tree are not consecutive");
     }
     places.set(ids[place] ?? 0, place);
   }

@@ -81,17 +81,17 @@ function createScorer(ensemble: Ensemble, isDouble: boolean, memory: TreeMemory)
   };
 }
 
-/** Copies rows that lie in other memory, or end before their block does. Says where the copy is. */
+/** Copies rows that are in other memory, or end before their block does. Returns the address of the copy. */
 function rowCopier(memory: TreeMemory, blockRows: number, isDouble: boolean): (rows: Floats, width: number) => number {
   const size = isDouble ? 8 : 4;
   const floats = isDouble ? Float64Array : Float32Array;
-  let room = { width: 0, at: 0 };
+  let block = { width: 0, at: 0 };
   return (rows, width) => {
-    if (room.width < width) {
-      room = { width, at: memory.take(blockRows * width * size) };
+    if (block.width < width) {
+      block = { width, at: memory.take(blockRows * width * size) };
     }
-    new floats(memory.buffer, room.at, blockRows * width).set(rows);
-    return room.at;
+    new floats(memory.buffer, block.at, blockRows * width).set(rows);
+    return block.at;
   };
 }
 
@@ -110,7 +110,7 @@ interface FillerOptions {
   readonly isDouble: boolean;
 }
 
-/** Makes the columns of rows that lie at an address, so many bytes apart. */
+/** Makes the columns of rows at an address, so many bytes apart. */
 function columnFiller(
   { ranked, sets }: Columns,
   { memory, blockRows, columnAt, isDouble }: FillerOptions,

@@ -11,7 +11,7 @@ import type { OpenPart, TreeModel } from "./tree-model.js";
 export interface TreeSession {
   /** Blocks the thread. ONNX Runtime scores what the compiled trees cannot. */
   run(request: EngineRequest): Promise<ScoredRequest>;
-  /** Compiles the trees where so many rows, each of which takes ONNX Runtime so long, are worth it. */
+  /** Compiles the trees if that saves time for so many rows, each of which takes ONNX Runtime so long. */
   expect(rows: number, rowMs: number): Promise<void>;
   /** Compiles them where that would have paid by now. Called between batches. */
   settle(): Promise<void>;
@@ -40,7 +40,7 @@ export interface TreeSessionOptions {
 
 /** To compile and to check takes about so long, by the model's size. */
 const costMs = { least: 20, perMegabyte: 150 } as const;
-/** Compiling is worth it where ONNX Runtime takes so many times as long. */
+/** Compiling saves time where ONNX Runtime takes so many times as long. */
 const worth = 2;
 /** Fewer rows take the compiled trees as long as 64. */
 const fewestRows = 16;

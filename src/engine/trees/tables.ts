@@ -2,7 +2,7 @@ import type { Columns, Condition } from "./columns.js";
 import { type Ensemble, Unsupported } from "./ensemble.js";
 import type { TreeMemory } from "./tree-loops.js";
 
-/** Where the trees lie that `scoreBlock` runs. */
+/** The addresses of the trees that `scoreBlock` runs. */
 export interface TreeTable {
   readonly start: number;
   readonly end: number;
@@ -131,7 +131,7 @@ function writeEntries({ memory, columnAt }: TableOptions, { nodes }: FlatTree, g
   return start;
 }
 
-/** Children lie side by side, the one where the condition holds first. Leaves lead to themselves. */
+/** Writes children next to each other, the one where the condition holds first. Leaves point to themselves. */
 function writeNodes({ memory, columnAt }: TableOptions, { nodes, leaves }: FlatTree): number {
   const start = memory.take((nodes.length + leaves.length) * nodeBytes);
   const view = new DataView(memory.buffer);
@@ -186,7 +186,7 @@ function writeLeaves({ ensemble, memory, isDouble }: TableOptions, leaves: reado
   for (const [place, leaf] of leaves.entries()) {
     for (let index = weights.starts[leaf] ?? 0; index < (weights.starts[leaf + 1] ?? 0); index += 1) {
       if (weights.targets[index] === target) {
-        const weight = (weights.values[index] ?? 0) + 0; // -0 is told from 0 by nothing else
+        const weight = (weights.values[index] ?? 0) + 0; // makes -0 a 0: only their bits differ
         if (!Number.isFinite(weight)) {
           throw new Unsupported(`weight ${weight}`);
         }

@@ -1,4 +1,4 @@
-import { areHere, giveBackMemory, loopsSharingMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { areHere, releaseMemory, loopsSharingMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { Unsupported } from "./ensemble.js";
 import { treeLoopsCode } from "./tree-loops-code.js";
 
@@ -66,7 +66,7 @@ export function openTreeMemory(): TreeMemory {
       return at;
     },
     [Symbol.dispose]() {
-      giveBackMemory(pieces.splice(0));
+      releaseMemory(pieces.splice(0));
     },
   };
 }

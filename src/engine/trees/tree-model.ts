@@ -11,7 +11,7 @@ import type { RowType } from "./row-values.js";
 
 /** A model whose trees are compiled; ONNX Runtime computes the operators before and after them. */
 export interface TreeModel {
-  /** How far its scores may lie from ONNX Runtime's, relative to 1 or more. */
+  /** How far its scores may differ from ONNX Runtime's, relative to 1 or more. */
   readonly bound: number;
   /** Blocks the thread. @throws what the model fails with, Unsupported for inputs of other shapes */
   run(request: EngineRequest): Promise<Tensor[]>;

@@ -25,7 +25,7 @@ export interface ArrowDecoderOptions {
   readonly open: (file: ShardFile) => Promise<OpenArrow>;
 }
 
-/** Rows that are handed on at once: as many as DuckDB's vectors have. */
+/** Rows of a batch: as many as DuckDB's vectors have. */
 const batchRows = 2048;
 /** Workers that a slice is shared among where it is not known. */
 const usualWorkers = 4;

@@ -1,4 +1,4 @@
-import { giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import type { Piece } from "../../columnar/piece.js";
 import { cutPieces } from "./columns/batches.js";
 import { openBytesHere } from "./ipc/bytes.js";
@@ -43,9 +43,9 @@ async function* arrowRows(
   try {
     for await (const piece of cutPieces(shard.bytes, shard.index, request)) {
       yield piece;
-      giveBackMemory(lent.splice(0));
+      releaseMemory(lent.splice(0));
     }
   } finally {
-    giveBackMemory(lent);
+    releaseMemory(lent);
   }
 }

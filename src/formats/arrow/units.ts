@@ -7,7 +7,7 @@ import type { OpenArrow } from "./ipc/shards.js";
 import type { SliceRequest, Unit, UnitSharing } from "../port.js";
 import { unitRows } from "../unit-rows.js";
 
-/** Neighbouring rows of an Arrow shard that lies on this machine as a whole. Plain JSON. */
+/** Neighbouring rows of an Arrow shard of which the whole file is on this machine. Plain JSON. */
 export interface ArrowUnit extends Unit {
   readonly format: "arrow";
   readonly path: string;

@@ -3,7 +3,7 @@
 /** Longer runs are copied by the engine. */
 const longRun = 32;
 
-/** Copies `length` bytes of `source` from `at`, all of which must lie in both. */
+/** Copies `length` bytes of `source` from `at`. The range must be within both arrays. */
 export function copyLiterals(target: Uint8Array, filled: number, source: Uint8Array, at: number, length: number): void {
   if (length >= longRun) {
     target.set(source.subarray(at, at + length), filled);

@@ -72,7 +72,7 @@ async function readChunks(connection: DuckDBConnection, path: string): Promise<M
   );
 }
 
-/** Where a column of the table lies in the file. */
+/** Where a column of the table is in the file. */
 interface LeafRange {
   /** [leafStart, leafEnd) of the schema. */
   readonly leafStart: number;

@@ -75,7 +75,7 @@ async function longestEntry(path: string, footer: Footer, chunk: ColumnChunk): P
   }
 }
 
-/** @throws RangeError where a length lies behind the bytes */
+/** @throws RangeError where a length goes past the end of the bytes */
 function longestOf(bytes: Uint8Array, entries: number): number {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let longest = 0;

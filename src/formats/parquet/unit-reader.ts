@@ -1,5 +1,5 @@
 import { closeSync, openSync } from "node:fs";
-import { giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { readFully } from "../read-fully.js";
 import type { UnitReader } from "../port.js";
 import type { PageMemory } from "./pages/page-memory.js";
@@ -14,7 +14,7 @@ export function openParquetUnitReader(): UnitReader {
     pageMemories,
     scratch(size) {
       if (packed.length < size) {
-        giveBackMemory([packed]);
+        releaseMemory([packed]);
         packed = new Uint8Array(); // there may be no memory for more
         packed = takeMemory(size);
       }
@@ -43,7 +43,7 @@ export function openParquetUnitReader(): UnitReader {
       }
     },
     close() {
-      giveBackMemory([packed]);
+      releaseMemory([packed]);
       for (const pageMemory of pageMemories.splice(0)) {
         pageMemory.close();
       }

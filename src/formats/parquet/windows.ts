@@ -9,7 +9,7 @@ import type { ByteRange, ShardFile, SliceRequest, SliceWindow } from "../port.js
 const slackBytes = 100;
 
 /**
- * Where some column chunks lie. Those without values, and those that only a key opens, are not read.
+ * The byte ranges of some column chunks. Those without values, and those that only a key opens, are not read.
  *
  * A range never has the beginning of another chunk: with the header of its first page there, and zeros after it, that
  * chunk would be read as if it were whole, should it be read by mistake. Without it, reading it fails.

@@ -81,7 +81,7 @@ function castable(sql: string, from: ColumnType, dtype: NumericTensorType): stri
   return typeof from === "object" && castTarget(dtype) === "FLOAT" ? `CAST(${sql} AS DOUBLE)` : sql;
 }
 
-/** Whether a value is still the same; cast back first, since a decimal may have no room for what it was rounded to. */
+/** Whether a value is still the same; cast back first, since the rounded value may not fit into the decimal. */
 function unchanged(cast: string, from: ColumnType, sql: string): string {
   return `TRY_CAST(${cast} AS ${sqlTypeOf(from)}) = ${sql}`;
 }

@@ -194,7 +194,7 @@ function escapeLabel(value: string): string {
 /** The labels that tell the metrics of one job and worker from those of others. */
 type AttemptLabels = Pick<AttemptInfo, "job" | "worker">;
 
-/** Metrics of an earlier attempt that are taken over. */
+/** Metrics of an earlier attempt that this attempt repeats. */
 export interface PreviousMetrics {
   /** Milliseconds since 1970. */
   readonly lastSuccessMs?: number | undefined;

@@ -13,7 +13,7 @@ const windowMs = 30_000;
 const markMs = 1_000;
 
 export function createScoringRate(nowMs: () => number): ScoringRate {
-  /** Oldest first; the first one lies before the window, as soon as there is one. */
+  /** Oldest first. As soon as there is a mark before the window, the first one is the last such mark. */
   const marks: { readonly ms: number; readonly done: number }[] = [{ ms: nowMs(), done: 0 }];
   let done = 0;
   const rowsPerSecond = (): number => {

@@ -111,7 +111,7 @@ async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Pr
   return erased;
 }
 
-/** Whether predictions are missing that were to be kept beside a run; an erasure completes itself. */
+/** Whether predictions of a challenger that a run should have kept are missing; an erasure completes itself. */
 async function isIncomplete(sink: Sink, latest: StoredPlan): Promise<boolean> {
   const { plan, pruned } = latest;
   return pruned === undefined && plan.erasure === undefined && (await sink.open(latest)).state.kind === "unfinished";

@@ -20,7 +20,7 @@ export interface SampleOptions {
   readonly plan: Plan;
   readonly engine: Engine;
   readonly decoder: Decoder;
-  /** Neighbouring rows of the run that the sample is taken from. */
+  /** Ranges of the run's rows that the sample is drawn from. */
   readonly ranges: readonly { readonly rowStart: number; readonly rowEnd: number }[];
   /** How many rows to read. */
   readonly count: number;
@@ -57,7 +57,7 @@ export async function sampleRows(
   return { rows, read };
 }
 
-/** Blocks of rows that lie in the ranges, evenly spread, as numbers of spans of `size` rows. */
+/** Blocks of rows in the ranges, evenly spread, as numbers of spans of `size` rows. */
 function blocksIn(ranges: SampleOptions["ranges"], size: number): number[] {
   const all = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
   const found = new Set<number>();

@@ -10,7 +10,7 @@ const pauseGrowth = 1.5;
 const longestPauseMs = 60_000;
 /** A pause lasts at least this many times the last listing: large ones take long and cost money in S3. */
 const pausePerListing = 20;
-const toldAgainMs = 30 * 60_000;
+const logAgainMs = 30 * 60_000;
 
 /**
  * Lists the input and calls `work` with the listing. With `input.wait` it first waits until `input.ready` exists, at
@@ -111,7 +111,7 @@ interface Pauses {
 function createPauses({ nowMs, sleep, log, record }: JobContext, waitSeconds: number): Pauses {
   const startedMs = nowMs();
   let nextMs = firstPauseMs;
-  const told = { message: "", ms: startedMs };
+  const logged = { message: "", ms: startedMs };
   const waitedSeconds = (): number => (nowMs() - startedMs) / 1000;
   return {
     async pause(why, listingMs) {
@@ -124,18 +124,18 @@ function createPauses({ nowMs, sleep, log, record }: JobContext, waitSeconds: nu
           ...(hint === undefined ? {} : { hint }),
         });
       }
-      if (why.message !== told.message || nowMs() - told.ms >= toldAgainMs) {
+      if (why.message !== logged.message || nowMs() - logged.ms >= logAgainMs) {
         const left = showDuration(leftMs / 1000);
         log.info(`${why.message}; checking again for up to ${left} (input.wait)`);
-        told.message = why.message;
-        told.ms = nowMs();
+        logged.message = why.message;
+        logged.ms = nowMs();
       }
       await sleep(Math.min(leftMs, Math.max(nextMs, pausePerListing * listingMs)));
       nextMs = Math.min(longestPauseMs, nextMs * pauseGrowth);
       record.inputWaitSeconds = waitedSeconds();
     },
     end() {
-      if (told.message !== "") {
+      if (logged.message !== "") {
         log.info(`found the input after ${showDuration(waitedSeconds())}`);
       }
     },

@@ -9,7 +9,7 @@ import { JobError } from "../../util/errors.js";
 /**
  * Finds the published run whose predictions are reused: the last of the series with an earlier date. Returns null if there
  * is none, and undefined without `reuse`.
- * @throws JobError USAGE for a model that cannot be told from another one, CONTRACT for a key that is no scalar
+ * @throws JobError USAGE for a model without a version, CONTRACT for a key that is no scalar
  */
 export async function planReuse(
   context: JobContext,
@@ -22,7 +22,7 @@ export async function planReuse(
   if (spec.model.server !== undefined && (resolved.version === undefined || resolved.version === "*")) {
     throw new JobError(
       "USAGE",
-      `planning ${spec.name}: the server names no version of the model, so that another model could not be told from it`,
+      `planning ${spec.name}: the server names no version of the model, so a changed model could not be detected`,
       { hint: "remove `reuse` from the spec, or serve the model with a version" },
     );
   }

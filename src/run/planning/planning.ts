@@ -47,7 +47,7 @@ export async function planRun(
   const { model, version, origin } = resolved;
   const [engine, seen] = await both(
     loading,
-    read.shards === undefined ? readBeside(context, loading, { decoder, listed }) : Promise.resolve(read.shards),
+    read.shards === undefined ? readWhileOpening(context, loading, { decoder, listed }) : Promise.resolve(read.shards),
   );
   const { shards, rows, schemas } = seen;
   const { contract, challenger } = await bindModels(context, seen, { decoder, model, engine });
@@ -161,7 +161,7 @@ async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contra
 }
 
 /** Reads footers while the engine is opened, and stops if that fails, since there may be many. */
-async function readBeside(
+async function readWhileOpening(
   context: JobContext,
   loading: Promise<Engine>,
   { decoder, listed }: Pick<PlanningInput, "decoder" | "listed">,

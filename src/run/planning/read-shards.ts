@@ -149,7 +149,7 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
       await Promise.all(opened.map((shard) => shard[Symbol.asyncDispose]()));
     }
   }
-  verifying?.told();
+  verifying?.logSummary();
   const seen = [...schemas.values()].flatMap((same) => Array.from(same.values()));
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
   return { shards, rows, schemas: seen, encrypted, nulls };

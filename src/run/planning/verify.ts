@@ -10,7 +10,7 @@ export interface ShardVerification {
   /** Returns the sha256 in hex. @throws JobError SHARD_CORRUPT */
   shard(shard: OpenShard): Promise<string>;
   /** Logs what was checked and what could not be checked. */
-  told(): void;
+  logSummary(): void;
 }
 
 export function verifyShards({ log, signal }: JobContext, decoder: Decoder): ShardVerification {
@@ -23,7 +23,7 @@ export function verifyShards({ log, signal }: JobContext, decoder: Decoder): Sha
       seen.checksums += checksums;
       return await shard.digest(signal);
     },
-    told() {
+    logSummary() {
       const without = seen.pages - seen.checksums;
       const rest =
         without === 0 ? "" : `; ${count(without, "page")} without one: only the digest tells of later damage`;

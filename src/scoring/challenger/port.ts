@@ -30,7 +30,7 @@ export interface ChallengerPiece {
   compare(champion: ChampionRows, output: OutputRows): Promise<SpanAgreement>;
 }
 
-/** Keeps the challenger's predictions. Each failure is told, and none is thrown. */
+/** Keeps the challenger's predictions. Failures are logged, never thrown. */
 export interface PredictionKeeper {
   /** Keeps the rows of a piece, before the champion's rows of its span are committed. undefined: it has none of them. */
   keep(span: Span, piece: PieceRows, rows: OutputRows | undefined): Promise<void>;

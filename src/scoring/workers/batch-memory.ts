@@ -1,9 +1,9 @@
-import { giveBackMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { bytesPerElement, type Values, viewOf } from "../../columnar/values.js";
 import type { TakeValues } from "../../packing/direct/matrix.js";
 import type { BatchMemory } from "./batch-transfer.js";
 
-/** Sizes are rounded up, so that buffers that come back fit again. */
+/** Sizes are rounded up, so that released buffers fit again. */
 const roundedBytes = 4096;
 
 function roundUp(bytes: number): number {
@@ -46,7 +46,7 @@ export function matrixMemory(): { readonly take: TakeValues; clear(): void } {
       return viewOf(element, piece.buffer, piece.byteOffset, length);
     },
     clear() {
-      giveBackMemory(pieces.splice(0));
+      releaseMemory(pieces.splice(0));
     },
   };
 }

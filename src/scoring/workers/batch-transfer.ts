@@ -17,7 +17,7 @@ export interface BatchMemory {
   readonly isOwn: (values: Values) => boolean;
 }
 
-/** Copies what lies in memory that others use, or with others. */
+/** Makes a batch transferable: copies arrays whose buffer is shared. */
 export function packParcel(batch: RecordBatch, { take, isOwn }: BatchMemory): Parcel {
   const buffers: ArrayBuffer[] = [];
   const own = <T extends Values>(values: T): T => {

@@ -46,7 +46,7 @@ export interface SentRows {
   /** The batch's first row, as a row of the shard. */
   readonly rowStart: number;
   readonly batch: ScoredBatch;
-  /** Buffers to be given back. */
+  /** Buffers that the main thread returns when it is done with the rows. */
   readonly buffers: readonly ArrayBuffer[];
   /** The size of the batch, predictions included. */
   readonly bytes: number;
@@ -93,6 +93,6 @@ export const unitProtocol = {
      */
     read: { request: isReadCall, item: isSentRows, result: isResult },
   },
-  toServer: { taken: isReleasedRows },
+  toServer: { released: isReleasedRows },
   toClient: {},
 } satisfies RpcProtocol;

@@ -104,7 +104,7 @@ export function openSliceReader(options: SliceReaderOptions): SliceReader {
         left -= slice.rowEnd - slice.rowStart;
         let { rowStart } = slice;
         if (shared !== undefined) {
-          await turn?.queued; // a worker that is full of later rows would never come to those that are due
+          await turn?.queued; // a worker whose memory is full of later rows would never read those that are due
           rowStart = yield* pools.read(slice, shared);
           countFruitless(rowStart === slice.rowStart);
         }

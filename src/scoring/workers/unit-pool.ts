@@ -56,7 +56,7 @@ interface PoolWorker {
 
 interface Pool extends UnitPoolOptions {
   readonly workers: readonly PoolWorker[];
-  /** Jobs that no worker has, in the order in which their rows are taken: so the rows that are due are at work. */
+  /** Jobs that no worker has, in the order in which their rows are needed: so the rows that are due are at work. */
   readonly waiting: Job[];
   /** Jobs that have not ended. */
   readonly jobs: Set<Job>;
@@ -71,7 +71,7 @@ export function openUnitPool(ports: readonly WorkerPort[], options: UnitPoolOpti
   for (const port of ports) {
     const client = openRpcClient(port, unitProtocol, {
       doing: "reading units",
-      hear: {},
+      onNotice: {},
       onBroken(error) {
         breakDown(pool, error);
       },
@@ -174,7 +174,7 @@ function start(pool: Pool, job: Job, { client }: PoolWorker): void {
       return; // another worker broke: none is trusted any more
     }
     if (job.isCancelled) {
-      giveBack(pool, job, rows);
+      releaseRows(pool, job, rows);
     } else {
       job.arrived.push(rows);
       job.changed.notify();
@@ -208,8 +208,8 @@ function endJob(pool: Pool, job: Job): void {
   job.changed.notify();
 }
 
-function giveBack({ batchRows }: Pool, { worker }: Job, { buffers, bytes }: SentRows): void {
-  worker?.client.notify("taken", { body: { buffers, bytes, batchRows: batchRows?.() }, transfer: buffers });
+function releaseRows({ batchRows }: Pool, { worker }: Job, { buffers, bytes }: SentRows): void {
+  worker?.client.notify("released", { body: { buffers, bytes, batchRows: batchRows?.() }, transfer: buffers });
 }
 
 /** After one worker is gone, none is trusted: the main thread reads all units. */
@@ -226,7 +226,7 @@ function breakDown(pool: Pool, { message, cause }: Error): void {
 /** Ends a job whose rows are no longer needed. */
 function cancel(pool: Pool, job: Job): void {
   for (const message of job.arrived.splice(0)) {
-    giveBack(pool, job, message);
+    releaseRows(pool, job, message);
   }
   if (job.hasEnded) {
     return;
@@ -260,7 +260,7 @@ async function* rowsOf(pool: Pool, job: Job): AsyncGenerator<ScoredBatch, number
       due += batch.rowCount;
       yield batch;
     } finally {
-      giveBack(pool, job, message);
+      releaseRows(pool, job, message);
     }
   }
 }

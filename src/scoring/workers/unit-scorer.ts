@@ -57,7 +57,7 @@ interface Rows {
   readonly to: number;
 }
 
-/** Rows of good matrices as tensors, where they lie; undefined: the tensors are others. */
+/** Rows of good matrices as tensors over the same memory; undefined: the tensors have another layout. */
 function inPlace(
   { inputs, fixedBatchRows }: UnitScoring["contract"],
   batch: RecordBatch,

@@ -76,8 +76,8 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
         return { body: failure };
       },
     },
-    hear: {
-      taken({ buffers, bytes, batchRows }) {
+    onNotice: {
+      released({ buffers, bytes, batchRows }) {
         takeBack(server.pool, buffers);
         server.wantedRows = batchRows ?? server.wantedRows;
         held.add(-bytes);
@@ -139,13 +139,13 @@ function close({ matrices, readers }: UnitServer): Promise<void> {
 
 /** Texts make buffers of many sizes, few of which fit again. */
 function takeBack(pool: BufferPool, buffers: readonly ArrayBuffer[]): void {
-  pool.giveBack(buffers);
+  pool.release(buffers);
   if (pool.idleBytes > heldLimitBytes) {
     pool.clear();
   }
 }
 
-/** Bounds the bytes that were sent and have not come back. */
+/** Bounds the bytes that were sent and not yet released by the main thread. */
 interface HeldRows {
   add(bytes: number): void;
   /** Makes waiting calls check again whether their rows are still needed. */
@@ -199,7 +199,7 @@ async function* batchesOf(
   const { pool, matrices, run } = server;
   const tools = pooledBatchMemory((bytes) => pool.take(bytes));
   const score = scoring === undefined || run === undefined ? undefined : scorer(scoring, run);
-  // Floats that are sent are worth a copy: vectors pack them in less than half the time.
+  // Copying floats that are sent pays off: vectors pack them in less than half the time.
   const isForVectors = (element: ElementType): boolean => score !== undefined || element === "float32";
   const plan = directPlan(projection, (element, length) =>
     (isForVectors(element) ? matrices : tools).take(element, length),

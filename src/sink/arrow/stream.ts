@@ -3,7 +3,7 @@ import { assertNever, JobError } from "../../util/errors.js";
 import { batchMessage, type BufferFacts, type NodeFacts, schemaMessage } from "./metadata.js";
 import type { RowWriter } from "../row-writer.js";
 
-/** Writes an Arrow IPC stream. `write` takes chunks in order, and resolves when there is room for more. */
+/** Writes an Arrow IPC stream. `write` takes chunks in order, and resolves when more can be written. */
 export function openArrowStream(write: (chunks: readonly Uint8Array[]) => Promise<void>): RowWriter {
   return {
     begin: (columns) => write(framed(schemaMessage(columns))),

@@ -1,4 +1,4 @@
-/** Quotes a name for SQL, whatever it contains. Names from a spec have passed its allow-list before. */
+/** Quotes any name for SQL. Names from a spec have passed its allow-list before. */
 export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }

@@ -28,7 +28,7 @@ interface GivenKeys extends PromptKeys {
   readonly outputs?: unknown;
 }
 
-/** A key that is wrong beside others. */
+/** A key that is missing, or does not go with other keys. */
 interface KeyProblem {
   readonly path: readonly string[];
   readonly message: string;
@@ -85,7 +85,7 @@ function problemsOfPrompt({
   const isLimited = limits?.max_tokens !== undefined || limits?.max_cost !== undefined;
   const isBounded = more.max_tokens !== undefined || more.max_completion_tokens !== undefined;
   if (isLimited && !isBounded && asked.input === undefined) {
-    const message = "expected model.sampling.max_tokens beside it: the cost of a request is not bounded otherwise";
+    const message = "expected model.sampling.max_tokens as well: the cost of a request is not bounded otherwise";
     problems.push({ path: ["budget"], message });
   }
   return problems;

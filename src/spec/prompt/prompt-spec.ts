@@ -5,7 +5,7 @@ import { anyNumber, count, text } from "../values.js";
 /** What a model is asked for each row. Texts have places for values of columns: `{{column}}`. */
 export interface PromptSpec {
   readonly system?: string | undefined;
-  /** The question. Given in place of `input`; `file` stands for it until the spec's files are read. */
+  /** The question, instead of `input`. `file` names its file until the spec's files are read. */
   readonly user?: string | undefined;
   /** A file with the text of `user`, relative to the spec. */
   readonly file?: string | undefined;
@@ -140,7 +140,7 @@ export const budget = z
         context.addIssue({
           code: "custom",
           path: [key],
-          message: "expected price beside it: { input: 0.15, output: 0.60 }",
+          message: "expected model.budget.price as well: { input: 0.15, output: 0.60 }",
         });
       }
     }

@@ -12,7 +12,7 @@ const column = z
     minimum: anyNumber.optional().describe("Smallest number."),
     maximum: anyNumber.optional().describe("Largest number."),
     max_length: count(1, 1_000_000).optional().describe("Most characters of a text."),
-    description: z.string().optional().describe("What the model is told about this column."),
+    description: z.string().optional().describe("Describes this column to the model."),
   })
   .superRefine(({ type, enum: allowed, minimum, maximum, max_length: most }, context) => {
     const wrong = (key: string, message: string): void => {

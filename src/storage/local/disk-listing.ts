@@ -90,7 +90,7 @@ async function expandPattern(
   pattern: string,
   { folder, planned, fileSystem }: Pick<ListingContext, "folder" | "fileSystem"> & { planned: string | undefined },
 ): Promise<WalkResult> {
-  // The folder before the first wildcard is taken literally: its name may contain brackets.
+  // The folder before the first wildcard is a literal path: its name may contain brackets.
   const { folder: named, rest } = splitStaticFolder(posix.normalize(pattern).replace(/\/$/, ""));
   if (hasParentStep(rest) || hasParentStep(splitStaticFolder(pattern).rest)) {
     throw new JobError("SPEC_INVALID", `${pattern} goes up (..) after a wildcard`, {
@@ -166,7 +166,7 @@ function agreeOnPartitions(
 /** @throws JobError SPEC_INVALID for a path in the output folder: a run must not score what it wrote */
 function rejectOutput(path: string, output: string | undefined): void {
   if (output !== undefined && path.startsWith(`${output}${sep}`)) {
-    throw new JobError("SPEC_INVALID", `${path} lies in output.parquet.path`, {
+    throw new JobError("SPEC_INVALID", `${path} is in output.parquet.path`, {
       hint: outputHint,
     });
   }

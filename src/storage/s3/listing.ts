@@ -35,7 +35,7 @@ export async function listPatterns(
   const shards = new Map(listing.shards.map((shard) => [shard.uri, shard])); // several patterns may match a shard
   const written = [...shards.keys()].find((uri) => output !== undefined && uri.startsWith(`${output.folder}/`));
   if (written !== undefined) {
-    throw new JobError("SPEC_INVALID", `${written} lies in output.parquet.path`, { hint: outputHint });
+    throw new JobError("SPEC_INVALID", `${written} is in output.parquet.path`, { hint: outputHint });
   }
   return {
     ...listing,

@@ -19,7 +19,7 @@ export function openReaderThread(options: S3Options): S3Reader {
   const worker = new Worker(new URL("./s3-worker.js", import.meta.url), { workerData: settings, name: "s3" });
   const client = openRpcClient(worker, readerProtocol, {
     doing: "reading from S3",
-    hear: {
+    onNotice: {
       warning(message) {
         retry.warn(message);
       },

@@ -70,7 +70,7 @@ const server = serveRpc(port, readerProtocol, {
       return { body: bytes, transfer: [bytes.buffer] };
     },
   },
-  hear: {
+  onNotice: {
     stop() {
       job.abort(new Error("the job is stopped"));
     },

@@ -3,7 +3,7 @@ import {
   type CallName,
   type Checked,
   deliver,
-  type Hear,
+  type NoticeHandlers,
   isToClient,
   type ItemOf,
   type Operation,
@@ -53,7 +53,7 @@ export interface RpcClient<P extends RpcProtocol> {
 export interface RpcClientOptions<P extends RpcProtocol> {
   /** What the server does, as messages begin: "reading from S3". */
   readonly doing: string;
-  readonly hear: Hear<P["toClient"]>;
+  readonly onNotice: NoticeHandlers<P["toClient"]>;
   /** Called once, before all calls are rejected: the other end is gone, or its messages do not fit. */
   readonly onBroken?: (error: Error) => void;
 }
@@ -75,7 +75,7 @@ interface Calls {
 export function openRpcClient<P extends RpcProtocol>(
   port: WorkerPort,
   protocol: P,
-  { doing, hear, onBroken }: RpcClientOptions<P>,
+  { doing, onNotice, onBroken }: RpcClientOptions<P>,
 ): RpcClient<P> {
   const calls: Calls = { pending: new Map(), nextId: 0, broken: undefined };
   const fail = (error: Error): void => {
@@ -90,7 +90,7 @@ export function openRpcClient<P extends RpcProtocol>(
   };
   port.on("message", (message) => {
     if (calls.broken === undefined) {
-      const fault = receive(message, calls.pending, (notice) => deliver(protocol.toClient, hear, notice));
+      const fault = receive(message, calls.pending, (notice) => deliver(protocol.toClient, onNotice, notice));
       if (fault !== undefined) {
         fail(fault);
       }

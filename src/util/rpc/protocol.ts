@@ -27,7 +27,7 @@ export type CallName<P extends RpcProtocol> = keyof P["calls"] & string;
 export type RequestOf<P extends RpcProtocol, K extends CallName<P>> = Checked<P["calls"][K]["request"]>;
 export type ItemOf<P extends RpcProtocol, K extends CallName<P>> = Checked<P["calls"][K]["item"]>;
 export type ResultOf<P extends RpcProtocol, K extends CallName<P>> = Checked<P["calls"][K]["result"]>;
-export type Hear<Notices> = { readonly [K in keyof Notices]: (body: Checked<Notices[K]>) => void };
+export type NoticeHandlers<Notices> = { readonly [K in keyof Notices]: (body: Checked<Notices[K]>) => void };
 export type Transfer = readonly object[];
 
 /** What is sent, and which of its buffers and ports move to the other thread. */
@@ -92,7 +92,7 @@ export function own<T>(record: Readonly<Record<string, T>>, name: string): T | u
 /** Delivers a notice to its listener. Returns the fault of a notice that does not fit the protocol. */
 export function deliver<Notices extends Readonly<Record<string, Check<unknown>>>>(
   checks: Notices,
-  listeners: Hear<Notices>,
+  listeners: NoticeHandlers<Notices>,
   { name, body }: { readonly name: string; readonly body: unknown },
 ): Error | undefined {
   if (own(checks, name)?.(body) !== true) {

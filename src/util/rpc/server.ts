@@ -4,7 +4,7 @@ import {
   type CallName,
   type Checked,
   deliver,
-  type Hear,
+  type NoticeHandlers,
   isToServer,
   type ItemOf,
   own,
@@ -22,8 +22,8 @@ import { sentError } from "./sent-error.js";
 /** The server's side of one call. */
 export interface RpcContext<Item> {
   readonly isCancelled: () => boolean;
-  /** Calls `hear` when the call is cancelled. */
-  readonly onCancel: (hear: () => void) => void;
+  /** Calls `handler` when the call is cancelled. */
+  readonly onCancel: (handler: () => void) => void;
   readonly send: (item: Sent<Item>) => void;
 }
 
@@ -34,7 +34,7 @@ export interface RpcHandlers<P extends RpcProtocol> {
       context: RpcContext<ItemOf<P, K>>,
     ) => Promise<Sent<ResultOf<P, K>>>;
   };
-  readonly hear: Hear<P["toServer"]>;
+  readonly onNotice: NoticeHandlers<P["toServer"]>;
 }
 
 export interface RpcServer<P extends RpcProtocol> {
@@ -74,7 +74,7 @@ export function serveRpc<P extends RpcProtocol>(port: WorkerPort, protocol: P, h
     if (!isToServer(message)) {
       throw unfit("a call"); // the same
     }
-    const fault = receive(message, protocol, handlers.hear, { answer, cancel: (id) => cancel(underWay.get(id)) });
+    const fault = receive(message, protocol, handlers.onNotice, { answer, cancel: (id) => cancel(underWay.get(id)) });
     if (fault !== undefined) {
       throw fault;
     }
@@ -95,12 +95,12 @@ interface Answering {
 function receive<P extends RpcProtocol>(
   message: ToServer,
   protocol: P,
-  hear: Hear<P["toServer"]>,
+  onNotice: NoticeHandlers<P["toServer"]>,
   calls: Answering,
 ): Error | undefined {
   switch (message.rpc) {
     case "notice":
-      return deliver(protocol.toServer, hear, message);
+      return deliver(protocol.toServer, onNotice, message);
     case "cancel":
       calls.cancel(message.id);
       return undefined;

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { counted } from "#src/checks/features/feature-loops.js";
 import { type MatrixCounts, countOf, measureMatrix } from "#src/checks/features/measure-matrix.js";
 import { createFewAdder, exactSumOf } from "#src/checks/profiles/few-sums.js";
-import { giveBackMemory, takeMemory } from "#src/columnar/memory/vectors.js";
+import { releaseMemory, takeMemory } from "#src/columnar/memory/vectors.js";
 import type { Matrix } from "#src/columnar/types.js";
 import { randomOf } from "../../support/random.js";
 
@@ -110,7 +110,7 @@ function randomMatrix(random: Draw): { readonly matrix: Matrix; readonly memory:
 }
 
 describe("a matrix is measured", () => {
-  beforeAll(() => giveBackMemory([takeMemory(1)]));
+  beforeAll(() => releaseMemory([takeMemory(1)]));
 
   test("as its values one after the other are counted and added up", () => {
     const random = randomOf(41);
@@ -126,7 +126,7 @@ describe("a matrix is measured", () => {
         const about = `round ${round}, column ${place} of ${matrix.width}, rows ${from} to ${to}`;
         expect(countsOf(measured, column), about).toEqual(countPlainly(matrix, place, from, to));
       }
-      giveBackMemory(memory);
+      releaseMemory(memory);
     }
   });
 });

@@ -4,7 +4,7 @@ import { randomOf } from "../../support/random.js";
 
 const sizeBytes = 64 * 1024;
 
-test("pieces never overlap, and all that came back is there again", () => {
+test("pieces of memory never overlap, and released ones can be taken again", () => {
   const random = randomOf(11);
   const pieces = createMemoryPieces(new ArrayBuffer(sizeBytes));
   const taken: { readonly piece: Uint8Array<ArrayBuffer>; readonly mark: number }[] = [];
@@ -13,7 +13,7 @@ test("pieces never overlap, and all that came back is there again", () => {
     if (taken.length > 0 && random() < 0.45) {
       const [gone] = taken.splice(Math.floor(random() * taken.length), 1);
       expect(gone?.piece.every((byte) => byte === gone.mark)).toBe(true);
-      pieces.giveBack(gone?.piece as Uint8Array<ArrayBuffer>);
+      pieces.release(gone?.piece as Uint8Array<ArrayBuffer>);
       continue;
     }
     const bytes = Math.floor(random() ** 3 * 16_000);
@@ -30,7 +30,7 @@ test("pieces never overlap, and all that came back is there again", () => {
   expect(refused).toBeGreaterThan(100);
   for (const { piece, mark } of taken) {
     expect(piece.every((byte) => byte === mark)).toBe(true);
-    pieces.giveBack(piece);
+    pieces.release(piece);
   }
   expect(pieces.usedBytes).toBe(0);
   expect(pieces.take(sizeBytes)?.length).toBe(sizeBytes);
@@ -41,7 +41,7 @@ test("columns whose pages grow find room, where smaller ones were", () => {
   let rooms = Array.from({ length: 20 }, () => pieces.take(64) as Uint8Array<ArrayBuffer>);
   for (let bytes = 64; bytes <= sizeBytes / 50; bytes += 50) {
     rooms = rooms.map((room) => {
-      pieces.giveBack(room);
+      pieces.release(room);
       return pieces.take(bytes) as Uint8Array<ArrayBuffer>;
     });
     expect(rooms.every((room) => room.length === bytes)).toBe(true);
@@ -52,13 +52,13 @@ test("a piece comes back once, and whole", () => {
   const pieces = createMemoryPieces(new ArrayBuffer(sizeBytes));
   const piece = pieces.take(200) as Uint8Array<ArrayBuffer>;
   expect(() => {
-    pieces.giveBack(piece.subarray(64));
-  }).toThrow("was not taken");
-  pieces.giveBack(piece);
+    pieces.release(piece.subarray(64));
+  }).toThrow("it is not in use");
+  pieces.release(piece);
   expect(() => {
-    pieces.giveBack(piece);
-  }).toThrow("was not taken");
+    pieces.release(piece);
+  }).toThrow("it is not in use");
   expect(() => {
-    pieces.giveBack(new Uint8Array(200));
-  }).toThrow("was not taken");
+    pieces.release(new Uint8Array(200));
+  }).toThrow("it is not in use");
 });

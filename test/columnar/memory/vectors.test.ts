@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
 import { allocate, bytesPerElement, type Values, viewOf } from "#src/columnar/values.js";
-import { areFinite, giveBackMemory, packFour, takeMemory } from "#src/columnar/memory/vectors.js";
+import { areFinite, releaseMemory, packFour, takeMemory } from "#src/columnar/memory/vectors.js";
 import { randomOf } from "../../support/random.js";
 
 /** Where vectors reach them; `lead`: not aligned. */
@@ -204,12 +204,12 @@ describe("memory", () => {
     const large = takeMemory(17 * 1024 * 1024);
     expect(large.byteOffset).toBe(0);
     expect(large.buffer.byteLength).toBe(large.length);
-    giveBackMemory([large]);
+    releaseMemory([large]);
     const pieces = Array.from({ length: 40 }, () => takeMemory(16 * 1024 * 1024));
     const last = pieces.at(-1) as Uint8Array<ArrayBuffer>;
     expect(last.length).toBe(16 * 1024 * 1024);
     expect(areFinite(new Float32Array(last.buffer, last.byteOffset, 4))).toBeUndefined();
-    giveBackMemory(pieces);
+    releaseMemory(pieces);
     expect(areFinite(floatsOf([1, 2]))).toBe(true);
   });
 

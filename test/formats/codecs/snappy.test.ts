@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { giveBackMemory, takeMemory } from "#src/columnar/memory/vectors.js";
+import { releaseMemory, takeMemory } from "#src/columnar/memory/vectors.js";
 import { unpackSnappyHere } from "#src/columnar/memory/page-loops.js";
 import { unpackSnappy } from "#src/formats/codecs/snappy.js";
 import { varint } from "../../support/parquet-runs.js";
@@ -50,7 +50,7 @@ function tryUnpack(block: readonly number[], size: number, take: Take): { text: 
   const outside = [...around.subarray(0, 32), ...around.subarray(32 + size)];
   expect(outside.every((byte) => byte === 0xee)).toBe(true);
   const made = error === undefined ? Buffer.from(target).toString("latin1") : "";
-  giveBackMemory(take === takeMemory ? [around, packed] : []);
+  releaseMemory(take === takeMemory ? [around, packed] : []);
   return { text: made, error };
 }
 

@@ -53,7 +53,7 @@ function connect(changes: Partial<Server["calls"]> = {}): {
         }),
       ...changes,
     },
-    hear: {
+    onNotice: {
       hello(name) {
         server.notify("welcome", { body: name });
       },
@@ -63,7 +63,7 @@ function connect(changes: Partial<Server["calls"]> = {}): {
   const broken: string[] = [];
   const client = openRpcClient(port1, protocol, {
     doing: "counting",
-    hear: {
+    onNotice: {
       welcome(name) {
         welcomes.push(name);
       },
@@ -224,7 +224,7 @@ test.each<{ what: string; message: unknown; says: string }>([
   };
   serveRpc(port, protocol, {
     calls: { count: unused, bytes: unused, fail: unused, wait: unused },
-    hear: { hello: unused },
+    onNotice: { hello: unused },
   });
 
   expect(() => hear?.(message)).toThrow(`a message between threads does not fit: ${says}`);

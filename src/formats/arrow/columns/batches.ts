@@ -149,7 +149,7 @@ async function openBatch(
   if (isViewed) {
     buffersOf(stored).forEach((buffer) => onWhole(buffer, buffer.bytes));
   }
-  // The values of views may lie anywhere: each piece would read all of them again.
+  // The values of views may be anywhere in the batch: each piece would read all of them again.
   const sizes = lend === undefined || isViewed ? ownSizes : lentSizes;
   const held: HeldRanges | undefined =
     size <= sizes.held ? await holdColumns(bytes, batch, { nodes: stored, lend: lendFor(header, lend) }) : undefined;

@@ -103,7 +103,7 @@ async function readFixedList(
   return { kind: "list", offsets, child, valid };
 }
 
-/** Lists that may lie in any order, and upon each other: they are gathered. */
+/** Reads lists whose values may be in any order and overlap: gathers them. */
 async function readListViews(reader: BatchReader, node: ArrowNode, rows: Rows): Promise<ListColumn> {
   const { type } = node.field;
   const valid = await readValidity(reader, node, rows);

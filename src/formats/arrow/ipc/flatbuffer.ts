@@ -2,12 +2,12 @@
  * A reader of FlatBuffers that believes nothing: every place is checked against the end of the bytes, and every vector
  * against what is left of them. https://flatbuffers.dev/internals/
  *
- * What lies outside makes `DataView` throw a RangeError, as do we.
+ * Reading outside the bytes makes `DataView` throw a RangeError; the checks here throw one, too.
  */
 export interface FlatTable {
   readonly view: DataView;
   readonly at: number;
-  /** Where its fields lie. */
+  /** The position of the list of its fields' offsets. */
   readonly vtable: number;
   readonly vtableBytes: number;
 }
@@ -33,7 +33,7 @@ function tableAt(view: DataView, at: number): FlatTable {
   return { view, at, vtable, vtableBytes };
 }
 
-/** Where field `id` lies; 0: it has its default. */
+/** The position of field `id`; 0: it has its default. */
 function placeOf({ view, at, vtable, vtableBytes }: FlatTable, id: number): number {
   const slot = 4 + id * 2;
   const offset = slot + 2 > vtableBytes ? 0 : view.getUint16(vtable + slot, true);

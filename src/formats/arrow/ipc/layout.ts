@@ -3,7 +3,7 @@ import { pairAt } from "./messages.js";
 import type { ArrowField, ArrowSchema } from "./schema.js";
 import { assertNever } from "../../../util/errors.js";
 
-/** Where the values of a field lie in the body of a batch. */
+/** Where the values of a field are in the body of a batch. */
 export interface ArrowNode {
   readonly field: ArrowField;
   readonly length: number;
@@ -30,7 +30,7 @@ interface Walk {
 
 /**
  * The columns of a batch, top level first; all places are inside the body.
- * @throws RangeError where the batch does not fit the schema, or lies outside its body
+ * @throws RangeError where the batch does not fit the schema, or a buffer is outside its body
  */
 export function layoutBatch(
   { fields }: Pick<ArrowSchema, "fields">,

@@ -33,7 +33,7 @@ export interface BatchHeader {
   readonly variadicCounts: readonly number[];
 }
 
-/** Where a message lies. */
+/** The position of a message. */
 export interface Block {
   readonly offset: number;
   /** The size of the message with the length before it and its padding. */

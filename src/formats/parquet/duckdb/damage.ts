@@ -34,7 +34,7 @@ export async function findDamage(pool: ConnectionPool, slice: SliceRequest, end:
   try {
     const found = await firstDamaged(pool, { ...slice, rowStart: end.reached }, await readFooter(file));
     if (found !== undefined) {
-      return { error: await told(file, found), rowStart: found.range.rowStart };
+      return { error: await damageError(file, found), rowStart: found.range.rowStart };
     }
   } catch (error) {
     return damageAt(error instanceof JobError ? error : corrupt(path, messageOf(error), error));
@@ -80,7 +80,7 @@ interface Found {
   readonly failure: { readonly cause: unknown };
 }
 
-async function told(file: ShardFile, { group, range, column, failure }: Found): Promise<JobError> {
+async function damageError(file: ShardFile, { group, range, column, failure }: Found): Promise<JobError> {
   const { path } = file;
   const message = firstLine(messageOf(failure.cause));
   if (message.startsWith("Out of Memory Error")) {

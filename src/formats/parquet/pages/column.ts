@@ -48,7 +48,7 @@ interface OpenPage {
   used: number;
 }
 
-/** What lies in pages of one column chunk. Whatever is not as it should be is a RangeError. */
+/** Opens the rows of one column chunk. @throws RangeError where the chunk is damaged or has unexpected contents */
 export function openColumn(column: StoredColumn, tools: ColumnOptions): ColumnRows {
   const pages = pagesOf(column, tools);
   let page: OpenPage | undefined;
@@ -97,7 +97,7 @@ interface Pages {
 function pagesOf(column: StoredColumn, tools: ColumnOptions): Pages {
   let at = column.start;
   /** Rows of the pages so far. */
-  let told = 0;
+  let counted = 0;
   let dictionary: Column | undefined;
   const pass = ({ compressedBytes }: PageHeader): void => {
     at += compressedBytes;
@@ -108,18 +108,18 @@ function pagesOf(column: StoredColumn, tools: ColumnOptions): Pages {
         const header = readHeader(column, tools, at);
         const { kind, values } = header.page;
         at += header.bytes;
-        if (kind === "dictionary" && dictionary === undefined && told === 0) {
+        if (kind === "dictionary" && dictionary === undefined && counted === 0) {
           dictionary = unpackDictionary(column, tools, { page: header.page, at });
           pass(header.page);
           continue;
         }
-        const left = column.rows - told;
+        const left = column.rows - counted;
         const isData = kind === "data" || kind === "data-v2";
         // Were a page without values, or of another kind, passed over, damage to a header could shift rows.
         if (!isData || values <= 0 || values > Math.min(left, pageLimitValues)) {
           throw new RangeError(`a page (${kind}) of ${values} values, ${left} are due`);
         }
-        told += values;
+        counted += values;
         return header.page;
       }
     },

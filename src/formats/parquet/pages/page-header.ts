@@ -24,17 +24,17 @@ export interface PageHeader {
 /** A kind of page, and the number of the field that describes such pages. */
 interface Kind {
   readonly kind: PageHeader["kind"];
-  readonly toldBy: number;
+  readonly headerField: number;
 }
 const kinds = new Map<number, Kind>([
-  [0, { kind: "data", toldBy: 5 }],
-  [2, { kind: "dictionary", toldBy: 7 }],
-  [3, { kind: "data-v2", toldBy: 8 }],
+  [0, { kind: "data", headerField: 5 }],
+  [2, { kind: "dictionary", headerField: 7 }],
+  [3, { kind: "data-v2", headerField: 8 }],
 ]);
-const otherKind: Kind = { kind: "other", toldBy: 0 };
+const otherKind: Kind = { kind: "other", headerField: 0 };
 
 /** The fact about a page that a field contains. */
-type Told = Partial<
+type PageFacts = Partial<
   Record<
     | "values"
     | "encoding"
@@ -49,7 +49,7 @@ type Told = Partial<
 >;
 
 /** The required numbers of each such field, by field number. */
-const numbersTold: Readonly<Record<number, Readonly<Record<number, keyof Told>>>> = {
+const factFields: Readonly<Record<number, Readonly<Record<number, keyof PageFacts>>>> = {
   5: { 1: "values", 2: "encoding", 3: "levelEncoding", 4: "repetitionEncoding" },
   7: { 1: "entries", 2: "encoding" },
   8: { 1: "values", 2: "unused2", 3: "unused3", 4: "encoding", 5: "definition", 6: "repetition" },
@@ -58,19 +58,19 @@ const numbersTold: Readonly<Record<number, Readonly<Record<number, keyof Told>>>
 /** @throws RangeError when the bytes end inside it, Error when they are none */
 export function parsePageHeader(cursor: Cursor): PageHeader {
   const numbers = { kind: -1, compressed: -1, uncompressed: -1 };
-  const told = new Map<number, Told>();
+  const factsByField = new Map<number, PageFacts>();
   let crc: number | undefined;
   let isCompressed = true;
   const fields: Readonly<Record<number, keyof typeof numbers>> = { 1: "kind", 2: "uncompressed", 3: "compressed" };
   readStruct(cursor, (id, type) => {
-    const [name, inside] = [fields[id], numbersTold[id]];
+    const [name, inside] = [fields[id], factFields[id]];
     if (name !== undefined) {
       numbers[name] = readI32(cursor, type);
     } else if (id === 4) {
       crc = readI32(cursor, type);
     } else if (inside !== undefined) {
-      const found = told.get(id) ?? {};
-      told.set(id, found);
+      const found = factsByField.get(id) ?? {};
+      factsByField.set(id, found);
       readInner(cursor, type, (key, inner) => {
         const number = inside[key];
         if (number !== undefined) {
@@ -85,10 +85,10 @@ export function parsePageHeader(cursor: Cursor): PageHeader {
     }
     return true;
   });
-  const { kind, toldBy } = kinds.get(numbers.kind) ?? otherKind;
+  const { kind, headerField } = kinds.get(numbers.kind) ?? otherKind;
   // A damaged byte may change a page's kind, or make a field another: then some of its fields are missing.
-  const own = told.get(toldBy) ?? {};
-  const isWhole = Object.values(numbersTold[toldBy] ?? {}).every((name) => own[name] !== undefined);
+  const own = factsByField.get(headerField) ?? {};
+  const isWhole = Object.values(factFields[headerField] ?? {}).every((name) => own[name] !== undefined);
   const { values = 0, entries = 0, encoding = -1, levelEncoding = -1, repetitionEncoding = -1 } = own;
   const { definition = 0, repetition = 0 } = own;
   return {

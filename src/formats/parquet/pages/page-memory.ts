@@ -1,4 +1,4 @@
-import { giveBackMemory, takeMemory } from "../../../columnar/memory/vectors.js";
+import { releaseMemory, takeMemory } from "../../../columnar/memory/vectors.js";
 
 /** What memory is for: a page when it is unpacked, the dictionary before it, and what is made of a page's rows. */
 type Use = "page" | "dictionary" | "valid" | "values";
@@ -20,7 +20,7 @@ export function openPageMemory(): PageMemory {
     memory(use, size) {
       let bytes = taken.get(use);
       if (bytes === undefined || bytes.length < size) {
-        giveBackMemory(bytes === undefined ? [] : [bytes]);
+        releaseMemory(bytes === undefined ? [] : [bytes]);
         taken.delete(use); // there may be no memory for more
         bytes = takeMemory(size);
         taken.set(use, bytes);
@@ -28,7 +28,7 @@ export function openPageMemory(): PageMemory {
       return bytes.subarray(0, size);
     },
     close() {
-      giveBackMemory(taken.values());
+      releaseMemory(taken.values());
       taken.clear();
     },
   };

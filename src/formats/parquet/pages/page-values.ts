@@ -258,7 +258,7 @@ function runBits(bytes: Uint8Array, start: number, count: number): Column {
   return { kind: "fixed", elementsPerValue: 1, data, valid: undefined };
 }
 
-/** Where runs lie that have their length before them. */
+/** The bytes of runs that have their length before them. */
 function prefixed(bytes: Uint8Array, at: number): { at: number; end: number } {
   const start = at + Uint32Array.BYTES_PER_ELEMENT;
   const length = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(at, true);

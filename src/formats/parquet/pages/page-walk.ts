@@ -48,7 +48,7 @@ export function unbuffered(file: FileHandle, { pagesEnd }: Footer): ReadBytes {
   };
 }
 
-/** A page, and where it lies in the file. */
+/** A page, and where it is in the file. */
 export interface Page {
   readonly header: PageHeader;
   /** The page's name in messages. */
@@ -59,7 +59,7 @@ export interface Page {
 }
 
 /**
- * The pages from the start of a column chunk on, without an end: the caller stops where the chunk ends. A page lies
+ * The pages from the start of a column chunk on, without an end: the caller stops where the chunk ends. A page is
  * before the footer, and has no more bytes when unpacked than its whole chunk.
  * @throws PageFault
  */

@@ -11,7 +11,7 @@ export type Storage =
   | { readonly kind: "bits" }
   | { readonly kind: "bytes"; readonly isText: boolean };
 
-/** A column of a row group, and where it lies. Plain JSON. */
+/** A column of a row group, and where it is in the file. Plain JSON. */
 export interface StoredColumn {
   readonly name: string;
   readonly type: ColumnType;

@@ -11,7 +11,7 @@ import { assertNever } from "../../../util/errors.js";
 import { checkTexts } from "../../utf8.js";
 import type { Storage } from "./storage.js";
 
-/** `count` values that lie one after the other from `at` to the end: views of `bytes` where they can be. */
+/** `count` consecutive values from `at` to the end: views of `bytes` where they can be. */
 export function plainValues(
   storage: Storage,
   bytes: Uint8Array<ArrayBuffer>,
@@ -68,7 +68,7 @@ function readTexts(
   }
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const offsets = new Uint32Array(count + 1);
-  // Where the page lies: each text moves towards the start, over the lengths before it.
+  // In the page's memory: each text moves towards the start, over the lengths before it.
   const texts = bytes.subarray(start, start + most);
   let at = start;
   let filled = 0;

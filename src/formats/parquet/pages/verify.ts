@@ -11,7 +11,7 @@ const hint = "the shard was damaged after it was written: fetch it again from wh
 
 /**
  * Walks all pages of a shard, or of some of its row groups: they must fill their column chunk, hold as many values
- * as the footer promises, and match their CRC-32 where they have one. It covers a page as it lies in the file,
+ * as the footer promises, and match their CRC-32 where they have one. It covers a page as it is stored in the file,
  * behind its header: https://github.com/apache/parquet-format#checksumming
  * @throws JobError SHARD_CORRUPT naming row group, column and byte
  */

@@ -106,7 +106,7 @@ const groupFields = { columns: 1, place: 5, ordinal: 7 };
 const chunkFields = { metadata: 3, places: [2, 4, 6] };
 const metadataPlaces = new Set([9, 10, 11, 14]);
 
-/** `shift`: by how much pages come to lie further behind; `groups`: row groups before these. */
+/** `shift`: how many bytes later the pages are in the joined file; `groups`: row groups before these. */
 function parseFooter(bytes: Uint8Array, { shift, groups: before }: { shift: number; groups: number }): Footer {
   const cursor: Cursor = { bytes, at: 0 };
   const groups: Uint8Array[] = [];

@@ -10,7 +10,7 @@ import { type FileSystem, ifThere } from "../common/file-system.js";
 export async function publish(fs: FileSystem, temporary: string, final: string): Promise<"published" | "exists"> {
   await fs.sync(temporary);
   const outcome = await linkOrRename(fs, temporary, final);
-  await fs.sync(dirname(final)); // also where the name is taken: the attempt that gave it may have died before it flushed it
+  await fs.sync(dirname(final)); // also if the file exists: the attempt that made it may have died before it flushed the folder
   if (outcome !== "renamed") {
     await fs.unlink(temporary);
   }

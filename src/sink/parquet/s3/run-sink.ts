@@ -40,7 +40,7 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
     localParts: (uris) => fetchParts(tools, uris),
     commit: (commit) => commitToS3({ tools, target, ...commit }),
     async finishing(work) {
-      await target.check(); // before objects of a later run are taken for foreign ones
+      await target.check(); // first: objects of a later run would count as foreign ones
       await work();
     },
     async createOnce(path, text) {

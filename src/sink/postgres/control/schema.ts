@@ -67,7 +67,7 @@ export async function makeControlTables(session: Session, schema: string, progra
 }
 
 /**
- * Migrates layout 1. An attempt of an older program that is at work goes on: the columns that its statements do not
+ * Migrates layout 1. A running attempt of an older program continues: the columns that its statements do not
  * name have defaults, and its runs are not staged. It waits, or is waited for, like one that holds any other lock.
  */
 async function migrate(session: Session, schema: string, program: string): Promise<void> {

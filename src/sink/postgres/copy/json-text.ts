@@ -10,9 +10,9 @@ export function jsonTexts(type: ColumnType, column: Column, rowCount: number): B
   for (let row = 0; row < rowCount; row += 1) {
     if (column.valid?.[row] !== 0) {
       const text = jsonOf(type, column, row);
-      const room = text.length * 3; // UTF-8 takes at most 3 bytes a UTF-16 unit
-      if (at + room > bytes.length) {
-        const larger = new Uint8Array(Math.max(at + room, bytes.length * 2));
+      const textLimit = text.length * 3; // UTF-8 takes at most 3 bytes a UTF-16 unit
+      if (at + textLimit > bytes.length) {
+        const larger = new Uint8Array(Math.max(at + textLimit, bytes.length * 2));
         larger.set(bytes.subarray(0, at));
         bytes = larger;
       }

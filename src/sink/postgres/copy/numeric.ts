@@ -9,8 +9,8 @@ import type { BytesColumn, FixedColumn } from "../../../columnar/types.js";
 export function numericBytes(column: FixedColumn, scale: number, signed: boolean): BytesColumn {
   const rows = column.data.length / column.elementsPerValue;
   const offsets = new Uint32Array(rows + 1);
-  const room = 8 + 2 * 12; // 38 digits on either side of the point take at most 11 words
-  const bytes = new Uint8Array(rows * room);
+  const fieldLimit = 8 + 2 * 12; // 38 digits on either side of the point take at most 11 words
+  const bytes = new Uint8Array(rows * fieldLimit);
   const view = new DataView(bytes.buffer);
   let at = 0;
   for (let row = 0; row < rows; row += 1) {

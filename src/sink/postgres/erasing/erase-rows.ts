@@ -71,7 +71,7 @@ async function eraseInTransaction(
         continue; // no run has made it yet
       }
       throw new JobError("OUTPUT_MISMATCH", `erasing rows of ${showTable(table)}: it has no column for the key`, {
-        hint: `drop the table if nobody needs it; infer-batch rollback puts its rows back`,
+        hint: `drop the table if it is not needed; infer-batch rollback puts its rows back`,
       });
     }
     erased.push({

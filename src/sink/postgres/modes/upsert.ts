@@ -266,7 +266,7 @@ function duplicate({ key }: Merge, row: unknown, where: string): JobError {
 }
 
 /**
- * Merges a span's rows so that the last one of a key counts: of the last span that has the key, whatever the order of
+ * Merges a span's rows so that the last one of a key counts: of the last span that has the key, independent of the order of
  * commits, and of its last row there.
  */
 async function mergeLast(session: Session, merge: Merge, rows: EncodedRows): Promise<Merged> {
