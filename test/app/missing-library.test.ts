@@ -84,7 +84,7 @@ describe("a native library of another platform", () => {
     await expectRefused("run", "it has version 0.1.0, not 0.");
   });
 
-  test("a library that the system cannot load is told with the reason", () => {
+  test("a library that the system cannot load is reported with the reason", () => {
     const said = "libc.musl-x86_64.so.1: cannot open shared object file: No such file or directory";
     const cause = Object.assign(new Error(`${said}, /x/@duckdb/node-bindings-linux-x64/duckdb.node`), {
       code: "ERR_DLOPEN_FAILED",

@@ -60,7 +60,7 @@ describe("which worker a process is", () => {
     expect(await found(option)).toMatch(/^64 USAGE\nreading --worker/);
   });
 
-  test("what is said wrong is told", async () => {
+  test("a wrong --worker is refused with the value and the expected form", async () => {
     expect(await found("4/4")).toMatchInlineSnapshot(`
       "64 USAGE
       reading --worker 4/4: expected i/n with i from 0 to n - 1
@@ -93,7 +93,7 @@ describe("what several workers cannot do", () => {
       })(),
     );
 
-  test("is told", async () => {
+  test("is refused with the reason", async () => {
     expect(await refused(several, ["params.ds"])).toMatchInlineSnapshot(`
       "64 USAGE
       reading the spec: params.ds comes from the clock, and 4 workers share the run

@@ -46,7 +46,7 @@ describe("features", () => {
     expect(propose({ columns })).toMatchObject({ inputs: { input: ["a", "b", "c"] }, columns: ["id", "target"] });
   });
 
-  test("the features are taken by name if every input has its column", () => {
+  test("init proposes columns by name if every input has its column", () => {
     const signature = { inputs: [tensor("b", "float32", null, 1), tensor("a", "float32", null)], outputs: [label] };
     expect(propose({ signature })).toMatchObject({ inputs: undefined, columns: ["customer_id", "c", "signup"] });
   });
@@ -117,7 +117,7 @@ describe("features", () => {
     expect(refusal(() => propose({ signature, columns }))).toContain("pad: { to: 128 } }");
   });
 
-  test("a list of floats of the length that the model takes is not taken for tokens", () => {
+  test("a list of floats of the length that the model takes does not count as tokens", () => {
     const signature = { inputs: [tensor("vector", "float32", null, null)], outputs: [label] };
     expect(propose({ signature, columns: [typed("vector", list("float32"))] }).inputs).toBeUndefined();
   });

@@ -196,7 +196,7 @@ test("a key that is no integer erases no row of the integer that it rounds to", 
   expect(await outputRows(job.folder("2026-01-01"))).toHaveLength(442);
 });
 
-test("erase says what to do with predictions of a challenger that stayed incomplete beside a published run", async () => {
+test("erase says what to do with a challenger's incomplete predictions of a published run", async () => {
   await using folder = await scratchFolder();
   const spec = await writeSpec(folder.path, fixtureNamed("cancer-logistic"), {
     commit_rows: 100,

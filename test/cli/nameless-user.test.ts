@@ -26,7 +26,7 @@ describe("a user without a name", () => {
     expect(spoolRoot("/jobs", undefined)).toBe(join(os.tmpdir(), `infer-batch-spool-${process.getuid?.()}`));
   });
 
-  test("a user without a name is told to name one for Postgres", () => {
+  test("the hint for a user without a name is to name one for Postgres", () => {
     expect(refusal(() => connectionOf({ url: "postgres://host/database" }, {}))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading output.postgres.url: it names no user, and the one that runs this has no name

@@ -49,7 +49,7 @@ function hashesOf(tensors: readonly NamedTensor[], rows: number): string[] {
 }
 
 describe("hashes of rows", () => {
-  test("a row has the hash that it has elsewhere in a batch, alone, and beside other tensors", () => {
+  test("a row has the same hash elsewhere in a batch, alone, and next to other tensors", () => {
     const values = [1, 2, 3, 4, 5, 6];
     const all = hashesOf([floats(values, 2), texts(["a", "", "bcdef"])], 3);
     expect(new Set(all).size).toBe(3);
@@ -77,7 +77,7 @@ describe("hashes of rows", () => {
     expect(plus).not.toBe(minus);
   });
 
-  test("columns of every layout change the hash of a row, and lists are told from their elements", () => {
+  test("columns of every layout change the hash of a row, and lists differ from their elements", () => {
     const hasher = createRowHasher(seed, false);
     const bytes: Column = { kind: "fixed", elementsPerValue: 1, data: Uint8Array.of(1, 2), valid: undefined };
     const pairs: Column = {

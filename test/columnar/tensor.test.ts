@@ -36,7 +36,7 @@ describe("float16", () => {
     expect(finite.filter((bits) => !Object.is(fromFloat16Bits(bits | 0x8000), -fromFloat16Bits(bits)))).toEqual([]);
   });
 
-  test("rounds what lies between two numbers to the nearer one, the middle to the even one, both signs", () => {
+  test("rounds a value between two numbers to the nearer one, a tie to the even one, with both signs", () => {
     const wrong: number[] = [];
     for (const bits of finite.slice(0, -1)) {
       const below = fromFloat16Bits(bits);
@@ -109,7 +109,7 @@ describe("float16", () => {
 });
 
 describe("tensor types", () => {
-  test("tensor types that lie in memory as another type are bool and float16", () => {
+  test("tensor types that are stored as another type are bool and float16", () => {
     for (const dtype of numericTensorTypes) {
       expect(tensorElement(dtype)).toBe(dtype === "bool" ? "uint8" : dtype === "float16" ? "uint16" : dtype);
     }

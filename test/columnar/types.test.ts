@@ -51,7 +51,7 @@ describe.each(elementTypes)("%s", (type) => {
     expect([...target]).toEqual([0, 0, 2, 3, 0].map(value));
   });
 
-  test("is an element type, a column type, and lies in memory as itself", () => {
+  test("is an element type and a column type, and is stored as itself", () => {
     expect(isElementType(type)).toBe(true);
     expect(scalarTypes).toContain(type);
     expect(layoutOf(type)).toEqual({ kind: "fixed", element: type, elementsPerValue: 1 });

@@ -24,7 +24,7 @@ async function emptiedJob(folder: string, database: Database): Promise<PgJob> {
 }
 
 postgres.describe("a new run over a run whose table was emptied", () => {
-  test("a new run over an emptied table has each row once, whatever statement it is killed at", {
+  test("a new run over an emptied table has each row once, after a kill at any statement", {
     timeout: 900_000,
   }, async () => {
     await using scratch = await scratchFolder();

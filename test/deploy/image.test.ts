@@ -59,7 +59,7 @@ test("what fetches CUDA files is what onnxruntime-node's install script takes as
   expect(flagOf("cuda12"), "as if nothing was said").toBe("undefined\n");
 });
 
-test("the image needs no init: it starts what it is told to", async () => {
+test("the image needs no init: it starts the command that it is given", async () => {
   const text = await readFile(dockerfile, "utf8");
   expect(text.match(/^ENTRYPOINT .*$/gm)).toEqual(["ENTRYPOINT []", "ENTRYPOINT []"]); // not the base's
   expect(text).not.toMatch(/apt-get|tini/); // packages of a distribution, which no lock pins

@@ -116,7 +116,7 @@ describe("the manifests", () => {
     }
   });
 
-  test("the time for which a worker is tried again is the one that is told", () => {
+  test("the time for which Kubernetes retries a worker is the documented one", () => {
     // Kubernetes 1.34, pkg/controller/job: DefaultJobPodFailureBackOff, doubled up to MaxJobPodFailureBackOff.
     const waits = Array.from({ length: jobOf("base").job.backoffLimitPerIndex }, (_, index) =>
       Math.min(10 * 2 ** index, 600),

@@ -62,7 +62,7 @@ describe("the systemd units", () => {
     expect(valuesOf(service, "RestartPreventExitStatus")).toEqual([finalCodes.join(" ")]);
   });
 
-  test("give the day on which the timer fired, whatever day a retry is on", async () => {
+  test("give the day on which the timer fired, also to a retry on a later day", async () => {
     await using scratch = await scratchFolder();
     const stamp = join(scratch.path, "stamp-infer-batch@daily.timer");
     const start = (): { status: number | null; stdout: string } => {

@@ -139,7 +139,7 @@ describe("vectors", () => {
 });
 
 describe("texts and NULLs", () => {
-  test("that a model predicts and reads are the same beside everything carried", async () => {
+  test("that a model predicts and reads are the same if all columns are carried", async () => {
     await using scratch = await scratchFolder();
     const columns = ["row_id", "species", "sex", "tag", "measured_on"];
     const spec = await writeSpec(scratch.path, fixtureNamed("penguins-pipeline"), { output: { columns } });

@@ -39,7 +39,7 @@ describe("the order of runs", () => {
     },
   );
 
-  test("runs into files or append go side by side, and stop after a failure only if told so", () => {
+  test("runs into files or append go in parallel, and stop after a failure only with --stop-on-failure", () => {
     expect(orderOf(intoTable("append"), usual)).toMatchObject({ parallel: 4, why: undefined });
     const stopping = orderOf({ ...onCpu, output: {} } as unknown as OrderedSpec, { ...usual, stopOnFailure: true });
     expect([stopping.stopsAfter(end("failed", 75)), stopping.stopsAfter(end("no_input", 75))]).toEqual([true, false]);

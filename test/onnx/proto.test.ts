@@ -117,7 +117,7 @@ describe("readOnnxProto on external tensors", () => {
     expect(read(field, [7, emptyGraph]).externalData).toEqual(["f"]);
   });
 
-  test("readOnnxProto lists each file of external tensors once, sorted, whatever else an entry contains", () => {
+  test("readOnnxProto lists each file of external tensors once, sorted, with any other contents of an entry", () => {
     const sliced = message([13, message([1, "offset"], [2, "8"])], [13, message([2, "b.bin"], [1, "location"])]);
     const graph = graphWith([5, outside("c.bin")], [5, sliced], [5, outside("c.bin")]);
     expect(read(graph, graphWith([5, outside("a.bin")])).externalData).toEqual(["a.bin", "b.bin", "c.bin"]);

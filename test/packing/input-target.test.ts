@@ -251,7 +251,7 @@ describe.for([
   ["float32", Float32Array],
   ["float64", Float64Array],
 ] as const)("whether all of some %s values are finite", ([, Numbers]) => {
-  test("is seen wherever one is not, whatever the others are", () => {
+  test("a value that is not finite is detected at every position, with any other values", () => {
     for (let length = 0; length <= 17; length += 1) {
       const values = new Numbers(length).fill(-1e30);
       expect(areSurelyFinite(values)).toBe(true);

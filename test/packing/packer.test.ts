@@ -260,7 +260,7 @@ describe("a value that is no feature", () => {
     }
   });
 
-  test("the first of several is named, NULL before what lies under it", () => {
+  test("the first of several faults of a row is reported, NULL before the value under it", () => {
     const rows = matrixBatch([
       [1, 1, 1],
       [1, 1, null],

@@ -160,7 +160,7 @@ describe("texts", () => {
     expect(plain(column.finish(texts.length))).toEqual(texts);
   });
 
-  test("stand where their rows are, in whatever order they come; rows without a prediction are empty", () => {
+  test("predictions are at the places of their rows, in any order of batches; rows without a prediction are empty", () => {
     const column = createPredictionColumn("utf8", 7);
     column.set(4, 2, { tensor: strings(["e", "é", "padding"], 3), width: 1, element: undefined }, tell);
     column.set(1, 2, { tensor: strings(["b", "c"], 2, 1), width: 1, element: undefined }, tell);

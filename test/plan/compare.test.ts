@@ -10,7 +10,7 @@ describe("comparing the listing with the plan", () => {
   const { shards } = plan.input;
   const [first, second, third] = shards;
 
-  test("compareListing finds no change in an equal listing, whatever its order", () => {
+  test("compareListing finds no change in an equal listing, in any order", () => {
     expect(compareListing(plan, shards.toReversed())).toEqual({ added: [], missing: [], changed: [] });
   });
 
@@ -118,7 +118,7 @@ describe("checks in the spec of a planned run", () => {
   const unchecked = { ...planOf([5], 4), request: bindingRequest(load(minimalSpec)) };
   const checked = { ...unchecked, staged: true, checks: { baseline: [], first: null } };
 
-  test("differ where they are added or taken away", () => {
+  test("compareSpec finds checks that were added to or removed from a spec", () => {
     expect(compareSpec(unchecked, load(`${minimalSpec}checks: {}\n`))).toEqual([
       'checks is "present", planned "absent"',
     ]);

@@ -34,7 +34,7 @@ describe("the state of a run", () => {
     expect(stateOf({ ...nothing, ...facts }).kind).toBe(kind);
   });
 
-  test("moves forward only, whatever attempts and people do, in any order", () => {
+  test("a run's state only moves forward, for any order of actions of attempts and people", () => {
     const act = fc.constantFrom("judge publish", "judge hold", "approve", "discard", "supersede", "checks", "finish");
     fc.assert(
       fc.property(fc.array(act, { maxLength: 30 }), (acts) => {

@@ -53,7 +53,7 @@ test("the metrics escape label values", () => {
   expect(text).toContain('version="a\\"b\\\\c\\nd"');
 });
 
-test("nothing is taken over from metrics of another program, job or worker", () => {
+test("metrics of another program, job or worker are not repeated", () => {
   const { info } = recordOf();
   const text = metricsText({ record: recordOf(), outcome: partly, lastSuccessMs: endedMs, endedMs });
   expect(parsePreviousMetrics(text, info)).toMatchObject({

@@ -86,7 +86,7 @@ describe("the report as JSON", () => {
     expect(Object.keys(fields)).toEqual(Object.keys(JSON.parse(reportJson(report)) as object));
   });
 
-  test("the JSON report is one line whatever the folder is called", () => {
+  test("the JSON report is one line for any name of the folder", () => {
     expect(reportJson({ ...report, output: 'a\n"b' })).not.toContain("\n");
   });
 });

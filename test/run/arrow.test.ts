@@ -230,7 +230,7 @@ describe("expressions, bad rows and folders mean what they mean over Parquet", (
     expect(found).toMatchObject({ rowsRejected: 7, rowsFiltered: 100 });
   });
 
-  test("columns from folder names are carried beside others", async () => {
+  test("columns from folder names are carried with others", async () => {
     await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in/dt=2026-01-31/k=x'y"), { recursive: true });
     const job = await smallJob(scratch.path, {
@@ -247,7 +247,7 @@ describe("expressions, bad rows and folders mean what they mean over Parquet", (
     expect(rows).toEqual([{ dt: "2026-01-31", k: "x'y" }]);
   });
 
-  test("a bad row is told with its shard, number and value", async () => {
+  test("a bad row of an Arrow shard is reported with its shard, number and value", async () => {
     await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", input: { path: "in/a.arrows" } });
     await writeArrow(join(scratch.path, "in/a.arrows"), numbers(300), { kind: "stream" });

@@ -139,7 +139,7 @@ const batchOf = (rowCount: number): FeatureBatch => ({
   ],
 });
 
-test("each row of a batch is scored once, or told once, whatever fits and whatever the model refuses", async () => {
+test("each row of a batch is scored or reported once, for any memory limit and any rows that the model refuses", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.integer({ min: 1, max: 300 }),

@@ -242,7 +242,7 @@ describe("the columns that only expressions use", () => {
     expect(said).not.toContain("its footer promises");
   });
 
-  test("are told of with DuckDB's reason when they are damaged, though nothing else is made of them", async () => {
+  test("pages that only an expression reads are reported with DuckDB's reason when they are damaged", async () => {
     await using scratch = await scratchFolder();
     const { spec } = await job(scratch.path, { input: { where: "len(t) > 100" }, modelSpec: { inputs: { x: ["v"] } } });
     const shard = join(scratch.path, "in/a.parquet");

@@ -265,7 +265,7 @@ describe("report.on_held", () => {
   });
 });
 
-test("four workers, and a run that was taken up again after each span, make the profile of one attempt", async () => {
+test("four workers, and a run that was resumed after each span, make the profile of one attempt", async () => {
   const profiles = await Promise.all(
     [["0/1"], ["3/4", "1/4", "0/4", "2/4"], ["0/5", "1/5", "2/5", "3/5", "4/5"]].map(async (workers) => {
       await using scratch = await scratchFolder();

@@ -140,7 +140,7 @@ describe("columns of hive folders", () => {
     expect(await textRows(job)).toEqual([{ id: "7", score: "7.0" }]);
   });
 
-  test("give way to a column of that name in the file, whatever they say", async () => {
+  test("folder values give way to a column of that name in the file", async () => {
     await using scratch = await scratchFolder();
     const shards = { "region=folder/DT=latest/a.parquet": `${one(1)}, 'file' AS region, DATE '2026-01-31' AS dt` };
     const settings = { input: { partitions: { DT: "date" } }, ...carried("region", "dt") };
@@ -192,7 +192,7 @@ describe("folders that do not fit are refused with 65, naming them", () => {
     );
   });
 
-  test("but not when nobody asks for the column", async () => {
+  test("a shard outside of the Hive folders is read if the job does not use the column", async () => {
     await using scratch = await scratchFolder();
     const shards = { "dt=2026-01-31/a.parquet": one(1), "b.parquet": one(2), "region=x/c.parquet": one(3) };
     const job = await hiveJob(scratch.path, shards, carried("id"));

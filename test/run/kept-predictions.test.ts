@@ -145,7 +145,7 @@ async function killAt(child: { kill(signal: "SIGKILL"): boolean }, folder: strin
 const postgres = usePostgres();
 
 postgres.describe("in a database,", () => {
-  test("a challenger's predictions are kept in a table of their own, beside the published ones of the same schema", async () => {
+  test("a challenger's predictions are kept in a table of their own, in the same schema as the published ones", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, {

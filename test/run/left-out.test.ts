@@ -75,7 +75,7 @@ describe("a folder of the input that cannot be listed ends the run before it is 
   );
 });
 
-test("a run whose input cannot be listed when it is taken up ends with 75, and is finished later", async () => {
+test("a run whose input cannot be listed when it is resumed ends with 75, and is finished later", async () => {
   await using scratch = await scratchFolder();
   const job = await twoDays(scratch.path);
   await leaveUnfinished(job.spec, job.out, (span) => span < 2);
@@ -90,7 +90,7 @@ test("a run whose input cannot be listed when it is taken up ends with 75, and i
   expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
 });
 
-describe("what a pattern matches and is no file is told with 64 when a run is planned", () => {
+describe("a match of a pattern that is no file is refused with 64 when a run is planned", () => {
   test("a link that leads to nothing", async () => {
     await using scratch = await scratchFolder();
     const { spec } = await twoDays(scratch.path);
@@ -154,7 +154,7 @@ describe("what a pattern matches and is no file is told with 64 when a run is pl
   });
 });
 
-test("a pattern that matches nothing where others do is told", async () => {
+test("a pattern without matches is named if other patterns have matches", async () => {
   await using scratch = await scratchFolder();
   const job = await twoDays(scratch.path, ["in/dt=1/*.parquet", "in/dt=2/*.parquet", "in/dt=3/*.parquet"]);
 

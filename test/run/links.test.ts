@@ -70,7 +70,7 @@ describe("a shard that is found more than once is scored once", () => {
 });
 
 describe("a wildcard follows links", () => {
-  test("a wildcard follows links to a shard that lies elsewhere", async () => {
+  test("a wildcard follows links to a shard outside the folder", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await mkdir(join(scratch.path, "store"));
@@ -81,7 +81,7 @@ describe("a wildcard follows links", () => {
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
 
-  test("a wildcard follows links to a folder that lies elsewhere", async () => {
+  test("a wildcard follows links to a folder outside", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await mkdir(join(scratch.path, "days"));

@@ -142,7 +142,7 @@ async function carryOn(world: ModelWorld, told: Told): Promise<void> {
 
 afterAll(closeEngine);
 
-test(`each row is there once, whatever happens to workers, machine and input (${runs} runs)`, {
+test(`each row is there once, after any failures of workers, machine and input (${runs} runs)`, {
   timeout: 3_600_000,
 }, async () => {
   const tally = { steps: 0, blows: 0, newRuns: 0 };

@@ -138,7 +138,7 @@ describe("a challenger that was promoted", () => {
     expect(other.lines[0]).toContain("against 2026-11-20 ");
   });
 
-  test("a drift since the runs in which the model was the challenger is told with that", async () => {
+  test("a drift is reported with the runs in which the model was the challenger", async () => {
     await using job = await modelNights();
     const { path } = await job.other(6);
     await job.night("2026-11-20", { shift: 0, challenger: { path, outputs } });

@@ -221,7 +221,7 @@ describe("an input that is not whole ends with 65, and the output without its en
 });
 
 describe("of the spec", () => {
-  test("where rows are and go is not looked at, nor variables in it", async () => {
+  test("a pipe ignores the keys of input and output places, and variables in them", async () => {
     await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, {
       input: { path: "s3://${NOWHERE}/x", ready: "no", wait: "${NO}", format: "parquet", partitions: { dt: "date" } },

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
 
-test("a run is compared with the profile in the file of checks.baseline, which holds it from the first run on, whatever its number of rows", async () => {
+test("a run is compared with the profile in the file of checks.baseline, which holds it from the first run on, with any number of rows", async () => {
   await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   const first = await nights.night("run", "2026-11-20", "--json");

@@ -82,7 +82,7 @@ describe("a model that mixes the rows of a batch is refused before a plan is wri
   });
 });
 
-test("a model of a later opset is told its own and the latest that is supported, and nothing of C++", async () => {
+test("the message about a model of a later opset names its opset and the latest supported one, without C++ types", async () => {
   const { text } = await said("validate", { ...model({ axes: [1] }, ["N", 1]), opset: 99 });
 
   expect(text).toMatch(

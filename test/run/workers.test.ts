@@ -159,7 +159,7 @@ test("max_rejects counts the rows that all workers set aside", async () => {
   await expectAllThere(spoiled, spoilt);
 });
 
-test("max_rejects counts at the end what workers beside each other set aside without knowing", async () => {
+test("max_rejects counts at the end the rows that several workers rejected at the same time", async () => {
   await using scratch = await scratchFolder();
   const spoilt = [10, 410].map((row) => spoil(row, "bmi", "NULL", "null", null));
   const settings = { on_bad_row: "reject", commit_rows: 20 };

@@ -117,7 +117,7 @@ describe("rows of a span that was filtered", () => {
     expect(idsOf(span)).toEqual([101, 103]);
   });
 
-  test("rows for which an expression failed are reported with it when they are taken, not before", () => {
+  test("rows for which an expression failed are reported when they are read, not before", () => {
     const { open: span, faults } = open({ rowStart: 100, rowEnd: 104 });
     const batch = batchFrom(98, [failedOn(0), dropped, dropped, failedOn(1), dropped, failedOn(0), failedOn(1)]);
     span.take(batch, { from: 2, to: 6, row: 100 });

@@ -37,7 +37,7 @@ test("shares differ by one span at most", () => {
   );
 });
 
-test("what is taken over is pending at its end, a few spans of one share, and there is always some until all is done", () => {
+test("stolen spans are the last pending ones of one share, and there are some until all are committed", () => {
   fc.assert(
     fc.property(flags, workers, (committed, worker) => {
       const range = spansToSteal(committed, worker);
@@ -58,7 +58,7 @@ test("what is taken over is pending at its end, a few spans of one share, and th
   );
 });
 
-test("taking over spans ends, whatever other workers commit meanwhile", () => {
+test("stealing spans ends, for any commits of other workers meanwhile", () => {
   fc.assert(
     fc.property(flags, workers, fc.infiniteStream(fc.nat()), (start, worker, others) => {
       const committed = Uint8Array.from(start);
@@ -75,7 +75,7 @@ test("taking over spans ends, whatever other workers commit meanwhile", () => {
   );
 });
 
-test("the end of the share with most to do is taken over, half of what is left at most", () => {
+test("a worker steals the end of the share with most pending spans, at most half of them", () => {
   //                               worker 0    | worker 1          | worker 2
   const committed = Uint8Array.from([1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 0]);
   expect(spansToSteal(committed, { index: 0, count: 3 })).toEqual({ from: 10, to: 12 });

@@ -218,7 +218,7 @@ describe("a prediction that is not finite", () => {
 });
 
 describe("a rejected row", () => {
-  test("a rejected row is left out of every column, whatever other faults it has", () => {
+  test("a rejected row is left out of every column, with any other faults", () => {
     const rows = open();
     rows.carry(
       carried(100, 112, (row) => row === 105),

@@ -14,7 +14,7 @@ const draft: SpecDraft = {
   notes: [],
 };
 
-test("what a file calls its columns and tensors stays a name, whatever YAML or the spec would make of it", () => {
+test("what a file calls its columns and tensors stays a name, even if YAML or the spec would read it as something else", () => {
   const names = ["${HOME}", "$${x}", "a: b", "- a", "# a", "'a\"", "*a", "&a", "yes", "007", "null", "a\nb", " a "];
   const model = { ...draft.model, inputs: { "in: put # 1": names }, outputs: { score: "${HOME}[0]" } };
   const { inputs, outputs } = load(draftSpec({ ...draft, model, notes: ["a\nb: c", "\u0000"] })).model;

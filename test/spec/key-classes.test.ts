@@ -18,6 +18,6 @@ test("each key of the spec has a class: plan, attempt or verdict", () => {
   expect(keys.filter((key) => classOfKey(key) === undefined)).toEqual([]);
 });
 
-test("a key that nobody has put into a class has none", () => {
+test("a key that is in no list of classes has no class", () => {
   expect(["input.new_key", "checks.new_key", "new_key"].map(classOfKey)).toEqual([undefined, undefined, undefined]);
 });

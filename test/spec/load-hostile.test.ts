@@ -66,7 +66,7 @@ test.each(["input.path", "input.ready", "model.path", "output.parquet.path"])("a
   );
 });
 
-describe("a value from the environment is never told", () => {
+describe("a message never contains a value from the environment", () => {
   const env = { SECRET: "s3cr3t of more than sixty characters, so that it would be cut off when it is quoted" };
   test.each([
     ["name: daily", 'name: "${SECRET}"', 'found "${SECRET}", expected lower-case letters'],
@@ -89,7 +89,7 @@ describe("a value from the environment is never told", () => {
     ],
     ["output:", 'output:\n  postgres: { table: "x://u:${SECRET}@h/d" }', 'found "x://***@h/d", expected table'],
     ["input:", 'input:\n  format: "${SECRET}"', 'found "${SECRET}", expected parquet'],
-  ])("a value from the environment is never told where %j became %j", (from, to, says) => {
+  ])("a message never contains a value from the environment where %j became %j", (from, to, says) => {
     const said = specRefusal(
       minimalSpec.replace(from, () => to),
       { env },

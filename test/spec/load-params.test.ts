@@ -220,7 +220,7 @@ describe("numbers from ${…}", () => {
     );
   });
 
-  test.each(["0", "1048577"])("%j is out of range, and the range is told", (value) => {
+  test.each(["0", "1048577"])("%j is out of range, and the message names the range", (value) => {
     expect(specRefusal(`${minimalSpec}engine: { batch_size: "\${BATCH}" }\n`, { env: { BATCH: value } })).toMatch(
       refused,
     );

@@ -57,7 +57,7 @@ describe("output.postgres", () => {
     expect(text).not.toContain("s3cr3t");
   });
 
-  test("stands alone: neither beside parquet, nor is there nothing", () => {
+  test("output.postgres excludes output.parquet, and one of both is required", () => {
     expect(specRefusal(`${spec()}  parquet: { path: out }\n`)).toContain(
       "job.yaml:8:3: output: expected exactly one of parquet and postgres",
     );

@@ -75,7 +75,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect([told, run.committed[0]]).toEqual([[0], 1]);
     });
 
-    test("a sink adopts a span that another attempt committed, whatever its values", async () => {
+    test("a sink adopts a span that another attempt committed, with any values", async () => {
       await using world = await worldOf();
       await using one = await world.open();
       await using other = await world.open();
@@ -113,7 +113,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       }
     });
 
-    test("a sink keeps rejected rows beside the rows of their span, in order", async () => {
+    test("a sink keeps rejected rows with the rows of their span, in order", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await begun(sink, planFor(sink.planTarget));

@@ -110,7 +110,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await world.ids()).toEqual(upTo(25));
     });
 
-    test("a sink publishes nothing of a discarded run, and removes its rows when it is told to tidy up", async () => {
+    test("a sink publishes nothing of a discarded run, and removes its rows when tidy is called", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await committedRun(sink);

@@ -36,7 +36,7 @@ test("CUDA is refused on a platform that has none", async () => {
 });
 
 describe.skipIf(!fits)(`CUDA from wheels${fits ? "" : " (skipped: it needs Linux x64 and python3)"}`, () => {
-  test("CUDA's libraries come out of wheels that lie beside, next to a copy of ONNX Runtime", async () => {
+  test("install-cuda unpacks CUDA's libraries from wheels in the folder, next to a copy of ONNX Runtime", async () => {
     await using scratch = await scratchFolder();
     const folder = scratch.path;
     const given = [

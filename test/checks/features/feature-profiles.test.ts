@@ -131,7 +131,7 @@ const planOf = (columns: readonly FeatureColumn[], every: number): FeaturePlan =
 });
 
 describe("the profile of features", () => {
-  test("is the same however the rows are cut into batches and spans, in whatever order spans are merged", () => {
+  test("a feature profile is the same for any cut into batches and spans, merged in any order", () => {
     const table = tableOf(3000, 3);
     const every = fc.constantFrom(1, 3, 100);
     const cut = fc.integer({ min: 0, max: 3000 });

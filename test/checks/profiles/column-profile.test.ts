@@ -100,7 +100,7 @@ function validOf(values: readonly unknown[]): Uint8Array | undefined {
 /** Few enough for samples to go beyond them. */
 const tight: VectorLimits = { bins: 12, values: 8, nameBytes: 200, dimensions: 3 };
 
-test("a profile is the same however its rows were cut into spans, and in whatever order these were merged", () => {
+test("a profile is the same for any cut of its rows into spans, merged in any order", () => {
   fc.assert(
     fc.property(
       columns,

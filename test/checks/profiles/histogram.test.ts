@@ -20,7 +20,7 @@ const keyOf = (value: number): number => histogramOf([value]).keys[0] as number;
 
 const finite = fc.double({ noNaN: true, noDefaultInfinity: true }).map((value) => value + 0);
 
-test("a number lies between the edges of its bin, whatever the shift", () => {
+test("a number is between the edges of its bin, for any shift", () => {
   fc.assert(
     fc.property(finite, fc.integer({ min: 0, max: 12 }), (value, shift) => {
       const [low, high] = binEdges(keyOf(value) >> shift, shift);
@@ -82,7 +82,7 @@ test("a quantile is near the value that has it", () => {
   expect(quantile(histogramOf([]), 0.5)).toBeNaN();
 });
 
-test("values are taken to be spread evenly inside a bin", () => {
+test("values are assumed to be spread evenly inside a bin", () => {
   const histogram = histogramOf(
     Array.from({ length: 1000 }, (_, index) => 1 + index / 1000),
     1,

@@ -293,6 +293,6 @@ describe("a comparison that would hold only warns", () => {
   });
 });
 
-test("a model that no run before was made with is told", () => {
+test("the verdict says that no earlier run was made with this model", () => {
   expect(verdictOf(runProfile({ ...usual(0), modelSha256: "b" })).modelChanged).toBe(true);
 });

@@ -64,7 +64,7 @@ test("values of 5 % or more on either side, NULL, NaN and infinity have bins of 
   expect([sum("before"), sum("now")]).toEqual([1000, 904]);
 });
 
-test("what lies beyond all earlier values falls into the bins at the ends", () => {
+test("values beyond all earlier ones fall into the bins at the ends", () => {
   const before = numbersProfile(normals(10_000));
   const now = numbersProfile(normals(10_000, { mean: 1000, deviation: 200 }));
   expect(binsOf(before, now).at(-1)?.now).toBeGreaterThan(9000);

@@ -84,7 +84,7 @@ function takeAll(values: PackedValues, numbers: readonly number[], dictionary: V
   }
 }
 
-describe("values of a dictionary are taken by their numbers", () => {
+describe("values of a dictionary are looked up by their numbers", () => {
   test.each([
     ["float32", 1],
     ["float32", 40],
@@ -143,7 +143,7 @@ describe("values of a dictionary are taken by their numbers", () => {
     }
   });
 
-  test("not where anything lies elsewhere, or is of another size", () => {
+  test("page loops refuse arrays in other memory or of another size", () => {
     const runs = { at: 0, end: 2, width: 1 };
     const bytes = here(repeatedRun(0, 5, 1));
     const dictionary = dictionaryOf("float32", 2);
@@ -286,7 +286,7 @@ describe("values are put among NULLs", () => {
     }
   });
 
-  test("not where they lie elsewhere, or have no room", () => {
+  test("page loops refuse targets in other memory or without spare bytes", () => {
     const values = dictionaryOf("float32", 4);
     const valid = here([1, 0, 1, 0]);
     expect(() => {

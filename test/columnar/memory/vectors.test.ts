@@ -67,7 +67,7 @@ describe.for(["float32", "float64"] as const)("four columns of %s are put side b
   const random = randomOf(7);
   const whole = (below: number): number => Math.floor(random() * below);
 
-  test("floats are checked for values that are not finite as one by one, and nothing beside them", () => {
+  test("vector loops find the same values that are not finite as a loop one by one, and read nothing outside", () => {
     for (let round = 0; round < 300; round += 1) {
       const [rows, width, from] = [whole(23), 4 + whole(9), whole(5)];
       const index = whole(width - 3);
@@ -90,7 +90,7 @@ describe.for(["float32", "float64"] as const)("four columns of %s are put side b
     }
   });
 
-  test("and looked at, each value", () => {
+  test("each value is checked", () => {
     for (const rows of [1, 4, 7]) {
       const columns = Array.from({ length: 4 }, () => columnOf(Array.from({ length: rows + 2 }, () => 1)));
       const [a, b, c, d] = columns as Four;
@@ -140,16 +140,19 @@ describe("columns are packed that are", () => {
   const rows = 11;
   const ones = floatsOf(Array.from({ length: rows }, () => 1));
 
-  test.each(["float32", "float64", "int8", "uint8", "int16", "uint16"] as const)("%s, and lie elsewhere", (kind) => {
-    const column = allocate(kind, rows) as Float32Array<ArrayBuffer>;
-    column.set(Array.from({ length: rows }, (_, row) => row * 3));
-    for (let place = 0; place < 4; place += 1) {
-      const four: AnyFour = [ones, ones, ones, ones];
-      four[place] = column;
-      const { isPacked, floats } = packed(four, { from: 1, to: rows });
-      expect([isPacked, floats.filter((_, index) => index % 4 === place)]).toEqual([true, [...column.subarray(1)]]);
-    }
-  });
+  test.each(["float32", "float64", "int8", "uint8", "int16", "uint16"] as const)(
+    "%s columns in other memory are packed",
+    (kind) => {
+      const column = allocate(kind, rows) as Float32Array<ArrayBuffer>;
+      column.set(Array.from({ length: rows }, (_, row) => row * 3));
+      for (let place = 0; place < 4; place += 1) {
+        const four: AnyFour = [ones, ones, ones, ones];
+        four[place] = column;
+        const { isPacked, floats } = packed(four, { from: 1, to: rows });
+        expect([isPacked, floats.filter((_, index) => index % 4 === place)]).toEqual([true, [...column.subarray(1)]]);
+      }
+    },
+  );
 
   const held = 2 ** 24;
   const wholes = [0, 1, -1, 77, -held, held - 1, 5, -6, 7, 8, 9];
@@ -193,7 +196,7 @@ describe("columns are packed that are", () => {
 });
 
 describe("memory", () => {
-  test("memory that lies elsewhere is left to other loops", () => {
+  test("memory outside WebAssembly is left to other loops", () => {
     const elsewhere = new Float32Array(8);
     const here = floatsOf([1, 2, 3, 4, 5, 6, 7, 8]);
     expect(areFinite(elsewhere)).toBeUndefined();

@@ -74,7 +74,7 @@ describe("a session that could not be opened", () => {
   });
 });
 
-test("a fault is told without files and types", () => {
+test("a device fault is reported without files and types", () => {
   expect(shortFault(noDevice)).toBe("CUDA failure 100: no CUDA-capable device is detected");
   expect(shortFault(bfcArena)).toBe("Failed to allocate memory for requested buffer of size 8388608000");
   expect(shortFault("std::bad_alloc")).toBe("std::bad_alloc");

@@ -40,7 +40,7 @@ test("a core is left for the thread that starts them, and there are some at most
   expect([await countOf(1), await countOf(3), await countOf(64)]).toEqual([1, 2, 4]);
 });
 
-test("one that could not load what it should is given to nobody", async () => {
+test("an early thread that could not load its module is not used", async () => {
   await using early = startEarlyThreads(new URL("file:///nowhere/at-all.js"), 2);
   expect(early.count).toBe(1);
 
@@ -55,7 +55,7 @@ test("one that could not load what it should is given to nobody", async () => {
   await once(another, "error");
 });
 
-test("those that nobody takes end by themselves", async () => {
+test("early threads that are not used end by themselves", async () => {
   const early = startEarlyThreads(scoringWorker, 3);
   await early[Symbol.asyncDispose]();
   expect(early.count).toBe(0);

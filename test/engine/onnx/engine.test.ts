@@ -94,7 +94,7 @@ describe("an engine", () => {
     await Promise.race(ends); // whoever has the port of that session is not left waiting
   });
 
-  test("a closed engine ends the ports that it has handed out", async () => {
+  test("a closed engine closes the ports of its sessions", async () => {
     await using scratch = await scratchFolder();
     const engine = await engineOf(scratch.path, identity, 2);
     await engine[Symbol.asyncDispose]();

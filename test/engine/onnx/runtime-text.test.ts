@@ -3,7 +3,7 @@ import { refusalOf, withoutSource } from "#src/engine/onnx/runtime-text.js";
 
 const source = "/onnxruntime_src/onnxruntime/core";
 
-describe("what ONNX Runtime says is told without its source", () => {
+describe("error texts of ONNX Runtime are shown without its source", () => {
   test.each([
     {
       what: "a function with templates in its parameters",
@@ -36,7 +36,7 @@ describe("what ONNX Runtime says is told without its source", () => {
   });
 });
 
-test("a refusal that is not known is told as it is", () => {
+test("an unknown error text of ONNX Runtime is shown unchanged", () => {
   expect(refusalOf("Protobuf parsing failed.")).toEqual({
     found: "Protobuf parsing failed.",
     hint: "check it with Python: onnxruntime.InferenceSession(path)",

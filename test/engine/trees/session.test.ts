@@ -78,7 +78,7 @@ describe("a session of a model with trees", () => {
     await session.close();
   });
 
-  test("compiles them where many rows are expected, and tries them beside ONNX Runtime first", async () => {
+  test("a session compiles trees if many rows are expected, and compares them with ONNX Runtime first", async () => {
     let calls = 0;
     const tamper = (whole: OnnxSession): OnnxSession => ({
       ...whole,
@@ -104,7 +104,7 @@ describe("a session of a model with trees", () => {
     await session.close();
   });
 
-  test("compiles them once ONNX Runtime has taken long, where nobody knows how many rows will come", async () => {
+  test("a session compiles trees once ONNX Runtime has taken long, if the number of rows is unknown", async () => {
     const { session, states, request } = await open();
     for (let batch = 0; batch < 100; batch += 1) {
       await session.run(request(16)); // a millisecond each

@@ -39,7 +39,7 @@ async function readAll(path: string): Promise<string> {
   }
 }
 
-describe("a damaged Arrow shard is read or refused, whatever became of it", () => {
+describe("a damaged Arrow shard is read or refused, for any damage", () => {
   test.each(["plain.arrow", "lz4.arrow", "zstd.arrows", "deltas.arrows", "deltas.arrow"])("%s", async (name) => {
     await using scratch = await scratchFolder();
     const good = readFileSync(join(projectFolder, "fixtures/arrow", name));

@@ -136,7 +136,7 @@ test("the keys of the file's metadata are shown, also those that are no text", a
   expect([...(await inspectParquet(path)).metadataKeys].toSorted()).toEqual(["\\xFFey", "schlüssel"]);
 });
 
-test("a file is read whatever characters its path holds", async () => {
+test("a file is read with any characters in its path", async () => {
   await using folder = await scratchFolder();
   const strange = join(folder.path, "what?[1]*'s");
   await mkdir(strange);

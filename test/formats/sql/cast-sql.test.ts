@@ -247,7 +247,7 @@ describe("the SQL of a column", () => {
     expect(columnSql({ name: 'a"b', path: ['a"b'], type: "int8" }, none)).toBe('"a""b"');
   });
 
-  test("leads to a field, which no table can be taken for", () => {
+  test("a path leads to a field, which cannot be confused with a table", () => {
     expect(columnSql(ref("user.home.city"), none)).toBe('("user")."home"."city"');
   });
 

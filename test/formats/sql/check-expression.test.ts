@@ -11,7 +11,7 @@ afterAll(async () => {
   await shard[Symbol.asyncDispose]();
 });
 
-describe("an expression of one row is taken", () => {
+describe("an expression of one row is accepted", () => {
   test.each([
     ["x + 1", "DOUBLE", ["x"]],
     ["ln(x) * 2 ^ id", "DOUBLE", ["x", "id"]],

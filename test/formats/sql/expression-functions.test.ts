@@ -6,7 +6,7 @@ import { openDuckDb } from "#src/duckdb/instance.js";
  * Each function was looked at, and called under two clocks and environments where it can be called: what a new
  * release of DuckDB adds must be looked at too.
  */
-test("the functions that may be called are those that somebody looked at", async () => {
+test("the functions that may be called are those that were reviewed", async () => {
   const duckdb = await openDuckDb({ threads: 1, allowed: {} });
   const connection = await duckdb.connect();
   const found = await connection.runAndReadAll(

@@ -25,7 +25,7 @@ describe("columns of a prompt", () => {
     expect(await job.rows()).toEqual([{ id: 1, response: "{{id}} \\{{x}}" }]);
   });
 
-  test("a prompt can be in a file beside the spec", async () => {
+  test("a prompt can be in a file in the spec's folder", async () => {
     await using job = await promptJob({ model: { prompt: { system: "Be brief.", file: "prompt.txt" } } });
     await writeFile(join(job.folder, "prompt.txt"), "Tell me:\n{{body}}\n");
 

@@ -40,7 +40,7 @@ async function score(
 }
 
 describe.for([list, matrix])("rows of numbers, for an input of kind $kind", (binding) => {
-  test("are scored where they lie", async () => {
+  test("matrices in order are scored without a copy", async () => {
     const input = rowsOf(1, 2, 3, 4, 5, 6);
     const { given, scored } = await score(binding, input);
     expect(scored).toEqual([2, 1]);

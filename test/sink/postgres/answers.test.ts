@@ -54,7 +54,7 @@ postgres.describe("answers that are kept in Postgres", () => {
     expect(await answersIn(journal)).toEqual(answersOf(2));
   });
 
-  test("a role that may make no table for answers ends with 64, and is told where", async () => {
+  test("a role that may make no table for answers ends with 64, and the message names the schema", async () => {
     await using database = await postgres.server().createDatabase();
     const plan = await (async () => {
       await using sink = pgSink({ url: database.url });

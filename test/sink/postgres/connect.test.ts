@@ -86,7 +86,7 @@ const verifies = ({ ssl }: ConnectionSettings): boolean | undefined =>
   ssl === false ? undefined : ssl.rejectUnauthorized;
 
 describe("TLS to Postgres", () => {
-  test("the certificate of another machine is checked, whatever the URL says", () => {
+  test("the certificate of another machine is checked, even if the URL says otherwise", () => {
     expect(verifies(settings("postgres://db.example/d"))).toBe(true);
     expect(verifies(settings("postgres://10.0.0.1/d?sslmode=require"))).toBe(true);
     expect(verifies(settings("postgres://db.example/d", { PGSSLMODE: "prefer" }))).toBe(true);

@@ -44,7 +44,7 @@ postgres.describe("the profile of a run in Postgres", () => {
     expect(await sink.readProfile?.(found?.[0] ?? expect.fail("no run"))).toBe(text);
   });
 
-  test("a run is told to have no profile when a span has none, and is not compared with", async () => {
+  test("a run counts as having no profile when a span has none, and is not compared with", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url });
     const { run, stored } = await begun(sink, night(sink, 1));
@@ -133,7 +133,7 @@ postgres.describe("published runs of a series in Postgres", () => {
 });
 
 postgres.describe("unfinished runs in Postgres that are staged", () => {
-  test("a held run is told as held, an approved one as unfinished, and a discarded one is not told", async () => {
+  test("a held run is listed as held, an approved one as unfinished, and a discarded one is not listed", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url });
     await holdStaged(sink, night(sink, 1));

@@ -79,7 +79,7 @@ describe("transient errors of Postgres", () => {
     expect(slept).toHaveLength(1);
   });
 
-  test("a retry is told why the last try failed", async () => {
+  test("a retry gets the error of the last try", async () => {
     const { tools } = world(10);
     const seen: unknown[] = [];
     await retrying("x", tools, (last) => {

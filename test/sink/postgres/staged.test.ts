@@ -96,7 +96,7 @@ postgres.describe("a staged run in Postgres", () => {
     expect(await leftTables(database)).toEqual([]);
   });
 
-  test("of decisions that race, each caller is told the one that stands", async () => {
+  test("of decisions that race, each caller gets the first one", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = stagedSink(database, { mode: "append" });
     const { stored } = await holdStaged(sink, stagedPlan(sink.planTarget));

@@ -16,7 +16,7 @@ describe("a pattern", () => {
     }
   });
 
-  test("a pattern matches below the spec's folder, whatever characters its name contains", async () => {
+  test("a pattern matches below the spec's folder, with any characters in its name", async () => {
     await using scratch = await scratchFolder();
     const folder = join(scratch.path, "a [1] {b,c} (d)\\e!*");
     await put(folder, "in/a.parquet", "up.parquet");

@@ -40,7 +40,7 @@ test("joined pieces have all of their rows, in order, for readers that share no 
   expect(independent.at(-1)).toEqual({ id: 46_999n, text: "text 1", list: [46_999, null] });
 });
 
-test("the joined file tells where its row groups lie, and has the last piece's metadata", async () => {
+test("the joined file has correct offsets of its row groups, and the last piece's metadata", async () => {
   await using scratch = await scratchFolder();
   const pieces = await writePieces(scratch.path, [3000, 9000], "piece");
   const joined = join(scratch.path, "joined.parquet");

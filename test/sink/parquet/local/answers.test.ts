@@ -174,7 +174,7 @@ async function fileOf(root: string): Promise<{ path: string; bytes: Buffer; read
 }
 
 describe("a damaged file of answers", () => {
-  test("the answers before the place where a file is cut off are read, at whatever byte that is", async () => {
+  test("the answers before the byte at which a file is cut off are read, for every such byte", async () => {
     await using scratch = await scratchFolder();
     const { path, bytes, read } = await fileOf(join(scratch.path, "disk"));
     const order = keeps.flat();

@@ -196,7 +196,7 @@ postgres.describe("control tables of layout 1", () => {
 });
 
 postgres.describe("control tables of layout 1 that a role may not migrate", () => {
-  test("a role that does not own the control tables is told the SQL to run, and goes on when the owner ran it", async () => {
+  test("a role that does not own the control tables gets the SQL to run, and continues when the owner has run it", async () => {
     await using database = await postgres.server().createDatabase();
     const { plan } = await halfRunAsBefore(database);
     await database.query(`DO $$ BEGIN
@@ -261,7 +261,7 @@ postgres.describe("control tables of layout 1 that a role may not migrate", () =
   });
 });
 
-test("docs/postgres.md has the SQL that a role without the right to migrate is told", async () => {
+test("docs/postgres.md has the SQL of the hint for a role without the right to migrate", async () => {
   const docs = await readFile(join(projectFolder, "docs/postgres.md"), "utf8");
   const [script = ""] = /^BEGIN;\n.*?^COMMIT;\n/ms.exec(docs) ?? [];
   expect(script).toBe(`${migrationScript("infer_batch", "psql")}\n`);
