@@ -52,7 +52,7 @@ export function refuseSmallAddressSpace(bytes = addressSpaceBytes()): void {
       "USAGE",
       `starting threads: ulimit -v leaves ${found} GiB of addresses, and scoring reserves at least ${leastBytes / gib} GiB`,
       {
-        hint: "ulimit -v counts addresses, most of which are never used: take it away (ulimit -v unlimited), and limit memory by a control group: MemoryMax= in systemd, --memory in Docker, limits in Kubernetes",
+        hint: "ulimit -v counts addresses, most of which are never used: remove the limit (ulimit -v unlimited), and limit memory by a control group: MemoryMax= in systemd, --memory in Docker, limits in Kubernetes",
       },
     );
   }

@@ -13,7 +13,7 @@ interface Taking {
   readonly limit: number;
 }
 
-/** What a dictionary's indices stand for. @throws RangeError for an index that it has not */
+/** The values of a dictionary's indices. @throws RangeError for an index that it does not have */
 export function takeRows(type: ColumnType, values: Column, taking: Taking): Column {
   const { positions, valid } = checkedPositions(values, taking);
   switch (values.kind) {

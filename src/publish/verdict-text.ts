@@ -66,7 +66,7 @@ function resultLine(result: CheckResult, dates: RunVerdict["dates"]): string {
   return `${result.column === null ? "" : `${result.column}: `}${findingText(result, dates)}`;
 }
 
-/** A result without its column. Logical dates stand for the runs that it was compared with. */
+/** A result without its column. Runs that it was compared with are named by their logical dates. */
 function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
   const { check, measured, limit, against, lowered, feature, cause: model } = result;
   const compared = against === null ? "" : ` against ${dates[against] ?? against}`;

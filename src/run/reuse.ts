@@ -67,7 +67,7 @@ export async function openReuse(
       },
     };
   } catch (error) {
-    // To ask again costs money: a target that is away for a while is waited for by another attempt.
+    // Asking again costs money: if the target is unavailable, another attempt waits for it.
     if (plan.request.prompt !== undefined && exitCodeOf(error) === 75) {
       throw error;
     }

@@ -57,7 +57,7 @@ export async function headObject(
 }
 
 /**
- * Creates an object unless its key is taken. After a lost response the id in the metadata tells whether the object at
+ * Creates an object unless its key exists. After a lost response the id in the metadata tells whether the object at
  * the key is this call's own: then it counts as created.
  */
 export async function createObject(

@@ -62,7 +62,7 @@ export interface S3Target extends S3Store, SmallObjects {
   /** Lists what is directly below a folder, whose key has no slash at its end. The folder's marker object is left out. */
   listFolder(folder: S3Uri): Promise<FolderEntry[]>;
   /**
-   * Creates an object unless its key is taken. After a lost response the id in the object's metadata tells whether this
+   * Creates an object unless its key exists. After a lost response the id in the object's metadata tells whether this
    * call created it.
    */
   create(object: S3Uri, request: CreateRequest): Promise<CreateResult>;

@@ -26,12 +26,12 @@ function explain(error: YAMLError, text: string): { found: string; hint: string 
   }
   if (error.code === "DUPLICATE_KEY") {
     const key = /^[^\s:]+/.exec(text.slice(error.pos[0]))?.[0] ?? "";
-    return { found: `${key}: this key stands here twice`, hint: "remove one of them" };
+    return { found: `${key}: this key is here twice`, hint: "remove one of them" };
   }
   if (error.code === "MULTIPLE_DOCS") {
     return { found: "a second document starts here", hint: isOne };
   }
-  const quoted = text.includes("${") ? `${isOne}; inside [ ] and { }, \${…} must stand in quotes` : isOne;
+  const quoted = text.includes("${") ? `${isOne}; inside [ ] and { }, \${…} must be in quotes` : isOne;
   return { found: error.message, hint: quoted };
 }
 

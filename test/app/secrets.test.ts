@@ -22,7 +22,7 @@ describe("a secret in a file", () => {
     ["s3cret\n\n", "s3cret\n"],
     [" pass word \n", " pass word "],
     ["ключ/@:#%\n", "ключ/@:#%"],
-  ])("%j is read as %j, whatever the permissions of the file", async (text, secret) => {
+  ])("%j is read as %j, with any permissions of the file", async (text, secret) => {
     await using scratch = await scratchFolder();
     await writeFile(join(scratch.path, "x"), text);
     await chmod(join(scratch.path, "x"), 0o644);

@@ -35,7 +35,7 @@ test("a job whose plan pins a version finds that version, and not the one that t
   expect(resolved).toEqual(["2"]);
 });
 
-test("a model that a job could not find is looked for again by the next job", async () => {
+test("a model that a job could not find is searched again by the next job", async () => {
   const shared = resolveOnce(() => undefined);
   await expect(finder(shared, () => Promise.reject(new Error("away")))()).rejects.toThrow("away");
   expect((await finder(shared, () => Promise.resolve(found("1")))()).version).toBe("1");

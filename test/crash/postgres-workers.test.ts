@@ -89,7 +89,7 @@ postgres.describe("an attempt that is stopped for longer than every timeout", ()
   });
 });
 
-/** Killed when a number of spans were told to be committed, and a moment after: whatever the machine does beside. */
+/** Killed when a number of spans were reported as committed, and a moment after, so that the machine's load does not matter. */
 async function killedSomewhere(spec: string, random: () => number): Promise<void> {
   const spans = Math.floor(random() * 3);
   const delayMs = random() * 60;

@@ -88,7 +88,7 @@ s3.describe("a process that is killed while it writes to S3", () => {
       async (seed) => {
         const random = randomOf(seed);
         await using world = await worldOf();
-        // By its requests, and a share of the time to the next one: in the middle, whatever else the machine does.
+        // By its requests, and a share of the time to the next one: in the middle, independent of the machine's load.
         const at = Math.floor(random() * pace.requests);
         const delayMs = random() * pace.requestMs;
         const { signal } = await runAndKill(world, [], (kill) => {

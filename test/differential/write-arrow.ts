@@ -16,7 +16,7 @@ export function arrowOptions(kind: ArrowKind, dice: Dice): ArrowOptions {
   return { kind, batchRows: dice.pick([1, 37, 500, 8192]), dictionaries: dice.chance(0.3) };
 }
 
-/** Writes rows through apache-arrow; what lies under a NULL is a number that nobody may look at. */
+/** Writes rows through apache-arrow; the value under a NULL is a number that no code may read. */
 export async function writeByArrow(
   path: string,
   columns: readonly TableColumn[],

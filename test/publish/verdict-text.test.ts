@@ -57,7 +57,7 @@ test.each<[CheckResult, string]>([
     { ...common, level: "warn", check: "psi", measured: 0.4, limit: 0.25, lowered: "only 2 of 8 runs to compare with" },
     "score: PSI 0.4 (limit 0.25); only a warning: only 2 of 8 runs to compare with",
   ],
-])("a result is told as a line that people understand: %#", (result, line) => {
+])("a result is shown as a line that people understand: %#", (result, line) => {
   expect(resultLines(verdictOf([result]), result.level)).toEqual([line]);
 });
 
@@ -82,7 +82,7 @@ test.each<[CheckResult["numbers"], string]>([
     "50% NULL, at most 1% in the last 7 runs; median 4050, 4 to 4.1 in the last 7 runs;",
   ],
   [{}, ""],
-])("a feature that moved is told by what people recognise the move by: %#", (numbers, text) => {
+])("a feature that moved is described by its likely cause: %#", (numbers, text) => {
   const line = `amount: ${text}${text === "" ? "" : " "}PSI 9.1 against 2026-11-20 (limit 1)`;
   const result: CheckResult = { ...moved, column: "amount", measured: 9.1, numbers };
   expect(resultLines(verdictOf([result]), "hold")).toEqual([line]);

@@ -225,7 +225,7 @@ describe("what is in the environment", () => {
         await writeFile(join(job.out, plan ?? ""), "{}");
       },
     ],
-  ])("what is in the environment is not told when %s", async (_, exit, spoil) => {
+  ])("values of the environment are not in the message when %s", async (_, exit, spoil) => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await spoil(job);

@@ -209,7 +209,7 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
     { path: "in/**/*.parquet", log: "in/metadata/v12.gz.metadata.json", format: "Iceberg", table: "in" },
     { path: "in/**/*.parquet", log: "in/metadata/snap-1-1-a.avro", format: "Iceberg", table: "in" },
     { path: "in/*/*.parquet", log: "in/.hoodie/hoodie.properties", format: "Hudi", table: "in" },
-  ])("$path beside $log", async ({ path, log, format, table }) => {
+  ])("$path next to $log", async ({ path, log, format, table }) => {
     await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path, path);
     await put(join(scratch.path, log));

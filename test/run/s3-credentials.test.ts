@@ -15,7 +15,7 @@ const envOf = (service: CredentialsService): Readonly<Record<string, string | un
 });
 
 s3.describe("a run with temporary credentials", () => {
-  test("a run goes on when its credentials expire while their service is away for some seconds", async () => {
+  test("a run goes on when its credentials expire while their service is unavailable for some seconds", async () => {
     await using scratch = await scratchFolder();
     await using service = await credentialsService();
     await using proxy = await httpProxy(s3.server().port);

@@ -51,7 +51,7 @@ s3.describe("files of a lakehouse table in S3 that a pattern matches are refused
     { pattern: "lake/t/dt=1/*.parquet", log: "lake/metadata/v1.metadata.json", table: "lake" },
     { pattern: "lake/**", log: "lake/t/.hoodie/20260101.commit", table: "lake/t" },
     { pattern: "lake/t/dt=1/*.parquet", log: "_delta_log/0.json", table: "" },
-  ])("$pattern beside $log", async ({ pattern, log, table }) => {
+  ])("$pattern next to $log", async ({ pattern, log, table }) => {
     await using world = await lake();
     await world.bucket.put(log, "{}");
 

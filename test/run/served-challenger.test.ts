@@ -101,7 +101,7 @@ describe("a challenger that a server has", () => {
     expect(missed).toEqual({ not_running: 569 - rows });
   });
 
-  test("an unfinished run is resumed without its served challenger if the server is away, and says how many rows it did not score", async () => {
+  test("an unfinished run is resumed without its served challenger if the server is unavailable, and says how many rows it did not score", async () => {
     await using job = await challengedJob();
     expect((await runHere(["run", job.spec, "--worker", "0/2"])).code).toBe(0);
     await job.server[Symbol.asyncDispose]();
@@ -113,7 +113,7 @@ describe("a challenger that a server has", () => {
     expect(lastJson(done)["challenger"]).toMatchObject({ rows_compared: 300, rows_missed: { not_running: 269 } });
   });
 
-  test("a served challenger that is away, unknown or another version when a run is planned ends the command, and plans nothing", async () => {
+  test("a served challenger that is unavailable, unknown or another version when a run is planned ends the command, and plans nothing", async () => {
     await using job = await challengedJob({ keys: { name: "other" } });
     const unknown = await run(job.spec);
     expect([unknown.code, unknown.stderr]).toEqual([

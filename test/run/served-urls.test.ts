@@ -37,7 +37,7 @@ describe("a model that several servers have", () => {
     expect(Math.min(...urls.map((one) => one.requests))).toBeGreaterThan(10);
   });
 
-  test("a server that is away from the start is left out: every row once", async () => {
+  test("a server that is unavailable from the start is left out: every row once", async () => {
     await using job = await servedJob({ copies: 2, overrides: small });
     await job.server[Symbol.asyncDispose]();
 

@@ -200,7 +200,7 @@ describe("a stream that cannot be written", () => {
     expect(code).toBe(64);
   });
 
-  test.skipIf(!full)("(stdout) is told with 75, and the output is complete", async () => {
+  test.skipIf(!full)("(stdout) ends the command with 75, and the output is complete", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
 

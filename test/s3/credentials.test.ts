@@ -100,7 +100,7 @@ s3.describe("credentials for S3", () => {
     );
   });
 
-  test("a run exits with 75 when a container's credentials service is away for longer than retry.max_seconds", async () => {
+  test("a run exits with 75 when a container's credentials service is unavailable for longer than retry.max_seconds", async () => {
     await using service = await credentialsService();
     service.fault = { status: 503 };
     const answers503 = await failure(storeWith(containerAt(service)));
@@ -141,7 +141,7 @@ s3.describe("credentials for S3", () => {
     expect(noToken.message).toMatch(/no such file.*\/nowhere\/token/);
   });
 
-  test("EC2's metadata service is retried when it is away, and an instance without a role ends the search with 64", async () => {
+  test("EC2's metadata service is retried when it is unavailable, and an instance without a role ends the search with 64", async () => {
     await using service = await credentialsService();
     expect(await list(storeWith(metadataAt(service)))).toEqual(["a"]);
     service.fault = { status: 503 };
@@ -164,7 +164,7 @@ s3.describe("credentials for S3", () => {
     });
   });
 
-  test("a web identity ends the search for credentials with 64 when STS denies it, and with 75 when STS is away or the token has just expired", async () => {
+  test("a web identity ends the search for credentials with 64 when STS denies it, and with 75 when STS is unavailable or the token has just expired", async () => {
     await using service = await credentialsService();
     await using scratch = await scratchFolder();
     const file = join(scratch.path, "token");
@@ -250,7 +250,7 @@ s3.describe("credentials for S3", () => {
 });
 
 s3.describe("temporary credentials for S3", () => {
-  test("temporary credentials that expire while their service is away are retried until retry.max_seconds, and then the run ends with 75", async () => {
+  test("temporary credentials that expire while their service is unavailable are retried until retry.max_seconds, and then the run ends with 75", async () => {
     await using service = await credentialsService();
     service.holdMs = 1500;
     const warnings: string[] = [];

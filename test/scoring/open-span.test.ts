@@ -150,7 +150,7 @@ test("rows keep their numbers where there is no filter", () => {
   expect(idsOf(span)).toEqual([50, 52]);
 });
 
-test("however spans and batches cut the rows, each span holds those that were kept and tells of those at fault", () => {
+test("however spans and batches cut the rows, each span holds those that were kept and reports those at fault", () => {
   const state = fc.constantFrom(dropped, dropped, kept, kept, failedOn(0), failedOn(1));
   const shape = fc.record({
     states: fc.array(state, { minLength: 1, maxLength: 60 }),

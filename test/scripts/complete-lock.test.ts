@@ -97,7 +97,7 @@ describe("the check of the lock", () => {
       said: /npm 10 would run onnxruntime-node's script/,
     },
     {
-      what: "an install script that nobody decided about",
+      what: "an install script without a decision",
       change: (packages) => Object.assign(entry(packages, "node_modules/zod"), { hasInstallScript: true }),
       said: /zod@\S+ has an install script that allowScripts in package\.json does not decide about/,
     },

@@ -78,13 +78,13 @@ describe("a value of the wrong kind", () => {
     expect(specRefusal(text)).toMatch(/^64 SPEC_INVALID\nreading job\.yaml:\d+:\d+: [a-z]/);
   });
 
-  // What is out of range is a number; "expected a text that is not empty" helps nobody.
+  // What is out of range is a number; "expected a text that is not empty" does not help.
   test.each([
     ["engine: { batch_size: 0 }", "a number from 1 to 1048576"],
     ["engine: { threads: 1025 }", "a number from 1 to 1024"],
     ["commit_rows: 0", "a number from 1 to 100000000"],
     ["commit_rows: 100000001", "a number from 1 to 100000000"],
-  ])("%s is out of range, and the range is told", (line, expected) => {
+  ])("%s is out of range, and the message names the range", (line, expected) => {
     expect(specRefusal(`${minimalSpec}${line}\n`)).toContain(expected);
   });
 

@@ -42,7 +42,7 @@ describe("text that is not the YAML of a spec", () => {
   test("a key that comes twice", () => {
     expect(specRefusal(`${minimalSpec}name: other\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading job.yaml:10:1: name: this key stands here twice
+      reading job.yaml:10:1: name: this key is here twice
       hint: remove one of them"
     `);
   });

@@ -40,7 +40,7 @@ describe("a reference in an expression is a text literal", () => {
     ["a\\", "'a\\'"],
     ["$$ ${q} $1", "'$$ ${q} $1'"],
     ["zwei\nZeilen", "'zwei\nZeilen'"],
-  ])("a reference in an expression is a text literal of whatever value: %j", (value, literal) => {
+  ])("a reference in an expression is a text literal of any value: %j", (value, literal) => {
     expect(fill("x = ${p}", { p: value })).toBe(`x = ${literal}`);
   });
 });

@@ -26,7 +26,7 @@ export function packingContract(columns: readonly string[], fixedBatchRows: numb
   return { ...emptyContract, inputs: [matrixBinding(columns)], fixedBatchRows };
 }
 
-/** Row-major float32; null is a NULL, whose data is a NaN that nobody may look at. */
+/** Row-major float32; null is a NULL, whose data is a NaN that no code may read. */
 export function matrix(rows: readonly (readonly (number | null)[])[]): Matrix {
   const flat = rows.flat();
   const valid = flat.includes(null) ? Uint8Array.from(flat, (value) => (value === null ? 0 : 1)) : undefined;
@@ -39,7 +39,7 @@ export function matrixBatch(rows: readonly (readonly (number | null)[])[]): Reco
   return { rowCount: rows.length, inputs: [matrix(rows)], carried: [] };
 }
 
-/** UTF-8; null is a NULL, whose bytes are garbage that nobody may look at. */
+/** UTF-8; null is a NULL, whose bytes are garbage that no code may read. */
 export function textColumn(texts: readonly (string | null)[]): BytesColumn {
   const encoded = texts.map((text) => (text === null ? Uint8Array.of(0xff) : new TextEncoder().encode(text)));
   const offsets = new Uint32Array(texts.length + 1);
@@ -50,7 +50,7 @@ export function textColumn(texts: readonly (string | null)[]): BytesColumn {
   return { kind: "bytes", offsets, bytes: Uint8Array.from(Buffer.concat(encoded)), valid };
 }
 
-/** Lists of numbers; null is a NULL, under which a list has elements that nobody may look at. */
+/** Lists of numbers; null is a NULL, under which a list has elements that no code may read. */
 export function listColumn(element: ElementType, lists: readonly (readonly (number | null)[] | null)[]): ListColumn {
   const under = lists.map((list) => list ?? [Number.NaN, 77]);
   const flat = under.flat();

@@ -6,7 +6,7 @@ export type Fault =
   | "cut"
   /** Both ends are reset: RST instead of FIN. */
   | "reset"
-  /** Nothing goes on in either direction, and nobody is told. */
+  /** Drops all bytes in both directions, and reports it to neither side. */
   | "stall"
   /** What the client said goes on, and no answer comes back any more; then both ends are closed. */
   | "deaf";

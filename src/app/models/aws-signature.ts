@@ -40,7 +40,7 @@ export function signAws({ urls, key, signal, env }: SignatureOptions): SignReque
   };
 }
 
-/** Without a hint the credentials' service is away for a moment. */
+/** An error without a hint means that the credentials' service is temporarily unavailable. */
 function failureOf({ message, hint }: CredentialsError): Error {
   return hint === undefined ? new BrokenTransfer(message) : new JobError("PERMISSION", message, { hint });
 }

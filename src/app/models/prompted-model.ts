@@ -147,7 +147,7 @@ function atBase(server: ModelServer): ModelServer {
   return new URL(server.url).pathname === "/" ? { ...server, url: `${server.url}/v1` } : server;
 }
 
-/** Asks each server whether it answers. Those that are away are left out, unless all of them are. */
+/** Asks each server whether it answers. Ignores unavailable ones, unless all of them are. */
 async function requireServers(servers: readonly [ModelServer, ...ModelServer[]]): Promise<void> {
   const [first, ...others] = servers;
   if (others.length === 0) {

@@ -110,7 +110,7 @@ export async function diagnoseServers(spec: ServerSpec, options: ServedOptions):
   }
   const measured = ready === undefined ? undefined : await measureFound(protocol, ready, options);
   const model = serversText(servers);
-  // Servers that are away are left out by a run, too.
+  // A run ignores unavailable servers, too.
   const ends = ready === undefined || !isAway(error) ? error : undefined;
   return { model, servers: found, signature: ready?.model.served.signature, measured, error: ends };
 }

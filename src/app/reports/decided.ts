@@ -9,7 +9,7 @@ import { sendDecision } from "./lineage.js";
 
 /**
  * Puts a decision at the top of the run's HTML page, and into its metrics, if these files are there; sends it as lineage
- * events. A failure is only logged: the decision stands.
+ * events. A failure is only logged: the decision is kept.
  */
 export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
   const { loaded, folder, log } = context;

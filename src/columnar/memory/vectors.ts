@@ -1,6 +1,6 @@
 /**
  * Loops over floats that work with the processor's vectors. V8 makes no vector code of JavaScript, but does of
- * WebAssembly, which reaches its own memory only: so each thread has some, that it hands out for columns and matrices.
+ * WebAssembly, which reaches its own memory only: so each thread allocates columns and matrices from such memory.
  * For an array in other memory, or a processor without vectors, loops in JavaScript do the same. The loops are in
  * `vectors.wat`.
  */

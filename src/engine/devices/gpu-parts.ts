@@ -210,7 +210,7 @@ async function device(machine: Machine, deviceId: number): Promise<Part> {
       name,
       state: "missing",
       found: ["none", ...found].join("; "),
-      remedy: "give the container a GPU, or take CUDA_VISIBLE_DEVICES away",
+      remedy: "give the container a GPU, or unset CUDA_VISIBLE_DEVICES",
       cause: "device",
     };
   }

@@ -9,7 +9,7 @@ import type { Protocol } from "./protocol.js";
 import { type ModelServer, serversText, serverText, withoutRetry } from "./server.js";
 
 /**
- * Asks servers for their model: whether it is ready, its signature, and its version. Those that are away are left out,
+ * Asks servers for their model: whether it is ready, its signature, and its version. Unavailable ones are left out,
  * unless all of them are.
  * @param wanted the version that a plan or the spec names; undefined: the one that the server names
  * @throws JobError FILE_MISSING if a server does not have it, PERMISSION, MODEL_INVALID, NETWORK

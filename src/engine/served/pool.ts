@@ -38,7 +38,7 @@ export interface Pool<S> {
    * Waits for a turn at the server with the smallest share of its limit in flight.
    * @param avoid a server that is used only if there is no other
    * @param weight of the request, for servers with a pace
-   * @throws JobError NETWORK if all servers have been away for `retry.maxSeconds`
+   * @throws JobError NETWORK if all servers have been unavailable for `retry.maxSeconds`
    */
   begin(avoid?: S, weight?: number): Promise<PooledTurn<S>>;
 }
@@ -46,7 +46,7 @@ export interface Pool<S> {
 export interface PoolOptions<S> {
   readonly servers: readonly S[];
   readonly retry: RetryTools;
-  /** The act that messages begin with, and what to do if all servers are away. */
+  /** The act that messages begin with, and what to do if all servers are unavailable. */
   readonly doing: string;
   readonly hint: string;
 }
@@ -160,7 +160,7 @@ function choose<S extends PooledServer>(
   return free.toSorted((one, other) => share(one) - share(other))[0];
 }
 
-/** The error for servers that have all been away for too long; undefined: there is hope. */
+/** The error if all servers have been unavailable for too long; undefined: retries continue. */
 function awayError<S extends PooledServer>({ servers, retry, doing, hint }: PoolOptions<S>): JobError | undefined {
   const sinceMs = Math.max(...servers.map(({ breaker }) => breaker.openSinceMs ?? Number.POSITIVE_INFINITY));
   const seconds = (retry.nowMs() - sinceMs) / 1000;

@@ -156,7 +156,7 @@ function nextJob(pool: Pool): { readonly worker: PoolWorker; readonly place: num
 /**
  * The index in `waiting` of a worker's next job: one of the row group that it has open; else one of a row group that no
  * worker has; else the first. But no job whose rows come before those that the worker is at: it may have to wait until
- * these are taken, and the rows that are due would wait behind them for ever. -1: there is none.
+ * these are collected, and the rows that are due would wait behind them for ever. -1: there is none.
  */
 function placeOfNext({ workers, waiting }: Pool, { group, jobs }: PoolWorker): number {
   const last = Math.max(-1, ...Array.from(jobs, ({ id }) => id));

@@ -3,7 +3,7 @@ import { z } from "../../util/zod.js";
 /** The body of a request: JSON in which a text `{{NAME}}` stands for values of the batch. */
 export type RequestTemplate = Readonly<Record<string, unknown>>;
 
-/** Names that stand for all inputs, in a layout. */
+/** Names of layouts that contain all inputs. */
 const layouts = ["instances", "records", "inputs", "dataframe_split"] as const;
 const error = `expected instances, inputs, dataframe_split, or a mapping such as { input_data: "{{instances}}" }`;
 

@@ -120,7 +120,7 @@ test("a row for which the server answers null is refused, and says so", async ()
   });
 });
 
-test("a server that has answered nothing yet is away when it fails: no row is refused", async () => {
+test("a server that has answered nothing yet is unavailable when it fails: no row is refused", async () => {
   await using world = await worldOf();
   const { server, client, waitedSeconds } = world;
   server.misbehave = () => ({ status: 500 });

@@ -61,7 +61,7 @@ function world(names: readonly string[], maxSeconds = 300): World {
 }
 
 describe("requests to several servers", () => {
-  test("a server that is away gets a few requests, and all others go to the server that answers", async () => {
+  test("a server that is unavailable gets a few requests, and all others go to the server that answers", async () => {
     const { servers, told, send } = world(["a", "b"]);
     const [a, b] = servers as readonly [NamedServer, NamedServer];
     a.isAway = true;

@@ -190,7 +190,7 @@ postgres.describe("a password that is changed in mid-run", () => {
     expect(await count(world.database)).toBe(2 * fixture.rows);
   });
 
-  test("a file that is away while it is written anew is waited for in mid-run, and final at the start", async () => {
+  test("a missing password file is waited for during a run while it is rewritten, and ends the command at the start", async () => {
     await using world = await rotating();
     const warnings: string[] = [];
     const away = new JobError("FILE_MISSING", "reading output.postgres.password: /run/x: there is no such file");

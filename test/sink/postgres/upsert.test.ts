@@ -104,7 +104,7 @@ postgres.describe("mode upsert", () => {
     );
 
     test.each([[[0, 1, 2]], [[2, 1, 0]], [[1, 2, 0]]])(
-      "the last row of a key counts where the spec says so, in whatever order spans are committed: %s",
+      "the last row of a key counts where the spec says so, for any order in which spans are committed: %s",
       async (order) => {
         await using database = await postgres.server().createDatabase();
         const spans = [

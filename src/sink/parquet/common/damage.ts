@@ -14,7 +14,7 @@ export function damagedOutput(
   { hint, damage, cause }: { readonly hint: string; readonly damage: Damage; readonly cause?: unknown },
 ): JobError {
   return new JobError("OUTPUT_DAMAGED", message, {
-    hint: `${hint}; or start over with --new-run, which scores all rows again and then takes the old parts away`,
+    hint: `${hint}; or start over with --new-run, which scores all rows again and then removes the old parts`,
     damage,
     cause,
   });

@@ -3,7 +3,7 @@ import { type ErrorCode, errnoOf, JobError } from "../../../util/errors.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 
 /**
- * Gives a complete file its final name, unless that name is taken. The file's bytes are flushed before the name exists,
+ * Gives a complete file its final name, unless that name exists. The file's bytes are flushed before the name exists,
  * and the name is flushed before this returns: temporary file → fsync → link → fsync of the folder. The temporary name
  * goes last.
  */
@@ -20,7 +20,7 @@ export async function publish(fs: FileSystem, temporary: string, final: string):
 /** Errors of `link` on a file system without hard links. */
 const noHardLinks: ReadonlySet<string | undefined> = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"]);
 
-/** Gives a file a second name, unless that is taken. Without hard links, it renames the file. */
+/** Gives a file a second name, unless that exists. Without hard links, it renames the file. */
 export async function linkOrRename(
   fs: FileSystem,
   temporary: string,

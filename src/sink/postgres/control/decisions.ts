@@ -17,7 +17,7 @@ export async function readDecision(session: Session, control: Control, runId: Ru
 
 /**
  * Stores the decision on a run unless there is one. An insertion of the same key waits for an earlier one to commit, so
- * that the first one stands.
+ * that the first one counts.
  */
 export async function storeDecision(
   session: Session,

@@ -7,7 +7,7 @@ import { scratchFolder } from "../../../support/job.js";
 test.each([
   ["by Node's threads", openBytes],
   ["by this one", openBytesHere],
-])("what is not there any more when it is read %s is told, not waited for", async (_, open) => {
+])("a file that has disappeared when it is read %s is reported, not waited for", async (_, open) => {
   await using scratch = await scratchFolder();
   const path = join(scratch.path, "a.arrow");
   await writeFile(path, "0123456789");

@@ -56,8 +56,8 @@ describe("DuckDB is asked from the start where", () => {
 describe("a page is refused", () => {
   test.each<{ what: string; file: Partial<TinyFile> }>([
     { what: "that says it is an index", file: { pageKind: 1 } },
-    { what: "that says it is a dictionary, and is told of as data", file: { pageKind: 2 } },
-    { what: "that says it is of version 2, and is told of as version 1", file: { pageKind: 3 } },
+    { what: "whose kind is dictionary, with the header fields of data", file: { pageKind: 2 } },
+    { what: "whose kind is version 2, with the header fields of version 1", file: { pageKind: 3 } },
     { what: "of a kind that there is not", file: { pageKind: 9 } },
     { what: "of no values", file: { pageValues: 0 } },
     { what: "of less than no values", file: { pageValues: -3 } },

@@ -180,8 +180,8 @@ s3.describe("a late attempt in S3, after a later run was opened", () => {
 
   test.each([
     { what: "a later run's _SUCCESS where its predecessor's was, and leaves it", request: /^DELETE .*_SUCCESS/ },
-    { what: "parts gone that it looks for, and is told why", request: /^HEAD .*part-00001\.[^/]*-r2\.parquet/ },
-    { what: "parts gone that it copies, and is told why", request: /^PUT .*part-00001\.[^/]*-r2\.parquet/ },
+    { what: "parts gone that it looks for, and the error says why", request: /^HEAD .*part-00001\.[^/]*-r2\.parquet/ },
+    { what: "parts gone that it copies, and the error says why", request: /^PUT .*part-00001\.[^/]*-r2\.parquet/ },
   ])("a late attempt finds $what", async ({ request }) => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
