@@ -111,7 +111,9 @@ test.skipIf(status !== 0)("every module in the trees of docs/architecture.md exi
 
 test("names that do not exist are found", () => {
   expect(
-    missingModules("```\nrun/\n  run, runs      what\n  carry-out, wat  why\n         more\nplan/pins    pins\n```\n"),
+    missingModules(
+      "```\nrun/\n  run, runs      what\n  score-and-finish, wat  why\n         more\nplan/pins    pins\n```\n",
+    ),
   ).toEqual(["run/runs", "run/wat"]);
   expect(missingFiles("`run/run.ts`, `run/runs.ts`, `src/run/run.ts`, run.ts and no-such.ts")).toEqual([
     "run/runs.ts",
