@@ -24,7 +24,7 @@ import { readTls } from "./tls-files.js";
 const defaultTimeout = 60;
 
 /** The highest number of requests in flight with `concurrency: auto`. */
-const mostInFlight = 64;
+const mostInFlight = 128;
 
 export interface ServedOptions {
   /** The folder of the spec. */
