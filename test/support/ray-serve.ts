@@ -22,12 +22,6 @@ export async function startRayServe(folder: string, file: string): Promise<Model
       join(projectFolder, "fixtures/models", file),
       String(port),
     ],
-    env: {
-      ...process.env,
-      PYTHONUNBUFFERED: "1",
-      RAY_USAGE_STATS_ENABLED: "0",
-      RAY_AUTH_MODE: "disabled",
-      RAY_raylet_start_wait_time_s: "300", // it gives up after a minute, which a busy machine may take
-    },
+    env: { ...process.env, PYTHONUNBUFFERED: "1", RAY_USAGE_STATS_ENABLED: "0", RAY_AUTH_MODE: "disabled" },
   });
 }

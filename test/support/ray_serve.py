@@ -41,14 +41,26 @@ class Model:
         return {"predictions": [{key: value[row].tolist() for key, value in named.items()} for row in range(len(rows))]}
 
 
-ray.init(
-    address="local",
-    num_cpus=2,
-    include_dashboard=False,
-    object_store_memory=100 * 2**20,
-    _node_ip_address="127.0.0.1",
-    log_to_driver=False,
-)
+def begin():
+    """Ray gives up after 30 s, which a busy machine may take."""
+    for left in reversed(range(5)):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=2,
+                include_dashboard=False,
+                object_store_memory=100 * 2**20,
+                _node_ip_address="127.0.0.1",
+                log_to_driver=False,
+            )
+            return
+        except Exception:
+            if left == 0:
+                raise
+            ray.shutdown()
+
+
+begin()
 serve.start(http_options={"host": "127.0.0.1", "port": PORT})
 serve.run(Model.bind(FILE), name="m", route_prefix="/m")
 signal.pause()
