@@ -28,7 +28,7 @@ const server = {
   connections: openConnectionPool(60_000),
   tls: {},
 };
-const model = await findServedModel(v2, [server], undefined);
+const model = await findServedModel(v2, [server], { version: undefined, isPlanned: false });
 const engine = openServedEngine(v2, [server], model);
 let [left, rows] = [requests, 0];
 const loop = async () => {

@@ -9,6 +9,8 @@ export interface ServedModel {
   readonly sha256: string;
   readonly traits: ModelTraits;
   readonly served: ServedFacts;
+  /** Whether servers had the model when an unfinished run was planned. One that lacks it now may still be loading it. */
+  readonly isPlanned: boolean;
 }
 
 export interface ServedFacts {

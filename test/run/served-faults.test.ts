@@ -4,6 +4,7 @@ import { differences, goldenRows } from "../support/golden.js";
 import { outputRows, partNames } from "../support/output.js";
 import { reject, rejectLines } from "../support/rejects.js";
 import { servedJob } from "../support/served-job.js";
+import { until } from "../support/waiting.js";
 import type { Misbehaviour, V2Request, V2Server } from "../support/v2-server.js";
 
 type Decide = NonNullable<V2Server["misbehave"]>;
@@ -45,6 +46,7 @@ describe("a fault of the server that has the model", () => {
     ["refuses requests for a while (503)", { status: 503 }],
     ["limits requests (429)", { status: 429, headers: { "retry-after": "0" } }],
     ["times out at a gateway (504)", { status: 504 }],
+    ["has restarted, and has not loaded the model yet (404)", { status: 404, said: "unknown model" }],
     ["fails for a while (500)", { status: 500, said: "out of memory" }],
     ["resets connections before the answer", { reset: "before" }],
     ["resets connections in the body of the answer", { reset: "in the body" }],
@@ -145,6 +147,28 @@ describe("a fault of the server that has the model", () => {
     expect(ended.stderr).toContain("unknown category");
   });
 
+  test("a run is resumed on a server that has restarted, and has not loaded the model yet", async () => {
+    const retry = { max_seconds: 20 };
+    await using job = await servedJob({ overrides: { ...small, commit_rows: 10, retry: { max_seconds: 1 } } });
+    job.server.misbehave = onRows(({ number }) => (number > 20 ? { status: 503 } : undefined));
+    const stopped = await job.run();
+    expect(stopped, stopped.stderr).toMatchObject({ code: 75 });
+    job.server.misbehave = undefined;
+    await job.rewrite({ ...small, commit_rows: 10, retry });
+    const { versions } = job.server;
+    job.server.versions = [];
+    const asked = job.server.paths.length;
+
+    const resumed = job.run();
+    await until(() => job.server.paths.slice(asked).filter((path) => path.endsWith("/versions/1")).length > 1);
+    job.server.versions = versions;
+    const ended = await resumed;
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect(ended.stderr).toContain("it may be loading");
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+
   test("a server that answers 500 to all requests counts as unreachable: no row is rejected", async () => {
     const byRow = { engine: { batch_size: 1 }, commit_rows: 1 }; // a rejected row is committed at once
     await using job = await servedJob({ overrides: { ...reject, ...byRow, retry: { max_seconds: 3 } } });
@@ -190,7 +214,7 @@ describe("a fault of the server that has the model", () => {
     ],
     ["leaves out an output", 64, /output `score` is missing/, { outputs: () => [] }],
   ])("a server that %s ends the run with %i", async (_what, code, said, fault) => {
-    await using job = await servedJob({ overrides: reject });
+    await using job = await servedJob({ overrides: { ...reject, retry: { max_seconds: 2 } } });
     job.server.misbehave = onRows(() => fault);
 
     const ended = await job.run();

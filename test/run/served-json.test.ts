@@ -211,7 +211,7 @@ describe("a model whose server takes and answers JSON", () => {
     await using job = await servedJob({
       rest: { kind: "json" },
       keys: { signature: diabetes },
-      overrides: { engine: { batch_size: 1 } },
+      overrides: { engine: { batch_size: 1 }, retry: { max_seconds: 2 } },
     });
     job.server.misbehave = onRows(() => fault);
 

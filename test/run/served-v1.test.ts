@@ -134,7 +134,10 @@ describe("a model of TensorFlow Serving or KServe's V1 protocol", () => {
       },
     ],
   ])("a server that %s ends the run with %i", async (_what, code, said, fault) => {
-    await using job = await servedJob({ rest: { kind: "tensorflow" }, overrides: reject });
+    await using job = await servedJob({
+      rest: { kind: "tensorflow" },
+      overrides: { ...reject, retry: { max_seconds: 2 } },
+    });
     job.server.misbehave = onRows(() => fault);
 
     const ended = await job.run();

@@ -41,11 +41,12 @@ export async function findPrompted(
   const task = taskOf(spec);
   const version = planned?.version ?? spec.server.version;
   const signature = promptSignature(task);
-  const [{ model }] = servers;
-  const identity = JSON.stringify(["openai", model, version ?? null, task]);
+  const [{ model: name }] = servers;
+  const identity = JSON.stringify(["openai", name, version ?? null, task]);
   const sha256 = createHash("sha256").update(identity).digest("hex");
   const served = { signature, version, isVersionInPath: false, isBinary: false, mostRows: 1 };
-  return { model: { name: serversText(servers), sha256, traits: unknownTraits, served }, version };
+  const model = { name: serversText(servers), sha256, traits: unknownTraits, served, isPlanned: planned !== undefined };
+  return { model, version };
 }
 
 /** Opens the engine that asks the language model of a spec. */

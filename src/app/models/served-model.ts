@@ -24,7 +24,7 @@ import { readTls } from "./tls-files.js";
 const defaultTimeout = 60;
 
 /** The highest number of requests in flight with `concurrency: auto`. */
-const mostInFlight = 64;
+const mostInFlight = 128;
 
 export interface ServedOptions {
   /** The folder of the spec. */
@@ -39,7 +39,10 @@ export interface ServedOptions {
 export async function findServed(spec: ServerSpec, options: ServedOptions, planned?: ModelPin): Promise<FoundModel> {
   const servers = await serversOf(spec, options);
   using _ = servers[0].connections;
-  const model = await findServedModel(protocolOf(spec), servers, planned?.version ?? spec.version);
+  const model = await findServedModel(protocolOf(spec), servers, {
+    version: planned?.version ?? spec.version,
+    isPlanned: planned !== undefined,
+  });
   return { model, version: model.served.version };
 }
 
@@ -96,7 +99,7 @@ export async function diagnoseServers(spec: ServerSpec, options: ServedOptions):
   for (const server of servers.map((one) => withoutRetry(one))) {
     const { url } = server;
     try {
-      const model = await findServedModel(protocol, [server], spec.version);
+      const model = await findServedModel(protocol, [server], { version: spec.version, isPlanned: false });
       ready ??= { server, model };
       const { version } = model.served;
       found.push({ url, state: "ready", found: version === undefined ? "names no version" : `version ${version}` });

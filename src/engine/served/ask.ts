@@ -1,8 +1,8 @@
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { readJson } from "../../net/http.js";
 import type { HttpAnswer, HttpPlace } from "../../net/http-place.js";
-import type { JobError } from "../../util/errors.js";
-import { tryAgain } from "../../util/retry.js";
+import { JobError } from "../../util/errors.js";
+import { type RetryTools, tryAgain } from "../../util/retry.js";
 import { type ModelServer, placeOf } from "./server.js";
 
 export type Json = Readonly<Record<string, unknown>>;
@@ -48,6 +48,43 @@ export async function untilReady<T>(server: ModelServer, doing: string, work: ()
     hint,
   } as const;
   return await tryAgain(doing, server.retry, rules, work);
+}
+
+/**
+ * How long a server may lack a model that it had before: one that has just started may answer before it has loaded its
+ * models. Less than what a request may be tried for, so that the end is an error about the model.
+ */
+export function loadingSeconds({ maxSeconds }: Pick<RetryTools, "maxSeconds">): number {
+  return Math.min(60, maxSeconds / 2);
+}
+
+/**
+ * Repeats `work` while servers lack a model that they had when the run was planned.
+ * @throws what `work` throws in the end
+ */
+export async function untilLoaded<T>(
+  isPlanned: boolean,
+  servers: readonly ModelServer[],
+  work: () => Promise<T>,
+): Promise<T> {
+  const [first] = servers;
+  if (!isPlanned || first === undefined) {
+    return await work();
+  }
+  const { retry } = first;
+  const untilMs = retry.nowMs() + loadingSeconds(retry) * 1000;
+  for (let pauseMs = 500; ; pauseMs = Math.min(pauseMs * 2, 5000)) {
+    try {
+      return await work();
+    } catch (error) {
+      const isMissing = error instanceof JobError && error.code === "FILE_MISSING";
+      if (!isMissing || retry.nowMs() + pauseMs > untilMs) {
+        throw error;
+      }
+      retry.warn(`${error.message}; it may be loading: trying again in ${pauseMs / 1000} s`);
+      await retry.sleep(pauseMs);
+    }
+  }
 }
 
 /** The texts in a list of an answer; none if it has no such list. */

@@ -13,6 +13,8 @@ export interface ClientOptions {
   /** At least one; all have the same model. */
   readonly servers: readonly ModelServer[];
   readonly version: RequestedVersion;
+  /** Whether servers had the model when an unfinished run was planned. */
+  readonly isPlanned: boolean;
 }
 
 /** A server, and what this client knows about it. */
@@ -20,10 +22,12 @@ export interface Endpoint extends PooledServer {
   readonly server: ModelServer;
   readonly place: HttpPlace;
   readonly counter: TrafficCounter;
+  /** Since when it has answered that it does not know the model. */
+  unknownSinceMs?: number | undefined;
 }
 
 /** What the requests of a client share. */
-export interface ClientState extends Pick<ClientOptions, "protocol" | "version"> {
+export interface ClientState extends Pick<ClientOptions, "protocol" | "version" | "isPlanned"> {
   readonly endpoints: readonly Endpoint[];
   readonly pool: Pool<Endpoint>;
   /** The servers together, as messages name them. */

@@ -24,7 +24,7 @@ const faultsOfBatch = 3;
 const faultsOfRow = 5;
 
 /** @throws RangeError without servers */
-export function openClient({ protocol, servers, version }: ClientOptions): InferenceClient {
+export function openClient({ protocol, servers, version, isPlanned }: ClientOptions): InferenceClient {
   const [first] = servers;
   if (first === undefined) {
     throw new RangeError("a client needs a server");
@@ -35,7 +35,7 @@ export function openClient({ protocol, servers, version }: ClientOptions): Infer
   const pool = createPool({ servers: endpoints, retry, doing: place.doing, hint: place.hint });
   const counter = countTraffic();
   const warnedMs = Number.NEGATIVE_INFINITY;
-  const state: ClientState = { protocol, version, endpoints, pool, place, counter, warnedMs };
+  const state: ClientState = { protocol, version, isPlanned, endpoints, pool, place, counter, warnedMs };
   return { traffic: trafficOf(state), infer: (request) => infer(state, request) };
 }
 

@@ -8,8 +8,12 @@ import type { Protocol } from "./protocol.js";
 import { type ModelServer, withoutRetry } from "./server.js";
 
 /** Has servers compute the predictions of their model. */
-export function openServedEngine(protocol: Protocol, servers: readonly ModelServer[], { served }: ServedModel): Engine {
-  const client = openClient({ protocol, servers, version: served });
+export function openServedEngine(
+  protocol: Protocol,
+  servers: readonly ModelServer[],
+  { served, isPlanned }: ServedModel,
+): Engine {
+  const client = openClient({ protocol, servers, version: served, isPlanned });
   const runOn = (one: InferenceClient): Engine["run"] => runner({ protocol, served, client: one });
   return {
     signature: served.signature,
@@ -21,7 +25,7 @@ export function openServedEngine(protocol: Protocol, servers: readonly ModelServ
       served.version === undefined
         ? servers.map((server) => ({
             url: server.url,
-            run: runOn(openClient({ protocol, servers: [withoutRetry(server)], version: served })),
+            run: runOn(openClient({ protocol, servers: [withoutRetry(server)], version: served, isPlanned: false })),
           }))
         : undefined,
     run: runOn(client),

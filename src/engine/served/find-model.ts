@@ -2,24 +2,33 @@ import { createHash } from "node:crypto";
 import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { JobError } from "../../util/errors.js";
-import { untilReady } from "./ask.js";
+import { untilLoaded, untilReady } from "./ask.js";
 import { blankRows } from "./blank-rows.js";
 import { openClient } from "./client.js";
 import type { Protocol } from "./protocol.js";
 import { type ModelServer, serversText, serverText, withoutRetry } from "./server.js";
 
+/** The model that servers are asked for. */
+export interface WantedModel {
+  /** The version that a plan or the spec names; undefined: the one that the server names. */
+  readonly version: string | undefined;
+  /** Whether servers had it when an unfinished run was planned. One that lacks it now may still be loading it. */
+  readonly isPlanned: boolean;
+}
+
 /**
  * Asks servers for their model: whether it is ready, its signature, and its version. Unavailable ones are left out,
  * unless all of them are.
- * @param wanted the version that a plan or the spec names; undefined: the one that the server names
  * @throws JobError FILE_MISSING if a server does not have it, PERMISSION, MODEL_INVALID, NETWORK
  */
 export async function findServedModel(
   protocol: Protocol,
   servers: readonly ModelServer[],
-  wanted: string | undefined,
+  { version: wanted, isPlanned }: WantedModel,
 ): Promise<ServedModel> {
-  const { found, served } = await firstThatAnswers(protocol, servers, wanted);
+  const { found, served } = await untilLoaded(isPlanned, servers, async () => {
+    return await firstThatAnswers(protocol, servers, wanted);
+  });
   const identity = identityOf(protocol, found, served);
   for (const server of servers.filter((one) => one !== found)) {
     const other = await ifThere(server, () => factsOf(protocol, withoutRetry(server), wanted));
@@ -34,7 +43,7 @@ export async function findServedModel(
     }
   }
   const sha256 = createHash("sha256").update(identity).digest("hex");
-  return { name: serversText(servers), sha256, traits: unknownTraits, served };
+  return { name: serversText(servers), sha256, traits: unknownTraits, served, isPlanned };
 }
 
 interface Found {
@@ -112,7 +121,7 @@ async function withAnsweredVersion(protocol: Protocol, server: ModelServer, serv
   if ("unfit" in encoded || parts.inputs.length < signature.inputs.length) {
     return served;
   }
-  const outcome = await openClient({ protocol, servers: [server], version: served }).infer({
+  const outcome = await openClient({ protocol, servers: [server], version: served, isPlanned: false }).infer({
     encoded,
     rows: 1,
     isBlank: true,

@@ -3,6 +3,7 @@ import type { HttpPlace } from "../../net/http-place.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import type { Verdict } from "../../util/retry.js";
 import type { ClientState, Endpoint } from "./client-state.js";
+import { loadingSeconds } from "./ask.js";
 import { UnfitValue } from "./json.js";
 import { type Answer, type EncodedRequest, type Expected, MalformedAnswer } from "./message.js";
 import type { Protocol } from "./protocol.js";
@@ -54,6 +55,7 @@ export async function outcomeOf(
   state.counter.answered(ms);
   endpoint.counter.answered(ms);
   try {
+    endpoint.unknownSinceMs = undefined;
     const answer = state.protocol.decode(received, { outputs: request.wanted, rows: request.rows });
     checkVersion(state, doing, answer);
     keepControl(state, request);
@@ -105,8 +107,7 @@ async function refusedOutcome(state: ClientState, endpoint: Endpoint, refusal: R
       pauseAsAsked(state, endpoint, found);
       throw new BrokenTransfer(found.message);
     case "gone":
-      // While a server starts, it does not know all of its models.
-      if (!(await isServerReady(state.protocol, endpoint.server))) {
+      if (mayBeLoading(state, endpoint) || !(await isServerReady(state.protocol, endpoint.server))) {
         throw new BrokenTransfer(found.message);
       }
       if (version.version !== undefined) {
@@ -140,6 +141,17 @@ export function pauseAsAsked(
   }
   const untilMs = nowMs() + Math.min(retryAfterMs, maxSeconds * 1000);
   endpoint.pausedUntilMs = Math.max(endpoint.pausedUntilMs, untilMs);
+}
+
+/**
+ * Whether a server that does not know the model may have started just now, and answers before it has loaded its models.
+ * The model must have been there before: in an answer, or when the run was planned.
+ */
+function mayBeLoading({ control, isPlanned }: ClientState, endpoint: Endpoint): boolean {
+  const { retry } = endpoint.server;
+  endpoint.unknownSinceMs ??= retry.nowMs();
+  const isKnown = control !== undefined || isPlanned;
+  return isKnown && retry.nowMs() - endpoint.unknownSinceMs < loadingSeconds(retry) * 1000;
 }
 
 /** Whether the server says that it is ready. One that cannot say counts as ready. */

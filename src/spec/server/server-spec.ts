@@ -130,7 +130,7 @@ export const server = z
     concurrency: autoOrCount(1, 1024)
       .default("auto")
       .describe(
-        "Requests in flight, at most, to all servers together. auto finds the number with the highest throughput, up to 64, or 256 for openai. Fewer are sent while the server is overloaded.",
+        "Requests in flight, at most, to all servers together. auto finds the number with the highest throughput, up to 128, or 256 for openai. Fewer are sent while the server is overloaded.",
       ),
   })
   .superRefine(checkKeys)

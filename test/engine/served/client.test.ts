@@ -54,7 +54,12 @@ async function worldOf({
   };
   return {
     server,
-    client: openClient({ protocol: v2, servers: [about], version: { version, isVersionInPath: false } }),
+    client: openClient({
+      protocol: v2,
+      servers: [about],
+      version: { version, isVersionInPath: false },
+      isPlanned: false,
+    }),
     waitedSeconds: () => clockMs / 1000,
     async [Symbol.asyncDispose]() {
       connections[Symbol.dispose]();

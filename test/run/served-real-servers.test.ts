@@ -8,6 +8,7 @@ import { type Fixture, scratchFolder, type SpecOverrides, writeSpec } from "../s
 import { kserve, startKServe } from "../support/kserve.js";
 import type { ModelServerProcess } from "../support/model-server.js";
 import { partNames } from "../support/output.js";
+import { rayServe, startRayServe } from "../support/ray-serve.js";
 import { startTriton, triton } from "../support/triton.js";
 import { onnxModel, type V2Model } from "../support/v2-server.js";
 import { until } from "../support/waiting.js";
@@ -126,6 +127,38 @@ describe.skipIf(kserve.missing !== undefined)(`a model of a real KServe${kserve.
     await onServer(startKServe, "cancer-logistic", async (job) => {
       const file = await job.spec({ concurrency: 2 }, { engine: { batch_size: 2 } });
       const ended = await runKilled(job, file);
+
+      expect(ended, ended.stderr).toMatchObject({ code: 0 });
+      await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+    });
+  }, 600_000);
+});
+
+describe.skipIf(rayServe.missing !== undefined)(`a model of a real Ray Serve${rayServe.skipped}`, () => {
+  const keysOf = (name: string): object => ({
+    protocol: "json",
+    name: undefined,
+    path: "/m",
+    signature: signatures[name],
+  });
+
+  test.each(Object.keys(signatures))(
+    "a model of Ray Serve gives the predictions of ONNX Runtime (%s)",
+    async (name) => {
+      await onServer(startRayServe, name, async ({ fixture, spec, out }) => {
+        const ended = await runCli(["run", await spec(keysOf(name)), "--no-progress"]);
+
+        expect(ended, ended.stderr).toMatchObject({ code: 0 });
+        await expectFinished(out, { golden: await goldenRows(fixture) });
+      });
+    },
+  );
+
+  test("a run against Ray Serve that is killed 10 times, with the server killed 3 times, has every row once", async () => {
+    await onServer(startRayServe, "cancer-logistic", async (given) => {
+      const keys = { ...keysOf("cancer-logistic"), concurrency: 2 };
+      const job: RealServer = { ...given, spec: (more = {}, rest = {}) => given.spec({ ...keys, ...more }, rest) };
+      const ended = await runKilled(job, await job.spec({}, { engine: { batch_size: 2 } }));
 
       expect(ended, ended.stderr).toMatchObject({ code: 0 });
       await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
