@@ -54,13 +54,27 @@ export function encoder({ tokens, width, layers }) {
   return modelOf({ nodes, weights, inputs: [["input", tokens]], outputs: [["score", 1]] });
 }
 
-/** `x` float32 [N, 1] -> `y` float32 [N, 1], over `width` columns that exist in between: 4 * width bytes for a row. */
-export function hungry(width) {
-  const weights = [{ name: "w", shape: [1, width], values: Float32Array.from({ length: width }, (_, index) => index) }];
-  const nodes = [
-    { op: "Add", from: ["x", "w"], to: "wide", attributes: {} },
-    { op: "Slice", from: ["wide", "from", "to", "axis"], to: "y", attributes: {} },
-  ];
+/**
+ * `x` float32 [N, 1] -> `y` float32 [N, 1], over `tensors` tensors [N, width] that exist at the same time, so that a row
+ * takes 4 * width * tensors bytes while each tensor has few enough numbers for a kernel. Each is the one before plus 1, the
+ * first is x + 7, and y is their sum.
+ * @param {{ width: number, tensors: number }} size
+ */
+export function hungry({ width, tensors }) {
+  const weights = [];
+  const nodes = [];
+  const add = (from, to) => nodes.push({ op: "Add", from, to, attributes: {} });
+  for (let tensor = 0; tensor < tensors; tensor += 1) {
+    const values = Float32Array.from({ length: width }, (_, index) => (tensor === 0 ? index : 1));
+    weights.push({ name: `w${tensor}`, shape: [1, width], values });
+    add([tensor === 0 ? "x" : `wide${tensor - 1}`, `w${tensor}`], `wide${tensor}`);
+  }
+  let sum = `wide${tensors - 1}`;
+  for (let tensor = tensors - 2; tensor >= 0; tensor -= 1) {
+    add([sum, `wide${tensor}`], `sum${tensor}`); // the last one first, so that none can be let go before
+    sum = `sum${tensor}`;
+  }
+  nodes.push({ op: "Slice", from: [sum, "from", "to", "axis"], to: "y", attributes: {} });
   for (const [name, value] of Object.entries({ from: 7n, to: 8n, axis: 1n })) {
     weights.push({ name, shape: [1], values: BigInt64Array.from([value]) });
   }

@@ -29,28 +29,31 @@ const list = (width) => `list_transform(range(${width}), k -> ((hash(i * 1000 + 
 /**
  * Makes what is missing of tables and models.
  * @param {{ short: boolean }} options short: few rows and small models, to try the script
- * @returns {Promise<{ jobs: GpuJob[], memory: GpuJob }>}
+ * @returns {Promise<{ jobs: GpuJob[], memory: GpuJob & { batch: number, expected: string } }>} batch: rows in a batch;
+ * expected: the prediction of a row in SQL
  */
 export async function prepare({ short }) {
   const folder = join(dataFolder, short ? "gpu-short" : "gpu");
   await mkdir(folder, { recursive: true });
   const size = short ? { tokens: 16, width: 32, layers: 1 } : { tokens: 64, width: 256, layers: 4 };
-  const wide = short ? 20_000 : 40_000;
+  // More than 1 GiB in one tensor, which is SwiftShader's limit; 168 GB in all, more than a GPU has.
+  const hunger = short ? { width: 20_000, tensors: 1, batch: 16_384 } : { width: 16_000, tensors: 20, batch: 131_072 };
   await prepareBigModel();
   const models = { encoder: join(folder, "encoder.onnx"), hungry: join(folder, "hungry.onnx") };
   await writeFile(models.encoder, encoder(size));
-  await writeFile(models.hungry, hungry(wide));
-  const shape = `${size.layers} layers, width ${size.width}, ${size.tokens} tokens`;
-  const table = async (name, rows, columns) => await makeTable(join(folder, name), rows, columns);
+  await writeFile(models.hungry, hungry(hunger));
+  const shape = `layers: ${size.layers}, width ${size.width}, ${size.tokens} tokens`;
+  const table = async (name, rows, columns) => await makeTable(join(folder, `${name}-${rows}`), rows, columns);
   const flat = features.map((name, index) => `${value(index)} AS ${name}`).join(", ");
-  const small = await table("mlp", short ? 20_000 : 4_000_000, flat);
-  const tokens = await table("tokens", short ? 2000 : 400_000, `${list(size.tokens)} AS tokens`);
+  const small = await table("mlp", short ? 5000 : 4_000_000, flat);
+  const big = short ? await table("mlp-big", 250, flat) : small;
+  const tokens = await table("tokens", short ? 1000 : 400_000, `${list(size.tokens)} AS tokens`);
   const embeddings = await table("embeddings", short ? 4000 : 1_600_000, `${list(384)} AS embedding`);
-  const many = await table("memory", short ? 20_000 : 1_100_000, "(i % 3)::FLOAT AS x");
+  const many = await table("memory", short ? 20_000 : 300_000, "(i % 3)::FLOAT AS x");
   return {
     jobs: [
       { id: "mlp", what: "MLP 32-128-64-1", model: fixture("bench-mlp"), input: "input", columns: features, ...small },
-      { id: "mlp-big", what: "MLP 32-1024-1024-1", model: bigModel, input: "input", columns: features, ...small },
+      { id: "mlp-big", what: "MLP 32-1024-1024-1", model: bigModel, input: "input", columns: features, ...big },
       {
         id: "encoder",
         what: `encoder, ${shape}`,
@@ -70,10 +73,12 @@ export async function prepare({ short }) {
     ],
     memory: {
       id: "memory",
-      what: `${wide} numbers for a row`,
+      what: `${(hunger.tensors * hunger.width).toLocaleString("en-US")} numbers for a row`,
       model: models.hungry,
       input: "x",
       columns: ["x"],
+      batch: hunger.batch,
+      expected: `${hunger.tensors} * (id % 3 + 7) + ${(hunger.tensors * (hunger.tensors - 1)) / 2}`,
       ...many,
     },
   };

@@ -1,4 +1,8 @@
 import { execFile } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "../../util/zod.js";
 import { parseJson } from "../../plan/parse-plan.js";
@@ -20,6 +24,12 @@ export interface MeasureRequest {
   readonly targetSeconds: number;
 }
 
+/** What such a process is given. */
+export interface MeasureTask extends MeasureRequest {
+  /** A temporary folder for its output. It is removed by the run, or by the process itself if the run was killed. */
+  readonly folder: string;
+}
+
 /** What such a process prints. */
 const answer = z.union([
   z.strictObject({ rowsPerSecond: z.number().positive(), startSeconds: z.number() }),
@@ -29,12 +39,13 @@ const answer = z.union([
 /** Scores a job's first rows on one provider in a process of its own, where a bad driver may crash. */
 export async function measureProvider(request: MeasureRequest, signal: AbortSignal): Promise<ProviderTrial> {
   const { provider } = request;
-  const ended = await new Promise<Ended>((resolve) => {
-    const options = { timeout: longestMs, signal, maxBuffer: 64 * 1024 * 1024 };
-    execFile(process.execPath, [workerFile, JSON.stringify(request)], options, (error, stdout) => {
-      resolve({ killed: error?.killed === true, killedBy: error?.signal, stdout });
-    });
-  });
+  const folder = await mkdtemp(join(tmpdir(), "infer-batch-measure-"));
+  let ended: Ended;
+  try {
+    ended = await runWorker({ ...request, folder }, signal);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
   signal.throwIfAborted();
   const said = answer.safeParse(parseJson(ended.stdout.trim().split("\n").at(-1) ?? ""));
   if (!said.success) {
@@ -49,6 +60,20 @@ interface Ended {
   readonly killed: boolean;
   readonly killedBy: NodeJS.Signals | null | undefined;
   readonly stdout: string;
+}
+
+/** Waits until the process is gone, so that it writes no more into its folder. */
+async function runWorker(task: MeasureTask, signal: AbortSignal): Promise<Ended> {
+  let closed: Promise<unknown> = Promise.resolve();
+  const ended = await new Promise<Ended>((resolve) => {
+    const options = { timeout: longestMs, signal, maxBuffer: 64 * 1024 * 1024 };
+    const child = execFile(process.execPath, [workerFile, JSON.stringify(task)], options, (error, stdout) => {
+      resolve({ killed: error?.killed === true, killedBy: error?.signal, stdout });
+    });
+    closed = child.pid === undefined ? closed : once(child, "close").catch(() => undefined);
+  });
+  await closed;
+  return ended;
 }
 
 function whyNoAnswer({ killed, killedBy }: Ended): string {

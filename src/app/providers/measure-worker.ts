@@ -1,9 +1,8 @@
 /**
  * Runs in a process of its own: scores the first rows of a job on one execution provider, into a temporary folder, and
- * prints how fast the whole job is. The first argument is a `MeasureRequest`.
+ * prints how fast the whole job is. The first argument is a `MeasureTask`.
  */
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import type { RunReport } from "../../report/report.js";
 import { runJob } from "../../run/run.js";
@@ -13,27 +12,35 @@ import { JobError, messageOf } from "../../util/errors.js";
 import { alone, openLoaded } from "../job-context.js";
 import { machineError } from "../machine-errors.js";
 import { readSpec } from "../reading/read-spec.js";
-import type { MeasureRequest } from "./measure-provider.js";
+import type { MeasureRequest, MeasureTask } from "./measure-provider.js";
 
 /** A trial with more rows than the one before has at most so many times as many, whose speed may be very different. */
 const largestStep = 16;
 /** A trial that took this share of the target is long enough. */
 const enough = 0.5;
 
-async function main(request: MeasureRequest): Promise<void> {
-  const folder = await mkdtemp(join(tmpdir(), "infer-batch-measure-"));
+async function main(task: MeasureTask): Promise<void> {
+  endWithParent(task.folder);
   try {
-    process.stdout.write(`${JSON.stringify(await measure(request, folder))}\n`);
+    process.stdout.write(`${JSON.stringify(await measure(task))}\n`);
   } catch (error) {
     process.stdout.write(`${JSON.stringify(reasonOf(error))}\n`);
-  } finally {
-    await rm(folder, { recursive: true, force: true });
   }
 }
 
+/** Ends this process if the run that waits for it is killed: nobody else would stop it, nor remove its folder. */
+function endWithParent(folder: string): void {
+  process.stdin.on("close", () => {
+    rmSync(folder, { recursive: true, force: true });
+    process.kill(process.pid, "SIGKILL"); // an exit would wait for the model
+  });
+  process.stdin.resume();
+  process.stdin.unref();
+}
+
 /** Scores more and more rows, until they take long enough or the job has no more. */
-async function measure(request: MeasureRequest, folder: string): Promise<object> {
-  const { provider, firstRows, targetSeconds } = request;
+async function measure(request: MeasureTask): Promise<object> {
+  const { provider, firstRows, targetSeconds, folder } = request;
   const { [limitParam]: _, ...params } = request.params;
   const param = Object.entries(params).map(([name, value]) => `${name}=${value}`);
   const loaded = trialSpec(await readSpec(request.specPath, { param }), request);
@@ -86,4 +93,4 @@ function reasonOf(error: unknown): object {
 }
 
 const [, , given = "{}"] = process.argv;
-void main(JSON.parse(given) as MeasureRequest); // by `measureProvider`, which has one
+void main(JSON.parse(given) as MeasureTask); // by `measureProvider`, which has one
