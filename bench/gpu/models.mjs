@@ -81,6 +81,14 @@ export function hungry({ width, tensors }) {
   return modelOf({ nodes, weights, inputs: [["x", 1]], outputs: [["y", 1]] });
 }
 
+/**
+ * The line on which the predictions of `hungry` lie: y = slope * x + offset.
+ * @param {{ tensors: number }} size
+ */
+export function hungryLine({ tensors }) {
+  return { slope: tensors, offset: tensors * 7 + (tensors * (tensors - 1)) / 2 };
+}
+
 function modelOf({ nodes, weights, inputs, outputs }) {
   const writer = new BinaryWriter();
   integer(writer, 1, 8); // ir_version

@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { dataFolder } from "../data.mjs";
 import { bigModel, prepareBigModel } from "../models.mjs";
-import { encoder, hungry } from "./models.mjs";
+import { encoder, hungry, hungryLine } from "./models.mjs";
 
 const fixture = (name) => fileURLToPath(new URL(`../../fixtures/models/${name}.onnx`, import.meta.url));
 const features = Array.from({ length: 32 }, (_, index) => `f${index}`);
@@ -42,13 +42,14 @@ export async function prepare({ short }) {
   const models = { encoder: join(folder, "encoder.onnx"), hungry: join(folder, "hungry.onnx") };
   await writeFile(models.encoder, encoder(size));
   await writeFile(models.hungry, hungry(hunger));
+  const { slope, offset } = hungryLine(hunger);
   const shape = `layers: ${size.layers}, width ${size.width}, ${size.tokens} tokens`;
   const table = async (name, rows, columns) => await makeTable(join(folder, `${name}-${rows}`), rows, columns);
   const flat = features.map((name, index) => `${value(index)} AS ${name}`).join(", ");
   const small = await table("mlp", short ? 5000 : 4_000_000, flat);
   const big = short ? await table("mlp-big", 250, flat) : small;
-  const tokens = await table("tokens", short ? 1000 : 400_000, `${list(size.tokens)} AS tokens`);
-  const embeddings = await table("embeddings", short ? 4000 : 1_600_000, `${list(384)} AS embedding`);
+  const tokens = await table("tokens", short ? 250 : 400_000, `${list(size.tokens)} AS tokens`);
+  const embeddings = await table("embeddings", short ? 2000 : 1_600_000, `${list(384)} AS embedding`);
   const many = await table("memory", short ? 20_000 : 300_000, "(i % 3)::FLOAT AS x");
   return {
     jobs: [
@@ -78,7 +79,7 @@ export async function prepare({ short }) {
       input: "x",
       columns: ["x"],
       batch: hunger.batch,
-      expected: `${hunger.tensors} * (id % 3 + 7) + ${(hunger.tensors * (hunger.tensors - 1)) / 2}`,
+      expected: `${slope} * (id % 3) + ${offset}`,
       ...many,
     },
   };
