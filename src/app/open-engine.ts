@@ -166,7 +166,9 @@ async function whyMissing(
   const { providerMissing } = await import("./providers/provider-missing.js");
   const machine = thisMachine();
   const parts = await partsOf(provider, machine, deviceId);
-  const advice = "`infer-batch doctor` tells what to do";
+  const first = parts.find(({ state, remedy }) => state === "missing" && remedy !== undefined);
+  const remedy = first === undefined ? "" : `${first.name}: ${first.remedy}; `;
+  const advice = `${remedy}\`infer-batch doctor\` tells what to do about each part`;
   const doing = `opening execution provider ${provider}`;
   return providerMissing({ doing, parts, message, machine, asked, advice, driverFailed });
 }

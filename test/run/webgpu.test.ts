@@ -38,6 +38,7 @@ describe("a machine without a driver for WebGPU", () => {
     const { code, stderr } = await run(spec, { env: noGpu });
     expect(code, stderr).toBe(64);
     expect(stderr).toMatch(/^error: opening execution provider webgpu: .*Vulkan drivers: /);
+    expect(stderr).toMatch(/hint: Vulkan (loader: .*apt-get install libvulkan1|drivers: unset the variable)/);
     expect(stderr).toContain("list cpu last: providers: [webgpu, cpu]");
     expect(stderr).not.toMatch(/Warning:|onnxruntime_src/);
     expect(await partNames(join(scratch.path, "out"))).toEqual([]);
