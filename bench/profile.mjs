@@ -1,23 +1,20 @@
 // npm run bench:profile [-- --only JOB]…: where the CPU time of infer-batch's own jobs of the bench goes, by Linux's
 // perf; writes bench/results-profile.md, unless only some were run.
-import { spawn, spawnSync } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
-import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { findContenders } from "./contenders.mjs";
-import { dataFolder, prepareData } from "./data.mjs";
+import { prepareData } from "./data.mjs";
 import { jobs as allJobs } from "./jobs.mjs";
 import { measure, median, readThrough } from "./measure.mjs";
 import { prepareBigModel } from "./models.mjs";
+import { partNames, requirePerf, samplesPerSecond, secondsByPart } from "./perf.mjs";
 import { machine } from "./report.mjs";
 
 const resultsFile = fileURLToPath(new URL("results-profile.md", import.meta.url));
 const own = "infer-batch";
 const runs = 3;
-const samplesPerSecond = 1999;
 
 const jobs = allJobs.filter(({ id }) => id !== "scaling"); // that of mlp once more
 const { values } = parseArgs({ options: { only: { type: "string", multiple: true, default: [] } } });
@@ -25,82 +22,24 @@ const unknown = values.only.find((id) => jobs.every((job) => job.id !== id));
 if (unknown !== undefined) {
   throw new Error(`reading --only: ${unknown} is not one of ${jobs.map(({ id }) => id).join(", ")}`);
 }
-if (spawnSync("perf", ["--version"]).status !== 0) {
-  throw new Error("starting perf: it is not here; Debian has it in linux-perf, Ubuntu in linux-tools");
-}
+requirePerf();
 const timed = values.only.length === 0 ? jobs : jobs.filter(({ id }) => values.only.includes(id));
 
-/** By what a processor was at, `symbol` of `library`; the first that fits. Functions of src/ keep their names. */
-const parts = [
-  ["the model (ONNX Runtime)", ({ library }) => library.includes("onnxruntime")],
-  ["Parquet output (DuckDB)", ({ library }) => library.includes("duckdb")],
-  ["kernel: reading files, memory, threads", ({ library, symbol }) => library.startsWith("[k") || symbol === "[k]"],
-  [
-    "packing, looking for what is not finite",
-    ({ symbol }) => /wasm-function|\b(packFours?|copyFour\w*|copyStrided|copyChecked|sumOf\w+)\b/.test(symbol),
-  ],
-  [
-    "decoding",
-    ({ symbol }) =>
-      /\b(unpack\w*|copyLiterals|copyMatch|read(Runs|Fixed\w*|Bytes|Texts|Plain)|take(Bytes|Words))\b/.test(symbol),
-  ],
-  ["copying and allocating (libc)", ({ library }) => /libc[.-]/.test(library)],
-  ["V8: collecting garbage", ({ library, symbol }) => isNode(library) && /Scaveng|Mark|Sweep|GC|Evacuat/.test(symbol)],
-  [
-    "V8: parsing, compiling, optimising",
-    ({ library, symbol }) =>
-      isNode(library) &&
-      /compiler|[Pp]arse|Scanner|interpreter::|Bytecode|Ast[A-Z]|Scope|Turbo|baseline|LineEnds|StringTable/.test(
-        symbol,
-      ),
-  ],
-];
-const rest = "other JavaScript, V8 and Node";
 const idle = "idle cores";
 
-function isNode(library) {
-  return library.endsWith("/node");
-}
-
 /** Seconds by part of one run. */
-async function profile({ commands: [[node, ...args]], reads, output }) {
-  const folder = await mkdtemp(join(dataFolder, "profile-"));
-  const recording = join(folder, "perf.data");
+async function profile({ commands: [command], reads, output }) {
   try {
     await rm(output, { recursive: true, force: true });
     readThrough(reads);
-    const plain = await measure([node, ...args]);
+    const plain = await measure(command);
     await rm(output, { recursive: true, force: true });
-    const perf = ["perf", "record", "--quiet", "-F", String(samplesPerSecond), "-o", recording];
-    const names = ["--perf-basic-prof", "--no-logfile-per-isolate", `--logfile=${join(folder, "v8.log")}`];
-    await measure([...perf, "--", node, ...names, ...args]);
-    const { all, main } = await countSamples(recording);
+    const { all, main } = await secondsByPart(command);
     all.set(idle, Math.max(0, plain.seconds * availableParallelism() - plain.cpuSeconds));
     return { all, main };
   } finally {
-    await rm(folder, { recursive: true, force: true });
     await rm(output, { recursive: true, force: true });
   }
-}
-
-async function countSamples(recording) {
-  const fields = ["-F", "pid,tid,ip,sym,dso"];
-  const script = spawn("perf", ["script", "-i", recording, ...fields], { stdio: ["ignore", "pipe", "ignore"] });
-  const seconds = { all: new Map(), main: new Map() };
-  const processes = new Set();
-  for await (const line of createInterface({ input: script.stdout })) {
-    const [, pid, thread, symbol, library] = /^\s*(\d+)\/(\d+)\s+[0-9a-f]+\s+(.*)\s\((.*)\)\s*$/.exec(line) ?? [];
-    if (symbol !== undefined) {
-      processes.add(pid);
-      const part = parts.find(([, fits]) => fits({ symbol, library }))?.[0] ?? rest;
-      for (const counted of thread === pid ? [seconds.all, seconds.main] : [seconds.all]) {
-        counted.set(part, (counted.get(part) ?? 0) + 1 / samplesPerSecond);
-      }
-    }
-  }
-  // Where V8 tells perf the names of its code.
-  await Promise.all([...processes].map((pid) => rm(`/tmp/perf-${pid}.map`, { force: true })));
-  return seconds;
 }
 
 await prepareData(new Set(timed.map(({ id }) => id)));
@@ -118,7 +57,7 @@ for (let run = 0; run < runs; run += 1) {
 }
 
 /** @type {string[]} */
-const names = [...parts.map(([part]) => String(part)), rest, idle];
+const names = [...partNames, idle];
 const secondsOf = (one, where, part) => median(taken.get(one).map((seconds) => seconds[where].get(part) ?? 0));
 const line = (title, cells) => `| ${title} | ${cells.join(" | ")} |`;
 const head = (title) => [
