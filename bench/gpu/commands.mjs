@@ -15,8 +15,8 @@ export const longestMs = 3_600_000;
  * @param {readonly string[]} args
  * @param {{ env?: Readonly<Record<string, string>>, file?: readonly string[] }} [options] file: the program, and the
  * arguments before the others
- * @returns {{ code: number | string, found: any, stdout: string, said: string }} code: the exit code, or what ended it; found: the last
- * line of stdout if it is JSON; said: stderr
+ * @returns {{ code: number | string, found: any, stdout: string, said: string }} code: the exit code, or what ended it;
+ * found: the last line of stdout if it is JSON; said: stderr
  */
 export function command(args, { env, file: [file, ...first] = [process.execPath, program] } = {}) {
   const options = { env: { ...process.env, ...env }, maxBuffer: 2 ** 28, timeout: longestMs, encoding: "utf8" };
@@ -36,6 +36,12 @@ export function lastLines(said) {
   return said.trim().split("\n").slice(-5).join("\n");
 }
 
+/** Says what failed. The parts that follow are measured all the same, and the script ends with 1. */
+export function fail(text) {
+  console.error(`    ${text}`);
+  process.exitCode = 1;
+}
+
 /**
  * Runs a job on a provider.
  * @param {import("./tables.mjs").GpuJob} job
@@ -49,7 +55,7 @@ export async function score(job, { provider, env, folder, output = "out", engine
   await rm(into, { recursive: true, force: true });
   const ran = command(["run", spec, "--json", "--no-progress"], { env });
   if (ran.code !== 0) {
-    console.error(`    exit code ${ran.code}: ${lastLines(ran.said)}`);
+    fail(`exit code ${ran.code}: ${lastLines(ran.said)}`);
   }
   return ran;
 }

@@ -7,7 +7,7 @@ import { promisify } from "node:util";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { median } from "../measure.mjs";
 import { findPython } from "../python.mjs";
-import { command, lastJson, lastLines, longestMs, program, score } from "./commands.mjs";
+import { command, fail, lastJson, lastLines, longestMs, program, score } from "./commands.mjs";
 import { writeSpec } from "./tables.mjs";
 
 const peer = fileURLToPath(new URL("peer_binding.py", import.meta.url));
@@ -55,7 +55,7 @@ export function goldenRows(tools) {
     }
     for (const { fullName, status, failureMessages } of found.testResults.flatMap((file) => file.assertionResults)) {
       if (status === "failed") {
-        console.error(`    ${fullName}: ${lastLines(failureMessages.join("\n"))}`);
+        fail(`${fullName}: ${lastLines(failureMessages.join("\n"))}`);
       }
     }
     return [provider, `${found.numPassedTests}`, `${found.numFailedTests}`];
@@ -109,7 +109,8 @@ export async function jobsRows(jobs, tools) {
   return [["model", "provider", ...measured, "Python with io binding, rows/s", "ratio to it"], ...rows];
 }
 
-async function jobRow(job, { provider, python, runs, env, folder }) {
+async function jobRow(job, { provider, python, runs: wanted, env, folder }) {
+  const runs = provider === "cpu" ? 1 : wanted; // minutes each, and there to be compared with only
   const found = [];
   for (let run = 0; run < runs; run += 1) {
     const ran = await score(job, { provider, env, folder, output: `out-${provider}` });
@@ -193,6 +194,9 @@ export async function memoryRows(job, tools) {
 async function rightRows({ rows, expected }, folder) {
   const sql = `SELECT count(DISTINCT id) FILTER (y = ${expected}) FROM read_parquet('${folder}/*.parquet')`;
   const [[right]] = await ask(sql);
+  if (Number(right) !== rows) {
+    fail(`${rows - Number(right)} rows have no prediction, or a wrong one`);
+  }
   return `${grouped(Number(right))} of ${grouped(rows)}`;
 }
 
@@ -226,7 +230,7 @@ async function twoWorkers(spec, env) {
     try {
       return { code: 0, found: lastJson((await promisify(execFile)(process.execPath, args, options)).stdout) };
     } catch (error) {
-      console.error(`    worker ${worker}: ${lastLines(error.stderr ?? error.message)}`);
+      fail(`worker ${worker}: ${lastLines(error.stderr ?? error.message)}`);
       return { code: error.code ?? error.signal, found: undefined };
     }
   });
@@ -235,5 +239,9 @@ async function twoWorkers(spec, env) {
 
 async function idsOnce(folder, rows) {
   const [[all, ids]] = await ask(`SELECT count(*), count(DISTINCT id) FROM read_parquet('${folder}/*.parquet')`);
-  return Number(all) === rows && ids === all ? "each row once" : `${Number(all)} rows, ${Number(ids)} ids`;
+  if (Number(all) === rows && ids === all) {
+    return "each row once";
+  }
+  fail(`two workers wrote ${Number(all)} rows with ${Number(ids)} ids`);
+  return `${Number(all)} rows, ${Number(ids)} ids`;
 }

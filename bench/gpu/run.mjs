@@ -13,7 +13,7 @@ import { parseArgs } from "node:util";
 import { dataFolder } from "../data.mjs";
 import { findPython } from "../python.mjs";
 import { machine } from "../report.mjs";
-import { command, cudaEnv, makePython } from "./commands.mjs";
+import { command, cudaEnv, fail, makePython } from "./commands.mjs";
 import { curveRows, doctorRows, goldenRows, jobsRows, memoryRows, workersRows } from "./parts.mjs";
 import { allProviders, formatResults, merge, whyNotRun, withResults } from "./results.mjs";
 import { prepare, writeSpec } from "./tables.mjs";
@@ -33,6 +33,11 @@ const { values } = parseArgs({
   },
 });
 const { short } = values;
+const partNames = ["doctor", "golden", "curve", "jobs", "memory", "workers"];
+const unknown = values.only.find((name) => !partNames.includes(name));
+if (unknown !== undefined) {
+  throw new Error(`reading --only: ${unknown} is not one of ${partNames.join(", ")}`);
+}
 const asked = ["npm run bench:gpu", ...process.argv.slice(2).filter((one) => one !== "--write")]
   .join(" ")
   .replace(" --", " -- --");
@@ -50,7 +55,7 @@ async function examine(job, { env, folder }) {
 }
 
 /**
- * The parts in their order: a title, and what measures the rows of its table.
+ * The parts by name: a title, and what measures the rows of its table.
  * @returns {Record<string, [string, () => Promise<import("./parts.mjs").Rows> | import("./parts.mjs").Rows]>}
  */
 function partsOf({ jobs, memory }, trials, tools) {
@@ -101,20 +106,20 @@ async function main() {
       notRun,
       parts: {},
     });
-    for (const [id, [title, measured]] of Object.entries(parts)) {
+    for (const id of partNames) {
       if (values.only.length === 0 || values.only.includes(id)) {
+        const [title, measured] = parts[id];
         console.error(id);
         try {
           const part = { title, rows: await measured(), command: asked, date: new Date().toISOString().slice(0, 10) };
           results = merge(results, { ...results, parts: { [id]: part } });
           await writeFile(keptFile, JSON.stringify(results));
         } catch (error) {
-          console.error(`  ${error.message}`);
-          process.exitCode = 1;
+          fail(error.message);
         }
       }
     }
-    const text = formatResults(results, Object.keys(parts));
+    const text = formatResults(results, partNames);
     console.log(text);
     if (values.write) {
       await writeFile(page, withResults(await readFile(page, "utf8"), text));

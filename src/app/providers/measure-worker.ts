@@ -34,6 +34,7 @@ function endWithParent(folder: string): void {
     rmSync(folder, { recursive: true, force: true });
     process.kill(process.pid, "SIGKILL"); // an exit would wait for the model
   });
+  process.stdin.on("error", () => undefined); // it closes
   process.stdin.resume();
   process.stdin.unref();
 }
