@@ -79,7 +79,9 @@ export function formatResults({ machine, versions, short, notRun, parts }, order
     `- Versions: ${versions.join(", ")}`,
     ...Object.entries(notRun).map(([provider, why]) => `- \`${provider}\` was not run: ${why}.`),
     ...(short
-      ? ["- `--short`: small models and few rows, which try the script. The rates say nothing about a GPU."]
+      ? [
+          "- `--short`: small models and few rows, which try the script. Its rates say nothing, neither about a GPU nor about this CPU.",
+        ]
       : []),
     ...sections,
   ].join("\n");
