@@ -10,6 +10,7 @@ import { projectFolder, runHere } from "../support/cli.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { findSoftwareGpu, noGpu } from "../support/swiftshader.js";
 import { torture } from "../support/torture.js";
+import { writeWheel } from "../support/wheel.js";
 import { fixtureNamed } from "../support/world.js";
 
 afterEach(() => {
@@ -116,19 +117,15 @@ test("bench:gpu puts CUDA's folder in front of the loader's path, and leaves the
   expect(cudaEnv(undefined)).toEqual({});
 });
 
-/** Writes a wheel that has one module, without code. */
-async function writeWheel(folder: string, project: string, version: string): Promise<void> {
+/** Writes a wheel that has one empty module. */
+function writeModule(folder: string, project: string, version: string): void {
   const info = `${project}-${version}.dist-info`;
-  const files = {
+  writeWheel(join(folder, `${project}-${version}-py3-none-any.whl`), {
     [`${project}/__init__.py`]: "",
     [`${info}/METADATA`]: `Metadata-Version: 2.1\nName: ${project}\nVersion: ${version}\n`,
     [`${info}/WHEEL`]: "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     [`${info}/RECORD`]: "",
-  };
-  const script =
-    "import json, sys, zipfile\nwith zipfile.ZipFile(sys.argv[1], 'w') as z:\n  for n, t in json.loads(sys.argv[2]).items(): z.writestr(n, t)";
-  const path = join(folder, `${project}-${version}-py3-none-any.whl`);
-  execFileSync("python3", ["-c", script, path, JSON.stringify(files)]);
+  });
 }
 
 describe.runIf(torture)("the long form of bench:gpu (npm run torture)", () => {
@@ -138,7 +135,7 @@ describe.runIf(torture)("the long form of bench:gpu (npm run torture)", () => {
     const wheels = join(scratch.path, "wheels");
     await mkdir(wheels);
     for (const project of ["onnxruntime_gpu", "numpy", "pyarrow"]) {
-      await writeWheel(wheels, project, "1.30.0");
+      writeModule(wheels, project, "1.30.0");
     }
     vi.stubEnv("PIP_INDEX_URL", "http://127.0.0.1:9/");
     vi.stubEnv("INFER_BATCH_PYTHON", undefined);

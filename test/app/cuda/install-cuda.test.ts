@@ -1,4 +1,4 @@
-import { execFileSync, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -7,18 +7,17 @@ import { installCuda } from "#src/app/cuda/install-cuda.js";
 import { type Wheel, wheels, wheelsFor } from "#src/app/cuda/wheels.js";
 import { thisMachine } from "#src/engine/devices/machine.js";
 import { scratchFolder } from "../../support/job.js";
+import { writeWheel } from "../../support/wheel.js";
 
 const machine = thisMachine();
 const tell = (): void => undefined;
 const fits = machine.platform === "linux/x64" && spawnSync("python3", ["--version"]).status === 0;
 
 /** Writes a wheel into `wheels` of a folder, with these files. */
-async function writeWheel(folder: string, name: string, files: Readonly<Record<string, string>>): Promise<Wheel> {
+async function giveWheel(folder: string, name: string, files: Readonly<Record<string, string>>): Promise<Wheel> {
   const path = join(folder, "wheels", name);
   await mkdir(join(folder, "wheels"), { recursive: true });
-  const script =
-    "import json, sys, zipfile\nwith zipfile.ZipFile(sys.argv[1], 'w') as z:\n  for n, t in json.loads(sys.argv[2]).items(): z.writestr(n, t)";
-  execFileSync("python3", ["-c", script, path, JSON.stringify(files)]);
+  writeWheel(path, files);
   const sha256 = createHash("sha256")
     .update(await readFile(path))
     .digest("hex");
@@ -40,13 +39,13 @@ describe.skipIf(!fits)(`CUDA from wheels${fits ? "" : " (skipped: it needs Linux
     await using scratch = await scratchFolder();
     const folder = scratch.path;
     const given = [
-      await writeWheel(folder, "ort.whl", {
+      await giveWheel(folder, "ort.whl", {
         "onnxruntime/capi/libonnxruntime_providers_cuda.so": "provider",
         "onnxruntime/capi/libonnxruntime.so.1.30.0": "of another build",
         "onnxruntime/capi/onnxruntime_pybind11_state.so": "for Python",
         "onnxruntime/__init__.py": "",
       }),
-      await writeWheel(folder, "cublas.whl", { "nvidia/cu13/lib/libcublas.so.13": "cublas", "../../evil.so": "flat" }),
+      await giveWheel(folder, "cublas.whl", { "nvidia/cu13/lib/libcublas.so.13": "cublas", "../../evil.so": "flat" }),
     ];
     const libraries = await installCuda({ folder, machine, tell, wheels: given });
     expect(await readdir(libraries)).toEqual([
@@ -64,7 +63,7 @@ describe.skipIf(!fits)(`CUDA from wheels${fits ? "" : " (skipped: it needs Linux
   test("CUDA is not installed from a wheel with another digest, and what was there stays", async () => {
     await using scratch = await scratchFolder();
     const folder = scratch.path;
-    const wheel = await writeWheel(folder, "cublas.whl", { "lib/libcublas.so.13": "cublas" });
+    const wheel = await giveWheel(folder, "cublas.whl", { "lib/libcublas.so.13": "cublas" });
     await mkdir(join(folder, "lib"));
     await writeFile(join(folder, "lib/old.so"), "");
     await expect(
