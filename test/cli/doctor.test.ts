@@ -53,6 +53,15 @@ describe("doctor", () => {
     expect(found["trials"]).toMatchObject([{ provider: "cpu", state: "ok", operators: { cpu: 2 }, fault: null }]);
   });
 
+  test("doctor says that a provider's part is missing if another provider does without it", async () => {
+    await withSpec({ providers: ["webgpu", "cuda", "cpu"] }, async (spec) => {
+      const env = { ...noGpu, CUDA_VISIBLE_DEVICES: "-1" };
+      const { stdout } = await runHere(["doctor", spec, "--json"], { env });
+      const { parts } = JSON.parse(stdout) as { parts: object[] };
+      expect(parts.filter((part) => "name" in part && part.name === "GPUs")).toMatchObject([{ state: "missing" }]);
+    });
+  });
+
   test("doctor tells what computes the trees of the spec's model in long runs", async () => {
     await using folder = await scratchFolder();
     const told: string[] = [];

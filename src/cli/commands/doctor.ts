@@ -176,12 +176,16 @@ function tokenizersPart({ fault, error }: TokenizersState): Part {
 async function partsOfAll(asked: readonly Provider[], machine: Machine, deviceId: number): Promise<readonly Part[]> {
   const gpus = asked.filter((provider) => provider !== "cpu" && !(provider === "cuda" && asked.includes("tensorrt")));
   const checked: readonly Provider[] = gpus.length > 0 ? gpus : ["cuda", "webgpu"];
-  const found: Part[] = [];
+  const found = new Map<string, Part>();
   for (const provider of checked) {
-    const parts = await partsOf(provider, machine, deviceId);
-    found.push(...parts.filter(({ name }) => !found.some((part) => part.name === name)));
+    for (const part of await partsOf(provider, machine, deviceId)) {
+      // Providers share parts: CUDA needs a GPU of NVIDIA where WebGPU takes any.
+      if (!found.has(part.name) || part.state === "missing") {
+        found.set(part.name, part);
+      }
+    }
   }
-  return found;
+  return [...found.values()];
 }
 
 /** Returns the providers that the spec asks for or that are installed. */
