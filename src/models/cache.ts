@@ -80,8 +80,7 @@ export function openModelCache(options: ModelCacheOptions): ModelCache {
     known: async (key) =>
       noteSchema.safeParse(parseJson(await readFile(notePath(folder, key), "utf8").catch(() => ""))).data,
     async touch(sha256) {
-      const now = new Date();
-      return await utimes(join(folder, sha256), now, now).then(
+      return await markUsed(join(folder, sha256)).then(
         () => true,
         () => false,
       );
@@ -101,8 +100,7 @@ async function find(
 ): Promise<ModelFile | undefined> {
   const folder = join(cache, sha256);
   try {
-    const now = new Date();
-    await utimes(folder, now, now); // marks it as used
+    await markUsed(folder);
     const model = await kind.open(join(folder, modelName));
     return model.sha256 === sha256 ? { ...model, name } : undefined;
   } catch (error) {
@@ -110,6 +108,18 @@ async function find(
       return undefined; // it can be fetched again
     }
     throw error;
+  }
+}
+
+/** Marks a folder as used today. One in a cache that is filled beforehand, and read-only, stays as it is. */
+async function markUsed(folder: string): Promise<void> {
+  const now = new Date();
+  try {
+    await utimes(folder, now, now);
+  } catch (error) {
+    if (!["EROFS", "EPERM", "EACCES"].includes(errnoOf(error) ?? "")) {
+      throw error;
+    }
   }
 }
 

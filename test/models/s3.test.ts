@@ -8,6 +8,7 @@ import { s3Models } from "#src/models/s3.js";
 import { identity, lookup, refusalOf } from "../support/faulty.js";
 import { type HttpProxy, httpProxy } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
+import { mayMount, smallDisk } from "../support/mounts.js";
 import { writeModel } from "../support/onnx.js";
 import { type Bucket, useS3 } from "../support/s3.js";
 import { storeAt } from "../support/s3-source.js";
@@ -209,5 +210,19 @@ s3.describe("a model in S3", () => {
     };
 
     expect(await refusalOf(world.open())).toContain("66 MODEL_CHANGED");
+  });
+
+  test.skipIf(!mayMount)("a cache that was filled before it became read-only is used: nothing is fetched", async () => {
+    await using world = await modelInS3();
+    await using disk = await smallDisk(world.cache, "size=1m");
+    const first = await world.open();
+    world.fetched();
+
+    disk.remount("ro");
+    const pinned = await world.open(first.sha256, "test.2");
+    const known = await world.open(undefined, "test.2");
+
+    expect(world.fetched()).toEqual([]);
+    expect([pinned.path, known.path]).toEqual([first.path, first.path]);
   });
 });
