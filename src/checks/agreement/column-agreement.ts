@@ -3,12 +3,14 @@ import { isElementType } from "../../columnar/values.js";
 import { assertNever } from "../../util/errors.js";
 import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/column-profile.js";
 import { numbersOfType } from "../profiles/column-numbers.js";
-import { mergeNumbers, type NumberProfile } from "../profiles/number-profile.js";
+import { blockValues, mergeNumbers, type NumberProfile } from "../profiles/number-profile.js";
+import { profileNumbers } from "../profiles/profile-numbers.js";
 import { limitValues, mergeValues, type ValueCounts } from "../profiles/value-counts.js";
 import { shown, valueAt } from "../row-values.js";
+import { type BlockComparer, blockComparer, distanceOf } from "./block-differences.js";
 import { createDifferentRows, type DifferentRow, mostDifferent } from "./different-rows.js";
-import { type AgreementOptions, type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
-import { limitSample, mergeSamples, type RankSample, takeSample } from "./rank-sample.js";
+import { type AgreementOptions, numberAt, type PredictionPair, textsAt } from "./prediction-pair.js";
+import { limitSample, mergeSamples, type RankSample } from "./rank-sample.js";
 import { sameLabels } from "./same-labels.js";
 import { compareVectors, type VectorAgreement } from "./vector-agreement.js";
 
@@ -85,45 +87,72 @@ export function compareColumns(pair: PredictionPair): ColumnAgreement {
 
 function compareNumbers({ rowNumbers, one, other, tolerance, options }: PredictionPair): ColumnAgreement {
   const rows = rowNumbers.length;
-  const [a, b] = [floatsOf(one, rows), floatsOf(other, rows)];
-  const finite = new Uint32Array(rows);
-  const differences = new Float64Array(rows);
+  const [readOne, readOther] = [floatReader(one), floatReader(other)];
+  const block = blockComparer();
   const most = createDifferentRows();
-  let [count, beyond] = [0, 0];
-  for (let row = 0; row < rows; row += 1) {
-    const [x, y] = [a[row] as number, b[row] as number];
-    let distance = Math.abs(x - y);
-    if (distance < Number.POSITIVE_INFINITY) {
-      finite[count] = row;
-      differences[count] = distance;
-      count += 1;
-    } else {
-      distance = Object.is(x, y) ? 0 : Number.POSITIVE_INFINITY;
+  const sample: { rows: number[]; one: number[]; other: number[] } = { rows: [], one: [], other: [] };
+  let [at, beyond] = [0, 0];
+  /** Compares the next rows while they are in the cache of the processor. */
+  const compareNext = (): Float64Array => {
+    const from = at;
+    at = Math.min(rows, from + blockValues);
+    readOne(from, at, block.one);
+    readOther(from, at, block.other);
+    const about = { rowNumbers, from, tolerance, least: most.least, level: options.level };
+    const found = block.compare(at - from, about);
+    beyond += found.beyond;
+    for (const index of found.different) {
+      const [row, distance] = [numberAt(rowNumbers, from + index), distanceAt(block, index)];
+      if (most.takes(row, distance)) {
+        most.add({ row, distance, ...textsAt({ one, other }, from + index) });
+      }
     }
-    beyond += distance > tolerance ? 1 : 0;
-    if (distance > 0 && most.takes(rowNumbers[row] as number, distance)) {
-      most.add({ row: rowNumbers[row] as number, distance, ...textsAt({ one, other }, row) });
+    for (const index of found.sampled) {
+      sample.rows.push(numberAt(rowNumbers, from + index));
+      sample.one.push(block.one[index] as number);
+      sample.other.push(block.other[index] as number);
     }
-  }
+    return found.finite;
+  };
+  const differences = profileNumbers((target) => {
+    let count = 0;
+    while (count === 0 && at < rows) {
+      const finite = compareNext();
+      target.set(finite);
+      count = finite.length;
+    }
+    return count;
+  }, options.limits);
   return {
     rows,
     kind: "numbers",
-    differences: profileOf(differences.subarray(0, count), options.limits),
+    differences,
     beyond,
     ...distributions({ one, other }, options),
-    sample: limitSample(takeSample({ rows: rowNumbers, one: a, other: b }, finite.subarray(0, count), options.level)),
+    sample: limitSample({
+      level: options.level,
+      rows: Float64Array.from(sample.rows),
+      one: Float64Array.from(sample.one),
+      other: Float64Array.from(sample.other),
+    }),
     most: most.rows,
   };
 }
 
-/** Returns the numbers of a column; NaN for NULL. */
-function floatsOf({ type, column }: NamedColumn, rows: number): Float64Array {
-  const values = new Float64Array(rows);
-  numbersOfType(type)?.(column as FixedColumn, 0, rows, values);
-  for (let row = 0; row < (column.valid?.length ?? 0); row += 1) {
-    values[row] = column.valid?.[row] === 0 ? Number.NaN : (values[row] as number);
-  }
-  return values;
+function distanceAt({ one, other }: BlockComparer, index: number): number {
+  return distanceOf(one[index] as number, other[index] as number);
+}
+
+/** Returns what copies the numbers of rows [from, to) of a column; NaN for NULL. */
+function floatReader({ type, column }: NamedColumn): (from: number, to: number, target: Float64Array) => void {
+  const read = numbersOfType(type);
+  const { valid } = column;
+  return (from, to, target) => {
+    read?.(column as FixedColumn, from, to, target);
+    for (let row = from; valid !== undefined && row < to; row += 1) {
+      target[row - from] = valid[row] === 0 ? Number.NaN : (target[row - from] as number);
+    }
+  };
 }
 
 function compareLabels({ rowNumbers, one, other, options }: PredictionPair): ColumnAgreement {
@@ -142,8 +171,9 @@ function compareLabels({ rowNumbers, one, other, options }: PredictionPair): Col
       const name = JSON.stringify([shown(a), shown(b)]);
       flips.set(name, (flips.get(name) ?? 0) + 1);
     } // of more pairs nothing is kept but that they are many
-    if (most.takes(rowNumbers[row] as number, 1)) {
-      most.add({ row: rowNumbers[row] as number, distance: 1, ...textsAt({ one, other }, row) });
+    const number = numberAt(rowNumbers, row);
+    if (most.takes(number, 1)) {
+      most.add({ row: number, distance: 1, ...textsAt({ one, other }, row) });
     }
   }
   const limited = limitValues(flips, options.limits, undefined);
