@@ -5,5 +5,9 @@ import { openUnitReader } from "./unit-readers.js";
 
 /** Reads units in this thread for the other end of a port, and scores them with the models that the thread has. */
 export function serveUnitsOn(port: WorkerPort, models: UnitModels = {}): void {
-  serveUnits(port, { ...models, openReader: openUnitReader, isAddressSpaceLimited: Number.isFinite(addressSpaceBytes()) });
+  serveUnits(port, {
+    ...models,
+    openReader: openUnitReader,
+    isAddressSpaceLimited: Number.isFinite(addressSpaceBytes()),
+  });
 }

@@ -1,16 +1,14 @@
-import type { ColumnType, FixedColumn, NamedColumn } from "../../columnar/types.js";
+import type { ColumnType } from "../../columnar/types.js";
 import { isElementType } from "../../columnar/values.js";
 import { assertNever } from "../../util/errors.js";
 import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/column-profile.js";
-import { numbersOfType } from "../profiles/column-numbers.js";
-import { blockValues, mergeNumbers, type NumberProfile } from "../profiles/number-profile.js";
-import { profileNumbers } from "../profiles/profile-numbers.js";
+import { mergeNumbers, type NumberProfile } from "../profiles/number-profile.js";
 import { limitValues, mergeValues, type ValueCounts } from "../profiles/value-counts.js";
 import { shown, valueAt } from "../row-values.js";
-import { type BlockComparer, blockComparer, distanceOf } from "./block-differences.js";
 import { createDifferentRows, type DifferentRow, mostDifferent } from "./different-rows.js";
 import { type AgreementOptions, numberAt, type PredictionPair, textsAt } from "./prediction-pair.js";
-import { limitSample, mergeSamples, type RankSample } from "./rank-sample.js";
+import { compareFloats } from "./float-agreement.js";
+import { mergeSamples, type RankSample } from "./rank-sample.js";
 import { sameLabels } from "./same-labels.js";
 import { compareVectors, type VectorAgreement } from "./vector-agreement.js";
 
@@ -85,74 +83,9 @@ export function compareColumns(pair: PredictionPair): ColumnAgreement {
   }
 }
 
-function compareNumbers({ rowNumbers, one, other, tolerance, options }: PredictionPair): ColumnAgreement {
-  const rows = rowNumbers.length;
-  const [readOne, readOther] = [floatReader(one), floatReader(other)];
-  const block = blockComparer();
-  const most = createDifferentRows();
-  const sample: { rows: number[]; one: number[]; other: number[] } = { rows: [], one: [], other: [] };
-  let [at, beyond] = [0, 0];
-  /** Compares the next rows while they are in the cache of the processor. */
-  const compareNext = (): Float64Array => {
-    const from = at;
-    at = Math.min(rows, from + blockValues);
-    readOne(from, at, block.one);
-    readOther(from, at, block.other);
-    const about = { rowNumbers, from, tolerance, least: most.least, level: options.level };
-    const found = block.compare(at - from, about);
-    beyond += found.beyond;
-    for (const index of found.different) {
-      const [row, distance] = [numberAt(rowNumbers, from + index), distanceAt(block, index)];
-      if (most.takes(row, distance)) {
-        most.add({ row, distance, ...textsAt({ one, other }, from + index) });
-      }
-    }
-    for (const index of found.sampled) {
-      sample.rows.push(numberAt(rowNumbers, from + index));
-      sample.one.push(block.one[index] as number);
-      sample.other.push(block.other[index] as number);
-    }
-    return found.finite;
-  };
-  const differences = profileNumbers((target) => {
-    let count = 0;
-    while (count === 0 && at < rows) {
-      const finite = compareNext();
-      target.set(finite);
-      count = finite.length;
-    }
-    return count;
-  }, options.limits);
-  return {
-    rows,
-    kind: "numbers",
-    differences,
-    beyond,
-    ...distributions({ one, other }, options),
-    sample: limitSample({
-      level: options.level,
-      rows: Float64Array.from(sample.rows),
-      one: Float64Array.from(sample.one),
-      other: Float64Array.from(sample.other),
-    }),
-    most: most.rows,
-  };
-}
-
-function distanceAt({ one, other }: BlockComparer, index: number): number {
-  return distanceOf(one[index] as number, other[index] as number);
-}
-
-/** Returns what copies the numbers of rows [from, to) of a column; NaN for NULL. */
-function floatReader({ type, column }: NamedColumn): (from: number, to: number, target: Float64Array) => void {
-  const read = numbersOfType(type);
-  const { valid } = column;
-  return (from, to, target) => {
-    read?.(column as FixedColumn, from, to, target);
-    for (let row = from; valid !== undefined && row < to; row += 1) {
-      target[row - from] = valid[row] === 0 ? Number.NaN : (target[row - from] as number);
-    }
-  };
+function compareNumbers(pair: PredictionPair): ColumnAgreement {
+  const rows = pair.rowNumbers.length;
+  return { rows, kind: "numbers", ...compareFloats(pair), ...distributions(pair, pair.options) };
 }
 
 function compareLabels({ rowNumbers, one, other, options }: PredictionPair): ColumnAgreement {

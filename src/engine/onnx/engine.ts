@@ -127,7 +127,6 @@ type Where = Pick<WorkerSettings, "providers" | "deviceId" | "device">;
 /** Opens all sessions, or none. */
 async function openSessions(options: OnnxEngineOptions, where: Where): Promise<Sessions> {
   const open: SessionClient[] = [];
-  const ports: MessagePort[] = [];
   let refused: { readonly error: unknown } | undefined;
   const trees = keepTreesState(options);
   const opening = Array.from({ length: options.sessions }, async (_, session) => {
@@ -140,8 +139,11 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
       throw error;
     }
   });
+  const { close: closePorts, ...ports } = portsTo(opening);
   const close = async (): Promise<void> => {
-    await closeAll(opening, open, ports);
+    await Promise.allSettled(opening);
+    closePorts();
+    await Promise.all(open.map((client) => client.close()));
   };
   try {
     if (where.device !== "cpu") {
@@ -158,18 +160,7 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
         }
         return open.reduce((best, client) => (client.waiting < best.waiting ? client : best), first);
       },
-      unitPorts() {
-        const opened = opening.map((one) => portTo(one, (client, end) => client.serveUnits(end)));
-        ports.push(...opened);
-        return opened;
-      },
-      guestPort(session) {
-        const port = portTo(opening[session] ?? Promise.reject(new RangeError(`no session ${session}`)), (client, end) =>
-          client.serveGuest(end),
-        );
-        ports.push(port);
-        return port;
-      },
+      ...ports,
       async expect(rows, rowMs) {
         await Promise.allSettled(opening); // the next call reports why one cannot be opened
         await Promise.all(open.map((client) => client.expect(rows, rowMs)));
@@ -183,16 +174,31 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
   }
 }
 
-async function closeAll(
+/** Opens ports to the threads of sessions. */
+function portsTo(
   opening: readonly Promise<SessionClient>[],
-  open: readonly SessionClient[],
-  ports: readonly MessagePort[],
-): Promise<void> {
-  await Promise.allSettled(opening);
-  for (const port of ports) {
-    port.close();
-  }
-  await Promise.all(open.map((client) => client.close()));
+): Pick<Sessions, "unitPorts" | "guestPort"> & { readonly close: () => void } {
+  const ports: MessagePort[] = [];
+  const open: typeof portTo = (session, handOver) => {
+    const port = portTo(session, handOver);
+    ports.push(port);
+    return port;
+  };
+  return {
+    unitPorts: () => opening.map((session) => open(session, (client, end) => client.serveUnits(end))),
+    guestPort(index) {
+      const session = opening[index];
+      if (session === undefined) {
+        throw new RangeError(`there is no session ${index} that a guest could be in the thread of`);
+      }
+      return open(session, (client, end) => client.serveGuest(end));
+    },
+    close() {
+      for (const port of ports) {
+        port.close();
+      }
+    },
+  };
 }
 
 /** Combines the sessions' reports on their trees: the last report counts, unless a session found a mismatch. */

@@ -56,12 +56,12 @@ export async function openSessionClient(
     const { tokenizer, message } = opened;
     throw tokenizer === undefined ? refusedModel({ settings, name }, message) : refusedTokenizer(tokenizer, message);
   }
-  const handOver = (name: "units" | "guest", port: MessagePort): void => {
+  const handOver = (notice: "units" | "guest", port: MessagePort): void => {
     if (client.broken !== undefined) {
       port.close(); // a thread that has ended would never answer
       return;
     }
-    client.notify(name, { body: port, transfer: [port] });
+    client.notify(notice, { body: port, transfer: [port] });
   };
   return {
     signature: opened.signature,

@@ -41,9 +41,6 @@ function serveOn(port: MessagePort, options: SessionServerOptions): RunModel {
   let opened: ServedSession | undefined;
   let runGuest: RunModel | undefined;
   const inTurn = createLimit(1);
-  const onTrees = (state: TreesState): void => {
-    server.notify("trees", { body: state });
-  };
   const server = serveRpc(port, sessionProtocol, {
     calls: {
       open: (settings) =>
@@ -51,11 +48,10 @@ function serveOn(port: MessagePort, options: SessionServerOptions): RunModel {
           try {
             await opened?.close();
             opened = undefined;
-            opened = await openServed(runtime, settings, onTrees);
+            opened = await openServed(runtime, settings, (state) => server.notify("trees", { body: state }));
             return { body: { kind: "ready", signature: opened.signature, operators: opened.operators } };
           } catch (error) {
-            const tokenizer = error instanceof TokenizerError ? error.uri : undefined;
-            return { body: { kind: "refused", message: messageOf(error), tokenizer } };
+            return { body: refused(error) };
           }
         }),
       run: (request) => inTurn(() => runBatch(requireOpen(opened), request)),
@@ -68,11 +64,8 @@ function serveOn(port: MessagePort, options: SessionServerOptions): RunModel {
     onNotice: {
       units(end) {
         void inTurn(() => {
-          const session = requireOpen(opened);
-          serveUnits(end, {
-            run: (request) => session.run(request),
-            guest: async (request) => await requireOpen(runGuest)(request),
-          });
+          const { run } = requireOpen(opened);
+          serveUnits(end, { run, guest: async (request) => await requireOpen(runGuest)(request) });
           return Promise.resolve();
         });
       },
@@ -90,6 +83,12 @@ function serveOn(port: MessagePort, options: SessionServerOptions): RunModel {
     },
   });
   return async (request) => await requireOpen(opened).run(request);
+}
+
+/** Why a session cannot be opened. */
+function refused(error: unknown): Opened {
+  const tokenizer = error instanceof TokenizerError ? error.uri : undefined;
+  return { kind: "refused", message: messageOf(error), tokenizer };
 }
 
 function requireOpen<T>(session: T | undefined): T {

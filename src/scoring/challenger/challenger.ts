@@ -93,8 +93,7 @@ function openPiece(scorer: Scorer, rows: ChallengedRows): ChallengerPiece {
           await score(scorer, rows, full);
         }
       }),
-    end: () =>
-      guarded(scorer, rows, () => scoreRest(scorer, rows)),
+    end: () => guarded(scorer, rows, () => scoreRest(scorer, rows)),
     async compare(champion, output) {
       const { agreement, kept } = await compareOutputs(scorer, { champion, output, rows });
       await scorer.keeper?.keep(champion.span, champion.piece, kept);

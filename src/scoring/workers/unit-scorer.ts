@@ -19,9 +19,11 @@ export function guestScorer({ places, ...scoring }: GuestScoring, run: RunModel)
 
 /** A batch whose matrices say whether all values are finite, so that this is found once for all models. */
 export function withKnownFinite(batch: RecordBatch): RecordBatch {
-  const known = (input: DecodedInput): DecodedInput =>
-    input.kind === "matrix" ? { ...input, isFinite: isKnownFinite(input) || undefined } : input;
-  return { ...batch, inputs: batch.inputs.map(known) };
+  return { ...batch, inputs: batch.inputs.map(knownFinite) };
+}
+
+function knownFinite(input: DecodedInput): DecodedInput {
+  return input.kind === "matrix" ? { ...input, isFinite: isKnownFinite(input) || undefined } : input;
 }
 
 export function scorer({ contract, tensors }: Pick<UnitScoring, "contract" | "tensors">, run: RunModel): ScoreBatch {
