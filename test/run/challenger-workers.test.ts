@@ -82,7 +82,10 @@ test("rows that workers score with both models have the right figures across spa
 
 test("rows that only the challenger cannot score are left out, whoever scores the rows beside them", async () => {
   await using scratch = await scratchFolder();
-  const found = await agreementOf(scratch.path, `CASE WHEN range IN (4090, 9000, 20480, 39999) THEN NULL ELSE ${y} END`);
+  const found = await agreementOf(
+    scratch.path,
+    `CASE WHEN range IN (4090, 9000, 20480, 39999) THEN NULL ELSE ${y} END`,
+  );
   expect(shownOf(found)).toEqual(expected((row) => ![4090, 9000, 20_480, 39_999].includes(row)));
   expect(found.rows_missed).toEqual({ missing: 4 });
 });
