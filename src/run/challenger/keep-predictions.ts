@@ -140,8 +140,10 @@ function createKeeper(
         const profileText = spanProfileText(all.profile);
         await writer.commit(span, { rows, rejects: [], filtered, batchSize: 0, profile: profileText });
       } catch (error) {
-        hasFailed = true;
-        log.warn(`the challenger's predictions are not kept from here on: ${messageOf(error)}`);
+        if (!hasFailed) {
+          hasFailed = true; // other spans may be under way, and fail as well
+          log.warn(`the challenger's predictions are not kept from here on: ${messageOf(error)}`);
+        }
       }
     },
   };
