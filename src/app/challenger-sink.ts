@@ -8,7 +8,7 @@ const keptRetrySeconds = 30;
 
 /** How the target of the challenger's predictions is opened; undefined: they are not kept. */
 export function challengerSink(
-  { spec, variablesOf, where }: LoadedSpec,
+  { spec, challengerPattern, variablesOf, where }: LoadedSpec,
   options: Omit<SinkOptions, "outputPattern" | "variablesOf" | "where">,
 ): JobContext["openChallengerSink"] {
   const { challenger, output } = spec;
@@ -22,7 +22,7 @@ export function challengerSink(
             ...options,
             // The published rows do not wait for it: without it, predictions are not kept, with a warning.
             retry: { ...options.retry, maxSeconds: Math.min(options.retry.maxSeconds, keptRetrySeconds) },
-            outputPattern: target.parquet?.path ?? "",
+            outputPattern: challengerPattern,
             variablesOf: (path) => variablesOf(["challenger", ...path]),
             where: (path) => where(["challenger", ...path]),
           },

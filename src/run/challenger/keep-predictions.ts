@@ -38,8 +38,13 @@ function keptPlan(context: JobContext, plan: Plan, sink: Sink, runId: RunId): Pl
 }
 
 /** Names the job whose runs are the kept predictions of a job's challenger. */
-export function keptJob(name: string): string {
+function keptJob(name: string): string {
   return `${name}-challenger`;
+}
+
+/** The job whose runs are the kept predictions of a job's challenger. */
+export function keptContext(context: JobContext, sink: Sink): JobContext {
+  return { ...context, sink, spec: { ...context.spec, name: keptJob(context.spec.name) } };
 }
 
 /** Whether two plans are of the same predictions, whichever of a target's runs they are. */
