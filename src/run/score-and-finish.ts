@@ -46,6 +46,7 @@ export async function scoreAndFinish(context: JobContext, parts: RunParts): Prom
   const { run, engine, decoder } = parts;
   const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
+  record.recordLate = run.recordLate?.bind(run);
   takeUpRejects(context, plan, run);
   const pending = pendingRows(plan, run.committed, share);
   await using challenger = await openChallenger(context, plan, { rows: pending, beside: engine });

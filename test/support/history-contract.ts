@@ -54,6 +54,18 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await onlyRun(sink)).toMatchObject({ status: "published", rows: 25, rejected: 0, failure: undefined });
     });
 
+    test("one attempt of a run is the first to record that the run is late, and no error is recorded with it", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, ofJob(planFor(sink.planTarget)));
+      await using other = await world.open();
+      const again = await other.open(stored);
+      const found = await Promise.all([run, again].map((one) => one.recordLate?.("the run will miss 06:00")));
+      expect(found.toSorted()).toEqual([false, true]);
+      expect(await run.recordLate?.("the run missed 06:00")).toBe(false);
+      expect([await onlyRun(sink), await again.lastFailure?.()]).toMatchObject([{ failure: undefined }, undefined]);
+    });
+
     test("a staged run is held, approved by a person, and published in its history", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
