@@ -32,9 +32,12 @@ export function challengerSink(
 /** The longest time in seconds of one request or statement for the target of a challenger's predictions. */
 const keptRequestSeconds = 60;
 
+function atMost(seconds = keptRequestSeconds): number {
+  return Math.min(seconds, keptRequestSeconds);
+}
+
 /** A target that hangs delays the run until its timeouts have passed. */
 function withShortTimeouts({ parquet, postgres }: TargetSpecs): TargetSpecs {
-  const atMost = (seconds = keptRequestSeconds): number => Math.min(seconds, keptRequestSeconds);
   const { connect = 10, silence = 20, request } = parquet?.timeouts ?? {};
   const ofStore = { connect: atMost(connect), silence: atMost(silence), request: atMost(request) };
   const { connect: toDatabase, statement, lock } = postgres?.timeouts ?? {};

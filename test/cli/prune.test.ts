@@ -85,7 +85,7 @@ test("a folder with a file of others is retained, and does not keep other nights
 
 test("prune removes the old runs of a challenger's kept predictions by the same rule, and leaves the others", async () => {
   await using scratch = await scratchFolder();
-  const { spec, night, folder } = await nightlyJob(
+  const nights = await nightlyJob(
     scratch.path,
     {
       model: { outputs },
@@ -94,9 +94,10 @@ test("prune removes the old runs of a challenger's kept predictions by the same 
     "cancer-logistic",
   );
   for (const date of ["2026-01-01", "2026-01-02", "2026-01-03"]) {
-    const { code, stderr } = await night("run", date);
+    const { code, stderr } = await nights.night("run", date);
     expect(code, stderr).toBe(0);
   }
+  const { spec } = nights;
   const kept = (date: string): string => join(scratch.path, "kept", `dt=${date}`);
   const planned = lastJson(await runHere(["prune", spec, "--keep", "1", "--dry-run", "--json"]));
   expect(planned).toMatchObject({ pruned: 4, kept: 2 });
@@ -107,8 +108,8 @@ test("prune removes the old runs of a challenger's kept predictions by the same 
   expect(pruned).toMatchObject({ pruned: 4, kept: 2 });
   for (const date of ["2026-01-01", "2026-01-02"]) {
     expect(await readdir(kept(date))).toEqual(["_infer-batch"]);
-    expect(await readdir(folder(date))).toEqual(["_infer-batch"]);
+    expect(await readdir(nights.folder(date))).toEqual(["_infer-batch"]);
   }
   expect(await outputRows(kept("2026-01-03"))).toHaveLength(569);
-  expect(await outputRows(folder("2026-01-03"))).toHaveLength(569);
+  expect(await outputRows(nights.folder("2026-01-03"))).toHaveLength(569);
 });

@@ -37,16 +37,16 @@ interface Target {
 }
 
 /** Runs a command to its end. */
-async function command(args: readonly string[], folder?: string): Promise<CliResult> {
+async function runToEnd(args: readonly string[], folder?: string): Promise<CliResult> {
   return folder === undefined ? await runHere(args) : await watchCommand(args, pausing(folder));
 }
 
 const pausing = (folder: string): Record<string, string> => ({ CRASH_ROOT: folder, CRASH_PAUSE: "4" });
 
 /** The rows of each run, as `run_id` of each row tells; a key that comes twice in a run is a fault. */
-function lookOf(rows: readonly { readonly run: unknown; readonly n: unknown; readonly ids: unknown }[]): Look {
+function lookOf(rows: readonly Readonly<Record<string, unknown>>[]): Look {
   return rows
-    .toSorted((one, other) => numberOf(one.run) - numberOf(other.run))
+    .toSorted(({ run: one }, { run: other }) => numberOf(one) - numberOf(other))
     .map(({ run, n, ids }) => (n === ids ? String(n) : `${String(n)} rows of ${String(ids)} ids in ${String(run)}`))
     .join("+");
 }
@@ -91,7 +91,7 @@ async function killed(
     said += stderr;
     commandMs = signal === null ? performance.now() - startedMs : commandMs;
   }
-  return await command(again(said), folder);
+  return await runToEnd(again(said), folder);
 }
 
 /** How long a command takes here, about. */
@@ -237,7 +237,7 @@ postgres.describe("in Postgres,", () => {
       };
       const sql = `SELECT run_id AS run, count(*)::int AS n, count(DISTINCT id)::int AS ids FROM scores.predictions
         WHERE run_id NOT IN (SELECT run_id FROM infer_batch.runs WHERE params::text LIKE '%${before}%') GROUP BY 1`;
-      const look = async (): Promise<Look> => lookOf((await reader.query(sql)) as Parameters<typeof lookOf>[0]);
+      const look = async (): Promise<Look> => lookOf(await reader.query(sql));
       await readThroughDecisions(scratch.path, { output, look, due }, cases.findIndex((one) => one.mode === mode) + 3);
     },
     900_000,

@@ -25,9 +25,9 @@ interface Found {
 
 /** Scores x as itself, and y as itself with the challenger. */
 async function agreementOf(folder: string, y: string, overrides: object = {}): Promise<Found> {
-  const { spec, out, shard, rewrite } = await shardJob(folder, {});
+  const job = await shardJob(folder, {});
   await writeRows(
-    shard("a"),
+    job.shard("a"),
     `SELECT range AS id, CAST(range AS DOUBLE) AS x, CAST(${y} AS DOUBLE) AS y FROM range(${rows})`,
     "ROW_GROUP_SIZE 4096",
   );
@@ -36,17 +36,17 @@ async function agreementOf(folder: string, y: string, overrides: object = {}): P
     outputs: [{ name: "score", dtype: "float64", shape: ["N", 1] }],
     nodes: [{ op: "Identity", from: ["y"], to: "score" }],
   });
-  await rewrite({
+  await job.rewrite({
     commit_rows: 15_000,
     engine: { batch_size: 1000 }, // so that the last rows of a row group fill no batch
     output: { columns: ["id"] },
     challenger: { path: "challenger.onnx", tolerance: 0.5 },
     ...overrides,
   });
-  const done = await runHere(["run", spec, "--json", "--log-level", "debug"]);
+  const done = await runHere(["run", job.spec, "--json", "--log-level", "debug"]);
   expect(done.code, done.stderr).toBe(0);
-  expect(await readFile(join(out, "_SUCCESS"), "utf8")).toBeDefined();
-  const stats = await runHere(["stats", spec, "--json"]);
+  expect(await readFile(join(job.out, "_SUCCESS"), "utf8")).toBeDefined();
+  const stats = await runHere(["stats", job.spec, "--json"]);
   return lastJson(stats)["challenger"] as Found;
 }
 

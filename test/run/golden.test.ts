@@ -64,10 +64,10 @@ describe("a run without golden rows", () => {
 
   test("a job without checks, or whose runs have no date, does not warn that it has no golden rows", async () => {
     await using scratch = await scratchFolder();
-    const { night, rewrite, spec } = await nightlyJob(scratch.path, { checks: undefined });
-    expect((await night("run", "2026-11-20")).stderr).not.toContain("golden");
-    await rewrite({ checks: {}, params: {}, output: { parquet: { path: "undated" } } });
-    const undated = await runHere(["run", spec]);
+    const nights = await nightlyJob(scratch.path, { checks: undefined });
+    expect((await nights.night("run", "2026-11-20")).stderr).not.toContain("golden");
+    await nights.rewrite({ checks: {}, params: {}, output: { parquet: { path: "undated" } } });
+    const undated = await runHere(["run", nights.spec]);
     expect([undated.code, undated.stderr]).toEqual([0, expect.not.stringContaining("golden")]);
   });
 });

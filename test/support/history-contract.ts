@@ -60,8 +60,9 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       const { stored, run } = await begun(sink, ofJob(planFor(sink.planTarget)));
       await using other = await world.open();
       const again = await other.open(stored);
-      const found = await Promise.all([run, again].map((one) => one.recordLate?.("the run will miss 06:00")));
-      expect(found.toSorted()).toEqual([false, true]);
+      const late = "the run will miss 06:00";
+      const found = await Promise.all([run.recordLate?.(late), again.recordLate?.(late)]);
+      expect(found.filter((isFirst) => isFirst === true)).toHaveLength(1);
       expect(await run.recordLate?.("the run missed 06:00")).toBe(false);
       expect([await onlyRun(sink), await again.lastFailure?.()]).toMatchObject([{ failure: undefined }, undefined]);
     });

@@ -2,6 +2,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { startScoringWorker as startWorker } from "#src/app/threads/worker-threads.js";
 import { type OnnxEngine, openOnnxEngine } from "#src/engine/onnx/engine.js";
+import type { Tensor } from "#src/columnar/tensor.js";
 import type { EngineRequest } from "#src/engine/port.js";
 import { openModelFile } from "#src/models/model-file.js";
 import { identity } from "../../support/faulty.js";
@@ -38,9 +39,11 @@ async function models(folder: string): Promise<{ readonly one: string; readonly 
   return { one, two };
 }
 
+const firstOf = (tensor: Tensor | undefined): unknown => (tensor?.data as Float32Array | undefined)?.[0];
+
 async function scoresOf(engine: OnnxEngine, calls = 20): Promise<unknown[]> {
   const responses = await Promise.all(Array.from({ length: calls }, (_, call) => engine.run(floats(call + 1))));
-  return responses.map((response) => (response.kind === "done" ? Number(response.outputs[0]?.data[0]) : response));
+  return responses.map((response) => (response.kind === "done" ? firstOf(response.outputs[0]) : response));
 }
 
 const counted = (times: number): number[] => Array.from({ length: 20 }, (_, call) => times * (call + 1));

@@ -39,7 +39,7 @@ interface Came {
 }
 
 const numbersIn = (parts: ScoredBatch["predictions"]): number[] | undefined =>
-  parts?.flatMap(({ outputs: [tensor] }) => [...(tensor?.data as Float32Array)]);
+  parts?.flatMap(({ outputs: [tensor] }) => [...((tensor?.data ?? []) as Float32Array)]);
 
 /** Reads x = id and y = `y` in a worker with both models, whose batches have 1,000 and 300 rows. */
 async function read(folder: string, y: string, guest: RunModel): Promise<Came[]> {
