@@ -1,4 +1,4 @@
-;; Compares two blocks of float64 numbers, for block-differences.ts. Addresses are bytes, and a block has 4,096 numbers.
+;; Compares two blocks of float64 numbers, for difference-loops.ts. Addresses are bytes, and a block has 4,096 numbers.
 ;;
 ;; 0x00000  one
 ;; 0x08000  other

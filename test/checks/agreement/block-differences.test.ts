@@ -1,11 +1,8 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import {
-  type BlockComparer,
-  type BlockRows,
-  comparerInLoops,
-  plainComparer,
-} from "#src/checks/agreement/block-differences.js";
+import type { BlockComparer, BlockRows } from "#src/checks/agreement/block-comparer.js";
+import { comparerInLoops } from "#src/checks/agreement/difference-loops.js";
+import { plainComparer } from "#src/checks/agreement/plain-differences.js";
 
 const numbers = fc.oneof(
   { weight: 4, arbitrary: fc.double({ min: -2, max: 2, noNaN: true }) },
