@@ -1,11 +1,12 @@
-// npm run bench:compare -- --against FOLDER | --without PART: what a change costs or a part of the program earns. Runs
-// two builds in turns over the bench's tables, and prints the medians of their CPU and wall times.
+// npm run bench:compare -- --against FOLDER | --without PART | --checks | --challenger: what a change costs or a part of
+// the program earns. Runs two builds in turns over the bench's tables, and prints the medians of their CPU and wall times.
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { execFileSync } from "node:child_process";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { parse } from "yaml";
 import { outFolder } from "./contenders.mjs";
 import { prepareData } from "./data.mjs";
 import { measure, median } from "./measure.mjs";
@@ -31,11 +32,12 @@ const parts = {
     instead: "opened ??= { vectors: undefined }",
   },
 };
-const usage = `Usage: node bench/compare.mjs (--against FOLDER | --without PART | --checks) [options]
+const usage = `Usage: node bench/compare.mjs (--against FOLDER | --without PART | --checks | --challenger) [options]
 
   --against FOLDER  another checkout of the project that is built
   --without PART    this build without one of ${Object.keys(parts).join(", ")}
   --checks          this build with \`checks: {}\` in the spec, and without
+  --challenger      this build with the model of the job as its challenger, too, and without
   --only JOB        of bench/jobs, any number of times (default linear, mlp, mixed, strings, embeddings, mlp-small)
   --runs N          in turns (default 10), after one to warm up
 `;
@@ -44,12 +46,13 @@ const { values: options } = parseArgs({
     against: { type: "string" },
     without: { type: "string" },
     checks: { type: "boolean", default: false },
+    challenger: { type: "boolean", default: false },
     only: { type: "string", multiple: true, default: ["linear", "mlp", "mixed", "strings", "embeddings", "mlp-small"] },
     runs: { type: "string", default: "10" },
     help: { type: "boolean", default: false },
   },
 });
-const ways = [options.against !== undefined, options.without !== undefined, options.checks];
+const ways = [options.against !== undefined, options.without !== undefined, options.checks, options.challenger];
 if (options.help || ways.filter(Boolean).length !== 1) {
   console.log(usage);
   process.exit(options.help ? 0 : 64);
@@ -77,26 +80,35 @@ function buildWithout(name) {
   return copy;
 }
 
-/** The spec of a job with `checks: {}`, in a file beside it: paths in a spec are relative to it. */
-function specWithChecks(path) {
-  const copy = path.replace(/\.yaml$/, `-checks-${process.pid}.yaml`);
+/** The spec of a job with one more key, in a file beside it: paths in a spec are relative to it. */
+function specWith(path, key, keyOf) {
+  const copy = path.replace(/\.yaml$/, `-${key}-${process.pid}.yaml`);
   process.on("exit", () => rmSync(copy, { force: true }));
-  writeFileSync(copy, `${readFileSync(path, "utf8").trimEnd()}\nchecks: {}\n`);
+  const text = readFileSync(path, "utf8");
+  writeFileSync(copy, `${text.trimEnd()}\n${key}: ${JSON.stringify(keyOf(parse(text)))}\n`);
   return copy;
 }
 
-/** The two that are compared: a build, and whether the spec has checks. */
-const here = { name: options.checks ? "with checks" : project, folder: project, checks: options.checks };
-const other = options.checks
-  ? { name: "without checks", folder: project, checks: false }
-  : options.against === undefined
-    ? { name: `without ${options.without}`, folder: buildWithout(options.without), checks: false }
-    : { name: options.against, folder: options.against, checks: false };
+/** What each key is set to, from the job's spec. */
+const keys = {
+  checks: () => ({}),
+  challenger: ({ model: { path, outputs, inputs } }) => ({ path, outputs, inputs }),
+};
 
-function commandOf({ folder, checks }, job) {
+/** The two that are compared: a build, and the key that is added to the spec. */
+const added = Object.keys(keys).find((key) => options[key]);
+const here = { name: added === undefined ? project : `with ${added}`, folder: project, added };
+const other =
+  added !== undefined
+    ? { name: `without ${added}`, folder: project }
+    : options.against === undefined
+      ? { name: `without ${options.without}`, folder: buildWithout(options.without) }
+      : { name: options.against, folder: options.against };
+
+function commandOf({ folder, added: key }, job) {
   const [name, ...params] = job === "mlp-small" ? ["mlp", "--param", "table=mlp-small"] : [job];
   const path = join(project, "bench/jobs", `${name}.yaml`);
-  const spec = checks ? specWithChecks(path) : path;
+  const spec = key === undefined ? path : specWith(path, key, keys[key]);
   return [process.execPath, join(folder, "bin/infer-batch.js"), "run", spec, ...params, "--quiet"];
 }
 

@@ -24,6 +24,7 @@ import { commandFor } from "./command-line.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, usableCores } from "./process-limits.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
 import { modelTools } from "./models/model-tools.js";
+import { challengerSink } from "./challenger-sink.js";
 import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import type { SharedModels } from "./shared-models.js";
@@ -181,32 +182,6 @@ function otherTools(
       readGivenText(resolve(options.folder, path), { key: loaded.where(key), limitBytes: givenBytes }),
     openChallengerSink: challengerSink(loaded, options),
   };
-}
-
-/** The longest time from the first failure of a call to the target of a challenger's predictions to its last try. */
-const keptRetrySeconds = 30;
-
-/** How the target of the challenger's predictions is opened; undefined: they are not kept. */
-function challengerSink(
-  { spec, variablesOf, where }: LoadedSpec,
-  options: AttemptServices & EndsOptions,
-): JobContext["openChallengerSink"] {
-  const { challenger, output } = spec;
-  const target = challenger?.output;
-  return target === undefined
-    ? undefined
-    : () =>
-        openSink(
-          { ...spec, output: { columns: output.columns, lineage: false, ...target } },
-          {
-            ...options,
-            // The published rows do not wait for it: without it, predictions are not kept, with a warning.
-            retry: { ...options.retry, maxSeconds: Math.min(options.retry.maxSeconds, keptRetrySeconds) },
-            outputPattern: target.parquet?.path ?? "",
-            variablesOf: (path) => variablesOf(["challenger", ...path]),
-            where: (path) => where(["challenger", ...path]),
-          },
-        );
 }
 
 function clockOf({ retry }: AttemptServices): Pick<JobContext, "nowMs" | "dateMs" | "sleep"> {

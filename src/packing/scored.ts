@@ -16,12 +16,14 @@ export interface Predictions {
 }
 
 /**
- * Rows that may have been scored where they were decoded: all of them were good then, and `inputs` are those of the
- * challenger, if the run has one.
+ * Rows that may have been scored where they were decoded: all of them were good then. If the challenger did not score
+ * them there, `inputs` are the challenger's.
  */
 export interface ScoredBatch extends RecordBatch {
   /** Predictions for all rows of the batch, in order. */
   readonly predictions?: readonly Predictions[] | undefined;
+  /** A challenger's predictions for all rows of the batch, in order; undefined: it has not scored them. */
+  readonly challenged?: readonly Predictions[] | undefined;
   /** The measured features of rows that a worker scored, a part for each span; undefined: features are not profiled. */
   readonly features?: readonly FeaturePart[] | undefined;
 }

@@ -128,6 +128,11 @@ export interface AttemptRecord {
   startScoring(engine?: EngineInfo): void;
   /** The rows that this attempt will score; undefined: not known yet. */
   rowsToScore: number | undefined;
+  /**
+   * Records at the target that the run is late, and returns whether no attempt did so before; undefined: the run is not
+   * open yet, or its target records nothing of it.
+   */
+  recordLate: ((text: string) => Promise<boolean>) | undefined;
   /** Adds rows to the timeline. */
   addRows(rows: number): void;
   /** Counts a unit that a worker could not read to the end. */
@@ -165,6 +170,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     ...scores.facts,
     inputWaitSeconds: 0,
     rowsToScore: undefined,
+    recordLate: undefined,
     get run() {
       return state.run;
     },

@@ -13,6 +13,7 @@ import type { RunId } from "../plan/plan.js";
 import { sameSeries } from "../plan/series.js";
 import { type PreviousTable, type PruneOutcome, nothingRemoved, type Removed } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
+import { keptContext } from "./challenger/keep-predictions.js";
 import type { JobContext } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
@@ -40,14 +41,32 @@ export interface PruneReport {
 /** More runs than any target has. */
 const everyRun = 1_000_000;
 
+/** Removes what is stored of old runs of this job's series, and of the predictions that are kept of its challenger. */
+export async function pruneRuns(context: JobContext, request: PruneCommand): Promise<PruneReport> {
+  const own = await pruneSeries(context, request);
+  await using kept = await context.openChallengerSink?.();
+  if (kept === undefined) {
+    return own;
+  }
+  const challenger = await pruneSeries(keptContext(context, kept), request);
+  return {
+    dryRun: own.dryRun,
+    old: [...own.old, ...challenger.old],
+    kept: own.kept + challenger.kept,
+    tables: [...own.tables, ...challenger.tables],
+  };
+}
+
+interface PruneCommand {
+  readonly retention: Retention;
+  readonly dryRun: boolean;
+}
+
 /**
- * Removes what is stored of the old runs of this job's series. A run that is current, open, held or pinned by an open
+ * Removes what is stored of the old runs of a job's series. A run that is current, open, held or pinned by an open
  * run stays. Each run that is pruned leaves a tombstone, so that it is not scored again by itself.
  */
-export async function pruneRuns(
-  context: JobContext,
-  { retention, dryRun }: { readonly retention: Retention; readonly dryRun: boolean },
-): Promise<PruneReport> {
+async function pruneSeries(context: JobContext, { retention, dryRun }: PruneCommand): Promise<PruneReport> {
   const { spec, sink } = context;
   const prune = sink.prune?.bind(sink);
   if (prune === undefined || sink.history === undefined) {

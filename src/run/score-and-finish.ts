@@ -46,9 +46,10 @@ export async function scoreAndFinish(context: JobContext, parts: RunParts): Prom
   const { run, engine, decoder } = parts;
   const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
+  record.recordLate = run.recordLate?.bind(run);
   takeUpRejects(context, plan, run);
   const pending = pendingRows(plan, run.committed, share);
-  await using challenger = await openChallenger(context, plan, pending);
+  await using challenger = await openChallenger(context, plan, { rows: pending, beside: engine });
   const probe = await openProbe(context, { plan, engine, decoder });
   const [writer, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),

@@ -3,6 +3,8 @@ import type { JobContext } from "./context.js";
 import { featurePlanOf, keyColumns, tellLeftFeatures } from "./features.js";
 import { comparesRows } from "./reuse.js";
 import type { ScoringOptions } from "./score.js";
+import type { ChallengerScoring } from "./workers/protocol.js";
+import type { Challenger } from "./challenger/port.js";
 import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 
 /**
@@ -38,7 +40,7 @@ export function openRunReader(
             tensors: outputTensors(contract),
             batchRows: () => sizer.rows,
             features,
-            sentInputs: challenger?.shared.sent,
+            challenger: challenger && ((): ChallengerScoring => challengerScoring(challenger)),
           },
     onFailure({ kind, message }) {
       record.addFailedUnit(kind);
@@ -55,4 +57,8 @@ export function openRunReader(
       log.debug(`the main thread reads all further slices: ${reason}`);
     },
   });
+}
+
+function challengerScoring({ shared: { sent, places }, inWorkers }: Challenger): ChallengerScoring {
+  return { sentInputs: sent, scoring: inWorkers && { ...inWorkers(), places } };
 }

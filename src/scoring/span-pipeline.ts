@@ -1,5 +1,5 @@
 import type { RowFault, RowRange } from "../packing/input-target.js";
-import { type FeatureBatch, type Packer, sliceRows } from "../packing/packer.js";
+import { type FeatureBatch, type Packer } from "../packing/packer.js";
 import type { Predictions } from "../packing/scored.js";
 import {
   mergeSpanProfiles,
@@ -19,6 +19,7 @@ import type { BatchLimit } from "./batch-limit.js";
 import { createInFlight } from "./in-flight.js";
 import type { ScoringContext } from "./context.js";
 import type { OpenSpan, SpanTotals, ScoredRows } from "./open-span.js";
+import { predictedParts } from "./predicted-parts.js";
 import { type BatchOptions, scoreBatch, tensorsByName } from "./score-batch.js";
 
 /** Runs inference and commits while the decoder continues, each within a bound. The first failure ends it. */
@@ -189,38 +190,18 @@ interface TakenRows {
 function takePredictions(
   { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
   { sizer, tensors }: Pick<SpanPipelineOptions, "sizer" | "tensors">,
-  { open, predictions, rows: { from, to, row } }: TakenRows,
+  { open, predictions, rows }: TakenRows,
 ): void {
-  let end = 0;
-  for (const part of predictions) {
-    const start = end;
-    end += part.rowCount;
-    if (start >= from && start < to) {
+  for (const { part, isBegun, outputs, ...taken } of predictedParts(predictions, rows)) {
+    if (isBegun) {
       const endedMs = stages.nowMs();
       stages.took("infer", endedMs - part.ms, endedMs);
       sizer.took(part.packedRows, part.ms);
     }
-    const taken = { from: Math.max(from, start) - start, to: Math.min(to, end) - start };
-    const rowCount = taken.to - taken.from;
-    if (rowCount > 0) {
-      countRows(open, rowCount, part.byTrees);
-      const { outputs, packedRows } = rowsOf(part, taken);
-      const rowStart = row + start + taken.from - from;
-      open.rows.predict(tensorsByName(tensors, outputs), { rowStart, rowCount, packedRows });
-      progress.scored(rowCount);
-    }
+    countRows(open, taken.rowCount, part.byTrees);
+    open.rows.predict(tensorsByName(tensors, outputs), taken);
+    progress.scored(taken.rowCount);
   }
-}
-
-/** The tensors of a part, or of some of its rows. Those that are not as long as the batch stay, to be refused. */
-function rowsOf(
-  { outputs, rowCount, packedRows }: Predictions,
-  { from, to }: Pick<RowRange, "from" | "to">,
-): Pick<Predictions, "outputs" | "packedRows"> {
-  const isWhole = to - from === rowCount || outputs.some(({ dims }) => dims[0] !== packedRows);
-  return isWhole
-    ? { outputs, packedRows }
-    : { outputs: outputs.map((tensor) => sliceRows(tensor, from, to)), packedRows: to - from };
 }
 
 /** A span's rows without those that the target cannot hold, which are bad rows like any other. */

@@ -223,6 +223,11 @@ export interface RunSink {
    */
   recordFailure?(error: JobError): Promise<void>;
   /**
+   * Records that the run is late, and returns whether this attempt is the first to do so. Default: the target stores
+   * nothing of it.
+   */
+  recordLate?(text: string): Promise<boolean>;
+  /**
    * Prepares the target for writing. Called once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there
    */

@@ -52,6 +52,8 @@ export interface Filled {
   readonly hourParam: string | undefined;
   /** `output.parquet.path` with a NUL in the place of each param. */
   readonly outputPattern: string;
+  /** The same of `challenger.output.parquet.path`; "": it has none. */
+  readonly challengerPattern: string;
 }
 
 /** The value of a name. A param is never a secret, wherever its own value comes from. */
@@ -81,7 +83,8 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
     variables: new Map(),
     clock: [],
   };
-  const outputPattern = patternOf(document, scope);
+  const outputPattern = patternOf(document, scope, ["output"]);
+  const challengerPattern = patternOf(document, scope, ["challenger", "output"]);
   const dateParam = dateParamOf(document);
   const hourParam = hourParamOf(document);
   const defaults = takeDefaults(document.get("params", true));
@@ -105,7 +108,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
       fillNode(pair.value, [key], scope);
     }
   }
-  return { ...scope, dateParam, hourParam, outputPattern };
+  return { ...scope, dateParam, hourParam, outputPattern, challengerPattern };
 }
 
 interface Param extends ReturnType<typeof takeDefaults> {
@@ -147,9 +150,9 @@ function fillParam(node: unknown, { name, given, isDate, types, required }: Para
 
 const clockNames: ReadonlySet<string> = new Set(["today", "yesterday", "hour"]);
 
-/** Where the runs of this job with other params write. */
-function patternOf(document: YamlDocument, { lookup, declared }: Scope): string {
-  const template: unknown = document.getIn(["output", "parquet", "path"]);
+/** Where the runs of this job with other params write. `output`: the key of the target. */
+function patternOf(document: YamlDocument, { lookup, declared }: Scope, output: readonly string[]): string {
+  const template: unknown = document.getIn([...output, "parquet", "path"]);
   const isParam = (name: string): boolean => declared.includes(name) || clockNames.has(name);
   const filled =
     typeof template === "string"

@@ -26,6 +26,8 @@ export interface LoadedSpec {
   readonly hourParam: string | undefined;
   /** Where runs of this job with other params write: `output.parquet.path` with `anyValue` for each param. */
   readonly outputPattern: string;
+  /** The same of `challenger.output.parquet.path`; "": it has none. */
+  readonly challengerPattern: string;
 }
 
 /**
@@ -64,6 +66,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
       dateParam: filled.dateParam,
       hourParam: filled.hourParam,
       outputPattern: filled.outputPattern,
+      challengerPattern: filled.challengerPattern,
       where: (path) => placeOf(path, positionOf(document, { path, text: "" })),
       variablesOf,
     };

@@ -71,7 +71,7 @@ export const report = z
       "URL to call when the checks hold the run. Only the attempt that makes the verdict calls it, once; it then calls neither on_success nor on_failure.",
     ),
     on_late: url.describe(
-      "URL to call when the attempt misses `deadline`, or will miss it at its rate so far. Called once in an attempt.",
+      "URL to call when the attempt misses `deadline`, or will miss it at its rate so far. Called once for a run, whichever of its attempts and workers is late.",
     ),
     deadline: z
       .string()

@@ -24,12 +24,14 @@ export function brokenThread(doing: string, cause: unknown): Error {
     : new Error(`${doing}: a worker thread broke`, { cause });
 }
 
-/** Resolves when a worker has ended, whether it broke or not. */
+/** Resolves when a worker has ended, whether it broke or not; of a message port, when it is closed. */
 export async function untilExit(worker: WorkerPort): Promise<void> {
   worker.on("error", () => {}); // without a listener, the error would end this process; the exit follows
   await new Promise<void>((resolve) => {
-    worker.on("exit", () => {
-      resolve();
-    });
+    for (const event of ["exit", "close"]) {
+      worker.on(event, () => {
+        resolve();
+      });
+    }
   });
 }

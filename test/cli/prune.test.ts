@@ -1,6 +1,7 @@
 import { readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { outputs, shifted } from "../support/challenger.js";
 import { runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
@@ -80,4 +81,35 @@ test("a folder with a file of others is retained, and does not keep other nights
   ]);
   await rm(note);
   expect(lastJson(await runHere(["prune", job.spec, "--keep", "1", "--json"]))).toMatchObject({ pruned: 1 });
+});
+
+test("prune removes the old runs of a challenger's kept predictions by the same rule, and leaves the others", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(
+    scratch.path,
+    {
+      model: { outputs },
+      challenger: { path: shifted, outputs, output: { parquet: { path: "kept/dt=${ds}" } } },
+    },
+    "cancer-logistic",
+  );
+  for (const date of ["2026-01-01", "2026-01-02", "2026-01-03"]) {
+    const { code, stderr } = await nights.night("run", date);
+    expect(code, stderr).toBe(0);
+  }
+  const { spec } = nights;
+  const kept = (date: string): string => join(scratch.path, "kept", `dt=${date}`);
+  const planned = lastJson(await runHere(["prune", spec, "--keep", "1", "--dry-run", "--json"]));
+  expect(planned).toMatchObject({ pruned: 4, kept: 2 });
+  expect(await publishedRun(kept("2026-01-01"))).toBeDefined();
+
+  const pruned = lastJson(await runHere(["prune", spec, "--keep", "1", "--json"]));
+
+  expect(pruned).toMatchObject({ pruned: 4, kept: 2 });
+  for (const date of ["2026-01-01", "2026-01-02"]) {
+    expect(await readdir(kept(date))).toEqual(["_infer-batch"]);
+    expect(await readdir(nights.folder(date))).toEqual(["_infer-batch"]);
+  }
+  expect(await outputRows(kept("2026-01-03"))).toHaveLength(569);
+  expect(await outputRows(nights.folder("2026-01-03"))).toHaveLength(569);
 });

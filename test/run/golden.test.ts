@@ -1,6 +1,7 @@
-import { mkdir, readdir } from "node:fs/promises";
+import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { shiftedBy } from "../support/challenger.js";
 import { type CliResult, projectFolder, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
@@ -37,6 +38,40 @@ const run = async (nights: Nights, ...args: string[]): Promise<CliResult> =>
 const filesOf = async (nights: Nights): Promise<string[]> =>
   await readdir(nights.folder("2026-11-20"), { recursive: true }).catch(() => []);
 
+const warning =
+  /WARN: no golden rows check \S*model\.onnx \(sha256 [0-9a-f]{12}…\), which no earlier run was published with/;
+
+describe("a run without golden rows", () => {
+  test("the first run of each model warns that no golden rows check it, and later runs with that model do not", async () => {
+    await using scratch = await scratchFolder();
+    const model = join(scratch.path, "model.onnx");
+    const nights = await nightlyJob(scratch.path, { model: { path: "model.onnx" } }, "cancer-logistic");
+    const warned: boolean[] = [];
+    for (const [date, shift] of [
+      ["2026-11-20", 0.01],
+      ["2026-11-21", 0.01],
+      ["2026-11-22", 0.02],
+      ["2026-11-23", 0.02],
+      ["2026-11-24", 0.01],
+    ] as const) {
+      await writeFile(model, await shiftedBy(shift));
+      const { code, stderr } = await nights.night("run", date);
+      expect(code, stderr).toBe(0);
+      warned.push(warning.test(stderr));
+    }
+    expect(warned).toEqual([true, false, true, false, false]);
+  });
+
+  test("a job without checks, or whose runs have no date, does not warn that it has no golden rows", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path, { checks: undefined });
+    expect((await nights.night("run", "2026-11-20")).stderr).not.toContain("golden");
+    await nights.rewrite({ checks: {}, params: {}, output: { parquet: { path: "undated" } } });
+    const undated = await runHere(["run", nights.spec]);
+    expect([undated.code, undated.stderr]).toEqual([0, expect.not.stringContaining("golden")]);
+  });
+});
+
 describe("a run with golden rows", () => {
   test("a run with golden rows is published if the predictions equal those of another program, and does not count golden rows", async () => {
     await using scratch = await scratchFolder();
@@ -45,6 +80,7 @@ describe("a run with golden rows", () => {
     expect(done.code, done.stderr).toBe(0);
     expect(lastJson(done)).toMatchObject({ status: "complete", rows_scored: 442, rows_rejected: 0 });
     expect(done.stderr).toContain("the predictions of 40 rows of");
+    expect(done.stderr).not.toContain("no golden rows");
   });
 
   test("a run with golden rows ends with exit code 65 before anything is planned when a prediction differs, and says what is wrong", async () => {

@@ -9,6 +9,7 @@ import { lastJson } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
+import { tcpProxy } from "../support/tcp-proxy.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
@@ -157,6 +158,37 @@ postgres.describe("in a database,", () => {
     expect(done.stderr).toContain("the challenger's predictions are in");
     const rows = await database.query("SELECT count(*)::int AS n, count(DISTINCT id)::int AS ids FROM kept");
     expect(rows).toEqual([{ n: 569, ids: 569 }]);
+  });
+
+  test("a table for a challenger's predictions that hangs or fails delays the run by its timeouts, once, and the run is published", async () => {
+    for (const fault of ["stall", "cut"] as const) {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      await using proxy = await tcpProxy(Number(new URL(database.url).port));
+      const url = new URL(database.url);
+      url.port = String(proxy.port);
+      const timeouts = { connect: 1, statement: 1, lock: 1 };
+      const target = { postgres: { url: url.href, table: "kept", mode: "append", timeouts } };
+      // Everything after the first rows is lost, also on connections that are opened later.
+      let copies = 0;
+      const strike = (): void => {
+        proxy.arm(fault, (chunk) => {
+          copies += chunk.includes("COPY") ? 1 : 0;
+          setImmediate(strike);
+          return copies > 1;
+        });
+      };
+      strike();
+      const spec = await writeSpec(scratch.path, fixture, { ...jobOf({ output: target }), retry: { max_seconds: 1 } });
+
+      const done = await run(spec);
+
+      expect([done.code, lastJson(done)["rows_scored"]], done.stderr).toEqual([0, 569]);
+      expect(await outputRows(join(scratch.path, "out"))).toHaveLength(569);
+      expect(done.stderr.match(/WARN.*predictions are not kept from here on/g)).toHaveLength(1);
+      expect(done.stderr).toMatch(/WARN.*the challenger's predictions (?:in .* are incomplete|are not finished)/);
+      expect(proxy.struck).toBeGreaterThan(0);
+    }
   });
 
   test("the published table is refused for a challenger's predictions, with its schema and without", async () => {

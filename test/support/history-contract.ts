@@ -54,6 +54,19 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await onlyRun(sink)).toMatchObject({ status: "published", rows: 25, rejected: 0, failure: undefined });
     });
 
+    test("one attempt of a run is the first to record that the run is late, and no error is recorded with it", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, ofJob(planFor(sink.planTarget)));
+      await using other = await world.open();
+      const again = await other.open(stored);
+      const late = "the run will miss 06:00";
+      const found = await Promise.all([run.recordLate?.(late), again.recordLate?.(late)]);
+      expect(found.filter((isFirst) => isFirst === true)).toHaveLength(1);
+      expect(await run.recordLate?.("the run missed 06:00")).toBe(false);
+      expect([await onlyRun(sink), await again.lastFailure?.()]).toMatchObject([{ failure: undefined }, undefined]);
+    });
+
     test("a staged run is held, approved by a person, and published in its history", async () => {
       await using world = await worldOf();
       await using sink = await world.open();

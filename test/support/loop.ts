@@ -215,7 +215,7 @@ export async function scoreLoop(
   };
   const file = { [Symbol.asyncDispose]: async () => {} };
   const bound = { ...contract, fixedBatchRows: way.fixedBatchRows };
-  const score = mode === "beside" ? scorer({ contract: bound, tensors, batchRows: 0 }, runOf(engine)) : undefined;
+  const score = mode === "beside" ? scorer({ contract: bound, tensors }, runOf(engine)) : undefined;
   const batchRows = way.fixedBatchRows ?? way.batchRows;
   await scorePieces(
     { signal: new AbortController().signal, progress, log, record },

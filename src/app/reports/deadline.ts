@@ -1,4 +1,5 @@
 import { deadlineNear, latenessOf, type Lateness, timeOfDayAt } from "../../report/deadline.js";
+import type { AttemptRecord } from "../../report/attempt-record.js";
 import type { Outcome } from "../../report/outcome.js";
 import { type CallContext, callLate } from "./call-urls.js";
 
@@ -13,7 +14,7 @@ export interface DeadlineWatch {
   end(outcome: Outcome): Promise<void>;
 }
 
-const everyMs = 5000;
+const everyMs = 1000;
 
 /**
  * Watches an attempt's deadline, and reports once if it is missed or will be: by a warning, and by the call of
@@ -61,5 +62,25 @@ async function reportLate(context: DeadlineContext, lateness: Lateness): Promise
       ? `the run missed ${deadline}`
       : `the run will miss ${deadline}: it is expected to end at ${timeOfDayAt(expectedEndMs, timezone)}`;
   context.log.warn(text);
-  await callLate(context, text, lateness);
+  if (report.on_late !== "" && (await isFirst(context.record, text))) {
+    await callLate(context, text, lateness);
+  }
+}
+
+/** The longest time in milliseconds that the call waits for the target. */
+const recordMs = 5000;
+
+/**
+ * Records that the run is late. Returns whether to call: not if another attempt of the run, or another worker, has
+ * recorded it. A target that cannot record it does not keep the call from being made.
+ */
+async function isFirst({ recordLate }: AttemptRecord, text: string): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const tooLate = new Promise<boolean>((resolve) => {
+    timer = setTimeout(resolve, recordMs, true);
+  });
+  const recorded = (recordLate?.(text) ?? Promise.resolve(true)).catch(() => true);
+  const first = await Promise.race([recorded, tooLate]);
+  clearTimeout(timer);
+  return first;
 }

@@ -5,7 +5,7 @@ import { alignProfiles } from "../verdicts/aligned.js";
 import { psi, psiBins } from "../verdicts/psi.js";
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { type ColumnAgreement, comparableKind, compareColumns, mergeColumnAgreements } from "./column-agreement.js";
-import { type AgreementOptions, unboundOptions } from "./prediction-pair.js";
+import { type AgreementOptions, type RowNumbers, unboundOptions } from "./prediction-pair.js";
 import type { DifferentRow } from "./different-rows.js";
 import { rankCorrelation } from "./rank-sample.js";
 
@@ -54,7 +54,7 @@ export function matchColumns(
 /** Predictions of two models for the same rows. */
 export interface ComparedRows {
   /** The numbers of the rows. Each row comes once. */
-  readonly rowNumbers: Float64Array;
+  readonly rowNumbers: RowNumbers;
   readonly one: readonly NamedColumn[];
   readonly other: readonly NamedColumn[];
 }

@@ -1,14 +1,14 @@
-import type { ColumnType, FixedColumn, NamedColumn } from "../../columnar/types.js";
+import type { ColumnType } from "../../columnar/types.js";
 import { isElementType } from "../../columnar/values.js";
 import { assertNever } from "../../util/errors.js";
 import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/column-profile.js";
-import { numbersOfType } from "../profiles/column-numbers.js";
 import { mergeNumbers, type NumberProfile } from "../profiles/number-profile.js";
 import { limitValues, mergeValues, type ValueCounts } from "../profiles/value-counts.js";
 import { shown, valueAt } from "../row-values.js";
 import { createDifferentRows, type DifferentRow, mostDifferent } from "./different-rows.js";
-import { type AgreementOptions, type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
-import { limitSample, mergeSamples, type RankSample, takeSample } from "./rank-sample.js";
+import { type AgreementOptions, numberAt, type PredictionPair, textsAt } from "./prediction-pair.js";
+import { compareFloats } from "./float-agreement.js";
+import { mergeSamples, type RankSample } from "./rank-sample.js";
 import { sameLabels } from "./same-labels.js";
 import { compareVectors, type VectorAgreement } from "./vector-agreement.js";
 
@@ -83,47 +83,9 @@ export function compareColumns(pair: PredictionPair): ColumnAgreement {
   }
 }
 
-function compareNumbers({ rowNumbers, one, other, tolerance, options }: PredictionPair): ColumnAgreement {
-  const rows = rowNumbers.length;
-  const [a, b] = [floatsOf(one, rows), floatsOf(other, rows)];
-  const finite = new Uint32Array(rows);
-  const differences = new Float64Array(rows);
-  const most = createDifferentRows();
-  let [count, beyond] = [0, 0];
-  for (let row = 0; row < rows; row += 1) {
-    const [x, y] = [a[row] as number, b[row] as number];
-    let distance = Math.abs(x - y);
-    if (distance < Number.POSITIVE_INFINITY) {
-      finite[count] = row;
-      differences[count] = distance;
-      count += 1;
-    } else {
-      distance = Object.is(x, y) ? 0 : Number.POSITIVE_INFINITY;
-    }
-    beyond += distance > tolerance ? 1 : 0;
-    if (distance > 0 && most.takes(rowNumbers[row] as number, distance)) {
-      most.add({ row: rowNumbers[row] as number, distance, ...textsAt({ one, other }, row) });
-    }
-  }
-  return {
-    rows,
-    kind: "numbers",
-    differences: profileOf(differences.subarray(0, count), options.limits),
-    beyond,
-    ...distributions({ one, other }, options),
-    sample: limitSample(takeSample({ rows: rowNumbers, one: a, other: b }, finite.subarray(0, count), options.level)),
-    most: most.rows,
-  };
-}
-
-/** Returns the numbers of a column; NaN for NULL. */
-function floatsOf({ type, column }: NamedColumn, rows: number): Float64Array {
-  const values = new Float64Array(rows);
-  numbersOfType(type)?.(column as FixedColumn, 0, rows, values);
-  for (let row = 0; row < (column.valid?.length ?? 0); row += 1) {
-    values[row] = column.valid?.[row] === 0 ? Number.NaN : (values[row] as number);
-  }
-  return values;
+function compareNumbers(pair: PredictionPair): ColumnAgreement {
+  const rows = pair.rowNumbers.length;
+  return { rows, kind: "numbers", ...compareFloats(pair), ...distributions(pair, pair.options) };
 }
 
 function compareLabels({ rowNumbers, one, other, options }: PredictionPair): ColumnAgreement {
@@ -142,8 +104,9 @@ function compareLabels({ rowNumbers, one, other, options }: PredictionPair): Col
       const name = JSON.stringify([shown(a), shown(b)]);
       flips.set(name, (flips.get(name) ?? 0) + 1);
     } // of more pairs nothing is kept but that they are many
-    if (most.takes(rowNumbers[row] as number, 1)) {
-      most.add({ row: rowNumbers[row] as number, distance: 1, ...textsAt({ one, other }, row) });
+    const number = numberAt(rowNumbers, row);
+    if (most.takes(number, 1)) {
+      most.add({ row: number, distance: 1, ...textsAt({ one, other }, row) });
     }
   }
   const limited = limitValues(flips, options.limits, undefined);

@@ -6,10 +6,18 @@ import { profileNumbers } from "../profiles/profile-numbers.js";
 import { type Scalar, shown, valueAt } from "../row-values.js";
 import type { DifferentRow } from "./different-rows.js";
 
+/** The numbers of some rows: each by itself, or those of rows that follow on each other. */
+export type RowNumbers = Float64Array | { readonly first: number; readonly length: number };
+
+/** The number of a row, by its index among the rows. */
+export function numberAt(numbers: RowNumbers, index: number): number {
+  return numbers instanceof Float64Array ? (numbers[index] as number) : numbers.first + index;
+}
+
 /** The predictions of two models for one column and the same rows. */
 export interface PredictionPair {
   /** The numbers of the rows. Each row comes once. */
-  readonly rowNumbers: Float64Array;
+  readonly rowNumbers: RowNumbers;
   readonly one: NamedColumn;
   readonly other: NamedColumn;
   /** The largest difference of two numbers that count as equal. */

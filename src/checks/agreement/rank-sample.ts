@@ -34,25 +34,6 @@ export function mergeSamples(first: RankSample, second: RankSample, limit = samp
   );
 }
 
-/** Takes the sample of this level of some rows. `indices`: of those rows. */
-export function takeSample(all: Omit<RankSample, "level">, indices: Uint32Array, level: number): RankSample {
-  const taken = new Uint32Array(indices.length);
-  let count = 0;
-  for (let at = 0; at < indices.length; at += 1) {
-    const index = indices[at] as number;
-    taken[count] = index;
-    count += isSampled(all.rows[index] as number, level) ? 1 : 0;
-  }
-  const take = (values: Float64Array): Float64Array => {
-    const kept = new Float64Array(count);
-    for (let at = 0; at < count; at += 1) {
-      kept[at] = values[taken[at] as number] as number;
-    }
-    return kept;
-  };
-  return { level, rows: take(all.rows), one: take(all.one), other: take(all.other) };
-}
-
 /** Whether a sample of this level has a row. */
 function isSampled(row: number, level: number): boolean {
   const hash = hashOf(row);

@@ -2,7 +2,7 @@ import type { FixedColumn, NamedColumn } from "../../columnar/types.js";
 import { numbersOfType } from "../profiles/column-numbers.js";
 import type { NumberProfile } from "../profiles/number-profile.js";
 import { createDifferentRows, type DifferentRow } from "./different-rows.js";
-import { type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
+import { numberAt, type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
 
 export interface VectorAgreement {
   readonly kind: "vectors";
@@ -41,8 +41,9 @@ export function compareVectors({
       count += 1;
     }
     const distance = Number.isNaN(cosine) ? Number.POSITIVE_INFINITY : 1 - cosine;
-    if (most.takes(rowNumbers[row] as number, distance)) {
-      most.add({ row: rowNumbers[row] as number, distance, ...textsAt({ one, other }, row) });
+    const number = numberAt(rowNumbers, row);
+    if (most.takes(number, distance)) {
+      most.add({ row: number, distance, ...textsAt({ one, other }, row) });
     }
   }
   const profile = profileOf(cosines.subarray(0, count), options.limits);

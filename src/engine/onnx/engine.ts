@@ -1,4 +1,4 @@
-import { MessageChannel, type MessagePort, type Worker } from "node:worker_threads";
+import { MessageChannel, type MessagePort } from "node:worker_threads";
 import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { Provider } from "../../spec/engine-spec.js";
@@ -38,8 +38,10 @@ export interface OnnxEngineOptions {
   readonly sessions: number;
   /** Threads of ONNX Runtime in each session. */
   readonly intraOpThreads: number;
-  /** A worker that runs `serveSession` and waits for a model. */
-  readonly startWorker: () => Worker;
+  /** A worker that runs `serveSession` and waits for a model; or a port to one. `session`: counts from 0. */
+  readonly startWorker: (session: number) => WorkerPort;
+  /** The sessions live in threads of another engine. Default: in threads of their own. */
+  readonly isGuest?: boolean | undefined;
   /** A folder for what ONNX Runtime itself measures, a file a session. */
   readonly profileFolder?: string | undefined;
 }
@@ -83,6 +85,8 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
         await (await sessionsNow).expect(rows / sessions, rowMs);
       },
       unitPorts: provider === "cpu" ? first.unitPorts : undefined,
+      guestPort: provider === "cpu" ? first.guestPort : undefined,
+      isGuest: options.isGuest,
       async renew() {
         const before = sessionsNow;
         sessionsNow = before.then(async (old) => {
@@ -112,6 +116,7 @@ interface Sessions {
   leastBusy(): SessionClient;
   /** To all workers; each answers as soon as its session is open. */
   readonly unitPorts: () => WorkerPort[];
+  readonly guestPort: (session: number) => WorkerPort;
   expect(rows: number, rowMs: number): Promise<void>;
   readonly trees: () => TreesState;
   close(): Promise<void>;
@@ -122,7 +127,6 @@ type Where = Pick<WorkerSettings, "providers" | "deviceId" | "device">;
 /** Opens all sessions, or none. */
 async function openSessions(options: OnnxEngineOptions, where: Where): Promise<Sessions> {
   const open: SessionClient[] = [];
-  const ports: MessagePort[] = [];
   let refused: { readonly error: unknown } | undefined;
   const trees = keepTreesState(options);
   const opening = Array.from({ length: options.sessions }, async (_, session) => {
@@ -135,8 +139,11 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
       throw error;
     }
   });
+  const { close: closePorts, ...ports } = portsTo(opening);
   const close = async (): Promise<void> => {
-    await closeAll(opening, open, ports);
+    await Promise.allSettled(opening);
+    closePorts();
+    await Promise.all(open.map((client) => client.close()));
   };
   try {
     if (where.device !== "cpu") {
@@ -153,11 +160,7 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
         }
         return open.reduce((best, client) => (client.waiting < best.waiting ? client : best), first);
       },
-      unitPorts() {
-        const opened = opening.map(unitPortTo);
-        ports.push(...opened);
-        return opened;
-      },
+      ...ports,
       async expect(rows, rowMs) {
         await Promise.allSettled(opening); // the next call reports why one cannot be opened
         await Promise.all(open.map((client) => client.expect(rows, rowMs)));
@@ -171,16 +174,31 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
   }
 }
 
-async function closeAll(
+/** Opens ports to the threads of sessions. */
+function portsTo(
   opening: readonly Promise<SessionClient>[],
-  open: readonly SessionClient[],
-  ports: readonly MessagePort[],
-): Promise<void> {
-  await Promise.allSettled(opening);
-  for (const port of ports) {
-    port.close();
-  }
-  await Promise.all(open.map((client) => client.close()));
+): Pick<Sessions, "unitPorts" | "guestPort"> & { readonly close: () => void } {
+  const ports: MessagePort[] = [];
+  const open: typeof portTo = (session, handOver) => {
+    const port = portTo(session, handOver);
+    ports.push(port);
+    return port;
+  };
+  return {
+    unitPorts: () => opening.map((session) => open(session, (client, end) => client.serveUnits(end))),
+    guestPort(index) {
+      const session = opening[index];
+      if (session === undefined) {
+        throw new RangeError(`there is no session ${index} that a guest could be in the thread of`);
+      }
+      return open(session, (client, end) => client.serveGuest(end));
+    },
+    close() {
+      for (const port of ports) {
+        port.close();
+      }
+    },
+  };
 }
 
 /** Combines the sessions' reports on their trees: the last report counts, unless a session found a mismatch. */
@@ -209,7 +227,7 @@ async function openChecked(
   const places = tokenizers.map(({ path, uri, sha256 }) => ({ path, uri, sha256 }));
   const loaded = { modelPath: model.path, texts, tokenizers: places, trees: known };
   const settings: WorkerSettings = { ...loaded, intraOpThreads, ...where, profile };
-  const client = await openSessionClient(startWorker(), settings, { name: model.name, onTrees });
+  const client = await openSessionClient(startWorker(session), settings, { name: model.name, onTrees });
   try {
     await model.check();
     return client;
@@ -219,12 +237,15 @@ async function openChecked(
   }
 }
 
-/** The port ends where the session is refused. */
-function unitPortTo(opening: Promise<SessionClient>): MessagePort {
+/** Returns a port whose other end a session's thread gets. The port ends where the session is refused. */
+function portTo(
+  opening: Promise<SessionClient>,
+  handOver: (client: SessionClient, end: MessagePort) => void,
+): MessagePort {
   const { port1, port2 } = new MessageChannel();
   const attach = async (): Promise<void> => {
     try {
-      (await opening).serveUnits(port2);
+      handOver(await opening, port2);
     } catch {
       port2.close(); // `opened` and the next `run` report why it cannot be opened
     }

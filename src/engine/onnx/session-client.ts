@@ -1,9 +1,9 @@
 import { getSystemErrorName } from "node:util";
-import type { MessagePort, Worker } from "node:worker_threads";
+import type { MessagePort } from "node:worker_threads";
 import { type ModelSignature, numericBuffers } from "../../columnar/tensor.js";
 import { JobError } from "../../util/errors.js";
 import { openRpcClient } from "../../util/rpc/client.js";
-import { untilExit } from "../../util/worker-port.js";
+import { untilExit, type WorkerPort } from "../../util/worker-port.js";
 import { openingFault, ProviderFault, runningFault, shortFault } from "../devices/device-faults.js";
 import { sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
 import type { EngineRequest, EngineResponse, Operators, TreesState } from "../port.js";
@@ -19,6 +19,8 @@ export interface SessionClient {
   expect(rows: number, rowMs: number): Promise<void>;
   /** Has the worker read and score units, see `Engine.unitPorts`. */
   serveUnits(port: MessagePort): void;
+  /** Has the worker serve a session of a second model, see `LocalEngine.guestPort`. */
+  serveGuest(port: MessagePort): void;
   /** Answers what it was asked before. */
   close(): Promise<void>;
 }
@@ -31,11 +33,11 @@ export interface ClientOptions {
 }
 
 /**
- * Loads the model in a thread that waits for one.
+ * Loads the model in a thread that waits for one. `worker`: the thread, or a port that it serves sessions on.
  * @throws ProviderFault, JobError MODEL_INVALID, MEMORY
  */
 export async function openSessionClient(
-  worker: Worker,
+  worker: WorkerPort,
   settings: WorkerSettings,
   { name, onTrees }: ClientOptions,
 ): Promise<SessionClient> {
@@ -54,6 +56,13 @@ export async function openSessionClient(
     const { tokenizer, message } = opened;
     throw tokenizer === undefined ? refusedModel({ settings, name }, message) : refusedTokenizer(tokenizer, message);
   }
+  const handOver = (notice: "units" | "guest", port: MessagePort): void => {
+    if (client.broken !== undefined) {
+      port.close(); // a thread that has ended would never answer
+      return;
+    }
+    client.notify(notice, { body: port, transfer: [port] });
+  };
   return {
     signature: opened.signature,
     operators: opened.operators,
@@ -68,11 +77,10 @@ export async function openSessionClient(
       await client.call("expect", { body: { rows, rowMs } }).result;
     },
     serveUnits(port) {
-      if (client.broken !== undefined) {
-        port.close(); // a thread that has ended would never answer
-        return;
-      }
-      client.notify("units", { body: port, transfer: [port] });
+      handOver("units", port);
+    },
+    serveGuest(port) {
+      handOver("guest", port);
     },
     close,
   };

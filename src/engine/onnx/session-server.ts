@@ -19,20 +19,28 @@ import { settled } from "../../util/promises.js";
 export interface SessionServerOptions {
   /** ONNX Runtime: given, so that what is bundled with this loads no native library. */
   readonly runtime: Runtime & Pick<typeof OnnxRuntime, "env">;
-  /** Reads and scores units for the other end of `port`. */
-  readonly serveUnits: (port: MessagePort, run: RunModel) => void;
+  /** Reads and scores units for the other end of `port`. `guest` rejects while there is no session of a second model. */
+  readonly serveUnits: (port: MessagePort, models: { readonly run: RunModel; readonly guest: RunModel }) => void;
 }
 
 /**
  * Serves one session in a worker thread, since `session.run` blocks the thread it is called on: one batch at a time. It
  * stops only between batches: Node aborts the whole process when a thread is torn down inside a run.
  */
-export function serveSession(port: MessagePort, { runtime, serveUnits }: SessionServerOptions): void {
+export function serveSession(port: MessagePort, options: SessionServerOptions): void {
+  const { runtime } = options;
+  serveOn(port, options);
+  runtime.env.logLevel = "fatal"; // this program reports the missing parts of a provider
+  // ONNX Runtime makes things once for all sessions: before the model is known. An error is reported with the model.
+  void settled(openSmallestModel(runtime));
+}
+
+/** Serves one session on a port. Returns what runs it, which rejects while no session is open. */
+function serveOn(port: MessagePort, options: SessionServerOptions): RunModel {
+  const { runtime, serveUnits } = options;
   let opened: ServedSession | undefined;
+  let runGuest: RunModel | undefined;
   const inTurn = createLimit(1);
-  const onTrees = (state: TreesState): void => {
-    server.notify("trees", { body: state });
-  };
   const server = serveRpc(port, sessionProtocol, {
     calls: {
       open: (settings) =>
@@ -40,11 +48,10 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
           try {
             await opened?.close();
             opened = undefined;
-            opened = await openServed(runtime, settings, onTrees);
+            opened = await openServed(runtime, settings, (state) => server.notify("trees", { body: state }));
             return { body: { kind: "ready", signature: opened.signature, operators: opened.operators } };
           } catch (error) {
-            const tokenizer = error instanceof TokenizerError ? error.uri : undefined;
-            return { body: { kind: "refused", message: messageOf(error), tokenizer } };
+            return { body: refused(error) };
           }
         }),
       run: (request) => inTurn(() => runBatch(requireOpen(opened), request)),
@@ -57,10 +64,13 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
     onNotice: {
       units(end) {
         void inTurn(() => {
-          const session = requireOpen(opened);
-          serveUnits(end, (request) => session.run(request));
+          const { run } = requireOpen(opened);
+          serveUnits(end, { run, guest: async (request) => await requireOpen(runGuest)(request) });
           return Promise.resolve();
         });
+      },
+      guest(end) {
+        runGuest = serveOn(end, options);
       },
       close() {
         void inTurn(async () => {
@@ -72,12 +82,16 @@ export function serveSession(port: MessagePort, { runtime, serveUnits }: Session
       },
     },
   });
-  runtime.env.logLevel = "fatal"; // this program reports the missing parts of a provider
-  // ONNX Runtime makes things once for all sessions: before the model is known. An error is reported with the model.
-  void settled(openSmallestModel(runtime));
+  return async (request) => await requireOpen(opened).run(request);
 }
 
-function requireOpen(session: ServedSession | undefined): ServedSession {
+/** Why a session cannot be opened. */
+function refused(error: unknown): Opened {
+  const tokenizer = error instanceof TokenizerError ? error.uri : undefined;
+  return { kind: "refused", message: messageOf(error), tokenizer };
+}
+
+function requireOpen<T>(session: T | undefined): T {
   if (session === undefined) {
     throw new Error("a session is used before it is open");
   }

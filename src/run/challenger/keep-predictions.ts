@@ -38,8 +38,13 @@ function keptPlan(context: JobContext, plan: Plan, sink: Sink, runId: RunId): Pl
 }
 
 /** Names the job whose runs are the kept predictions of a job's challenger. */
-export function keptJob(name: string): string {
+function keptJob(name: string): string {
   return `${name}-challenger`;
+}
+
+/** The job whose runs are the kept predictions of a job's challenger. */
+export function keptContext(context: JobContext, sink: Sink): JobContext {
+  return { ...context, sink, spec: { ...context.spec, name: keptJob(context.spec.name) } };
 }
 
 /** Whether two plans are of the same predictions, whichever of a target's runs they are. */
@@ -140,8 +145,10 @@ function createKeeper(
         const profileText = spanProfileText(all.profile);
         await writer.commit(span, { rows, rejects: [], filtered, batchSize: 0, profile: profileText });
       } catch (error) {
-        hasFailed = true;
-        log.warn(`the challenger's predictions are not kept from here on: ${messageOf(error)}`);
+        if (!hasFailed) {
+          hasFailed = true; // other spans may be under way, and fail as well
+          log.warn(`the challenger's predictions are not kept from here on: ${messageOf(error)}`);
+        }
       }
     },
   };

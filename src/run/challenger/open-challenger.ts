@@ -1,6 +1,7 @@
 import { shareProjection } from "../../binding/shared-projection.js";
 import { scoredColumns } from "../../binding/contract.js";
 import { type AgreementPlan, planAgreement } from "../../checks/agreement/span-agreement.js";
+import type { Engine } from "../../engine/port.js";
 import type { FoundModel } from "../../models/port.js";
 import type { Plan, PlannedChallenger } from "../../plan/plan.js";
 import { absentChallenger, createChallenger } from "../../scoring/challenger/challenger.js";
@@ -14,16 +15,22 @@ import { loadEngine } from "../loading.js";
 import { openPinnedModel, plannedModel, tokenizerDifference, tokenizersOf } from "../model.js";
 import { challengerContext } from "./challenger-context.js";
 
+export interface ChallengerNeed {
+  /** Rows that this attempt will score. */
+  readonly rows: number;
+  /** The champion's engine, whose threads score with both models if they can. */
+  readonly beside?: Engine | undefined;
+}
+
 /**
  * Opens the challenger that a plan pins; undefined: the plan has none. One that cannot be reached scores no row in this
  * attempt.
- * @param rows that this attempt will score
  * @throws JobError MODEL_CHANGED
  */
 export async function openChallenger(
   context: JobContext,
   plan: Plan,
-  rows: number,
+  { rows, beside }: ChallengerNeed,
 ): Promise<(Challenger & AsyncDisposable) | undefined> {
   const { challenger: planned } = plan;
   const own = challengerContext(context);
@@ -31,7 +38,7 @@ export async function openChallenger(
     return undefined;
   }
   try {
-    return await openPlanned(context, { plan, planned, own }, rows);
+    return await openPlanned(context, { plan, planned, own }, { rows, beside });
   } catch (error) {
     requireAway(context, error);
     context.log.warn(`the challenger ${planned.uri} scores no row in this attempt: ${messageOf(error)}`);
@@ -49,11 +56,11 @@ interface PlannedTools {
 async function openPlanned(
   context: JobContext,
   { plan, planned, own }: PlannedTools,
-  rows: number,
+  { rows, beside }: ChallengerNeed,
 ): Promise<Challenger & AsyncDisposable> {
   const { model } = await findPlanned(own, planned);
   const inputBytes = plan.input.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  const loading = loadEngine(own, model, { inputBytes });
+  const loading = loadEngine(own, model, { inputBytes, beside });
   try {
     const engine = await loading.engine;
     const { contract } = planned;

@@ -7,7 +7,7 @@ import type { JobContext } from "../../scoring/context.js";
 import type { Sink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
-import { keptJob } from "../challenger/keep-predictions.js";
+import { keptContext } from "../challenger/keep-predictions.js";
 import { countCommitted } from "../conclude.js";
 import { isPublished } from "../resume.js";
 import { type CopyRequest, eraseRun, finishErasure, type Source } from "./copy-run.js";
@@ -115,11 +115,6 @@ async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Pr
 async function isIncomplete(sink: Sink, latest: StoredPlan): Promise<boolean> {
   const { plan, pruned } = latest;
   return pruned === undefined && plan.erasure === undefined && (await sink.open(latest)).state.kind === "unfinished";
-}
-
-/** The job whose runs are the challenger's kept predictions. */
-function keptContext(context: JobContext, sink: Sink): JobContext {
-  return { ...context, sink, spec: { ...context.spec, name: keptJob(context.spec.name) } };
 }
 
 type GroupOutcome = ErasedRows & { readonly retained: string | undefined };

@@ -1,8 +1,10 @@
 import type { Contract } from "../../binding/contract.js";
+import type { FoundModel } from "../../models/port.js";
 import type { PlannedChecks } from "../../plan/plan.js";
 import { chooseBaseline, logicalDateOf } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { aggregatesOf } from "../aggregates.js";
+import { modelUri } from "../../spec/model-spec.js";
 import { pinGolden } from "../golden/golden-file.js";
 import { requireSlices } from "../slices.js";
 import { pinProfile, readAll } from "../judging/baseline.js";
@@ -16,7 +18,7 @@ import { JobError } from "../../util/errors.js";
  */
 export async function planChecks(
   context: JobContext,
-  { modelSha256, contract }: { readonly modelSha256: string; readonly contract: Contract },
+  { resolved, contract }: { readonly resolved: FoundModel; readonly contract: Contract },
 ): Promise<PlannedChecks | undefined> {
   const { spec, sink } = context;
   if (spec.checks === undefined) {
@@ -33,8 +35,13 @@ export async function planChecks(
   const { slices, sql } = spec.checks;
   await using _ = await aggregatesOf(context, { contract, checks: { sql } });
   const profile = await pinProfile(context);
-  const compared =
-    profile === undefined ? await planComparisons(context, { modelSha256 }) : { baseline: [], first: null, profile };
+  const { isNewModel, ...compared } =
+    profile === undefined
+      ? await planComparisons(context, { modelSha256: resolved.model.sha256 })
+      : { isNewModel: false, baseline: [], first: null, profile };
+  if (isNewModel && golden === undefined) {
+    warnOfNoGoldenRows(context, resolved);
+  }
   return {
     ...compared,
     ...(golden === undefined ? {} : { golden }),
@@ -47,7 +54,7 @@ export async function planChecks(
 async function planComparisons(
   { spec, sink, dateParam, log }: Pick<JobContext, "spec" | "sink" | "dateParam" | "log">,
   { modelSha256 }: { readonly modelSha256: string },
-): Promise<Pick<PlannedChecks, "baseline" | "first">> {
+): Promise<Pick<PlannedChecks, "baseline" | "first"> & { readonly isNewModel: boolean }> {
   const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
   if (dateParam === undefined || date === undefined) {
     log.warn(
@@ -55,7 +62,7 @@ async function planComparisons(
         ? "the checks cannot compare this run with earlier runs: no param comes from ${today} or ${yesterday}, so runs have no order"
         : `the checks cannot compare this run with earlier runs: param ${dateParam} is ${spec.params[dateParam] ?? ""}, not a date such as 2026-11-23`,
     );
-    return { baseline: [], first: null };
+    return { baseline: [], first: null, isNewModel: false }; // or the warning would come with every run
   }
   const found = (await sink.published?.({ job: spec.name, params: spec.params, dateParam, date })) ?? [];
   const chosen = chooseBaseline(found, { date, modelSha256 });
@@ -66,5 +73,18 @@ async function planComparisons(
   }
   // A profile that cannot be read is reported before rows are scored in vain.
   await readAll({ sink }, [...chosen.baseline, ...(chosen.first === null ? [] : [chosen.first])]);
-  return chosen;
+  return { ...chosen, isNewModel: chosen.first === null };
+}
+
+/** Warns, in the first run of a version of the model, that nothing compares its predictions with known ones. */
+function warnOfNoGoldenRows({ spec, log }: Pick<JobContext, "spec" | "log">, { model, version }: FoundModel): void {
+  if (spec.model.server?.protocol === "openai") {
+    return; // `checks.golden` is refused for it
+  }
+  const uri = modelUri(spec.model);
+  const named =
+    version === undefined ? `${uri} (sha256 ${model.sha256.slice(0, 12)}…)` : `version ${version} of ${uri}`;
+  log.warn(
+    `no golden rows check ${named}, which no earlier run was published with: name rows with known predictions in checks.golden, and a wrong model or wrong preprocessing ends a run before it scores a row`,
+  );
 }

@@ -58,7 +58,7 @@ export async function planRun(
   const pinnedModel = { sha256: model.sha256, version, origin, tokenizers: pinnedTokenizers(model) };
   const pinned = { shards, uniform: schemas.length === 1, model: pinnedModel };
   const { dateParam, program: createdBy } = context;
-  const checks = await planChecks(context, { modelSha256: model.sha256, contract });
+  const checks = await planChecks(context, { resolved, contract });
   const reuseFrom = await planReuse(context, { contract, resolved });
   const made = {
     runId,

@@ -14,7 +14,7 @@ export interface ChallengedRows {
   readonly isWhole: boolean;
   /** Takes note of rows that come, and of those for which an expression of the challenger failed. */
   take(batch: RecordBatch, range: RowRange, projection: Projection): void;
-  predict(outputs: ReadonlyMap<string, Tensor>, batch: FeatureBatch): void;
+  predict(outputs: ReadonlyMap<string, Tensor>, batch: Omit<FeatureBatch, "inputs">): void;
   /** The challenger has no prediction for a row. */
   miss(row: number, reason: RowFault["reason"]): void;
   /** The model fails on a row. */

@@ -3,13 +3,15 @@ import type { SharedProjection } from "../../binding/shared-projection.js";
 import type { AgreementPlan } from "../../checks/agreement/span-agreement.js";
 import type { Engine } from "../../engine/port.js";
 import { createPacker, type FeatureBatch, type Packer } from "../../packing/packer.js";
-import type { ScoredBatch } from "../../packing/scored.js";
+import type { RowRange } from "../../packing/input-target.js";
+import type { Predictions, ScoredBatch } from "../../packing/scored.js";
 import { messageOf } from "../../util/errors.js";
 import type { BatchLimit } from "../batch-limit.js";
 import type { BatchSizer } from "../batch-size.js";
 import type { Log } from "../context.js";
 import { createInFlight, type InFlight } from "../in-flight.js";
 import { type BatchOptions, scoreBatch, tensorsByName } from "../score-batch.js";
+import { predictedParts } from "../predicted-parts.js";
 import { compareOutputs, notRunning } from "./compare-outputs.js";
 import { type ChallengedRows, createChallengedRows } from "./challenged-rows.js";
 import type { Challenger, ChallengerPiece, PredictionKeeper } from "./port.js";
@@ -39,8 +41,10 @@ export function createChallenger({ log }: { readonly log: Pick<Log, "warn"> }, p
     onFault: ({ row, reason }) => scorer.filled?.miss(row, reason),
   });
   const scorer: Scorer = { ...parts, log, inFlight, packer, isStopped: false, filled: undefined };
+  const tensors = outputTensors(contract);
   return {
     shared,
+    inWorkers: engine.local?.isGuest === true ? () => ({ contract, tensors, batchRows: sizer.rows }) : undefined,
     settled: () => inFlight.settled(),
     openPiece: (piece) => openPiece(scorer, createChallengedRows(contract, piece)),
   };
@@ -80,17 +84,16 @@ function openPiece(scorer: Scorer, rows: ChallengedRows): ChallengerPiece {
       guarded(scorer, rows, async () => {
         scorer.filled = rows;
         rows.take(batch, range, shared.projection);
+        if (batch.challenged !== undefined) {
+          await scoreRest(scorer, rows); // the packer takes rows that follow on each other only
+          takePredictions(scorer, rows, { predictions: batch.challenged, range });
+          return;
+        }
         for (const full of packer.push(challengersInputs(shared, batch), range)) {
           await score(scorer, rows, full);
         }
       }),
-    end: () =>
-      guarded(scorer, rows, async () => {
-        const rest = packer.flush();
-        if (rest !== undefined) {
-          await score(scorer, rows, rest);
-        }
-      }),
+    end: () => guarded(scorer, rows, () => scoreRest(scorer, rows)),
     async compare(champion, output) {
       const { agreement, kept } = await compareOutputs(scorer, { champion, output, rows });
       await scorer.keeper?.keep(champion.span, champion.piece, kept);
@@ -113,6 +116,33 @@ async function guarded(scorer: Scorer, rows: ChallengedRows, work: () => Promise
       scorer.isStopped = true;
       scorer.log.warn(`the challenger ${scorer.name} stops scoring in this attempt: ${messageOf(error)}`);
     }
+  }
+}
+
+async function scoreRest(scorer: Scorer, rows: ChallengedRows): Promise<void> {
+  const rest = scorer.packer.flush();
+  if (rest !== undefined) {
+    await score(scorer, rows, rest);
+  }
+}
+
+interface WorkersPredictions {
+  readonly predictions: readonly Predictions[];
+  readonly range: RowRange;
+}
+
+/** Takes predictions of a worker that has scored a batch. */
+function takePredictions(
+  { contract, sizer }: Scorer,
+  rows: ChallengedRows,
+  { predictions, range }: WorkersPredictions,
+): void {
+  const tensors = outputTensors(contract);
+  for (const { part, isBegun, outputs, ...taken } of predictedParts(predictions, range)) {
+    if (isBegun) {
+      sizer.took(part.packedRows, part.ms);
+    }
+    rows.predict(tensorsByName(tensors, outputs), taken);
   }
 }
 

@@ -9,6 +9,7 @@ import {
 import { filterColumn } from "../../columnar/column-builder.js";
 import { jsonOf } from "../../columnar/json-text.js";
 import type { NamedColumn, OutputRows } from "../../columnar/types.js";
+import type { RowNumbers } from "../../checks/agreement/prediction-pair.js";
 import type { ChallengedRows } from "./challenged-rows.js";
 import type { ChampionRows } from "./port.js";
 
@@ -36,9 +37,8 @@ export async function compareOutputs(
   }
   const { rowNumbers, places, missed } = commonRows(champion, output, rows);
   const compared = output.columns.filter(({ name }) => plan.compared.includes(name));
-  const isAll = places.length === output.rowCount;
   const taken = (columns: readonly NamedColumn[]): readonly NamedColumn[] =>
-    isAll ? columns : takePlaces(columns, output.rowCount, places);
+    places === undefined ? columns : takePlaces(columns, output.rowCount, places);
   const ours = taken(compared);
   const theirs = rows.finish(champion.keptRows).columns;
   const columns = compareRows({ rowNumbers, one: ours, other: theirs }, plan);
@@ -58,9 +58,9 @@ export function notRunning({ rowCount }: Pick<OutputRows, "rowCount">): SpanAgre
 
 interface CommonRows {
   /** The numbers of the rows that both models scored. */
-  readonly rowNumbers: Float64Array;
-  /** The index in the output of each of them. */
-  readonly places: Uint32Array;
+  readonly rowNumbers: RowNumbers;
+  /** The index in the output of each of them; undefined: they are all rows of the output. */
+  readonly places: Uint32Array | undefined;
   readonly missed: ReadonlyMap<MissedReason, number>;
 }
 
@@ -70,19 +70,12 @@ function commonRows(
   { rowCount }: OutputRows,
   rows: ChallengedRows,
 ): CommonRows {
-  const rowNumbers = new Float64Array(rowCount);
-  const places = new Uint32Array(rowCount);
   const missed = new Map<MissedReason, number>();
   if (rows.isComplete && rowCount === keptRows) {
-    const first = keptRows === 0 ? 0 : rowInRun(piece.rowStart);
-    // No row was filtered out in between, as a rule.
-    const areNeighbours = keptRows > 0 && rowInRun(piece.rowStart + keptRows - 1) === first + keptRows - 1;
-    for (let at = 0; at < keptRows; at += 1) {
-      rowNumbers[at] = areNeighbours ? first + at : rowInRun(piece.rowStart + at);
-      places[at] = at;
-    }
-    return { rowNumbers, places, missed };
+    return { rowNumbers: numbersOf(piece.rowStart, keptRows, rowInRun), places: undefined, missed };
   }
+  const rowNumbers = new Float64Array(rowCount);
+  const places = new Uint32Array(rowCount);
   let [place, count] = [0, 0];
   for (let at = 0; at < keptRows; at += 1) {
     const row = piece.rowStart + at;
@@ -101,6 +94,14 @@ function commonRows(
     place += isThere ? 1 : 0;
   }
   return { rowNumbers: rowNumbers.subarray(0, count), places: places.subarray(0, count), missed };
+}
+
+/** The run's numbers of kept rows. */
+function numbersOf(rowStart: number, length: number, rowInRun: ChampionRows["rowInRun"]): RowNumbers {
+  const first = length === 0 ? 0 : rowInRun(rowStart);
+  return length === 0 || rowInRun(rowStart + length - 1) === first + length - 1
+    ? { first, length } // no row was filtered out in between, as a rule
+    : Float64Array.from({ length }, (_row, index) => rowInRun(rowStart + index));
 }
 
 /** The rows of columns at these places. */
@@ -134,7 +135,8 @@ function withKeys(agreement: Agreement, rows: KeyedRows): Agreement {
 const longestKey = 60;
 
 function keysOf(row: number, columns: readonly NamedColumn[], { rowNumbers, places }: KeyedRows): DifferentRow["keys"] {
-  const place = places[rowNumbers.indexOf(row)] as number;
+  const index = rowNumbers instanceof Float64Array ? rowNumbers.indexOf(row) : row - rowNumbers.first;
+  const place = places === undefined ? index : (places[index] as number);
   return Object.fromEntries(
     columns.map(({ name, type, column }) => {
       const json = jsonOf(type, column, place);

@@ -1,3 +1,4 @@
+import type { Contract } from "../../binding/contract.js";
 import type { SharedProjection } from "../../binding/shared-projection.js";
 import type { SpanAgreement } from "../../checks/agreement/span-agreement.js";
 import type { OutputRows } from "../../columnar/types.js";
@@ -12,10 +13,20 @@ export type PieceRows = Pick<Span, "rowStart" | "rowEnd">;
 export interface Challenger {
   /** What is read for both models. */
   readonly shared: SharedProjection;
+  /** How workers that have its sessions score rows; it may change. undefined: they have none. */
+  readonly inWorkers?: (() => WorkerScoring) | undefined;
   /** Begins a piece of a span. Pieces are filled one after the other. */
   openPiece(piece: PieceRows): ChallengerPiece;
   /** Waits for all batches. Throws nothing. */
   settled(): Promise<void>;
+}
+
+export interface WorkerScoring {
+  readonly contract: Contract;
+  /** The tensors that the contract's outputs come from. */
+  readonly tensors: readonly string[];
+  /** Rows of a batch. */
+  readonly batchRows: number;
 }
 
 /** The challenger's predictions of a piece of a span. Each failure is counted, and none is thrown. */

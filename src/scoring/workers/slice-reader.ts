@@ -5,7 +5,7 @@ import { directPlan } from "../../packing/direct/plan.js";
 import type { ScoredBatch } from "../../packing/scored.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
-import type { UnitFailure, UnitLimits, UnitRequest } from "./protocol.js";
+import type { ChallengerScoring, UnitFailure, UnitLimits, UnitRequest } from "./protocol.js";
 import { openUnitPool, type UnitPool } from "./unit-pool.js";
 
 /** Reads slices: in workers as far as they can, in the main thread's decoder from there on. */
@@ -47,8 +47,8 @@ export interface ScoringWorkers {
   readonly batchRows: () => number;
   /** Which features are profiled. */
   readonly features?: FeaturePlan | undefined;
-  /** The inputs that a challenger takes; see `UnitScoring`. */
-  readonly sentInputs?: readonly number[] | undefined;
+  /** How the rows are scored with a challenger, see `UnitScoring`; it may change. */
+  readonly challenger?: (() => ChallengerScoring) | undefined;
 }
 
 export interface SliceReaderOptions {
@@ -162,10 +162,11 @@ function openPools({ cores, startDecodeWorkers, memory, scoring, onFailure }: Sl
         decoding ??= startDecoding(most);
         return yield* decoding.pool.read(units, requestTo(decoding.workers.ports.length), most);
       }
-      const { contract, tensors, batchRows, features: plan, sentInputs } = scoring;
-      scoringPool ??= openUnitPool(scoring.ports(), { batchRows, onFailure });
+      const { contract, tensors, batchRows, features: plan, challenger } = scoring;
+      const guestRows = challenger && ((): number => challenger().scoring?.batchRows ?? 0);
+      scoringPool ??= openUnitPool(scoring.ports(), { batchRows, guestRows, onFailure });
       const features = plan === undefined ? undefined : { plan, firstRow: slice.firstRow ?? 0 };
-      const model = { contract, tensors, batchRows: batchRows(), sentInputs };
+      const model = { contract, tensors, batchRows: batchRows(), challenger: challenger?.() };
       const request = { ...requestTo(scoring.count), scoring: model, features };
       return yield* scoringPool.read(units, request, fitting(scoring.count));
     },

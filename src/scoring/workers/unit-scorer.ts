@@ -6,12 +6,27 @@ import type { Predictions } from "../../packing/scored.js";
 import type { DecodedInput, RecordBatch } from "../../columnar/types.js";
 import type { RunModel } from "../../engine/port.js";
 import { isKnownFinite } from "./batch-transfer.js";
-import type { UnitScoring } from "./protocol.js";
+import type { GuestScoring, UnitScoring } from "./protocol.js";
 
 /** Scores a batch, so many rows at a time; undefined: a row is bad, or the model fails. */
 export type ScoreBatch = (batch: RecordBatch, rows: number) => Promise<Predictions[] | undefined>;
 
-export function scorer({ contract, tensors }: UnitScoring, run: RunModel): ScoreBatch {
+/** Scores batches with a challenger, whose inputs are among those of the model. */
+export function guestScorer({ places, ...scoring }: GuestScoring, run: RunModel): ScoreBatch {
+  const score = scorer(scoring, run);
+  return (batch, rows) => score({ ...batch, inputs: places.flatMap((place) => batch.inputs[place] ?? []) }, rows);
+}
+
+/** A batch whose matrices say whether all values are finite, so that this is found once for all models. */
+export function withKnownFinite(batch: RecordBatch): RecordBatch {
+  return { ...batch, inputs: batch.inputs.map(knownFinite) };
+}
+
+function knownFinite(input: DecodedInput): DecodedInput {
+  return input.kind === "matrix" ? { ...input, isFinite: isKnownFinite(input) || undefined } : input;
+}
+
+export function scorer({ contract, tensors }: Pick<UnitScoring, "contract" | "tensors">, run: RunModel): ScoreBatch {
   let packing = createPacking(contract);
   const inputs = decodedInputs(contract).length; // others that were read are a challenger's
   return async (batch, rows) => {

@@ -20,11 +20,12 @@ import { directPlan } from "../../packing/direct/plan.js";
 import { matrixMemory, pooledBatchMemory } from "./batch-memory.js";
 import { packParcel } from "./batch-transfer.js";
 import { repeater } from "./folder-columns.js";
-import { type ReadCall, type SentRows, type UnitFailure, unitProtocol } from "./protocol.js";
+import { type ChallengerScoring, type ReadCall, type SentRows, type UnitFailure, unitProtocol } from "./protocol.js";
 import type { RunModel } from "../../engine/port.js";
 import { decodedRowBytes } from "../../binding/row-bytes.js";
 import type { Unit, UnitReader } from "../../formats/port.js";
-import { scorer } from "./unit-scorer.js";
+import { guestScorer, type ScoreBatch, scorer, withKnownFinite } from "./unit-scorer.js";
+import type { RecordBatch } from "../../columnar/types.js";
 
 /** Bytes of rows that are sent and not released yet: more than most row groups have. */
 const heldLimitBytes = 24 * 1024 * 1024;
@@ -34,11 +35,17 @@ const batchLimits = { least: 256, most: 16 * 1024 };
 /** Milliseconds in the model for the rows that are sent at once, about. */
 const stepMs = 50;
 
-export interface UnitServerOptions {
+/** The models that a thread has. */
+export interface UnitModels {
+  /** The model that scores units; undefined: there is none in this thread. */
+  readonly run?: RunModel | undefined;
+  /** A challenger, which rejects where the thread has none. */
+  readonly guest?: RunModel | undefined;
+}
+
+export interface UnitServerOptions extends UnitModels {
   /** Opens the reader of a format's units. */
   readonly openReader: (format: Unit["format"]) => UnitReader;
-  /** The model, where this thread has it. */
-  readonly run?: RunModel | undefined;
   /** `ulimit -v` is set: WebAssembly, which reserves many more addresses than it uses, is left alone. */
   readonly isAddressSpaceLimited?: boolean | undefined;
 }
@@ -54,7 +61,7 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
     for await (const { rowStart, batch, buffers } of batchesOf(server, call)) {
       const sent = new Set([
         ...buffers,
-        ...(batch.predictions ?? []).flatMap((part) => numericBuffers(part.outputs)),
+        ...[...(batch.predictions ?? []), ...(batch.challenged ?? [])].flatMap((part) => numericBuffers(part.outputs)),
         ...(batch.features ?? []).flatMap(partBuffers),
       ]);
       const bytes = sizeOf([...sent]);
@@ -77,9 +84,10 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
       },
     },
     onNotice: {
-      released({ buffers, bytes, batchRows }) {
+      released({ buffers, bytes, batchRows, guestRows }) {
         takeBack(server.pool, buffers);
         server.wantedRows = batchRows ?? server.wantedRows;
+        server.guestRows = guestRows ?? server.guestRows;
         held.add(-bytes);
       },
     },
@@ -109,7 +117,7 @@ function failureOf(error: unknown): UnitFailure {
   return { kind, message: kind === "defect" && error instanceof Error ? String(error.stack) : messageOf(error) };
 }
 
-function openServer({ openReader, run, isAddressSpaceLimited }: UnitServerOptions): UnitServer {
+function openServer({ openReader, run, guest, isAddressSpaceLimited }: UnitServerOptions): UnitServer {
   if (isAddressSpaceLimited === true) {
     doWithoutVectors();
   }
@@ -124,7 +132,9 @@ function openServer({ openReader, run, isAddressSpaceLimited }: UnitServerOption
     },
     readers,
     run,
+    guest,
     wantedRows: undefined,
+    guestRows: undefined,
   };
 }
 
@@ -172,16 +182,17 @@ function heldRows(): HeldRows {
   };
 }
 
-interface UnitServer {
+interface UnitServer extends UnitModels {
   readonly pool: BufferPool;
   /** Memory of the batch that is being made. */
   readonly matrices: ReturnType<typeof matrixMemory>;
   /** Opened when the first unit of their format comes. */
   readonly readers: ReadonlyMap<Unit["format"], UnitReader>;
   readonly readerOf: (format: Unit["format"]) => UnitReader;
-  readonly run: RunModel | undefined;
   /** Rows of a batch for the model, as the main thread said last. */
   wantedRows: number | undefined;
+  /** The same for the challenger. */
+  guestRows: number | undefined;
 }
 
 interface SentBatch {
@@ -199,6 +210,7 @@ async function* batchesOf(
   const { pool, matrices, run } = server;
   const tools = pooledBatchMemory((bytes) => pool.take(bytes));
   const score = scoring === undefined || run === undefined ? undefined : scorer(scoring, run);
+  const challenge = challengeOf(server, scoring?.challenger);
   // Copying floats that are sent pays off: vectors pack them in less than half the time.
   const isForVectors = (element: ElementType): boolean => score !== undefined || element === "float32";
   const plan = directPlan(projection, (element, length) =>
@@ -219,19 +231,36 @@ async function* batchesOf(
       tools.clear();
       matrices.clear();
       const rows = { from, to: rowEnd - piece.rowStart };
-      const batch = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
+      const read = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
+      const batch = challenge === undefined ? read : withKnownFinite(read);
       const predictions = await score?.(batch, modelRows());
-      steps.took(batch.rowCount, predictions ?? []);
+      const challenged = predictions && (await challenge?.(batch));
+      steps.took(batch.rowCount, [...(predictions ?? []), ...(challenged ?? [])]);
       // While the inputs are in the cache of the processor.
       const measured =
         predictions === undefined || features === undefined ? undefined : batchFeatures(features, batch, rowStart);
-      const sent = scoring?.sentInputs?.flatMap((place) => batch.inputs[place] ?? []) ?? [];
+      const isDone = challenged !== undefined || scoring?.challenger === undefined;
+      const sent = isDone ? [] : (scoring.challenger?.sentInputs ?? []).flatMap((place) => batch.inputs[place] ?? []);
       const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: sent }, tools);
       takeBack(pool, tools.left(parcel.buffers));
-      yield { rowStart, batch: { ...parcel.batch, predictions, features: measured }, buffers: parcel.buffers };
+      const made = { ...parcel.batch, predictions, challenged, features: measured };
+      yield { rowStart, batch: made, buffers: parcel.buffers };
       rowStart = rowEnd;
     }
   }
+}
+
+/** What scores batches with the challenger in this thread; undefined: nothing does. */
+function challengeOf(
+  server: UnitServer,
+  challenger: ChallengerScoring | undefined,
+): ((batch: RecordBatch) => ReturnType<ScoreBatch>) | undefined {
+  const { scoring } = challenger ?? {};
+  if (scoring === undefined || server.guest === undefined) {
+    return undefined;
+  }
+  const score = guestScorer(scoring, server.guest);
+  return (batch) => score(batch, scoring.contract.fixedBatchRows ?? server.guestRows ?? scoring.batchRows);
 }
 
 /** How many rows are sent at once: of those that are scored, some batches of the model, as many as do not take long. */

@@ -7,7 +7,7 @@ import { openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
-import { lastFailure, recordFailure } from "./control/errors.js";
+import { lastFailure, recordFailure, recordLate } from "./control/errors.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
@@ -67,6 +67,7 @@ function runSink(
         transact(tools, (session) => lastFailure(session, control, plan.runId)),
       ),
     recordFailure: (error) => recordFailure(tools, plan.runId, error),
+    recordLate: (text) => retrying(`writing to ${target}`, retry, () => recordLate(tools, plan.runId, text)),
     committed: known.committed,
     get rejectedRows() {
       return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);

@@ -31,7 +31,7 @@ async function score(
 ): Promise<{ given: Given[]; scored: readonly number[] | undefined }> {
   const given: Given[] = [];
   const contract = { ...emptyContract, inputs: [binding], fixedBatchRows };
-  const run = scorer({ contract, tensors: [], batchRows: rows }, ({ inputs }) => {
+  const run = scorer({ contract, tensors: [] }, ({ inputs }) => {
     given.push(...inputs.map((tensor) => ({ ...tensor, seen: [...(tensor.data as Float32Array)] })));
     return Promise.resolve({ outputs: [], ms: 0 });
   });
@@ -81,7 +81,7 @@ const batchOf = (input: DecodedInput): RecordBatch => ({ rowCount: 3, inputs: [i
 
 describe("a batch that is not scored", () => {
   const contract = { ...emptyContract, inputs: [matrix], fixedBatchRows: null };
-  const asked = { contract, tensors: [], batchRows: 2 };
+  const asked = { contract, tensors: [] };
 
   test("a batch that is not scored has no predictions where the model fails: the main thread finds the rows that it fails on", async () => {
     const run = scorer(asked, () => Promise.reject(new Error("the model refuses it")));

@@ -31,6 +31,7 @@ import {
   readVerdict,
 } from "./control-files.js";
 import { addFailure, lastFailureOf, type SmallFiles } from "./failures.js";
+import { ifThere } from "./file-system.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
 import { readSpanFiles } from "./erasing/span-files.js";
 import type { FinishedPart } from "./manifest.js";
@@ -130,6 +131,12 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
         return runWriter(target, publisher, { known, maker: { writer, ...attempt } });
       }),
     tidy: () => tidyUp(publisher, finished),
+    recordLate: (text) =>
+      guarded(`writing ${layout.late}`, async () => {
+        const own = `${JSON.stringify({ at: new Date().toISOString(), writer, text })}\n`;
+        await publisher.createOnce(layout.late, own);
+        return (await ifThere(fs.readText(layout.late))) === own;
+      }),
     lastFailure: () => guarded(`reading ${layout.errors}`, () => lastFailureOf(fs, layout)),
     async recordFailure({ code, message }) {
       if (code !== publisher.away) {

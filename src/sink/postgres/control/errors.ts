@@ -5,6 +5,7 @@ import type { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import type { RunTools } from "../run-tools.js";
 import { transact } from "../transaction.js";
+import { lock } from "../locks.js";
 import { type Control, utcText } from "./control.js";
 
 /**
@@ -22,6 +23,24 @@ export async function recordFailure(tools: RunTools, runId: RunId, { code, messa
   );
 }
 
+/** The code of the row that says that a run is late. */
+const lateCode = "LATE";
+
+/** Records that a run is late. Returns whether this attempt is the first to do so. */
+export async function recordLate(tools: RunTools, runId: RunId, message: string): Promise<boolean> {
+  const { control, writer } = tools;
+  const errors = control.table("errors");
+  return await transact(tools, async (session) => {
+    await lock(session, `late ${runId}`);
+    const { rowCount } = await session.query({
+      text: `INSERT INTO ${errors} (run_id, writer, code, message) SELECT $1, $2, $3, $4
+        WHERE NOT EXISTS (SELECT FROM ${errors} WHERE run_id = $1 AND code = $3)`,
+      values: [runId, writer, lateCode, storedMessage(message)],
+    });
+    return rowCount === 1;
+  });
+}
+
 /** Reads the last error of a run, with the number of spans that were committed by then. */
 export async function lastFailure(
   session: Session,
@@ -32,7 +51,7 @@ export async function lastFailure(
     text: `SELECT ${utcText("e.at")} AS at, e.writer, e.code, e.message,
         (SELECT count(*)::integer FROM ${control.table("spans")} s WHERE s.run_id = e.run_id AND s.committed_at <= e.at)
           AS "spansCommitted"
-      FROM ${control.table("errors")} e WHERE e.run_id = $1 ORDER BY e.at DESC LIMIT 1`,
+      FROM ${control.table("errors")} e WHERE e.run_id = $1 AND e.code <> '${lateCode}' ORDER BY e.at DESC LIMIT 1`,
     values: [runId],
   });
   return rows[0];
