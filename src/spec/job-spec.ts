@@ -9,7 +9,7 @@ import { model, type ModelSpec, parseOutputReference } from "./model-spec.js";
 import { paramJsonSchema } from "./params/param-json-schema.js";
 import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
 import { postgresOutput, postgresProblems } from "./postgres-spec.js";
-import { checkPromptedChecks, checkPromptedPipe } from "./prompt/prompt-keys.js";
+import { checkPromptedChecks } from "./prompt/prompt-keys.js";
 import { report, type ReportSpec } from "./report-spec.js";
 import { checkReuse, reuse, type ReuseSpec } from "./reuse-spec.js";
 import { inputProblems, modelProblems } from "./s3/s3-spec.js";
@@ -154,10 +154,7 @@ const schema = named
   .superRefine(checkPromptedChecks)
   .superRefine(checkReuse)
   .transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
-const pipeSchema = named
-  .superRefine(checkPlaces)
-  .superRefine(checkPromptedPipe)
-  .transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
+const pipeSchema = named.superRefine(checkPlaces).transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
 
 /** Where checks hold a run with too many rejects, a person decides in place of the default limit. */
 function withRejectLimit({ max_rejects: given, ...spec }: z.output<typeof job>): JobSpec {

@@ -67,6 +67,10 @@ describe("model.prompt", () => {
       "a cost of an hour for batches",
       spec(`${user}  budget: { max_cost_per_hour: 5, price: { input: 1, output: 1 } }\n`, ", transport: batch"),
     ],
+    [
+      "a challenger of batches",
+      `${spec(user)}challenger: { server: { protocol: openai, url: "http://a", name: m, transport: batch } }\n`,
+    ],
     ["a path for openai", spec(user, ", path: /v1")],
     [
       "tries for another protocol",
@@ -74,17 +78,5 @@ describe("model.prompt", () => {
     ],
   ])("a spec with %s is refused", (_what, text) => {
     expect(specRefusal(text)).toMatchSnapshot();
-  });
-
-  test.each([
-    ["a budget", `${user}  sampling: { max_tokens: 5 }\n  budget: { max_tokens: 1000 }\n`, ""],
-    ["batches", user, ", transport: batch"],
-  ])("a pipe takes no %s", (_what, keys, ofServer) => {
-    expect(specRefusal(spec(keys, ofServer), { pipe: true })).toMatchSnapshot();
-  });
-
-  test("a pipe takes prices", () => {
-    const { model } = load(spec(`${user}  budget: { price: { input: 1, output: 2 } }\n`), { pipe: true });
-    expect(model.budget).toEqual({ price: { input: 1, output: 2 } });
   });
 });

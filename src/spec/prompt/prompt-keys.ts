@@ -109,18 +109,15 @@ export function checkPromptedChecks({ model: { prompt: asked }, checks }: Checke
   }
 }
 
-/** Refuses what a pipe cannot do with a language model. */
-export function checkPromptedPipe(
-  { model }: { readonly model: Pick<GivenKeys, "server" | "budget"> },
-  context: z.RefinementCtx,
-): void {
-  const { max_tokens: tokens, max_cost: cost, max_cost_per_hour: hourly } = model.budget ?? {};
-  if (tokens !== undefined || cost !== undefined || hourly !== undefined) {
-    const message = "a pipe keeps no answers, and cannot hold its runs to a budget: use run, or leave it out";
-    context.addIssue({ code: "custom", path: ["model", "budget"], message });
-  }
-  if (model.server?.transport === "batch") {
+/** The key of a language model that a pipe cannot follow, and why; undefined: there is none. */
+export function problemOfPipe({ server, budget: limits = {} }: GivenKeys): KeyProblem | undefined {
+  const { max_tokens: tokens, max_cost: cost, max_cost_per_hour: hourly } = limits;
+  if (server?.transport === "batch") {
     const message = "a pipe cannot wait for batches: use run, or transport: online";
-    context.addIssue({ code: "custom", path: ["model", "server", "transport"], message });
+    return { path: ["model", "server", "transport"], message };
   }
+  const message = "a pipe stores no answers, and cannot hold its runs to a budget: use run, or leave it out";
+  return tokens === undefined && cost === undefined && hourly === undefined
+    ? undefined
+    : { path: ["model", "budget"], message };
 }

@@ -262,6 +262,19 @@ describe("batches", { timeout }, () => {
     expect((await server.books()).batches.requests).toEqual([20, 5]);
   });
 
+  test.each([
+    ["batches", { ofServer: { transport: "batch" } }, "model.server.transport: a pipe cannot wait for batches"],
+    [
+      "a budget",
+      { ofServer: { transport: "online" }, budget: { max_tokens: 1000 } },
+      "model.budget: a pipe stores no answers",
+    ],
+  ])("a pipe refuses %s", async (_, keys, found) => {
+    await using batches = await batchJob(keys);
+    const { code, stderr } = await batches.job.here("pipe");
+    expect([code, stderr]).toEqual([64, expect.stringContaining(found)]);
+  });
+
   test("plan says how many batches there are", async () => {
     await using batches = await batchJob();
     const { stdout } = await batches.job.here("plan");
