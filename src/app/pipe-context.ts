@@ -1,6 +1,8 @@
 import { dirname, resolve } from "node:path";
 import { openArrowDecoder } from "../formats/arrow/decoder.js";
 import { openArrowPipe } from "../formats/arrow/pipe/pipe.js";
+import { problemOfPipe } from "../spec/prompt/prompt-keys.js";
+import { JobError } from "../util/errors.js";
 import { silentProgress } from "../report/progress/progress.js";
 import type { PipeContext } from "../run/pipe.js";
 import { openArrowStream } from "../sink/arrow/stream.js";
@@ -35,6 +37,10 @@ export async function openPipe(
   { stdio, log, onRejected }: PipeParts,
 ): Promise<PipeContext> {
   const { spec, where } = await readSpec(specPath, options, { pipe: true });
+  const problem = problemOfPipe(spec.model);
+  if (problem !== undefined) {
+    throw new JobError("SPEC_INVALID", `reading ${where(problem.path)}: ${problem.message}`);
+  }
   const { signal, chunks, close } = stdio;
   const folder = dirname(resolve(specPath));
   const cores = usableCores();

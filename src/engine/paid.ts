@@ -68,6 +68,8 @@ export interface PaidEngine {
   keep(): Promise<void>;
   /** Counts the answers of all workers, which they have kept. @throws JobError DISK, OBJECT_STORE, DATABASE */
   recount(): Promise<void>;
+  /** Asks for rows in bulk, before they are scored; undefined: each row is asked when it is scored. */
+  readonly bulk?: BulkAsking | undefined;
   /** The size of a row's prompt, in bytes. */
   promptBytes(inputs: readonly NamedTensor[]): number;
   /** The most tokens of an answer; undefined: the spec has no limit. */
@@ -75,6 +77,41 @@ export interface PaidEngine {
   readonly spending: Spending;
   /** What a run may spend in all; undefined: no limit. */
   readonly limits: SpendingLimits;
+}
+
+/** Asks for many rows together, and keeps their answers; rows that are scored then find them there. */
+export interface BulkAsking {
+  /** The most requests that are sent together. */
+  readonly mostRequests: number;
+  /**
+   * Takes up what earlier attempts of a run have asked for. Called once, after `begin` of the engine.
+   * @param worker of several workers the first one asks for the rows of all; the others wait for its answers
+   * @throws JobError NETWORK, PERMISSION, MODEL_INVALID, QUOTA, MODEL_CHANGED
+   */
+  begin(run: BulkRun, worker: { readonly index: number }): Promise<void>;
+  /** Begins a pass over rows that are going to be scored. */
+  pass(): BulkPass;
+}
+
+/** The run whose rows are asked for. */
+export interface BulkRun {
+  readonly runId: string;
+  /** Tells it from all other runs. */
+  readonly planId: string;
+  /** Logs what becomes of the requests. */
+  readonly log: (message: string) => void;
+}
+
+/** A pass over rows, in the order of the run. */
+export interface BulkPass {
+  /** Adds a row. It is sent when enough of them came, unless its answer is there. @throws JobError as `begin` */
+  add(inputs: readonly NamedTensor[]): Promise<void>;
+  /**
+   * Sends what is left, and waits for all answers. Returns whether a row may still lack an answer: another pass over the
+   * same rows asks for it.
+   * @throws JobError as `begin`; BUDGET if the budget covers no more requests
+   */
+  end(): Promise<boolean>;
 }
 
 export interface SpendingLimits {

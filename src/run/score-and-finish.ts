@@ -18,6 +18,7 @@ import { checkRejects, conclude, countCommitted } from "./conclude.js";
 import { both } from "./loading.js";
 import { spendingReport } from "./paid/spending.js";
 import { askFirstRows } from "./paid/ask-first-rows.js";
+import { askInBulk, beginBulk, bulkShare } from "./paid/ask-in-bulk.js";
 import { beginPaying } from "./paid/begin-paying.js";
 import { openProbe } from "./model-probe/model-probe.js";
 import { openReuse } from "./reuse.js";
@@ -58,12 +59,29 @@ export async function scoreAndFinish(context: JobContext, parts: RunParts): Prom
   signal.throwIfAborted();
   await using _ = await beginPaying(context, { engine, writer });
   record.startScoring({ ...engineFacts(engine, sizer), choice: parts.choice });
-  await askFirstRows(context, { plan, run, engine, decoder, share });
+  await askAhead(context, parts, share);
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
   await probe?.check();
   await (worker.count === 1 ? undefined : engine.paid?.recount());
   return await conclude(context, { ...parts, writer });
+}
+
+/** Asks the model for the first rows, and in bulk for all rows, where answers cost money. */
+async function askAhead(context: JobContext, parts: RunParts, share: SpanRange): Promise<void> {
+  const { stored, run, engine, decoder } = parts;
+  const { plan } = stored;
+  const { paid } = engine;
+  if (paid === undefined) {
+    return;
+  }
+  await beginBulk(context, stored, paid);
+  const asked = bulkShare(context, stored, { engine, share });
+  if (paid.bulk === undefined || context.worker.index === 0) {
+    await askFirstRows(context, { plan, run, engine, decoder, share: asked });
+  }
+  const source = verifyingSource(context, { plan, decoder, digests: parts.digests });
+  await askInBulk(context, { stored, run, engine, decoder, source, share: asked });
 }
 
 function engineFacts({ provider, concurrency, local, traffic, paid }: Engine, sizer: BatchSizer): EngineInfo {
@@ -134,8 +152,9 @@ type ScoringParts = Pick<ScoringOptions, "writer" | "sizer" | "batchLimit" | "ag
 /** Scores this worker's share, then, with `--steal`, spans that other workers have not committed. */
 async function scoreShares(
   context: JobContext,
-  { stored: { plan }, digests, share, ...scoring }: RunParts & ScoringParts & { readonly share: SpanRange },
+  { stored, digests, share, ...scoring }: RunParts & ScoringParts & { readonly share: SpanRange },
 ): Promise<void> {
+  const { plan } = stored;
   const { worker, progress, signal, log } = context;
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
@@ -153,6 +172,7 @@ async function scoreShares(
     for (let next = stolen(context, run); next !== undefined; next = stolen(context, run)) {
       signal.throwIfAborted();
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
+      await askInBulk(context, { ...tools, stored, source, share: next });
       // Their rows were not looked up.
       await scoreSpans({ ...context, source }, { ...tools, reuse: reuse && { ...reuse, find: undefined } }, next);
       requireCommitted(plan, run, next);

@@ -9,6 +9,7 @@ import { silentProgress } from "../report/progress/progress.js";
 import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
 import { fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
+import type { Reuse } from "../scoring/reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans } from "../scoring/score.js";
 
@@ -23,6 +24,10 @@ interface UnpublishedScoringOptions {
   readonly share: SpanRange;
   /** Spans of the share that are left out: 1 for each of them; default: none. */
   readonly left?: Uint8Array | undefined;
+  /** Rows that take a stored prediction; default: none. */
+  readonly reuse?: Reuse | undefined;
+  /** Bad rows count as the spec says, beside those that the run has rejected. Default: each is rejected. */
+  readonly rejectedRows?: number | undefined;
 }
 
 /**
@@ -32,7 +37,7 @@ interface UnpublishedScoringOptions {
  */
 export async function scoreWithoutPublishing(
   context: JobContext,
-  { plan, engine, decoder, share, left }: UnpublishedScoringOptions,
+  { plan, engine, decoder, share, left, reuse, rejectedRows }: UnpublishedScoringOptions,
   take: (span: Span, output: SpanOutput) => void,
 ): Promise<void> {
   const { contract, model } = plan;
@@ -43,7 +48,7 @@ export async function scoreWithoutPublishing(
   const { info } = context.record;
   const quiet: JobContext = {
     ...context,
-    spec: { ...context.spec, on_bad_row: "reject", max_rejects: "100%" },
+    spec: rejectedRows === undefined ? { ...context.spec, on_bad_row: "reject", max_rejects: "100%" } : context.spec,
     progress: silentProgress,
     record: createAttemptRecord({ info, nowMs: context.nowMs, dateMs: context.dateMs }), // not of the run
   };
@@ -54,6 +59,6 @@ export async function scoreWithoutPublishing(
       return Promise.resolve("adopted" as const);
     },
   };
-  const run = { committed: left ?? new Uint8Array(spanCount(plan)), rejectedRows: 0 };
-  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit }, share);
+  const run = { committed: left ?? new Uint8Array(spanCount(plan)), rejectedRows: rejectedRows ?? 0 };
+  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit, reuse }, share);
 }

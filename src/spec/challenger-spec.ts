@@ -39,7 +39,11 @@ export const challenger = z
   })
   .superRefine(checkPlace("challenger"))
   .superRefine(checkOutput)
-  .superRefine(({ path = "", sha256 }, context) => {
+  .superRefine(({ path = "", sha256, server: served }, context) => {
+    if (served?.transport === "batch") {
+      const message = "expected online: a challenger scores each row when the champion does";
+      context.addIssue({ code: "custom", path: ["server", "transport"], message });
+    }
     if (isHttpUri(path) && sha256 === undefined) {
       const message = "expected the challenger's sha256 next to a URL, whose server could send another file";
       context.addIssue({ code: "custom", path: ["sha256"], message });

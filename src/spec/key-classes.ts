@@ -46,6 +46,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "model.server.concurrency": "attempt",
   "model.server.tries": "attempt",
   "model.server.flush_seconds": "attempt",
+  "model.server.transport": "attempt",
   "model.prompt": "plan",
   "model.sampling": "plan",
   "model.response": "plan",

@@ -54,7 +54,7 @@ describe("model.server", () => {
     ["a key of model files beside a server", served("", "  region: eu-west-1\n")],
     ["a digest beside a server", served("", `  sha256: ${"a".repeat(64)}\n`)],
     ["a protocol that is not implemented", served("").replace("protocol: v2", "protocol: grpc")],
-    ["a key that is not implemented", served(", transport: online")],
+    ["a key that is not implemented", served(", compression: gzip")],
     [
       "a password in a list of URLs",
       served("").replace('"http://triton:8000"', '["http://a:1", "http://me:s3cret@b:1"]'),

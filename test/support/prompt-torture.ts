@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { answersIn } from "#src/sink/parquet/common/answers/records.js";
-import { type CliResult, runCli } from "./cli.js";
+import { type CliResult, runCli, runHere } from "./cli.js";
 import { scratchFolder } from "./job.js";
 import { outputRows } from "./output.js";
 import { type Row, writeRows } from "./parquet.js";
@@ -148,6 +148,8 @@ export interface TicketJob extends AsyncDisposable {
   readonly target: PromptTarget;
   /** Writes the spec again, with another budget. */
   rewrite(budget: object): Promise<void>;
+  /** Runs a command on its spec in this process. */
+  here(command: string, ...args: readonly string[]): Promise<CliResult>;
   /** Runs it in a process of its own. */
   run(
     args: readonly string[],
@@ -162,6 +164,11 @@ export interface TicketJobOptions {
   readonly concurrency: number;
   readonly commitRows: number;
   readonly budget?: object;
+  /** More keys of `model.server`. */
+  readonly ofServer?: object;
+  readonly retrySeconds?: number;
+  /** More keys of `model`. */
+  readonly ofModel?: object;
 }
 
 export async function ticketJob(options: TicketJobOptions): Promise<TicketJob> {
@@ -173,13 +180,15 @@ export async function ticketJob(options: TicketJobOptions): Promise<TicketJob> {
   const rewrite = (changed: object): Promise<void> =>
     writeFile(spec, JSON.stringify(specOf(options, target.output, changed)));
   await rewrite(budget);
+  const envOf = (): Record<string, string> => ({ ...target.env, XDG_CACHE_HOME: join(scratch.path, "cache") });
   return {
     folder: scratch.path,
     target,
     rewrite,
+    here: (command, ...args) => runHere([command, spec, ...args], { env: envOf() }),
     run: (args, onStart) =>
       runCli(["run", spec, "--no-progress", "--json", ...args], {
-        env: { ...target.env, XDG_CACHE_HOME: join(scratch.path, "cache") },
+        env: envOf(),
         ...(onStart === undefined ? {} : { onStart }),
       }),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
@@ -189,13 +198,17 @@ export async function ticketJob(options: TicketJobOptions): Promise<TicketJob> {
 const system = "You classify tickets of customers, and say how sure you are. Answer in JSON, and nothing else.";
 const maxTokens = 60;
 
-function specOf({ server, concurrency, commitRows }: TicketJobOptions, output: object, budget: object): object {
+function specOf(
+  { server, concurrency, commitRows, ofServer, ofModel, retrySeconds = 120 }: TicketJobOptions,
+  output: object,
+  budget: object,
+): object {
   return {
     version: 1,
     name: "tickets",
     input: { path: "tickets.parquet" },
     model: {
-      server: { protocol: "openai", url: server.url, name: "mock-1", concurrency, flush_seconds: 1 },
+      server: { protocol: "openai", url: server.url, name: "mock-1", concurrency, flush_seconds: 1, ...ofServer },
       prompt: {
         system,
         user: "{{body}}",
@@ -203,12 +216,13 @@ function specOf({ server, concurrency, commitRows }: TicketJobOptions, output: o
       sampling: { max_tokens: maxTokens },
       response: { label: { enum: labels }, sure: { type: "number", minimum: 0, maximum: 1 } },
       budget: { price, ...budget },
+      ...ofModel,
     },
     output: { columns: ["id"], ...output },
     on_bad_row: "reject",
     max_rejects: "10%",
     commit_rows: commitRows,
-    retry: { max_seconds: 120 },
+    retry: { max_seconds: retrySeconds },
   };
 }
 

@@ -66,6 +66,7 @@ export async function openPrompted(
     flushMs: flushSeconds * 1000,
     limits: { tokens, cost, costPerHour },
     price,
+    transport: spec.server.transport ?? "online",
   });
   return {
     ...engine,

@@ -32,6 +32,14 @@ export function readAnswerBody(body: Uint8Array, kind: PromptTask["kind"]): Mode
   } catch {
     throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
   }
+  return readAnswer(json, kind);
+}
+
+/**
+ * Reads an answer.
+ * @throws BrokenTransfer if it has an error; MalformedAnswer if it is none of the protocol
+ */
+export function readAnswer(json: unknown, kind: PromptTask["kind"]): ModelAnswer {
   const answer = objectOf(json);
   const { model, usage, error } = answer;
   if (error !== undefined && error !== null) {

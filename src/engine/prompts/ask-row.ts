@@ -1,15 +1,18 @@
 import { createHash, randomUUID } from "node:crypto";
 import { JobError } from "../../util/errors.js";
 import type { Price, SpendingLimits, Spent, TokenCount } from "../paid.js";
+import type { NamedTensor } from "../../columnar/tensor.js";
 import type { ModelServer } from "../served/server.js";
 import type { ModelAnswer } from "./answer.js";
 import type { Budget } from "./budget.js";
+import type { PromptBulk } from "./bulk.js";
 import type { PromptClient } from "./client.js";
 import type { Asked } from "./client-failures.js";
 import type { Gate } from "./gate.js";
 import { type JudgedAnswer, judgeAnswer } from "./judge-answer.js";
 import { count, type KeptAnswers, type nothingSpent } from "./kept-answers.js";
 import { askPrompt, type AskedPrompt, mostCompletionTokens, type PromptTask, type RequestForm } from "./request.js";
+import { textOf } from "./signature.js";
 
 export interface PromptEngineOptions {
   readonly task: PromptTask;
@@ -23,6 +26,8 @@ export interface PromptEngineOptions {
   readonly flushMs: number;
   readonly limits: SpendingLimits;
   readonly price: Price | undefined;
+  /** batch: rows are asked in batches of the Batch API, once these have begun. */
+  readonly transport: "online" | "batch";
 }
 
 /** What the requests of an attempt share. */
@@ -35,6 +40,10 @@ export interface PromptState extends PromptEngineOptions {
   /** Requests that are under way, so that equal ones are sent once. */
   readonly underWay: Map<string, Promise<AnsweredRow>>;
   readonly own: ReturnType<typeof nothingSpent>;
+  /** undefined: rows are asked one by one. */
+  readonly bulk: PromptBulk | undefined;
+  /** Keys of answers of this attempt that no row has taken yet, where rows were asked in bulk. */
+  readonly fresh: Set<string>;
   /** What all workers have spent, once it was counted. */
   run: Spent | undefined;
   form: RequestForm;
@@ -50,6 +59,11 @@ export type AnsweredRow = JudgedAnswer & {
   /** Milliseconds that its requests took. */
   readonly ms: number;
 };
+
+/** The values of a row by column. */
+export function valuesOf(inputs: readonly NamedTensor[]): ReadonlyMap<string, string> {
+  return new Map(inputs.map((input) => [input.name, textOf(input)]));
+}
 
 /** Asks for a row until its answer is valid. */
 export async function answerOf(state: PromptState, values: ReadonlyMap<string, string>): Promise<AnsweredRow> {
@@ -72,13 +86,21 @@ export async function answerOf(state: PromptState, values: ReadonlyMap<string, s
 
 async function askUntilValid(state: PromptState, makeRequest: () => AskedPrompt): Promise<AnsweredRow> {
   let ms = 0;
+  let last: JudgedAnswer | undefined;
   for (let number = 1; ; number += 1) {
-    const asked = await askOnce(state, makeRequest, number);
+    const asked =
+      state.bulk?.isBegun === true
+        ? askedInBulk(state, state.bulk, { makeRequest, number })
+        : await askOnce(state, makeRequest, number);
+    if (asked === undefined) {
+      return { ...requireJudged(last), ms };
+    }
     if (asked.kind !== "answered") {
       return { kind: "fault", reason: asked.reason, message: asked.message, ms };
     }
     ms += asked.ms;
     const judged = judgeAnswer(state.task, asked.answer, (width) => (state.width ??= width));
+    last = judged;
     if (judged.kind === "values" || judged.reason !== "answer_invalid" || number >= state.tries) {
       return { ...judged, ms };
     }
@@ -87,12 +109,41 @@ async function askUntilValid(state: PromptState, makeRequest: () => AskedPrompt)
 
 type AskedOnce = Exclude<Asked, { kind: "form" }>;
 
+/** What batches have answered. undefined: no more than before was asked */
+function askedInBulk(
+  state: PromptState,
+  bulk: PromptBulk,
+  { makeRequest, number }: { readonly makeRequest: () => AskedPrompt; readonly number: number },
+): AskedOnce | undefined {
+  const key = keyOfTry(makeRequest().sha256, number);
+  const kept = state.answers.find(key);
+  if (kept !== undefined) {
+    state.reused += number === 1 && !state.fresh.delete(key) ? 1 : 0;
+    return { kind: "answered", answer: kept, ms: 0 };
+  }
+  const refusal = bulk.refusalOf(key);
+  return refusal === undefined ? undefined : { kind: "refused", ...refusal };
+}
+
+/** @throws Error if no batch had the row: that would be a bug */
+function requireJudged(judged: JudgedAnswer | undefined): JudgedAnswer {
+  if (judged === undefined) {
+    throw new Error("a row is scored that no batch has asked for");
+  }
+  return judged;
+}
+
+/** The key under which the answer to a request is kept. @param number counts tries from 1 */
+export function keyOfTry(request: string, number: number): string {
+  return number === 1 ? request : sha256(`${request} ${number}`);
+}
+
 /** Asks once, in the form that the server takes; or takes the answer that is kept. @param number counts tries from 1 */
 async function askOnce(state: PromptState, makeRequest: () => AskedPrompt, number: number): Promise<AskedOnce> {
   for (;;) {
     const { form } = state;
     const asked = makeRequest();
-    const key = number === 1 ? asked.sha256 : sha256(`${asked.sha256} ${number}`);
+    const key = keyOfTry(asked.sha256, number);
     const kept = state.answers.find(key);
     if (kept !== undefined) {
       state.reused += number === 1 ? 1 : 0;
@@ -112,7 +163,11 @@ async function askOnce(state: PromptState, makeRequest: () => AskedPrompt, numbe
   }
 }
 
-function formWarning(before: RequestForm, { form, message }: Extract<Asked, { kind: "form" }>): string {
+/** What is told when the server takes requests in another form. */
+export function formWarning(
+  before: RequestForm,
+  { form, message }: Pick<Extract<Asked, { kind: "form" }>, "form" | "message">,
+): string {
   return before.isStructured === form.isStructured
     ? `the server takes no max_tokens (${message}): max_completion_tokens is sent in its place`
     : `the server takes no response_format (${message}): answers are checked, but the server does not hold the model to the columns; tell it in model.prompt to answer in JSON`;
@@ -146,7 +201,7 @@ async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): 
 const templateTokens = 64;
 
 /** The most tokens that a request can take: a token has at least one byte. */
-function worstCase({ body }: AskedPrompt, completion: number): TokenCount {
+export function worstCase({ body }: AskedPrompt, completion: number): TokenCount {
   return { prompt: body.length + templateTokens, cached: 0, completion };
 }
 

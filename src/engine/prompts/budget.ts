@@ -25,6 +25,12 @@ export interface Budget {
    * @throws JobError BUDGET if it does not fit although no other request is in flight
    */
   reserve(worst: TokenCount): Promise<Reservation>;
+  /** Reserves for a request if it fits now. */
+  tryReserve(worst: TokenCount): Reservation | undefined;
+  /** Reserves for requests that an earlier attempt has sent: they may be paid for, whether they fit or not. */
+  reserveSent(worst: TokenCount): Reservation;
+  /** The error for a request that does not fit. */
+  spentError(): JobError;
 }
 
 export interface BudgetOptions {
@@ -80,6 +86,12 @@ export function createBudget(options: BudgetOptions): Budget {
       await untilAllowed(state, worst);
       return hold(state, worst);
     },
+    tryReserve(count) {
+      const worst = amountOf(state, count);
+      return fits(state, worst) ? hold(state, worst) : undefined;
+    },
+    reserveSent: (count) => hold(state, amountOf(state, count)),
+    spentError: () => spentError(options.doing, options.limits),
   };
 }
 

@@ -1,4 +1,3 @@
-import type { NamedTensor } from "../../columnar/tensor.js";
 import { type PaidEngine, type Spending, sumOfSpent } from "../paid.js";
 import type { Engine, EngineResponse } from "../port.js";
 import { serversText } from "../served/server.js";
@@ -9,13 +8,15 @@ import {
   type PromptEngineOptions,
   type PromptState,
   requireModel,
+  valuesOf,
 } from "./ask-row.js";
+import { createBulk } from "./batch/bulk.js";
 import { createBudget } from "./budget.js";
 import { openPromptClient } from "./client.js";
 import { createGate } from "./gate.js";
 import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
 import { firstForm, mostCompletionTokens, promptSize } from "./request.js";
-import { promptSignature, tensorOf, textOf } from "./signature.js";
+import { promptSignature, tensorOf } from "./signature.js";
 
 /** Asks a language model for each row. A batch is one row: rows are answered, and rejected, one by one. */
 export function openPromptEngine(options: PromptEngineOptions): Engine {
@@ -41,6 +42,8 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     budget: createBudget({ doing, limits, price, nowMs: retry.nowMs, sleep: retry.sleep }),
     underWay: new Map(),
     own: nothingSpent(),
+    bulk: options.transport === "batch" ? createBulk(() => state) : undefined,
+    fresh: new Set(),
     run: undefined,
     answered: version === "*" ? undefined : version,
     reused: 0,
@@ -60,9 +63,10 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
 }
 
 function paidPart(state: PromptState): PaidEngine {
-  const { answers, limits, client, budget, price, task } = state;
+  const { answers, limits, client, budget, price, task, bulk } = state;
   return {
     limits,
+    bulk,
     get spending(): Spending {
       const { own, reused } = state;
       const { earlier } = answers;
@@ -79,7 +83,9 @@ function paidPart(state: PromptState): PaidEngine {
       if (store !== undefined) {
         await answers.begin(store, worker.index, (answer) => requireModel(state, answer));
       }
-      budget.begin({ all: answers.earlier, byWorker: answers.earlierByWorker }, worker.count);
+      // In batches, one worker asks for the rows of all.
+      const spending = bulk === undefined ? worker.count : 1;
+      budget.begin({ all: answers.earlier, byWorker: answers.earlierByWorker }, spending);
       return {
         async [Symbol.asyncDispose]() {
           await answers.keep().catch(() => undefined); // a commit has reported the error, or another one ends the attempt
@@ -105,11 +111,6 @@ async function run(
     return { kind: "failed", message: withoutValues(answer.message, values), reason: answer.reason, inputs };
   }
   return { kind: "done", outputs: outputs.map((name) => tensorOf(state.task, answer, name)), ms: answer.ms, inputs };
-}
-
-/** The values of a row by column. */
-function valuesOf(inputs: readonly NamedTensor[]): ReadonlyMap<string, string> {
-  return new Map(inputs.map((input) => [input.name, textOf(input)]));
 }
 
 /** Values of so many characters are removed from messages: shorter ones may be parts of other words. */

@@ -9,9 +9,12 @@ export interface KeptAnswers {
   /** The part of it that this worker paid for. */
   readonly earlierByWorker: Spent;
   find(request: string): ModelAnswer | undefined;
+  has(request: string): boolean;
   /** Adds an answer, which is durable `flushMs` later at most. */
   add(request: string, answer: ModelAnswer): void;
-  /** Counts all answers that are kept now. undefined: no answers are kept */
+  /** Adds an answer that another worker keeps. */
+  borrow(request: string, answer: ModelAnswer): void;
+  /** Counts all answers that are kept now, and those that were borrowed. undefined: no answers are kept */
   recount(onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
   /** Takes over what is kept. @param worker index of this worker; @param onAnswer called with each answer */
   begin(store: AnswerStore, worker: number, onAnswer: (answer: ModelAnswer) => void): Promise<void>;
@@ -28,20 +31,23 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
   const earlier = nothingSpent();
   const earlierByWorker = nothingSpent();
   let index = 0;
+  const borrowed = new Set<string>();
   const writing = createWriting(flushMs);
   return {
     earlier,
     earlierByWorker,
     keep: writing.flush,
     requireKept: writing.requireKept,
-    find(request) {
-      const text = texts.get(request);
-      return text === undefined ? undefined : parseKept(text.toString("utf8"));
-    },
+    has: (request) => texts.has(request),
+    find: (request) => parsed(texts.get(request)),
     add(request, answer) {
       const text = keptText(answer, index);
       texts.set(request, Buffer.from(text, "utf8"));
       writing.add({ request, answer: text });
+    },
+    borrow(request, answer) {
+      texts.set(request, Buffer.from(keptText(answer, index), "utf8"));
+      borrowed.add(request);
     },
     async recount(onAnswer) {
       const { store } = writing;
@@ -49,23 +55,29 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
         return undefined;
       }
       await writing.flush();
-      return await countAll(store, onAnswer);
+      const { all, read } = await countAll(store, onAnswer);
+      for (const request of [...borrowed].filter((one) => !read.has(one))) {
+        count(all, parsed(texts.get(request)) ?? { tokens: undefined });
+      }
+      return all;
     },
     async begin(from, worker, onAnswer) {
       index = worker;
-      for await (const { request, answer: text } of from.read()) {
-        const answer = countText(earlier, text);
-        if (answer !== undefined) {
-          if (answer.worker === worker) {
-            count(earlierByWorker, answer);
-          }
-          onAnswer(answer);
-          texts.set(request, Buffer.from(text, "utf8"));
+      for await (const { answer, request, text } of readKept(from)) {
+        count(earlier, answer);
+        if (answer.worker === worker) {
+          count(earlierByWorker, answer);
         }
+        onAnswer(answer);
+        texts.set(request, Buffer.from(text, "utf8"));
       }
       writing.store = from;
     },
   };
+}
+
+function parsed(text: Buffer | undefined): PaidAnswer | undefined {
+  return text === undefined ? undefined : parseKept(text.toString("utf8"));
 }
 
 /** Writes answers to a store, some at a time. */
@@ -110,25 +122,31 @@ function createWriting(flushMs: number): Writing {
   return writing;
 }
 
-/** Adds up all answers of a store. */
-async function countAll(store: AnswerStore, onAnswer: (answer: ModelAnswer) => void): Promise<Spent> {
+/** Adds up all answers of a store. Returns the requests that they answer, too. */
+async function countAll(
+  store: AnswerStore,
+  onAnswer: (answer: ModelAnswer) => void,
+): Promise<{ readonly all: Sum; readonly read: ReadonlySet<string> }> {
   const all = nothingSpent();
-  for await (const { answer: text } of store.read()) {
-    const answer = countText(all, text);
-    if (answer !== undefined) {
-      onAnswer(answer);
-    }
+  const read = new Set<string>();
+  for await (const { request, answer } of readKept(store)) {
+    count(all, answer);
+    onAnswer(answer);
+    read.add(request);
   }
-  return all;
+  return { all, read };
 }
 
-/** Adds a kept answer to a sum. undefined: it is none. */
-function countText(sum: Sum, text: string): PaidAnswer | undefined {
-  const answer = parseKept(text);
-  if (answer !== undefined) {
-    count(sum, answer);
+/** Yields the answers of a store that can be read. */
+async function* readKept(
+  store: AnswerStore,
+): AsyncGenerator<{ readonly request: string; readonly text: string; readonly answer: PaidAnswer }> {
+  for await (const { request, answer: text } of store.read()) {
+    const answer = parseKept(text);
+    if (answer !== undefined) {
+      yield { request, text, answer };
+    }
   }
-  return answer;
 }
 
 type Sum = { -readonly [K in keyof Spent]: Spent[K] };

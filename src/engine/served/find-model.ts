@@ -3,7 +3,7 @@ import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { JobError } from "../../util/errors.js";
 import { untilLoaded, untilReady } from "./ask.js";
-import { blankRows } from "./blank-rows.js";
+import { blankRows } from "../../columnar/blank-rows.js";
 import { openClient } from "./client.js";
 import type { Protocol } from "./protocol.js";
 import { type ModelServer, serversText, serverText, withoutRetry } from "./server.js";

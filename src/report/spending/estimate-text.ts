@@ -3,6 +3,8 @@ import { count, showCost, showCount } from "../report.js";
 /** What a run will take, about. */
 export interface PlanEstimate {
   readonly requests: number;
+  /** Batches that they are sent in, each of which may take a day; undefined: they are sent one by one. */
+  readonly batches: number | undefined;
   readonly promptTokens: number;
   /** The share by which `promptTokens` may be wrong. */
   readonly error: number;
@@ -15,7 +17,7 @@ export interface PlanEstimate {
 
 /** The estimate as a line for people. */
 export function estimateText(estimate: PlanEstimate): string {
-  const { requests, promptTokens, error, mostCompletionTokens, mostCost, limits } = estimate;
+  const { requests, batches, promptTokens, error, mostCompletionTokens, mostCost, limits } = estimate;
   const most = mostCompletionTokens === undefined ? "" : `, at most ${showCount(mostCompletionTokens)} out`;
   const cost = mostCost === undefined ? "" : `, cost up to about ${showCost(mostCost)}`;
   const limit =
@@ -24,13 +26,18 @@ export function estimateText(estimate: PlanEstimate): string {
       : limits.tokens !== undefined
         ? ` (max_tokens ${showCount(limits.tokens)})`
         : "";
-  return `about ${count(requests, "prompt")}, ${showCount(promptTokens)} tokens in (by bytes, ±${Math.round(error * 100)}%)${most}${cost}${limit}`;
+  const sent =
+    batches === undefined
+      ? ""
+      : ` in ${showCount(batches)} ${batches === 1 ? "batch" : "batches"}, each of which may take 24 hours`;
+  return `about ${count(requests, "prompt")}${sent}, ${showCount(promptTokens)} tokens in (by bytes, ±${Math.round(error * 100)}%)${most}${cost}${limit}`;
 }
 
 /** The estimate under its JSON names. */
 export function estimateFields(estimate: PlanEstimate): object {
   return {
     requests: estimate.requests,
+    ...(estimate.batches === undefined ? {} : { batches: estimate.batches }),
     prompt_tokens: estimate.promptTokens,
     prompt_tokens_error: estimate.error,
     most_completion_tokens: estimate.mostCompletionTokens ?? null,

@@ -11,6 +11,7 @@ import { pendingRanges } from "../../scoring/feed.js";
 import { allowedRejects } from "../../scoring/reject-budget.js";
 import type { RunSink } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
+import { askSampleInBulk } from "./ask-in-bulk.js";
 import { sampleRows } from "./sample-rows.js";
 
 /** Rows that are asked before all others. */
@@ -44,6 +45,7 @@ export async function askFirstRows(
   }
   const { rows, read } = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });
   const before = paid.spending;
+  await askSampleInBulk(paid, rows);
   const outputs = outputTensors(plan.contract);
   const asked = await Promise.allSettled(rows.map((inputs) => engine.run({ inputs, outputs })));
   await paid.keep(); // also where one of them ends the attempt: the others are paid for

@@ -37,6 +37,7 @@ export async function estimateRun(
     price === undefined || completion === undefined ? undefined : costOf({ prompt, cached: 0, completion }, price);
   return {
     requests,
+    batches: paid.bulk === undefined ? undefined : Math.ceil(requests / paid.bulk.mostRequests),
     promptTokens: prompt,
     error,
     mostCompletionTokens: completion,

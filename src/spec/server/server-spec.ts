@@ -46,6 +46,8 @@ export interface ServerSpec {
   readonly tries?: number | undefined;
   /** openai: seconds after which answers are durable. Default: 2. */
   readonly flush_seconds?: number | undefined;
+  /** openai: how rows are asked. Default: online. */
+  readonly transport?: "online" | "batch" | undefined;
 }
 
 /** Names and versions are segments of the protocol's paths. */
@@ -127,6 +129,12 @@ export const server = z
       .describe(
         "For openai: answers are durable at the target after this time at most. A killed attempt pays for the answers of this time again. Default: 2.",
       ),
+    transport: z
+      .enum(["online", "batch"])
+      .optional()
+      .describe(
+        "For openai: online sends a request for each row; batch sends files of requests by the Batch API, which costs less and may take 24 hours. See prompts.md. Default: online.",
+      ),
     concurrency: autoOrCount(1, 1024)
       .default("auto")
       .describe(
@@ -146,6 +154,7 @@ const protocolsOf = {
   signature: ["v1", "json"],
   tries: ["openai"],
   flush_seconds: ["openai"],
+  transport: ["openai"],
 } as const satisfies Partial<Record<keyof ServerSpec, readonly ServerSpec["protocol"][]>>;
 
 function checkKeys(given: ServerSpec, context: z.RefinementCtx): void {
@@ -176,6 +185,9 @@ function checkKeys(given: ServerSpec, context: z.RefinementCtx): void {
     if (problem !== undefined) {
       wrong("request", problem);
     }
+  }
+  if (given.transport === "batch" && given.url.length > 1) {
+    wrong("url", "expected one URL, since transport is batch: its batches are at one server");
   }
   checkLogin(given, wrong);
 }

@@ -1,5 +1,5 @@
-import { isTensorType, type NamedTensor, tensorElement, type TensorSignature } from "../../columnar/tensor.js";
-import { allocate } from "../../columnar/values.js";
+import { isTensorType, type NamedTensor, tensorElement, type TensorSignature } from "./tensor.js";
+import { allocate } from "./values.js";
 
 /**
  * Rows of zeros and empty texts, with one element where a size may vary. undefined: an input has a type that no tensor has.

@@ -1,0 +1,89 @@
+import { JobError } from "../../../util/errors.js";
+import type { BulkPass, BulkRun } from "../../paid.js";
+import type { PromptState } from "../ask-row.js";
+import type { PromptBulk } from "../bulk.js";
+import { openBatchApi } from "./batch-api.js";
+import { type FileLimits, fileLimits } from "./input-file.js";
+import { sendingPass, waitingPass } from "./passes.js";
+import { batchesText, type BatchState, filePrefix, placeText } from "./run-batches.js";
+import { createSubmitter, type Submitter } from "./submit.js";
+import { takeUp } from "./take-up.js";
+
+/** Asks in batches of the Batch API. @param prompts called when it is there: it has what this returns */
+export function createBulk(prompts: () => PromptState, limits: Readonly<FileLimits> = fileLimits): PromptBulk {
+  let bulk: { readonly state: BatchState; readonly submitter: Submitter } | undefined;
+  return {
+    mostRequests: limits.requests,
+    get isBegun() {
+      return bulk !== undefined;
+    },
+    refusalOf: (key) => bulk?.state.refused.get(key),
+    async begin(run, { index }) {
+      bulk = await begin(prompts(), { run, isSubmitter: index === 0, limits });
+    },
+    pass() {
+      if (bulk === undefined) {
+        throw new Error("a pass over rows before batches have begun");
+      }
+      const { state, submitter } = bulk;
+      const pass = state.isSubmitter
+        ? sendingPass(state, submitter)
+        : waitingPass(state, () => takeUp(state, submitter.files));
+      return namingBatches(state, pass);
+    },
+  };
+}
+
+interface BulkOptions {
+  readonly run: BulkRun;
+  readonly isSubmitter: boolean;
+  readonly limits: Readonly<FileLimits>;
+}
+
+async function begin(
+  prompts: PromptState,
+  { run, isSubmitter, limits }: BulkOptions,
+): Promise<{ readonly state: BatchState; readonly submitter: Submitter }> {
+  const state: BatchState = {
+    prompts,
+    api: openBatchApi(prompts.servers[0]),
+    run,
+    isSubmitter,
+    limits: { ...limits },
+    live: new Map(),
+    taken: new Set(),
+    underWay: new Set(),
+    refused: new Map(),
+    faults: new Map(),
+    outcomes: 0,
+    answers: prompts.answers.earlier.answers,
+  };
+  const prefix = filePrefix(run);
+  const files = (await state.api.files()).filter(({ name }) => name.startsWith(prefix));
+  const submitter = createSubmitter(state, new Map(files.map(({ id, name }) => [name, id])));
+  await takeUp(state, submitter.files);
+  const { live } = state;
+  if (live.size > 0) {
+    run.log(`${batchesText([...live.keys()])} of this run under way at ${placeText(state)}, and taken up`);
+  }
+  return { state, submitter };
+}
+
+/** Says in errors which batches go on without this attempt. */
+function namingBatches(state: BatchState, pass: BulkPass): BulkPass {
+  const naming = async <T>(work: Promise<T>): Promise<T> => {
+    try {
+      return await work;
+    } catch (error) {
+      throw error instanceof JobError && state.live.size > 0 ? withBatches(state, error) : error;
+    }
+  };
+  return { add: (inputs) => naming(pass.add(inputs)), end: () => naming(pass.end()) };
+}
+
+function withBatches({ live }: BatchState, { code, message, hint = "", cause }: JobError): JobError {
+  return new JobError(code, `${message}; ${batchesText([...live.keys()])} under way at the server`, {
+    hint: `${hint}${hint === "" ? "" : "; "}batches go on without this attempt, and the same command takes them up`,
+    cause,
+  });
+}

@@ -1,0 +1,182 @@
+import { createHash, randomUUID } from "node:crypto";
+import type { NamedTensor } from "../../../columnar/tensor.js";
+import { JobError } from "../../../util/errors.js";
+import type { BulkPass } from "../../paid.js";
+import { controlOf, keyOfTry, type PromptState, valuesOf, worstCase } from "../ask-row.js";
+import { judgeAnswer } from "../judge-answer.js";
+import { type AskedPrompt, askPrompt, mostCompletionTokens } from "../request.js";
+import { createInputFile, type InputFile, lineOf } from "./input-file.js";
+import { type BatchState, createPauses, placeText } from "./run-batches.js";
+import { finishOne, type Submitter } from "./submit.js";
+
+/** The request that a row needs: its first one that has no answer. undefined: none, all is known of the row */
+function neededKey({ prompts, refused }: BatchState, sha256: string): string | undefined {
+  for (let number = 1; number <= prompts.tries; number += 1) {
+    const key = keyOfTry(sha256, number);
+    const kept = prompts.answers.find(key);
+    if (kept === undefined) {
+      return refused.has(key) ? undefined : key;
+    }
+    const judged = judgeAnswer(prompts.task, kept, (width) => (prompts.width ??= width));
+    if (judged.kind === "values" || judged.reason !== "answer_invalid") {
+      return undefined;
+    }
+  }
+  return undefined;
+}
+
+function requestOf({ task, servers: [{ model }], form }: PromptState, inputs: readonly NamedTensor[]): AskedPrompt {
+  const values = valuesOf(inputs);
+  return askPrompt(task, { model, form, valueOf: (column) => values.get(column) ?? "" });
+}
+
+/** A pass of the worker that sends requests. */
+interface Sending {
+  file: InputFile;
+  /** Requests that were sent, and batches that were waited for. */
+  waitedFor: number;
+  /** Requests that the budget did not cover. */
+  tooDear: number;
+}
+
+/** The share of the requests that the budget must cover: a batch for the last few of many is not worth a day. */
+const leastCovered = 0.1;
+
+/** A pass that sends the requests which rows need, a file at a time, and then waits for all batches. */
+export function sendingPass(state: BatchState, submitter: Submitter): BulkPass {
+  const sending: Sending = { file: createInputFile(), waitedFor: 0, tooDear: 0 };
+  const outcomesBefore = state.outcomes;
+  let begun: Promise<void> | undefined;
+  return {
+    async add(inputs) {
+      await (begun ??= endUnknown(state, sending));
+      await addRow(state, { submitter, sending, inputs });
+    },
+    async end() {
+      if (sending.waitedFor === 0) {
+        requireBudget(state, sending);
+      }
+      await send(state, submitter, sending);
+      sending.waitedFor += state.live.size;
+      while (state.live.size > 0) {
+        await finishOne(state);
+      }
+      if (sending.waitedFor > 0 && state.outcomes === outcomesBefore) {
+        throw new JobError("NETWORK", `asking ${placeText(state)} in batches: none of the requests was answered`, {
+          hint: "run the same command again later: what is not answered is not paid for, and is asked again",
+        });
+      }
+      return sending.waitedFor > 0;
+    },
+  };
+}
+
+/** Waits for batches whose requests are not known: those must not be sent again. */
+async function endUnknown(state: BatchState, sending: Sending): Promise<void> {
+  const { live } = state;
+  const unknown = [...live.values()].filter(({ keys }) => keys === undefined);
+  sending.waitedFor += unknown.length;
+  while (unknown.some(({ batch }) => live.has(batch.id))) {
+    await finishOne(state);
+  }
+}
+
+interface AddedRow {
+  readonly submitter: Submitter;
+  readonly sending: Sending;
+  readonly inputs: readonly NamedTensor[];
+}
+
+/** Adds the request that a row needs to the file, and sends the file first if it is full. */
+async function addRow(state: BatchState, { submitter, sending, inputs }: AddedRow): Promise<void> {
+  const { prompts, underWay, limits } = state;
+  const asked = requestOf(prompts, inputs);
+  const key = neededKey(state, asked.sha256);
+  if (key === undefined || underWay.has(key) || sending.file.has(key)) {
+    return;
+  }
+  const line = lineOf(key, prompts.task.kind, asked);
+  if (!sending.file.fits(line, limits)) {
+    await send(state, submitter, sending);
+  }
+  const worst = worstCase(asked, mostCompletionTokens(prompts.task) ?? 0);
+  const reservation = prompts.budget.tryReserve(worst);
+  if (reservation === undefined) {
+    sending.tooDear += 1;
+  } else {
+    sending.file.add({ key, line, worst, reservation });
+  }
+}
+
+/** @throws JobError BUDGET if the budget covers too few of the requests that are left, or none, and nothing is under way */
+function requireBudget({ prompts, live }: BatchState, { file: { requests }, tooDear }: Sending): void {
+  const isCovered = requests.length >= leastCovered * (requests.length + tooDear);
+  if (tooDear > 0 && live.size === 0 && (requests.length === 0 || !isCovered)) {
+    for (const { reservation } of requests) {
+      reservation.end();
+    }
+    throw prompts.budget.spentError();
+  }
+}
+
+async function send(state: BatchState, submitter: Submitter, sending: Sending): Promise<void> {
+  const { file } = sending;
+  sending.file = createInputFile();
+  sending.waitedFor += file.requests.length;
+  if (file.requests.length > 0) {
+    addControl(state, file);
+    await submitter.submit(file);
+  }
+}
+
+/** Adds a small request to a file of rows on which the server has failed: its answer shows that the server works. */
+function addControl({ prompts, faults }: BatchState, file: InputFile): void {
+  const { budget, task } = prompts;
+  const control = controlOf(prompts);
+  const worst = worstCase(control, 1);
+  const reservation = file.requests.every(({ key }) => faults.has(key)) ? budget.tryReserve(worst) : undefined;
+  if (reservation !== undefined) {
+    const key = createHash("sha256").update(`control ${randomUUID()}`).digest("hex"); // of no row, but it is paid for
+    file.add({ key, line: lineOf(key, task.kind, control), worst, reservation });
+  }
+}
+
+/**
+ * A pass of a worker that sends nothing: it waits until all its rows are answered.
+ * @param takeUp looks for batches of the run, and takes the answers of those that have ended
+ */
+export function waitingPass(state: BatchState, takeUp: () => Promise<{ readonly ended: number }>): BulkPass {
+  const { prompts } = state;
+  let open = 0;
+  return {
+    add(inputs) {
+      open += neededKey(state, requestOf(prompts, inputs).sha256) === undefined ? 0 : 1;
+      return Promise.resolve();
+    },
+    async end() {
+      if (open === 0) {
+        return false;
+      }
+      state.run.log(`waiting for worker 0, which asks ${placeText(state)} for ${open} rows of this worker`);
+      await untilEnded(state, takeUp);
+      return true;
+    },
+  };
+}
+
+/** Waits until a batch has ended. @throws JobError NETWORK if there has been none for `retry.max_seconds` */
+async function untilEnded(state: BatchState, takeUp: () => Promise<{ readonly ended: number }>): Promise<void> {
+  const { nowMs, maxSeconds } = state.prompts.servers[0].retry;
+  const pauses = createPauses(state);
+  let aliveMs = nowMs();
+  while ((await takeUp()).ended === 0) {
+    aliveMs = state.live.size > 0 ? nowMs() : aliveMs;
+    if (nowMs() - aliveMs > maxSeconds * 1000) {
+      const message = `waiting for the batches of worker 0: ${placeText(state)} has had none of this run for ${maxSeconds} s`;
+      throw new JobError("NETWORK", message, {
+        hint: "with transport: batch, worker 0 asks for the rows of all workers: start it, and this one again",
+      });
+    }
+    await pauses.next();
+  }
+}

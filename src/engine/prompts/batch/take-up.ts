@@ -1,0 +1,83 @@
+import { JobError } from "../../../util/errors.js";
+import { type Batch, hasEnded } from "./batch-object.js";
+import { keyIn } from "./input-file.js";
+import { type BatchState, metadataKeys, worstIn } from "./run-batches.js";
+import { takeAnswers } from "./take-answers.js";
+
+/** Batches of the run that were taken up. */
+interface TakenUp {
+  /** Those that this attempt did not know. */
+  readonly found: number;
+  /** Those that have ended: their answers were taken. */
+  readonly ended: number;
+}
+
+/**
+ * Takes up the batches of the run that this attempt does not know. A worker that sends nothing also takes the answers of
+ * those that have ended since.
+ * @param files those of the run at the server: names to ids
+ */
+export async function takeUp(state: BatchState, files: ReadonlyMap<string, string>): Promise<TakenUp> {
+  const { live, taken } = state;
+  let [found, ended] = [0, 0];
+  for (const batch of batchesOfRun(state, await state.api.batches(), files)) {
+    const isNew = !live.has(batch.id) && !taken.has(batch.id);
+    found += isNew ? 1 : 0;
+    if (isNew && !hasEnded(batch)) {
+      await addLive(state, batch);
+    } else if (hasEnded(batch) && (isNew || (live.has(batch.id) && !state.isSubmitter))) {
+      await (batch.status === "failed" ? undefined : takeAnswers(state, batch, true));
+      live.delete(batch.id);
+      taken.add(batch.id);
+      ended += 1;
+    }
+  }
+  return { found, ended };
+}
+
+/** Those of the account's batches that are of this run. */
+function batchesOfRun(
+  { run }: Pick<BatchState, "run">,
+  batches: readonly Batch[],
+  files: ReadonlyMap<string, string>,
+): Batch[] {
+  const own = new Set(files.values());
+  return batches.filter(
+    ({ metadata, inputFile }) =>
+      metadata[metadataKeys.plan] === run.planId || (inputFile !== undefined && own.has(inputFile)),
+  );
+}
+
+/** Adds a batch that an earlier attempt has created: its requests are not sent again. */
+async function addLive(state: BatchState, batch: Batch): Promise<void> {
+  if (!state.isSubmitter) {
+    state.live.set(batch.id, { batch, keys: undefined, reservations: [] });
+    return;
+  }
+  const reservations = [state.prompts.budget.reserveSent(worstIn(batch))];
+  const keys = await keysOf(state, batch);
+  state.live.set(batch.id, { batch, keys, reservations });
+  for (const key of keys ?? []) {
+    state.underWay.add(key);
+  }
+}
+
+/** The keys in the input file of a batch. undefined: the server does not give it */
+async function keysOf({ api }: BatchState, { inputFile, total }: Batch): Promise<readonly string[] | undefined> {
+  const keys = new Set<string>();
+  const take = (line: string): void => {
+    const key = keyIn(line);
+    if (key !== undefined) {
+      keys.add(key);
+    }
+  };
+  try {
+    await (inputFile === undefined ? undefined : api.lines(inputFile, { take, atLeast: total }));
+  } catch (error) {
+    if (!(error instanceof JobError) || (error.code !== "MODEL_INVALID" && error.code !== "PERMISSION")) {
+      throw error;
+    }
+    return undefined;
+  }
+  return keys.size === 0 ? undefined : [...keys];
+}
