@@ -1,6 +1,7 @@
 import type { FeaturePart } from "../checks/features/feature-part.js";
 import type { Tensor } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
+import type { HashedUnit } from "./feature-hasher.js";
 
 /** The outputs of one call of the model. */
 export interface Predictions {
@@ -20,8 +21,10 @@ export interface Predictions {
  * challenger, if the run has one.
  */
 export interface ScoredBatch extends RecordBatch {
-  /** Predictions for all rows of the batch, in order. */
+  /** Predictions for all rows of the batch, in order; with `hashed`, for those that take no stored one. */
   readonly predictions?: readonly Predictions[] | undefined;
+  /** The hashes of rows that a worker scored; undefined: the run does not hash rows. */
+  readonly hashed?: HashedUnit | undefined;
   /** The measured features of rows that a worker scored, a part for each span; undefined: features are not profiled. */
   readonly features?: readonly FeaturePart[] | undefined;
 }

@@ -7,7 +7,7 @@ import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 
 /**
  * Reads a run's slices in the engine's workers if they can score the rows that they read, else in workers that only
- * decode. The main thread finds repeated and stored rows before they are scored.
+ * decode: the main thread finds repeated rows, and stored ones that are not in memory, before they are scored.
  */
 export function openRunReader(
   { spec, decodeWorkers, memory, record, log }: JobContext,
@@ -17,7 +17,8 @@ export function openRunReader(
     engine,
     sizer,
     challenger,
-  }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer" | "challenger">,
+    reuse,
+  }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer" | "challenger" | "reuse">,
 ): SliceReader {
   const { contract } = plan;
   const features = featurePlanOf(plan, keyColumns(spec));
@@ -29,7 +30,7 @@ export function openRunReader(
     ...decodeWorkers,
     memory,
     scoring:
-      ports === undefined || comparesRows(spec, contract)
+      ports === undefined || comparesRows(spec, reuse)
         ? undefined
         : {
             count: sessions,
@@ -38,6 +39,7 @@ export function openRunReader(
             tensors: outputTensors(contract),
             batchRows: () => sizer.rows,
             features,
+            hashing: reuse?.hashing,
             sentInputs: challenger?.shared.sent,
           },
     onFailure({ kind, message }) {

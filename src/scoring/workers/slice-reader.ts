@@ -2,6 +2,7 @@ import { type Contract, valuesPerRow } from "../../binding/contract.js";
 import type { FeaturePlan } from "../../checks/features/feature-plan.js";
 import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../formats/port.js";
 import { directPlan } from "../../packing/direct/plan.js";
+import type { FeatureHashing } from "../../packing/feature-hasher.js";
 import type { ScoredBatch } from "../../packing/scored.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
@@ -47,6 +48,8 @@ export interface ScoringWorkers {
   readonly batchRows: () => number;
   /** Which features are profiled. */
   readonly features?: FeaturePlan | undefined;
+  /** How rows are hashed; undefined: they are not. */
+  readonly hashing?: FeatureHashing | undefined;
   /** The inputs that a challenger takes; see `UnitScoring`. */
   readonly sentInputs?: readonly number[] | undefined;
 }
@@ -162,10 +165,10 @@ function openPools({ cores, startDecodeWorkers, memory, scoring, onFailure }: Sl
         decoding ??= startDecoding(most);
         return yield* decoding.pool.read(units, requestTo(decoding.workers.ports.length), most);
       }
-      const { contract, tensors, batchRows, features: plan, sentInputs } = scoring;
+      const { contract, tensors, batchRows, features: plan, sentInputs, hashing } = scoring;
       scoringPool ??= openUnitPool(scoring.ports(), { batchRows, onFailure });
       const features = plan === undefined ? undefined : { plan, firstRow: slice.firstRow ?? 0 };
-      const model = { contract, tensors, batchRows: batchRows(), sentInputs };
+      const model = { contract, tensors, batchRows: batchRows(), sentInputs, hashing };
       const request = { ...requestTo(scoring.count), scoring: model, features };
       return yield* scoringPool.read(units, request, fitting(scoring.count));
     },

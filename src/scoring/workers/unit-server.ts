@@ -8,6 +8,7 @@ import { rowsWithin } from "../../columnar/column-bytes.js";
 import { numericBuffers } from "../../columnar/tensor.js";
 import type { ElementType } from "../../columnar/values.js";
 import { doWithoutVectors } from "../../columnar/memory/vectors.js";
+import type { HashedRows } from "../../packing/feature-hasher.js";
 import type { Predictions, ScoredBatch } from "../../packing/scored.js";
 import { createCondition } from "../../util/condition.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
@@ -56,6 +57,7 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
         ...buffers,
         ...(batch.predictions ?? []).flatMap((part) => numericBuffers(part.outputs)),
         ...(batch.features ?? []).flatMap(partBuffers),
+        ...(batch.hashed === undefined ? [] : hashBuffers(batch.hashed)),
       ]);
       const bytes = sizeOf([...sent]);
       send({ body: { rowStart, batch, buffers, bytes }, transfer: [...sent] });
@@ -89,6 +91,10 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
     held.recheck();
     void inTurn(() => close(server));
   });
+}
+
+function hashBuffers({ hashes, places }: HashedRows): ArrayBuffer[] {
+  return places === undefined ? [hashes.buffer] : [hashes.buffer, places.buffer];
 }
 
 /** Lets the event loop handle messages of the main thread. */
@@ -220,7 +226,7 @@ async function* batchesOf(
       matrices.clear();
       const rows = { from, to: rowEnd - piece.rowStart };
       const batch = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
-      const predictions = await score?.(batch, modelRows());
+      const { predictions, hashed } = (await score?.(batch, modelRows())) ?? {};
       steps.took(batch.rowCount, predictions ?? []);
       // While the inputs are in the cache of the processor.
       const measured =
@@ -228,7 +234,7 @@ async function* batchesOf(
       const sent = scoring?.sentInputs?.flatMap((place) => batch.inputs[place] ?? []) ?? [];
       const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: sent }, tools);
       takeBack(pool, tools.left(parcel.buffers));
-      yield { rowStart, batch: { ...parcel.batch, predictions, features: measured }, buffers: parcel.buffers };
+      yield { rowStart, batch: { ...parcel.batch, predictions, hashed, features: measured }, buffers: parcel.buffers };
       rowStart = rowEnd;
     }
   }
