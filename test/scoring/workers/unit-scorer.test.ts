@@ -98,16 +98,16 @@ describe("a batch that is not scored", () => {
       predictions: new Int32Array(4),
     };
     const passthrough = [{ column: "id", source: { name: "id", path: ["id"], type: "int32" } }];
-    const contract = { ...asked.contract, passthrough, reuse: { key: ["id"] } } as unknown as Contract;
+    const keyed = { ...asked.contract, passthrough, reuse: { key: ["id"] } } as unknown as Contract;
     const ids = { kind: "fixed", elementsPerValue: 1, data: Int32Array.of(7, 8, 9), valid: undefined } as const;
     const batch = { rowCount: 3, inputs: [input], carried: [ids] };
     const given: number[][] = [];
-    const score = (table?: StoredTable): ReturnType<ReturnType<typeof scorer>> =>
-      scorer({ ...asked, contract, hashing: { seeds, table } }, ({ inputs }) => {
+    const scoreWith = (table?: StoredTable): ReturnType<ReturnType<typeof scorer>> =>
+      scorer({ ...asked, contract: keyed, hashing: { seeds, table } }, ({ inputs }) => {
         given.push(...inputs.map(({ data }) => [...(data as Float32Array)]));
         return Promise.resolve({ outputs: [], ms: 0 });
       })(batch, 10);
-    const first = await score();
+    const first = await scoreWith();
     const table = createStoredTable(2);
     const hashes = first?.hashed?.hashes ?? new Int32Array();
     addStored(table, 0, {
@@ -115,7 +115,7 @@ describe("a batch that is not scored", () => {
       rows: hashes.subarray(4, 8),
     });
 
-    const second = await score(table);
+    const second = await scoreWith(table);
 
     expect([...(second?.hashed?.places ?? [])]).toEqual([noPlace, 0, noPlace]);
     expect(second?.hashed?.hashes).toEqual(hashes);
