@@ -75,7 +75,7 @@ export function createFeatureHasher(
 }
 
 /** 0 for rows whose key has a NULL; undefined: there are none. */
-export function namedRows(key: readonly Column[], rows: number): Uint8Array | undefined {
+function namedRows(key: readonly Column[], rows: number): Uint8Array | undefined {
   let isNamed: Uint8Array | undefined;
   for (const { valid } of key) {
     if (valid?.includes(0) === true) {

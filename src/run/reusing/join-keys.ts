@@ -7,7 +7,7 @@ import { spansOf } from "../../plan/spans.js";
 import type { JobContext, StoredRowsReader } from "../../scoring/context.js";
 import { feedRows } from "../../scoring/feed.js";
 import { openSliceReader } from "../../scoring/workers/slice-reader.js";
-import type { RowsToFind } from "./open-reuse.js";
+import type { RowsToFind } from "./rows-to-find.js";
 import { openStoredCursor, type StoredCursor } from "./stored-cursor.js";
 
 /** Stored rows that do not fit in memory, joined with the pending rows. */

@@ -1,34 +1,16 @@
 import { scoredColumns } from "../../binding/contract.js";
 import { reuseColumn } from "../../binding/reuse-column.js";
-import type { Decoder } from "../../formats/port.js";
 import type { HashSeeds } from "../../packing/feature-hasher.js";
 import type { PinnedRun, Plan } from "../../plan/plan.js";
-import type { SpanRange } from "../../plan/share.js";
 import { spansOf } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
 import type { JobContext, StoredRowsReader } from "../../scoring/context.js";
 import { pendingRanges } from "../../scoring/feed.js";
 import type { Reuse } from "../../scoring/reuse.js";
-import type { RunSink } from "../../sink/port.js";
-import type { Source } from "../../storage/port.js";
 import { exitCodeOf, messageOf } from "../../util/errors.js";
 import { fillTable, fitsInTable } from "./fill-table.js";
 import { joinKeys } from "./join-keys.js";
-
-export interface ReuseInput {
-  readonly plan: Plan;
-  readonly run: Pick<RunSink, "committed">;
-  readonly decoder: Decoder;
-  readonly source: Source;
-  /** The spans whose rows are looked up. */
-  readonly share: SpanRange;
-}
-
-/** Pending rows, for which rows of an earlier run are looked up. */
-export interface RowsToFind extends Pick<ReuseInput, "plan" | "decoder" | "source"> {
-  readonly ranges: ReturnType<typeof pendingRanges>;
-  readonly seeds: HashSeeds;
-}
+import type { ReuseInput, RowsToFind } from "./rows-to-find.js";
 
 /**
  * Prepares the reuse of predictions: reads the rows of the pinned run, or as many of them as the pending rows of a share
