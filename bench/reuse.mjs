@@ -5,20 +5,36 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { dataFolder, parquetFormat, quote } from "./data.mjs";
+import { forestFile, largeForests, prepareForest } from "./forests.mjs";
 import { measure, median } from "./measure.mjs";
+import { bigModel, prepareBigModel } from "./models.mjs";
 import { machine } from "./report.mjs";
+
+const fixture = (name) => fileURLToPath(new URL(`../fixtures/models/${name}.onnx`, import.meta.url));
+const lightgbm = { path: fixture("bench-lightgbm"), outputs: { score: "probabilities[1]" } };
+const forest = { path: forestFile(largeForests.forest), prepare: () => prepareForest(largeForests.forest) };
+
+/** By what a row costs them, about. */
+const models = {
+  linear: { says: "linear: what a run costs without its model", path: fixture("bench-linear") },
+  trees: { says: "200 trees, compiled", ...lightgbm },
+  "trees-onnx": { says: "200 trees, ONNX Runtime", ...lightgbm, trees: "onnxruntime" },
+  forest: { says: "1,000 trees, compiled", ...forest },
+  big: { says: "MLP 32-1024-1024-1", path: bigModel, prepare: prepareBigModel },
+};
 
 const usage = `Usage: node bench/reuse.mjs [options]
 
 Makes two nights of a table in bench/data/reuse/, and prints the CPU time of the second one: scored as a whole, and with
 reuse. Removes them again.
 
-  --rows <n>     rows of a night (default 4000000)
-  --changed <p>  percentage of rows that change (default 5)
-  --runs <n>     medians of so many, in turn (default 3)
-  --trees <who>  auto, onnxruntime, or both (default both)
-  --shuffled     the second night has its rows in another order
-  --help         show this
+  --rows <n>       rows of a night (default 4000000)
+  --changed <p>    percentage of rows that change (default 5)
+  --runs <n>       medians of so many, in turn (default 3)
+  --model <name>   ${Object.keys(models).join(", ")}; may be repeated (default all but big)
+  --memory <size>  engine.memory of both (default auto)
+  --shuffled       the second night has its rows in another order
+  --help           show this
 `;
 
 const { values: options } = parseArgs({
@@ -26,14 +42,14 @@ const { values: options } = parseArgs({
     rows: { type: "string", default: "4000000" },
     changed: { type: "string", default: "5" },
     runs: { type: "string", default: "3" },
-    trees: { type: "string", default: "both" },
+    model: { type: "string", multiple: true, default: ["linear", "trees", "trees-onnx", "forest"] },
+    memory: { type: "string" },
     shuffled: { type: "boolean", default: false },
     help: { type: "boolean", default: false },
   },
 });
 
 const program = fileURLToPath(new URL("../bin/infer-batch.js", import.meta.url));
-const model = fileURLToPath(new URL("../fixtures/models/bench-lightgbm.onnx", import.meta.url));
 const folder = join(dataFolder, "reuse");
 const rows = Number(options.rows);
 const nights = { first: "2026-01-01", second: "2026-01-02" };
@@ -67,15 +83,15 @@ async function makeNights() {
   }
 }
 
-/** @param {{ trees: string, reuse: boolean }} way */
-async function writeSpec({ trees, reuse }) {
+/** @param {{ model: object, reuse: boolean }} way */
+async function writeSpec({ model: { path: file, outputs, trees = "auto" }, reuse }) {
   const spec = {
     version: 1,
     name: reuse ? "bench-reuse" : "bench-all",
     params: { ds: "${today}" },
     input: { path: "in/${ds}.parquet" },
-    model: { path: model, outputs: { score: "probabilities[1]" } },
-    engine: { trees },
+    model: { path: file, ...(outputs === undefined ? {} : { outputs }) },
+    engine: { trees, ...(options.memory === undefined ? {} : { memory: options.memory }) },
     ...(reuse ? { reuse: { key: ["id"] } } : {}),
     output: { columns: ["id"], parquet: { path: `${reuse ? "out" : "out-all"}/dt=\${ds}` } },
   };
@@ -103,23 +119,27 @@ async function checkSame() {
   }
 }
 
-async function compare(trees) {
-  const first = await run({ trees, reuse: true }, nights.first);
-  const taken = { all: [], reuse: [] };
+async function compare(model) {
+  await model.prepare?.();
+  const first = await run({ model, reuse: true }, nights.first);
+  const taken = { all: [], reuse: [], peak: [], wall: [], allWall: [] };
   let reused = 0;
   for (let round = 1; round <= Number(options.runs); round += 1) {
-    const all = await run({ trees, reuse: false }, nights.second);
-    const some = await run({ trees, reuse: true }, nights.second);
+    const all = await run({ model, reuse: false }, nights.second);
+    const some = await run({ model, reuse: true }, nights.second);
     taken.all.push(all.cpuSeconds);
     taken.reuse.push(some.cpuSeconds);
+    taken.peak.push(some.peakMiB);
+    taken.wall.push(some.seconds);
+    taken.allWall.push(all.seconds);
     reused = some.report.rows_reused;
     console.error(
-      `  ${trees}, run ${round}: ${all.cpuSeconds.toFixed(1)} and ${some.cpuSeconds.toFixed(1)} s of CPU time, ${some.peakMiB.toFixed(0)} MiB`,
+      `  ${model.says}, run ${round}: ${all.cpuSeconds.toFixed(1)} and ${some.cpuSeconds.toFixed(1)} s of CPU time, ${some.peakMiB.toFixed(0)} MiB`,
     );
   }
   await checkSame();
-  const [all, reuse] = [median(taken.all), median(taken.reuse)];
-  return { trees, first: first.cpuSeconds, all, reuse, reused };
+  const [all, reuse, peak, wall, allWall] = ["all", "reuse", "peak", "wall", "allWall"].map((of) => median(taken[of]));
+  return { first: first.cpuSeconds, all, reuse, reused, peak, wall, allWall };
 }
 
 if (options.help) {
@@ -130,13 +150,17 @@ if (options.help) {
   await makeNights();
   console.log(machine());
   console.log(`${rows} rows, ${options.changed}% changed${options.shuffled ? ", in another order" : ""}\n`);
-  console.log(
-    "| 200 trees by | first night | all scored | with reuse | times | reused |\n| --- | ---: | ---: | ---: | ---: | ---: |",
-  );
-  for (const trees of options.trees === "both" ? ["auto", "onnxruntime"] : [options.trees]) {
-    const { first, all, reuse, reused } = await compare(trees);
-    const seconds = [first, all, reuse].map((value) => `${value.toFixed(1)} s`).join(" | ");
-    console.log(`| ${trees} | ${seconds} | ${(all / reuse).toFixed(2)} | ${reused} |`);
+  console.log("CPU seconds of whole processes, wall seconds in brackets.\n");
+  console.log("| model | first night | all scored | with reuse | times | peak with reuse | reused |");
+  console.log("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+  for (const name of options.model) {
+    const { first, all, reuse, reused, peak, wall, allWall } = await compare(models[name]);
+    const seconds = [`${all.toFixed(1)} (${allWall.toFixed(1)})`, `${reuse.toFixed(1)} (${wall.toFixed(1)})`].join(
+      " | ",
+    );
+    console.log(
+      `| ${models[name].says} | ${first.toFixed(1)} | ${seconds} | ${(all / reuse).toFixed(2)} | ${peak.toFixed(0)} MiB | ${reused} |`,
+    );
   }
   await rm(folder, { recursive: true, force: true });
 }

@@ -25,6 +25,11 @@ const loops = [
     target: "src/columnar/memory/page-loops-code.ts",
     name: "pageLoopsCode",
   },
+  {
+    source: "src/columnar/memory/hash-loops.wat",
+    target: "src/columnar/memory/hash-loops-code.ts",
+    name: "hashLoopsCode",
+  },
 ];
 const fileOf = (path) => new URL(`../${path}`, import.meta.url);
 

@@ -21,7 +21,7 @@ import { type AttemptServices, attemptServices } from "./attempt-services.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { doWithoutVectors } from "../columnar/memory/vectors.js";
 import { commandFor } from "./command-line.js";
-import { addressSpaceBytes, defaultMemory, minBudgetBytes, usableCores } from "./process-limits.js";
+import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./process-limits.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
 import { modelTools } from "./models/model-tools.js";
 import { challengerSink } from "./challenger-sink.js";
@@ -211,16 +211,17 @@ export function sha256(text: string): string {
 /** The cores and the memory budget of each of several jobs at once. */
 function shareOf(spec: JobSpec, jobsAtOnce: number): { readonly cores: number; readonly memory: MemoryBudget } {
   const cores = usableCores();
-  const { bytes } = budgetOf(spec, cores);
+  const { bytes, storedBytes } = budgetOf(spec, cores);
+  const part = (whole: number): number => Math.floor(whole / jobsAtOnce);
   return {
-    cores: Math.max(1, Math.floor(cores / jobsAtOnce)),
-    memory: memoryBudget(Math.max(minBudgetBytes, Math.floor(bytes / jobsAtOnce))),
+    cores: Math.max(1, part(cores)),
+    memory: memoryBudget(Math.max(minBudgetBytes, part(bytes)), part(storedBytes)),
   };
 }
 
 /** Returns the memory budget of a job: `engine.memory`, or a part of what this process may use. */
 export function budgetOf({ engine: { memory } }: JobSpec, cores: number): MemoryBudget {
-  return memoryBudget(memory === "auto" ? defaultMemory(cores) : memory);
+  return memory === "auto" ? memoryBudget(defaultMemory(cores), storedRowsMemory()) : memoryBudget(memory);
 }
 
 function decoding(

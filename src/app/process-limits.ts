@@ -82,10 +82,23 @@ const maxBudgetBytesPerCore = mebibytes(64);
  * which is the machine's memory or the limit of a control group.
  */
 export function defaultMemory(cores: number, machineBytes = totalmem(), read: ReadText = readText): number {
-  const limits = controlGroups("memory", read).flatMap((group) => memoryLimitOf(group, read));
-  const usableBytes = Math.min(machineBytes, ...limits);
+  const usableBytes = usableMemory(machineBytes, read);
   const most = maxBudgetBytes + cores * maxBudgetBytesPerCore;
   return Math.max(minBudgetBytes, Math.min(most, Math.floor(usableBytes * budgetShare)));
+}
+
+/** Of the memory that this process may use, the part that rows of an earlier run may take in addition to the budget. */
+const storedRowsShare = 1 / 8;
+
+/** Returns how many bytes rows whose predictions are reused may take, for a job whose spec has no `engine.memory`. */
+export function storedRowsMemory(machineBytes = totalmem(), read: ReadText = readText): number {
+  return Math.floor(usableMemory(machineBytes, read) * storedRowsShare);
+}
+
+/** The machine's memory, or the limit of a control group, in bytes. */
+function usableMemory(machineBytes: number, read: ReadText): number {
+  const limits = controlGroups("memory", read).flatMap((group) => memoryLimitOf(group, read));
+  return Math.min(machineBytes, ...limits);
 }
 
 /** A control group that this process is in, or one above it: the folder with its files. */

@@ -1,16 +1,16 @@
-import { columnField, fieldOf, grownTo, memoryOf, wordsOf, write, type Field } from "./row-words.js";
+import { hashLoops, hashWords } from "./memory/hash-loops.js";
+import { columnField, fieldOf, type Field, grownTo, memoryOf, wordsOf, write } from "./row-words.js";
 import type { NamedTensor } from "./tensor.js";
 import type { Column } from "./types.js";
 
-/** Words of a hash. */
-export const hashWords = 4;
+export { hashWords };
 
 /** Hashes rows with 128 bits. Hashes are stored one after the other, four words each. */
 export interface RowHasher {
   /** Puts the hashes of the rows of tensors into `hashes`, from row `at` on. NaN counts as one value, -0 is not 0. */
   tensors(tensors: readonly NamedTensor[], rows: number, hashes: Int32Array, at: number): void;
-  /** The hashes of rows of columns, each with the hash of that row in `hashes`. @throws TypeError for a struct */
-  columns(hashes: Int32Array, columns: readonly Column[], rows: number): Int32Array;
+  /** The hashes of rows of columns; with `hashes`, each with the hash of that row. @throws TypeError for a struct */
+  columns(columns: readonly Column[], rows: number, hashes?: Int32Array): Int32Array<ArrayBuffer>;
 }
 
 /**
@@ -18,24 +18,23 @@ export interface RowHasher {
  * @param hasNan whether tensors may have NaN
  */
 export function createRowHasher(seed: Int32Array, hasNan: boolean): RowHasher {
-  let memory = memoryOf(1 << 10);
+  const hashLongRows = createLongRowHasher(seed);
   const hashAll = (fields: readonly Field[], rows: number, hashes: Int32Array, at: number): void => {
-    const [first, ...others] = fields;
-    if (first?.kind === "words" && others.length === 0) {
-      const { words, width } = first; // as for most models: the words of a row are consecutive
-      for (let row = 0; row < rows; row += 1) {
-        hash128({ words, from: row * width, to: (row + 1) * width }, seed, hashes, (at + row) * hashWords);
-      }
-      return;
-    }
-    for (let row = 0; row < rows; row += 1) {
-      memory = grownTo(memory, wordsOf(fields, row));
-      const end = write(memory, 0, fields, row);
-      hash128({ words: memory.words, from: 0, to: end }, seed, hashes, (at + row) * hashWords);
+    const words = fields.flatMap((field) => wordsField(field, rows) ?? []);
+    if (words.length < fields.length || !hashFixedRows(words, rows, { seed, hashes, at, floats: false })) {
+      hashLongRows(fields, rows, hashes, at);
     }
   };
   return {
     tensors(tensors, rows, hashes, at) {
+      const [first, ...others] = tensors;
+      // As most models have it: rows lie there as they are hashed.
+      if (others.length === 0 && first?.dtype === "float32") {
+        const floats = fieldOf(first, rows);
+        if (floats.kind === "words" && hashFixedRows([floats], rows, { seed, hashes, at, floats: hasNan })) {
+          return;
+        }
+      }
       for (const tensor of hasNan ? tensors : []) {
         unifyNan(tensor);
       }
@@ -46,11 +45,94 @@ export function createRowHasher(seed: Int32Array, hasNan: boolean): RowHasher {
         at,
       );
     },
-    columns(hashes, columns, rows) {
+    columns(columns, rows, hashes) {
       const result = new Int32Array(rows * hashWords);
-      hashAll([{ kind: "words", words: hashes, width: hashWords }, ...columns.map(columnField)], rows, result, 0);
+      const own: Field[] = hashes === undefined ? [] : [{ kind: "words", words: hashes, width: hashWords }];
+      hashAll([...own, ...columns.map(columnField)], rows, result, 0);
       return result;
     },
+  };
+}
+
+type WordsField = Extract<Field, { kind: "words" }>;
+
+/** A field of as many bytes each row, as whole words; undefined: its rows have lengths of their own. */
+function wordsField(field: Field, rows: number): WordsField | undefined {
+  if (field.kind !== "bytes") {
+    return field.kind === "words" ? field : undefined;
+  }
+  const { bytes, width } = field;
+  const words = Math.ceil(width / 4);
+  const padded = new Uint8Array(rows * words * 4);
+  for (let row = 0, from = 0, to = 0; row < rows; row += 1, from += width, to += words * 4) {
+    for (let byte = 0; byte < width; byte += 1) {
+      padded[to + byte] = bytes[from + byte] as number;
+    }
+  }
+  return { kind: "words", words: new Int32Array(padded.buffer), width: words };
+}
+
+interface FixedRows {
+  readonly seed: Int32Array;
+  readonly hashes: Int32Array;
+  readonly at: number;
+  /** The words are floats that may be NaN. */
+  readonly floats: boolean;
+}
+
+/** Hashes rows of as many words each in WebAssembly; false: there is none here, or rows are too long for it. */
+function hashFixedRows(fields: readonly WordsField[], rows: number, { seed, hashes, at, floats }: FixedRows): boolean {
+  const loops = hashLoops();
+  const width = fields.reduce((sum, field) => sum + field.width, 0);
+  const most = loops?.rowsAtOnce(width) ?? 0;
+  if (loops === undefined || most === 0) {
+    return false;
+  }
+  for (let from = 0; from < rows; from += most) {
+    const count = Math.min(most, rows - from);
+    let place = 0;
+    for (const field of fields) {
+      putField(loops.block, place, width, field, { from, count });
+      place += field.width;
+    }
+    if (floats) {
+      loops.unifyNan(count * width);
+    }
+    hashes.set(loops.hash(count, width, seed), (at + from) * hashWords);
+  }
+  return true;
+}
+
+/** Puts rows of a field into a block of rows of `stride` words each. */
+function putField(
+  block: Int32Array,
+  place: number,
+  stride: number,
+  { words, width }: WordsField,
+  { from, count }: { readonly from: number; readonly count: number },
+): void {
+  if (width === stride) {
+    block.set(words.subarray(from * width, (from + count) * width));
+    return;
+  }
+  for (let word = 0; word < width; word += 1) {
+    for (let row = 0, at = from * width + word, to = place + word; row < count; row += 1, at += width, to += stride) {
+      block[to] = words[at] as number;
+    }
+  }
+}
+
+/** Hashes rows of any length one by one. */
+function createLongRowHasher(
+  seed: Int32Array,
+): (fields: readonly Field[], rows: number, hashes: Int32Array, at: number) => void {
+  let memory = memoryOf(1 << 10);
+  return (fields, rows, hashes, at) => {
+    for (let row = 0; row < rows; row += 1) {
+      memory = grownTo(memory, wordsOf(fields, row));
+      const end = write(memory, 0, fields, row);
+      hash128({ words: memory.words, from: 0, to: end }, seed, hashes, (at + row) * hashWords);
+    }
   };
 }
 

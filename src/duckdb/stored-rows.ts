@@ -1,5 +1,6 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType, FixedColumn } from "../columnar/types.js";
+import { filterColumn } from "../columnar/column-builder.js";
 import { appendRows, createTable } from "./append-rows.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";
@@ -26,6 +27,74 @@ export interface FoundRows {
   readonly hashes: FixedColumn;
 }
 
+/** Files with stored rows, a group at a time. */
+export interface StoredGroups {
+  readonly format: "parquet" | "csv";
+  readonly groups: AsyncIterable<readonly string[]>;
+}
+
+/** Stored rows in the order of the files, none of which has a NULL. */
+export interface StoredChunk {
+  readonly rowCount: number;
+  readonly keys: readonly Column[];
+  readonly outputs: readonly Column[];
+  readonly hashes: FixedColumn;
+}
+
+/**
+ * Reads stored rows, without those that have a NULL.
+ * @throws Error when a file lacks a column, or has it with another type, or when other than `rows` rows came
+ */
+export async function* readStored(
+  connection: DuckDBConnection,
+  { key, outputs, hash }: StoredColumns,
+  files: StoredGroups & { readonly rows: number },
+): AsyncGenerator<StoredChunk> {
+  const columns = [...key, ...outputs, hash];
+  const names = columns.map(({ name }) => quoteName(name)).join(", ");
+  let rowCount = 0;
+  for await (const paths of files.groups) {
+    const result = await connection.stream(`SELECT ${names} FROM ${await rowsIn(connection, columns, files, paths)}`);
+    for (
+      let chunk = await result.fetchChunk();
+      chunk !== null && chunk.rowCount > 0;
+      chunk = await result.fetchChunk()
+    ) {
+      const one = chunk;
+      rowCount += chunk.rowCount;
+      const read = withoutNulls(
+        columns.map(({ type }, index) => ({ type, column: readColumn(one, index, type) })),
+        chunk.rowCount,
+      );
+      yield {
+        rowCount: read.rowCount,
+        keys: read.columns.slice(0, key.length),
+        outputs: read.columns.slice(key.length, -1),
+        hashes: read.columns.at(-1) as FixedColumn,
+      };
+    }
+  }
+  if (rowCount !== files.rows) {
+    throw new Error(`${rowCount} rows came, ${files.rows} were stored`); // streams of DuckDB end silently on an error
+  }
+}
+
+/** The rows that have a value in each column. */
+function withoutNulls(
+  read: readonly { readonly type: ColumnType; readonly column: Column }[],
+  rowCount: number,
+): { readonly columns: readonly Column[]; readonly rowCount: number } {
+  const valid = read.flatMap(({ column }) => (column.valid?.includes(0) === true ? [column.valid] : []));
+  if (valid.length === 0) {
+    return { columns: read.map(({ column }) => ({ ...column, valid: undefined })), rowCount };
+  }
+  const keep = Uint8Array.from({ length: rowCount }, (_, row) => (valid.every((one) => one[row] === 1) ? 1 : 0));
+  return {
+    columns: read.map(({ type, column }) => ({ ...filterColumn(type, column, keep), valid: undefined })),
+    rowCount: keep.reduce((sum, kept) => sum + kept, 0),
+  };
+}
+
 /**
  * Loads stored rows into the table `stored`, a group of files at a time, without those whose key is NULL or there twice.
  * Returns their number.
@@ -34,7 +103,7 @@ export interface FoundRows {
 export async function loadStored(
   connection: DuckDBConnection,
   { key, outputs, hash }: StoredColumns,
-  files: { readonly format: "parquet" | "csv"; readonly groups: AsyncIterable<readonly string[]> },
+  files: StoredGroups,
 ): Promise<number> {
   const columns = [...key, ...outputs, hash];
   const definitions = columns.map(({ name, type }) => `${quoteName(name)} ${sqlTypeOf(type)}`).join(", ");
@@ -42,10 +111,7 @@ export async function loadStored(
   const names = columns.map(({ name }) => quoteName(name));
   const complete = names.map((name) => `${name} IS NOT NULL`).join(" AND ");
   for await (const paths of files.groups) {
-    const rows =
-      files.format === "parquet"
-        ? await parquetRows(connection, columns, paths)
-        : csvRows(definitionsOf(columns), paths);
+    const rows = await rowsIn(connection, columns, files, paths);
     await connection.run(`INSERT INTO stored SELECT ${names.join(", ")} FROM ${rows} WHERE ${complete}`);
   }
   const keys = key.map(({ name }) => quoteName(name)).join(", ");
@@ -56,6 +122,17 @@ export async function loadStored(
   );
   const [[rows] = []] = (await connection.runAndReadAll("SELECT count(*)::DOUBLE FROM stored")).getRows();
   return Number(rows);
+}
+
+function rowsIn(
+  connection: DuckDBConnection,
+  columns: readonly TypedColumn[],
+  { format }: StoredGroups,
+  paths: readonly string[],
+): Promise<string> {
+  return format === "parquet"
+    ? parquetRows(connection, columns, paths)
+    : Promise.resolve(csvRows(definitionsOf(columns), paths));
 }
 
 async function parquetRows(

@@ -1,14 +1,8 @@
-import { createBufferPool } from "../columnar/memory/buffer-pool.js";
-import type { Contract } from "../binding/contract.js";
 import type { DistinctRows } from "./distinct-rows.js";
-import type { RowFault, RowRange } from "./input-target.js";
-import { createInputTarget } from "./input-targets.js";
-import { createPacker, type Packer, type PackerOptions, sourcesOf } from "./packer.js";
-import { bytesPerRow } from "../binding/row-bytes.js";
+import { createPacker, type Packer, type PackerOptions } from "./packer.js";
 import type { RowReuse } from "./row-reuse.js";
 import { createRowStore, type RowStore } from "./row-store.js";
-import { numericBuffers, type NamedTensor } from "../columnar/tensor.js";
-import type { RecordBatch } from "../columnar/types.js";
+import { createStage } from "./stage.js";
 
 export interface DistinctPackerOptions extends PackerOptions {
   /** The distinct rows of the span that is packed: the packer records there which rows repeat. */
@@ -74,39 +68,4 @@ function newRuns(rows: DistinctRows, from: number): { from: number; to: number }
     }
   }
   return runs;
-}
-
-interface Stage {
-  /** The greatest number of rows at a time. */
-  readonly rows: number;
-  /** Packs rows, and takes their tensors back once the rows are compared. */
-  pack(batch: RecordBatch, range: RowRange, look: (tensors: readonly NamedTensor[]) => void): void;
-}
-
-/** What stays in the cache between packing and looking. */
-const stagedBytes = 256 * 1024;
-
-function createStage(contract: Contract, onFault: (fault: RowFault) => void): Stage {
-  const pool = createBufferPool();
-  const sources = sourcesOf(contract);
-  const rows = Math.max(1, Math.floor(stagedBytes / bytesPerRow(contract)));
-  const options = {
-    batchRows: rows,
-    nanAllowed: contract.missing === "nan",
-    take: (bytes: number) => pool.take(bytes),
-    onFault,
-  };
-  return {
-    rows,
-    pack({ inputs }, range, look) {
-      const count = range.to - range.from;
-      const tensors = contract.inputs.map((binding, index) => {
-        const target = createInputTarget(binding, contract, options);
-        target.copy(inputs[sources[index] ?? -1], range, 0);
-        return target.tensor(count, count);
-      });
-      look(tensors);
-      pool.release(numericBuffers(tensors));
-    },
-  };
 }

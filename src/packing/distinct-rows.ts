@@ -25,8 +25,8 @@ export interface DistinctRows {
   takeStored(): void;
 }
 
-/** The index of the first stored prediction: more rows than a span has. */
-const storedFrom = 2 ** 31;
+/** The index of the first stored prediction: more rows than a span has, and a number that V8 keeps as an integer. */
+const storedFrom = 2 ** 30;
 
 /** @param length rows of the span, at most */
 export function createDistinctRows(rowStart: number, length: number): DistinctRows {

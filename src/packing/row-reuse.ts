@@ -1,15 +1,25 @@
 import type { Contract } from "../binding/contract.js";
 import { reuseColumn } from "../binding/reuse-column.js";
 import { type ColumnBuilder, createColumnBuilder, gatherColumn } from "../columnar/column-builder.js";
-import { hashWords, type RowHasher } from "../columnar/row-hash.js";
+import { createRowHasher, hashWords } from "../columnar/row-hash.js";
 import type { NamedTensor } from "../columnar/tensor.js";
 import type { Column, ColumnType, NamedColumn, RecordBatch } from "../columnar/types.js";
+import {
+  combineHashes,
+  createFeatureHasher,
+  type FeatureHasher,
+  type FeatureHashing,
+  type HashedRows,
+  type HashedUnit,
+  plainBools,
+} from "./feature-hasher.js";
+import { noPlace } from "./stored-table.js";
 
 /** Rows of an earlier run, found by the keys of rows of this one. */
 export interface StoredRows {
   /** The rows of this run whose keys they have: ascending, each once. */
   readonly rows: Float64Array;
-  /** Their hashes, as `RowHasher` makes them. */
+  /** The hashes that rows of this run have which take their predictions. */
   readonly hashes: Int32Array;
   /** Their predictions, in the order of the contract's outputs. */
   readonly predictions: readonly Column[];
@@ -22,6 +32,7 @@ export interface ExpectedRows {
   readonly range: { readonly from: number; readonly to: number };
   /** The run's number of the first row that the batch was made from. */
   readonly firstRow: number;
+  /** undefined: they are in the table, or there are none. */
   readonly stored: StoredRows | undefined;
 }
 
@@ -33,192 +44,186 @@ export interface RowReuse {
   expect(rows: ExpectedRows): void;
   /** Takes packed rows, those of a batch from row `from` on. Returns 1 for each that takes a stored prediction. */
   take(tensors: readonly NamedTensor[], from: number, rows: number): Uint8Array | undefined;
+  /** Takes rows [from, to) of those that a worker has hashed. Returns 1 for each that takes a stored prediction. */
+  takeHashed(rows: HashedUnit, from: number, to: number): Uint8Array | undefined;
   /** The stored predictions of output `index` behind those that were scored. */
-  behind(index: number, scored: Column, rows: number): Column;
-  /** The hashes of rows that are complete: of those that `keep` marks with 1. */
+  readonly behind: (this: void, index: number, scored: Column, rows: number) => Column;
+  /** What is stored with rows that are complete: with those that `keep` marks with 1. */
   hashesOf(columns: readonly NamedColumn[], keep: Uint8Array): NamedColumn;
 }
 
 /** What all pieces of a run need. */
 export interface ReuseTools {
-  readonly hasher: RowHasher;
-  readonly contract: Pick<Contract, "outputs" | "passthrough">;
-  /** Output columns that name a row. */
-  readonly key: readonly string[];
+  readonly hashing: FeatureHashing;
+  readonly contract: Pick<Contract, "outputs" | "passthrough" | "missing" | "reuse">;
+  /** Measures how long rows are compared. */
+  readonly timer: { readonly nowMs: () => number; readonly took: (ms: number) => void };
+  /** Predictions of the rows of the table, in the order of the contract's outputs. */
+  readonly predictions?: readonly Column[] | undefined;
 }
 
 /** @param length rows of the piece, at most */
-export function createRowReuse({ hasher, contract, key }: ReuseTools, length: number): RowReuse {
+export function createRowReuse({ hashing, contract, timer, predictions = [] }: ReuseTools, length: number): RowReuse {
   const hashes = new Int32Array(length * hashWords);
-  const stored = contract.outputs.map(({ type }) => createColumnBuilder(type, 0));
-  const finished: (Column | undefined)[] = [];
-  const names = new Set([...key, ...contract.outputs.map(({ column }) => column)]);
+  const hasher = createFeatureHasher(contract, hashing);
+  const predicted = createRowHasher(hashing.seeds.predictions, false);
+  const stored = createStoredPredictions(contract);
+  const names = new Set(contract.outputs.map(({ column }) => column));
   let rowCount = 0;
-  let candidates: ((from: number, rows: number) => Candidates) | undefined;
+  let expected: Expected | undefined;
+  const add = (rows: HashedRows, source: readonly Column[]): Uint8Array | undefined => {
+    hashes.set(rows.hashes, rowCount * hashWords);
+    rowCount += rows.hashes.length / hashWords;
+    return rows.places && stored.take(rows.places, source);
+  };
   return {
     get bytes() {
-      return rowCount * hashWords * 4 + stored.reduce((sum, { bytes }) => sum + bytes, 0);
+      return rowCount * hashWords * 4 + stored.bytes;
     },
     expect(rows) {
-      candidates = rows.stored === undefined ? undefined : candidatesIn(rows.stored, rows, { contract, key });
+      expected = { ...rows, places: rows.stored && placesOf(rows.stored, rows) };
     },
     take(tensors, from, rows) {
-      const start = rowCount * hashWords;
-      hasher.tensors(tensors, rows, hashes, rowCount);
-      rowCount += rows;
-      if (candidates === undefined) {
-        return undefined;
+      if (expected === undefined) {
+        throw new RangeError("rows were packed that were not expected");
       }
-      const { at, columns, predictions, hashes: wanted } = candidates(from, rows);
-      const made = hasher.columns(gatherHashes(hashes.subarray(start), at), columns, at.length);
-      const isSame = sameHashes(made, wanted);
-      const flags = new Uint8Array(rows);
-      for (let index = 0; index < at.length; index += 1) {
-        flags[at[index] as number] = isSame[index] as number;
-      }
-      for (const [index, builder] of stored.entries()) {
-        appendMarked(builder, predictions[index] as Column, isSame);
-      }
-      return flags;
+      const sinceMs = timer.nowMs();
+      const hashed = hashExpected(hasher, expected, tensors, { from, to: from + rows });
+      timer.took(timer.nowMs() - sinceMs);
+      return add(hashed, expected.stored?.predictions ?? predictions);
     },
-    behind(index, scored, rows) {
-      const count = stored[index]?.rowCount ?? 0;
-      const type = contract.outputs[index]?.type;
-      if (count === 0 || type === undefined) {
-        return scored;
-      }
-      finished[index] ??= (stored[index] as ColumnBuilder).finish();
-      return oneBehindOther(type, [scored, rows], [finished[index], count]);
+    takeHashed({ hashes: all, places, ms }, from, to) {
+      timer.took((ms * (to - from)) / Math.max(1, all.length / hashWords));
+      const rows = { hashes: all.subarray(from * hashWords, to * hashWords), places: places?.subarray(from, to) };
+      return add(rows, predictions);
     },
+    behind: stored.behind,
     hashesOf(columns, keep) {
       const own = keep.includes(0) ? markedHashes(hashes, keep) : hashes.subarray(0, keep.length * hashWords);
       const values = columns.flatMap(({ name, type, column }) => (names.has(name) ? [plainBools(type, column)] : []));
-      return hashColumn(hasher.columns(own, values, own.length / hashWords));
+      return hashColumn(combineHashes(own, predicted.columns(values, own.length / hashWords)));
+    },
+  };
+}
+
+/** The stored predictions that rows of a piece take. */
+interface StoredPredictions {
+  readonly bytes: number;
+  /** Copies those at these places of columns, and returns 1 for each row that takes one. */
+  take(places: Int32Array, source: readonly Column[]): Uint8Array;
+  readonly behind: RowReuse["behind"];
+}
+
+function createStoredPredictions({ outputs }: Pick<Contract, "outputs">): StoredPredictions {
+  const builders = outputs.map(({ type }) => createColumnBuilder(type, 0));
+  const finished: (Column | undefined)[] = [];
+  return {
+    get bytes() {
+      return builders.reduce((sum, { bytes }) => sum + bytes, 0);
+    },
+    take(places, source) {
+      const marks = new Uint8Array(places.length);
+      const found = new Uint32Array(places.length);
+      let count = 0;
+      for (let row = 0; row < places.length; row += 1) {
+        const place = places[row] as number;
+        if (place !== noPlace) {
+          marks[row] = 1;
+          found[count] = place;
+          count += 1;
+        }
+      }
+      for (const [index, { type }] of outputs.entries()) {
+        const taken = gatherColumn(type, source[index] as Column, found.subarray(0, count));
+        builders[index]?.append(taken, 0, count);
+      }
+      return marks;
+    },
+    behind(index, scored, rows) {
+      const count = builders[index]?.rowCount ?? 0;
+      const type = outputs[index]?.type;
+      if (count === 0 || type === undefined) {
+        return scored;
+      }
+      finished[index] ??= (builders[index] as ColumnBuilder).finish();
+      return oneBehindOther(type, [scored, rows], [finished[index], count]);
     },
   };
 }
 
 function oneBehindOther(type: ColumnType, ...pieces: readonly (readonly [Column, number])[]): Column {
-  const all = createColumnBuilder(type, 0);
+  const all = createColumnBuilder(
+    type,
+    pieces.reduce((sum, [, rows]) => sum + rows, 0),
+  );
   for (const [column, rows] of pieces) {
     all.append(column, 0, rows);
   }
   return all.finish();
 }
 
-/** Rows that have a stored row, and what their hashes are made of besides their features. */
-interface Candidates {
-  /** Where the rows are among those that are packed. */
-  readonly at: Uint32Array;
-  /** Their keys, and the stored predictions, in the order of the output. */
-  readonly columns: readonly Column[];
-  readonly predictions: readonly Column[];
-  /** The stored hashes. */
-  readonly hashes: Int32Array;
+interface Expected extends ExpectedRows {
+  /** For each row of the range, the index of the stored row that was found by its key. */
+  readonly places: Int32Array | undefined;
 }
 
-function candidatesIn(
-  { rows: storedRows, hashes, predictions }: StoredRows,
-  { batch, range, firstRow }: ExpectedRows,
-  { contract, key }: Pick<ReuseTools, "contract" | "key">,
-): (from: number, rows: number) => Candidates {
-  const storedAt = placesOf(storedRows, { batch, range, firstRow });
-  const keys = contract.passthrough.flatMap(({ column, source }, index) =>
-    key.includes(column) ? [{ type: source.type, column: batch.carried[index] as Column }] : [],
-  );
-  return (from, rows) => {
-    const at = new Uint32Array(rows);
-    const places = new Uint32Array(rows);
-    let count = 0;
-    for (let row = 0; row < rows; row += 1) {
-      const place = storedAt[from - range.from + row] as number;
-      if (place >= 0) {
-        at[count] = row;
-        places[count] = place;
-        count += 1;
-      }
+/** Hashes packed rows. Of those that were found by their keys, some have other hashes. */
+function hashExpected(
+  hasher: FeatureHasher,
+  { batch, range, stored, places: found }: Expected,
+  tensors: readonly NamedTensor[],
+  { from, to }: { readonly from: number; readonly to: number },
+): HashedRows {
+  const hashed = hasher.hash(tensors, batch, { from, to });
+  if (stored === undefined || found === undefined) {
+    return hashed;
+  }
+  const places = found.slice(from - range.from, to - range.from);
+  for (let row = 0; row < places.length; row += 1) {
+    const place = places[row] as number;
+    if (place !== noPlace && !isSameHash(hashed.hashes, row, stored.hashes, place)) {
+      places[row] = noPlace;
     }
-    const [found, stored] = [at.subarray(0, count), places.subarray(0, count)];
-    const inBatch = found.map((row) => from + row);
-    const taken = predictions.map((column, index) => {
-      const { type } = contract.outputs[index] as Contract["outputs"][number];
-      return plainBools(type, gatherColumn(type, column, stored));
-    });
-    return {
-      at: found,
-      columns: [...keys.map(({ type, column }) => plainBools(type, gatherColumn(type, column, inBatch))), ...taken],
-      predictions: taken,
-      hashes: gatherHashes(hashes, stored),
-    };
-  };
+  }
+  return { ...hashed, places };
 }
 
-/** For each row of the range, the index of its stored row; -1: it has none. */
-function placesOf(stored: Float64Array, { batch, range, firstRow }: Omit<ExpectedRows, "stored">): Int32Array {
-  const places = new Int32Array(range.to - range.from).fill(-1);
+function isSameHash(one: Int32Array, row: number, other: Int32Array, place: number): boolean {
+  for (let word = 0; word < hashWords; word += 1) {
+    if (one[row * hashWords + word] !== other[place * hashWords + word]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/** For each row of the range, the index of its stored row, or `noPlace`. */
+function placesOf(stored: StoredRows, { batch, range, firstRow }: Omit<ExpectedRows, "stored">): Int32Array {
+  const places = new Int32Array(range.to - range.from).fill(noPlace);
+  const { rows } = stored;
   let next = 0;
   for (let row = range.from; row < range.to; row += 1) {
     const inRun = firstRow + (batch.selection?.indices[row] ?? row);
-    while (next < stored.length && (stored[next] as number) < inRun) {
+    while (next < rows.length && (rows[next] as number) < inRun) {
       next += 1;
     }
-    if (stored[next] === inRun) {
+    if (rows[next] === inRun) {
       places[row - range.from] = next;
     }
   }
   return places;
 }
 
-function gatherHashes(hashes: Int32Array, rows: Uint32Array): Int32Array {
-  const gathered = new Int32Array(rows.length * hashWords);
-  for (let index = 0; index < rows.length; index += 1) {
-    const from = (rows[index] as number) * hashWords;
-    for (let word = 0; word < hashWords; word += 1) {
-      gathered[index * hashWords + word] = hashes[from + word] as number;
+function markedHashes(hashes: Int32Array, keep: Uint8Array): Int32Array {
+  const marked = new Int32Array(keep.length * hashWords);
+  let length = 0;
+  for (let row = 0; row < keep.length; row += 1) {
+    if (keep[row] === 1) {
+      marked.set(hashes.subarray(row * hashWords, (row + 1) * hashWords), length);
+      length += hashWords;
     }
   }
-  return gathered;
-}
-
-function markedHashes(hashes: Int32Array, keep: Uint8Array): Int32Array {
-  return gatherHashes(
-    hashes,
-    Uint32Array.from(keep.keys()).filter((row) => keep[row] === 1),
-  );
-}
-
-/** 1 for each row whose hashes are equal. */
-function sameHashes(one: Int32Array, other: Int32Array): Uint8Array {
-  const isSame = new Uint8Array(one.length / hashWords);
-  for (let row = 0, at = 0; row < isSame.length; row += 1, at += hashWords) {
-    const differs =
-      ((one[at] as number) ^ (other[at] as number)) |
-      ((one[at + 1] as number) ^ (other[at + 1] as number)) |
-      ((one[at + 2] as number) ^ (other[at + 2] as number)) |
-      ((one[at + 3] as number) ^ (other[at + 3] as number));
-    isSame[row] = differs === 0 ? 1 : 0;
-  }
-  return isSame;
-}
-
-/** Appends the rows that are marked with 1. */
-function appendMarked(builder: ColumnBuilder, column: Column, marks: Uint8Array): void {
-  for (let from = marks.indexOf(1); from >= 0; ) {
-    const end = marks.indexOf(0, from);
-    const to = end < 0 ? marks.length : end;
-    builder.append(column, from, to);
-    from = marks.indexOf(1, to);
-  }
-}
-
-/** Gives true one byte: models may write another one than a target does. */
-function plainBools(type: ColumnType, column: Column): Column {
-  if (type === "bool" && column.kind === "fixed") {
-    return { ...column, data: Uint8Array.from(column.data as Uint8Array, (byte) => (byte === 0 ? 0 : 1)) };
-  }
-  return typeof type === "object" && type.kind === "list" && column.kind === "list"
-    ? { ...column, child: plainBools(type.element, column.child) }
-    : column;
+  return marked.subarray(0, length);
 }
 
 function hashColumn(words: Int32Array): NamedColumn {

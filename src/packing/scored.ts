@@ -1,6 +1,7 @@
 import type { FeaturePart } from "../checks/features/feature-part.js";
 import type { Tensor } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
+import type { HashedUnit } from "./feature-hasher.js";
 
 /** The outputs of one call of the model. */
 export interface Predictions {
@@ -20,10 +21,12 @@ export interface Predictions {
  * them there, `inputs` are the challenger's.
  */
 export interface ScoredBatch extends RecordBatch {
-  /** Predictions for all rows of the batch, in order. */
+  /** Predictions for all rows of the batch, in order; with `hashed`, for those that take no stored one. */
   readonly predictions?: readonly Predictions[] | undefined;
   /** A challenger's predictions for all rows of the batch, in order; undefined: it has not scored them. */
   readonly challenged?: readonly Predictions[] | undefined;
+  /** The hashes of rows that a worker scored; undefined: the run does not hash rows. */
+  readonly hashed?: HashedUnit | undefined;
   /** The measured features of rows that a worker scored, a part for each span; undefined: features are not profiled. */
   readonly features?: readonly FeaturePart[] | undefined;
 }

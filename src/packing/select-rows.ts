@@ -37,7 +37,7 @@ export function selectRows(
   }
   return {
     rowCount,
-    inputs: batch.inputs.map((input) => selectInput(input, keep, rowCount)),
+    inputs: selectInputs(batch.inputs, keep, rowCount),
     carried: batch.carried.map((column, index) => {
       const source = passthrough[index]?.source;
       if (source === undefined) {
@@ -47,6 +47,11 @@ export function selectRows(
     }),
     selection,
   };
+}
+
+/** Copies the rows that `keep` marks with 1 of what the model gets. */
+export function selectInputs(inputs: readonly DecodedInput[], keep: Uint8Array, rowCount: number): DecodedInput[] {
+  return inputs.map((input) => selectInput(input, keep, rowCount));
 }
 
 function selectInput(input: DecodedInput, keep: Uint8Array, rowCount: number): DecodedInput {

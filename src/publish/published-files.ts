@@ -13,6 +13,7 @@ export interface LocalParts {
 export interface StoredFiles extends LocalParts {
   /** csv: texts as Postgres writes them, in the order of the columns that were asked for, without a header. */
   readonly format: "parquet" | "csv";
+  readonly rows: number;
 }
 
 /** Which rows of a published run are read. */

@@ -101,6 +101,8 @@ export interface AttemptRecord {
   readonly startedMs: number;
   /** Seconds spent waiting for input; updated during the wait. */
   inputWaitSeconds: number;
+  /** Milliseconds in which rows were compared with those of an earlier run, all threads together. */
+  comparingMs: number;
   readonly run: RunInfo | undefined;
   /** undefined before scoring starts, and when there is nothing to score. */
   readonly engine: EngineInfo | undefined;
@@ -169,6 +171,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     timeline,
     ...scores.facts,
     inputWaitSeconds: 0,
+    comparingMs: 0,
     rowsToScore: undefined,
     recordLate: undefined,
     get run() {

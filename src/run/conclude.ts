@@ -1,3 +1,4 @@
+import { reuseCostText } from "../report/reuse-cost.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { requireApproved } from "../publish/require-approved.js";
@@ -34,6 +35,10 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
   const end =
     committed === spanCount(plan) ? await endRun(context, ending) : ({ status: "partial", verdict: null } as const);
   record.finish();
+  const reuseCost = reuseCostText(record);
+  if (reuseCost !== undefined) {
+    context.log.info(reuseCost);
+  }
   const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, rowsReused, rowsByTrees, spansCommitted } =
     record.counts;
   return {

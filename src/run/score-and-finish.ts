@@ -21,7 +21,7 @@ import { askFirstRows } from "./paid/ask-first-rows.js";
 import { askInBulk, beginBulk, bulkShare } from "./paid/ask-in-bulk.js";
 import { beginPaying } from "./paid/begin-paying.js";
 import { openProbe } from "./model-probe/model-probe.js";
-import { openReuse } from "./reuse.js";
+import { openReuse } from "./reusing/open-reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
@@ -158,8 +158,8 @@ async function scoreShares(
   const { worker, progress, signal, log } = context;
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
-  await using reader = openRunReader(context, { plan, ...scoring });
   await using reuse = await openReuse(context, { plan, run, decoder, source, share });
+  await using reader = openRunReader(context, { plan, reuse, ...scoring });
   const tools: ScoringOptions = { plan, reader, reuse, ...scoring };
   progress.start(pendingRows(plan, run.committed, share));
   try {

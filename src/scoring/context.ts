@@ -12,7 +12,6 @@ import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress/progress.js";
 import type { Sink } from "../sink/port.js";
 import type { StoredFiles } from "../publish/published-files.js";
-import type { StoredRows } from "../packing/row-reuse.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LimitedRun } from "../spec/limited-spec.js";
@@ -105,8 +104,8 @@ export interface JobContext extends ScoringContext {
   readonly newRun: boolean;
   /** A new run reuses predictions, too. Default: it scores all rows. */
   readonly reuse?: boolean | undefined;
-  /** Opens the rows of an earlier run, to be joined with those of this one. */
-  readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsJoin>;
+  /** Opens the rows of an earlier run. */
+  readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsReader>;
   /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
   readonly siblings?: ReadonlySet<string> | undefined;
   /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
@@ -142,14 +141,38 @@ interface NamedType {
   readonly type: ColumnType;
 }
 
-/** Joins rows of this run with those of an earlier one, by key. Memory is bounded. */
-export interface StoredRowsJoin extends AsyncDisposable {
+/** Rows of an earlier run, as they are stored. */
+export interface StoredPiece {
+  readonly rowCount: number;
+  readonly keys: readonly Column[];
+  readonly predictions: readonly Column[];
+  /** What is stored with them, four words each. */
+  readonly hashes: Int32Array;
+}
+
+/** Reads the rows of an earlier run once: all of them, or those with the keys of rows of this run. */
+export interface StoredRowsReader extends AsyncDisposable {
+  /** The number of rows. */
+  readonly rowCount: number;
+  /** Yields all rows but those with a NULL. @throws Error when other than `rowCount` rows came */
+  all(): AsyncGenerator<StoredPiece>;
+  /** Loads the rows, to join them with rows of this run. Memory is bounded. */
+  join(): Promise<StoredRowsJoin>;
+}
+
+/** Rows of an earlier run that are joined with rows of this one, by key. */
+export interface StoredRowsJoin {
   /** Rows of the earlier run whose key is there once. */
   readonly rowCount: number;
   /** Adds the keys of rows of this run, ascending by their numbers. */
   add(rows: Float64Array, keys: readonly Column[]): Promise<void>;
-  /** Joins what was added since the last call, and yields what was found, ascending by this run's rows. */
-  found(): AsyncGenerator<StoredRows>;
+  /** Joins what was added, and yields what was found, ascending by this run's rows. */
+  found(): AsyncGenerator<JoinedPiece>;
+}
+
+/** Rows of an earlier run, and the rows of this run with their keys. */
+export interface JoinedPiece extends Omit<StoredPiece, "keys"> {
+  readonly rows: Float64Array;
 }
 
 /** Reads a file of rows with known predictions. */

@@ -9,7 +9,7 @@ import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 
 /**
  * Reads a run's slices in the engine's workers if they can score the rows that they read, else in workers that only
- * decode. The main thread finds repeated and stored rows before they are scored.
+ * decode: the main thread finds repeated rows, and stored ones that are not in memory, before they are scored.
  */
 export function openRunReader(
   { spec, decodeWorkers, memory, record, log }: JobContext,
@@ -19,7 +19,8 @@ export function openRunReader(
     engine,
     sizer,
     challenger,
-  }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer" | "challenger">,
+    reuse,
+  }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer" | "challenger" | "reuse">,
 ): SliceReader {
   const { contract } = plan;
   const features = featurePlanOf(plan, keyColumns(spec));
@@ -31,7 +32,7 @@ export function openRunReader(
     ...decodeWorkers,
     memory,
     scoring:
-      ports === undefined || comparesRows(spec, contract)
+      ports === undefined || comparesRows(spec, reuse)
         ? undefined
         : {
             count: sessions,
@@ -41,6 +42,7 @@ export function openRunReader(
             batchRows: () => sizer.rows,
             features,
             challenger: challenger && ((): ChallengerScoring => challengerScoring(challenger)),
+            hashing: reuse?.hashing,
           },
     onFailure({ kind, message }) {
       record.addFailedUnit(kind);

@@ -25,7 +25,7 @@ import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
 import { featurePlanOf, keyColumns, takeFeatures, slicePlanOf } from "./features.js";
 import { faultError, PendingFault } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
-import { comparesRows, type Reuse } from "./reuse.js";
+import { comparesRows, type Reuse, takeHashed } from "./reuse.js";
 import { describeFaults, type RejectOptions } from "./rejects.js";
 import type { SpanRange } from "../plan/share.js";
 import type { SliceReader } from "./workers/slice-reader.js";
@@ -57,7 +57,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
   const { unitPorts, sessions = 1 } = engine.local ?? {};
-  const windowsAhead = unitPorts === undefined || comparesRows(spec, contract) ? 1 : sessions;
+  const windowsAhead = unitPorts === undefined || comparesRows(spec, reuse) ? 1 : sessions;
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
@@ -232,7 +232,8 @@ async function takePiece(
     } else {
       // The packer takes rows that follow on each other only: what it holds comes before these.
       await scoreRest(pipeline, open, packer.flush());
-      pipeline.take(open, batch.predictions, range);
+      const scored = batch.hashed === undefined ? range : takeHashed(open, batch.hashed, range);
+      pipeline.take(open, batch.predictions, scored);
     }
     await open.challenger?.take(batch, range);
     state.progress.scored(filtered + repeatsIn(open) - repeated);

@@ -61,7 +61,7 @@ export const engine = z.strictObject({
   memory: autoOrSize(64)
     .default("auto")
     .describe(
-      "Memory for rows that are read, scored and written, such as 512MiB or 2GiB. The program and the model come on top of it. auto takes a quarter of the memory of the machine or container, at most 384MiB plus 64MiB for each core.",
+      "Memory for rows that are read, scored and written, such as 512MiB or 2GiB. The program and the model come on top of it. auto takes a quarter of the memory of the machine or container, at most 384MiB plus 64MiB for each core; with `reuse`, rows of the earlier run may take another eighth.",
     ),
 }) satisfies z.ZodType<EngineSpec>;
 

@@ -20,6 +20,8 @@ export interface MemoryBudget {
   readonly pieceBytes: number;
   /** Rows that DuckDB reads at once: it holds them some eight times over while it does. */
   readonly vectorBytes: number;
+  /** Rows of an earlier run whose predictions are reused: where they take more, they are read from disk. */
+  readonly storedBytes: number;
   /**
    * The memory limit of a DuckDB instance. It is not in addition to the other shares: memory of DuckDB counts as
    * theirs, too.
@@ -31,7 +33,8 @@ export function mebibytes(count: number): number {
   return count * 1024 * 1024;
 }
 
-export function memoryBudget(bytes: number): MemoryBudget {
+/** @param storedBytes see `MemoryBudget`; at least a quarter of the whole, and more is in addition to it */
+export function memoryBudget(bytes: number, storedBytes = 0): MemoryBudget {
   const share = (parts: number): number => Math.floor(bytes / parts);
   return {
     bytes,
@@ -41,6 +44,7 @@ export function memoryBudget(bytes: number): MemoryBudget {
     heldBytes: share(8),
     pieceBytes: share(16),
     vectorBytes: share(32),
+    storedBytes: Math.max(share(4), storedBytes),
     duckDbBytes: bytes,
   };
 }

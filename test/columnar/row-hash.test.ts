@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
 import { createRowHasher } from "#src/columnar/row-hash.js";
 import type { NamedTensor } from "#src/columnar/tensor.js";
@@ -28,6 +29,32 @@ describe("hashes of words", () => {
     const hash = new Int32Array(8);
     createRowHasher(seed, false).tensors([{ name: "x", dtype: "int32", dims: [1, count], data }], 1, hash, 1);
     expect(hexOf(hash.subarray(4))).toBe(expected);
+  });
+});
+
+/** Prints the hashes of rows of so many words, one after the other. */
+const shapes = [...Array.from({ length: 40 }, (_, index) => [index + 1, index]), [9000, 7], [3, 40_000]] as const;
+const printHashes = `import { createRowHasher } from "#src/columnar/row-hash.js";
+  import { hashLoops } from "#src/columnar/memory/hash-loops.js";
+  const hasher = createRowHasher(Int32Array.of(42, 42, 42, 42), false);
+  const all = ${JSON.stringify(shapes)}.map(([rows, words]) => {
+    const data = Int32Array.from({ length: rows * words }, (_, index) => Math.imul(index, 0x9e3779b1) + 1);
+    const hashes = new Int32Array(rows * 4);
+    hasher.tensors([{ name: "x", dtype: "int32", dims: [rows, words], data }], rows, hashes, 0);
+    return Buffer.from(hashes.buffer).toString("base64");
+  });
+  console.log(JSON.stringify({ inWebAssembly: hashLoops() !== undefined, all }));`;
+
+describe("hashes of many rows", () => {
+  test("rows of any width have the hashes in WebAssembly that they have in JavaScript", () => {
+    const [vectors, plain] = ["--no-warnings", "--jitless"].map((flag) => {
+      const told = execFileSync(process.execPath, [flag, "--input-type=module", "-e", printHashes], {
+        encoding: "utf8",
+      });
+      return JSON.parse(told) as { readonly inWebAssembly: boolean; readonly all: readonly string[] };
+    });
+    expect([vectors?.inWebAssembly, plain?.inWebAssembly]).toEqual([true, false]);
+    expect(vectors?.all).toEqual(plain?.all);
   });
 });
 
@@ -93,7 +120,7 @@ describe("hashes of rows", () => {
       valid: undefined,
     });
     const made = [[bytes], [pairs], [list([0, 1, 2])], [list([0, 2, 2])], [bytes, pairs], []].map((columns) =>
-      hexOf(hasher.columns(new Int32Array(8), columns, 2)),
+      hexOf(hasher.columns(columns, 2, new Int32Array(8))),
     );
     expect(new Set(made).size).toBe(made.length);
   });

@@ -186,30 +186,34 @@ test("a reader of a folder that follows _SUCCESS sees one run's rows through hol
 });
 
 s3.describe("in S3,", () => {
-  test.skipIf(!torture)("a reader of a bucket that follows _SUCCESS sees one run's rows through holds, decisions, new runs and kills", {
-    timeout: 900_000,
-  }, async () => {
-    useCredentials();
-    await using scratch = await scratchFolder();
-    const bucket = await s3.server().createBucket();
-    const path = `s3://${bucket.name}/lake/dt=\${ds}`;
-    const endpoint = `http://127.0.0.1:${s3.server().port}`;
-    const look = async (): Promise<Look> => {
-      const folder = await mkdtemp(join(scratch.path, "mirror-"));
-      const runId = await successIn(bucket);
-      try {
-        await mirror(bucket, `lake/dt=${date}`, folder);
-      } catch {
-        return "nothing"; // an object that was listed is gone: the reader looks again
-      }
-      return (await successIn(bucket)) === runId ? await lookIn(folder) : "nothing";
-    };
-    await readThroughDecisions(
-      scratch.path,
-      { output: { parquet: { path, endpoint, spool: { path: "spool" } } }, look, due: ["442", "50", "442"] },
-      2,
-    );
-  });
+  test.skipIf(!torture)(
+    "a reader of a bucket that follows _SUCCESS sees one run's rows through holds, decisions, new runs and kills",
+    {
+      timeout: 900_000,
+    },
+    async () => {
+      useCredentials();
+      await using scratch = await scratchFolder();
+      const bucket = await s3.server().createBucket();
+      const path = `s3://${bucket.name}/lake/dt=\${ds}`;
+      const endpoint = `http://127.0.0.1:${s3.server().port}`;
+      const look = async (): Promise<Look> => {
+        const folder = await mkdtemp(join(scratch.path, "mirror-"));
+        const runId = await successIn(bucket);
+        try {
+          await mirror(bucket, `lake/dt=${date}`, folder);
+        } catch {
+          return "nothing"; // an object that was listed is gone: the reader looks again
+        }
+        return (await successIn(bucket)) === runId ? await lookIn(folder) : "nothing";
+      };
+      await readThroughDecisions(
+        scratch.path,
+        { output: { parquet: { path, endpoint, spool: { path: "spool" } } }, look, due: ["442", "50", "442"] },
+        2,
+      );
+    },
+  );
 });
 
 async function successIn(bucket: { get(key: string): Promise<Uint8Array> }): Promise<string> {

@@ -54,6 +54,8 @@ interface Night {
   readonly target: string;
   /** Rows from here on are filtered out. */
   readonly limit: number;
+  /** Whether stored rows are kept in memory; else they are joined. */
+  readonly fits: boolean;
 }
 
 type Random = () => number;
@@ -119,6 +121,7 @@ function nightsOf(seed: number): Night[] {
       format: pick(random, ["parquet", "parquet", "arrow"]),
       workers: pick(random, [1, 1, 2]),
       limit: random() < 0.3 ? 100 : Number.POSITIVE_INFINITY,
+      fits: random() < 0.6,
     };
   });
 }
@@ -190,7 +193,7 @@ async function carryOut(
   });
   const reports: RunReport[] = [];
   for (let index = 0; index < night.workers; index += 1) {
-    reports.push(await scoreHere(spec, workerOf(index, night.workers)));
+    reports.push(await scoreHere(spec, workerOf(index, night.workers), night.fits ? {} : { storedBytes: 0 }));
   }
   const out = join(folder, `${target}/dt=${night.ds}`);
   return {

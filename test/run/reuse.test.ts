@@ -96,12 +96,15 @@ describe("rows that did not change", () => {
   });
 });
 
-/** Changes a stored prediction behind the back of the manifest: the part has the size that it names. */
-async function changePrediction(folder: string): Promise<void> {
+/** Changes the first part behind the back of the manifest: it has the size that it names. */
+async function changePart(
+  folder: string,
+  { score = "score", hash = "reuse_hash" }: { readonly score?: string; readonly hash?: string },
+): Promise<void> {
   const [name = ""] = await partNames(folder);
   const path = join(folder, name);
   await query(
-    `COPY (SELECT id, (CASE WHEN id < 5 THEN 77 ELSE score END)::FLOAT AS score, reuse_hash FROM read_parquet('${path}')) TO '${path}' (FORMAT parquet, DICTIONARY_SIZE_LIMIT 0)`,
+    `COPY (SELECT id, (${score})::FLOAT AS score, (${hash})::UUID AS reuse_hash FROM read_parquet('${path}')) TO '${path}' (FORMAT parquet, DICTIONARY_SIZE_LIMIT 0)`,
   );
   const manifestPath = join(folder, "_manifest.json");
   const manifest = JSON.parse(await readFile(manifestPath, "utf8")) as { parts: { size_bytes: number }[] };
@@ -149,9 +152,30 @@ describe("a source that cannot be used", () => {
   test("predictions that were changed since they were stored are not reused", async () => {
     await using world = await worldOf();
     await world.job.night(first);
-    await changePrediction(world.out(first));
+    await changePart(world.out(first), { score: "CASE WHEN id < 5 THEN 77 ELSE score END" });
     // Ids 0 to 4 have other predictions now; of these, 1 and 2 changed anyway.
     expect(await world.job.night(second)).toMatchObject({ rowsReused: unchanged - 3 });
+    await world.expectScores(second);
+  });
+
+  test.each([
+    ["that another version has made", "md5(reuse_hash::VARCHAR)"],
+    ["of other rows", "lead(reuse_hash, 1, reuse_hash) OVER (ORDER BY id DESC)"],
+  ])("stored hashes %s are those of no row", async (_, hash) => {
+    await using world = await worldOf();
+    await world.job.night(first);
+    await changePart(world.out(first), { hash });
+    // A part has 100 rows, of which 80 did not change; the last of the others has its own hash.
+    const { rowsReused } = await world.job.night(second);
+    expect(rowsReused).toBe(unchanged - 80 + (hash.startsWith("lead") ? 1 : 0));
+    await world.expectScores(second);
+  });
+
+  test("stored rows that do not fit in memory are joined by their keys, whatever order they have", async () => {
+    await using world = await worldOf();
+    await world.job.night(first);
+    await world.job.prepare(second, { select: `SELECT * FROM (${rowsOf(second)}) ORDER BY hash(id)` });
+    expect(await scoreHere(world.job.spec, {}, { storedBytes: 0 })).toMatchObject({ rowsReused: unchanged });
     await world.expectScores(second);
   });
 

@@ -243,7 +243,7 @@ export async function scoreLoop(
       pieceBytes: way.pieceBytes,
       features,
     },
-    piecesOf(rows, { cut: way.cut, features }, async (batch) => await score?.(batch, batchRows)),
+    piecesOf(rows, { cut: way.cut, features }, async (batch) => (await score?.(batch, batchRows))?.predictions),
   );
   const { profiles } = found;
   return { rows: found.rows.flat(), rejected: found.rejected.flat(), record, asked: asked(), profiles };

@@ -5,14 +5,20 @@ import type { Engine } from "#src/engine/port.js";
 import type { Model } from "#src/models/port.js";
 import type { RunReport } from "#src/report/report.js";
 import type { EngineNeed, JobContext } from "#src/scoring/context.js";
+import type { MemoryBudget } from "#src/util/memory-budget.js";
 import { runJob } from "#src/run/run.js";
 import { type CliResult, type HereOrApart, runCommand } from "./cli.js";
 import { partNames, spanOfName } from "./output.js";
 
 /** Carries out a run in this process: many runs a second, where no exit code is asked for. */
-export async function scoreHere(spec: string, attempt: Partial<AttemptOptions> = {}): Promise<RunReport> {
+export async function scoreHere(
+  spec: string,
+  attempt: Partial<AttemptOptions> = {},
+  shares: Partial<MemoryBudget> = {},
+): Promise<RunReport> {
   await using job = await openJob(spec, { param: [] }, { attempt: { ...alone, ...attempt } });
-  return await runJob({ ...job, openEngine: (model, need) => lendEngine(job, model, need) });
+  const memory = { ...job.memory, ...shares };
+  return await runJob({ ...job, memory, openEngine: (model, need) => lendEngine(job, model, need) });
 }
 
 interface Kept {

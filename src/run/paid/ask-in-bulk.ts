@@ -8,7 +8,7 @@ import { spanCount } from "../../plan/spans.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink, StoredPlan } from "../../sink/port.js";
 import type { Source } from "../../storage/port.js";
-import { openReuse } from "../reuse.js";
+import { openReuse } from "../reusing/open-reuse.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
 
 /** Begins to ask in bulk, if the spec says so: takes up what earlier attempts have asked for. */

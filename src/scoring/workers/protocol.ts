@@ -1,6 +1,7 @@
 import type { Contract, Projection } from "../../binding/contract.js";
 import type { Column } from "../../columnar/types.js";
 import type { Unit } from "../../formats/port.js";
+import type { FeatureHashing } from "../../packing/feature-hasher.js";
 import type { ScoredBatch } from "../../packing/scored.js";
 import { isInteger, isOfKind, isRecord } from "../../util/checks.js";
 import type { ShardFeatures } from "../features.js";
@@ -32,6 +33,8 @@ export interface UnitScoring {
   readonly tensors: readonly string[];
   /** Rows of a batch, to begin with. */
   readonly batchRows: number;
+  /** How to hash rows, and what to compare them with; undefined: rows are not hashed. */
+  readonly hashing?: FeatureHashing | undefined;
   /** The model that scores the same rows; default: there is none. */
   readonly challenger?: ChallengerScoring | undefined;
 }

@@ -2,6 +2,7 @@ import { type Contract, valuesPerRow } from "../../binding/contract.js";
 import type { FeaturePlan } from "../../checks/features/feature-plan.js";
 import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../formats/port.js";
 import { directPlan } from "../../packing/direct/plan.js";
+import type { FeatureHashing } from "../../packing/feature-hasher.js";
 import type { ScoredBatch } from "../../packing/scored.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
@@ -49,6 +50,8 @@ export interface ScoringWorkers {
   readonly features?: FeaturePlan | undefined;
   /** How the rows are scored with a challenger, see `UnitScoring`; it may change. */
   readonly challenger?: (() => ChallengerScoring) | undefined;
+  /** How rows are hashed; undefined: they are not. */
+  readonly hashing?: FeatureHashing | undefined;
 }
 
 export interface SliceReaderOptions {
@@ -162,11 +165,11 @@ function openPools({ cores, startDecodeWorkers, memory, scoring, onFailure }: Sl
         decoding ??= startDecoding(most);
         return yield* decoding.pool.read(units, requestTo(decoding.workers.ports.length), most);
       }
-      const { contract, tensors, batchRows, features: plan, challenger } = scoring;
+      const { contract, tensors, batchRows, features: plan, challenger, hashing } = scoring;
       const guestRows = challenger && ((): number => challenger().scoring?.batchRows ?? 0);
       scoringPool ??= openUnitPool(scoring.ports(), { batchRows, guestRows, onFailure });
       const features = plan === undefined ? undefined : { plan, firstRow: slice.firstRow ?? 0 };
-      const model = { contract, tensors, batchRows: batchRows(), challenger: challenger?.() };
+      const model = { contract, tensors, batchRows: batchRows(), challenger: challenger?.(), hashing };
       const request = { ...requestTo(scoring.count), scoring: model, features };
       return yield* scoringPool.read(units, request, fitting(scoring.count));
     },

@@ -1,15 +1,19 @@
 import { decodedInputs } from "../../binding/contract.js";
-import { matrixDims } from "../../packing/input-target.js";
-import { createPacker, type FeatureBatch } from "../../packing/packer.js";
+import { createPacker } from "../../packing/packer.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
-import type { Predictions } from "../../packing/scored.js";
+import type { Predictions, ScoredBatch } from "../../packing/scored.js";
 import type { DecodedInput, RecordBatch } from "../../columnar/types.js";
 import type { RunModel } from "../../engine/port.js";
 import { isKnownFinite } from "./batch-transfer.js";
 import type { GuestScoring, UnitScoring } from "./protocol.js";
+import { inPlace, isGood, type PackedBatch, type Rows } from "./in-place.js";
+import { rowsToScore, unitHasher } from "./unit-hasher.js";
 
 /** Scores a batch, so many rows at a time; undefined: a row is bad, or the model fails. */
-export type ScoreBatch = (batch: RecordBatch, rows: number) => Promise<Predictions[] | undefined>;
+export type ScoreBatch = (
+  batch: RecordBatch,
+  rows: number,
+) => Promise<(Pick<ScoredBatch, "hashed"> & { readonly predictions: Predictions[] }) | undefined>;
 
 /** Scores batches with a challenger, whose inputs are among those of the model. */
 export function guestScorer({ places, ...scoring }: GuestScoring, run: RunModel): ScoreBatch {
@@ -26,7 +30,31 @@ function knownFinite(input: DecodedInput): DecodedInput {
   return input.kind === "matrix" ? { ...input, isFinite: isKnownFinite(input) || undefined } : input;
 }
 
-export function scorer({ contract, tensors }: Pick<UnitScoring, "contract" | "tensors">, run: RunModel): ScoreBatch {
+/** Scores the rows of batches; where rows are hashed, those that take no stored prediction. */
+export function scorer(scoring: Pick<UnitScoring, "contract" | "tensors" | "hashing">, run: RunModel): ScoreBatch {
+  const score = rowScorer(scoring, run);
+  const hash = scoring.hashing && unitHasher(scoring.contract, scoring.hashing);
+  return async (batch, rows) => {
+    if (hash === undefined) {
+      const predictions = await score(batch, rows);
+      return predictions && { predictions };
+    }
+    const sinceMs = performance.now();
+    const hashed = hash(batch);
+    if (hashed === undefined) {
+      return undefined;
+    }
+    const left = rowsToScore(batch, hashed);
+    const ms = performance.now() - sinceMs;
+    const predictions = await score(left, rows);
+    return predictions && { predictions, hashed: { ...hashed, ms } };
+  };
+}
+
+function rowScorer(
+  { contract, tensors }: Pick<UnitScoring, "contract" | "tensors">,
+  run: RunModel,
+): (batch: RecordBatch, rows: number) => Promise<Predictions[] | undefined> {
   let packing = createPacking(contract);
   const inputs = decodedInputs(contract).length; // others that were read are a challenger's
   return async (batch, rows) => {
@@ -58,42 +86,6 @@ export function scorer({ contract, tensors }: Pick<UnitScoring, "contract" | "te
     }
     return predictions;
   };
-}
-
-/** Whether no row of it can be bad: then rows need not be checked one by one. */
-function isGood(input: DecodedInput): boolean {
-  return input.kind === "matrix" && input.valid === undefined && isKnownFinite(input);
-}
-
-type PackedBatch = Pick<FeatureBatch, "inputs" | "packedRows">;
-
-interface Rows {
-  readonly from: number;
-  readonly to: number;
-}
-
-/** Rows of good matrices as tensors over the same memory; undefined: the tensors have another layout. */
-function inPlace(
-  { inputs, fixedBatchRows }: UnitScoring["contract"],
-  batch: RecordBatch,
-  { from, to }: Rows,
-): PackedBatch | undefined {
-  const rows = to - from;
-  if (fixedBatchRows !== null && fixedBatchRows !== rows) {
-    return undefined;
-  }
-  const tensors: NamedTensor[] = [];
-  for (const [index, binding] of inputs.entries()) {
-    const matrix = batch.inputs[index];
-    const isMatrix = binding.kind === "matrix" || binding.kind === "list";
-    if (!isMatrix || binding.dtype === "float16" || matrix?.kind !== "matrix") {
-      return undefined;
-    }
-    const { width } = matrix;
-    const data = matrix.data.subarray(from * width, to * width);
-    tensors.push({ name: binding.input, dtype: binding.dtype, dims: matrixDims(binding, rows, width), data });
-  }
-  return { inputs: tensors, packedRows: rows };
 }
 
 interface Packing {

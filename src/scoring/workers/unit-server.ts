@@ -8,6 +8,7 @@ import { rowsWithin } from "../../columnar/column-bytes.js";
 import { numericBuffers } from "../../columnar/tensor.js";
 import type { ElementType } from "../../columnar/values.js";
 import { doWithoutVectors } from "../../columnar/memory/vectors.js";
+import type { HashedRows } from "../../packing/feature-hasher.js";
 import type { Predictions, ScoredBatch } from "../../packing/scored.js";
 import { createCondition } from "../../util/condition.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
@@ -63,6 +64,7 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
         ...buffers,
         ...[...(batch.predictions ?? []), ...(batch.challenged ?? [])].flatMap((part) => numericBuffers(part.outputs)),
         ...(batch.features ?? []).flatMap(partBuffers),
+        ...(batch.hashed === undefined ? [] : hashBuffers(batch.hashed)),
       ]);
       const bytes = sizeOf([...sent]);
       send({ body: { rowStart, batch, buffers, bytes }, transfer: [...sent] });
@@ -97,6 +99,10 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
     held.recheck();
     void inTurn(() => close(server));
   });
+}
+
+function hashBuffers({ hashes, places }: HashedRows): ArrayBuffer[] {
+  return places === undefined ? [hashes.buffer] : [hashes.buffer, places.buffer];
 }
 
 /** Lets the event loop handle messages of the main thread. */
@@ -233,8 +239,8 @@ async function* batchesOf(
       const rows = { from, to: rowEnd - piece.rowStart };
       const read = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
       const batch = challenge === undefined ? read : withKnownFinite(read);
-      const predictions = await score?.(batch, modelRows());
-      const challenged = predictions && (await challenge?.(batch));
+      const { predictions, hashed } = (await score?.(batch, modelRows())) ?? {};
+      const challenged = predictions && (await challenge?.(batch))?.predictions;
       steps.took(batch.rowCount, [...(predictions ?? []), ...(challenged ?? [])]);
       // While the inputs are in the cache of the processor.
       const measured =
@@ -243,7 +249,7 @@ async function* batchesOf(
       const sent = isDone ? [] : (scoring.challenger?.sentInputs ?? []).flatMap((place) => batch.inputs[place] ?? []);
       const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: sent }, tools);
       takeBack(pool, tools.left(parcel.buffers));
-      const made = { ...parcel.batch, predictions, challenged, features: measured };
+      const made = { ...parcel.batch, predictions, challenged, hashed, features: measured };
       yield { rowStart, batch: made, buffers: parcel.buffers };
       rowStart = rowEnd;
     }

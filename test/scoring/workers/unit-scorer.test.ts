@@ -1,7 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { InputBinding } from "#src/binding/contract.js";
+import type { Contract, InputBinding } from "#src/binding/contract.js";
 import type { NamedTensor } from "#src/columnar/tensor.js";
 import type { DecodedInput, RecordBatch } from "#src/columnar/types.js";
+import { createKeyHasher } from "#src/packing/key-hasher.js";
+import { addStored, createStoredTable, noPlace, type StoredTable } from "#src/packing/stored-table.js";
 import { scorer } from "#src/scoring/workers/unit-scorer.js";
 import { emptyContract } from "../../support/batches.js";
 
@@ -35,8 +37,8 @@ async function score(
     given.push(...inputs.map((tensor) => ({ ...tensor, seen: [...(tensor.data as Float32Array)] })));
     return Promise.resolve({ outputs: [], ms: 0 });
   });
-  const predictions = await run({ rowCount: 3, inputs: [input], carried: [] }, rows);
-  return { given, scored: predictions?.map(({ rowCount }) => rowCount) };
+  const done = await run({ rowCount: 3, inputs: [input], carried: [] }, rows);
+  return { given, scored: done?.predictions.map(({ rowCount }) => rowCount) };
 }
 
 describe.for([list, matrix])("rows of numbers, for an input of kind $kind", (binding) => {
@@ -86,6 +88,41 @@ describe("a batch that is not scored", () => {
   test("a batch that is not scored has no predictions where the model fails: the main thread finds the rows that it fails on", async () => {
     const run = scorer(asked, () => Promise.reject(new Error("the model refuses it")));
     expect(await run(batchOf(rowsOf(1, 2, 3, 4, 5, 6)), 2)).toBeUndefined();
+  });
+
+  test("of rows that are hashed, the model gets those that took no stored prediction, side by side", async () => {
+    const input = rowsOf(1, 2, 3, 4, 5, 6);
+    const seeds = {
+      features: Int32Array.of(1, 2, 3, 4),
+      key: Int32Array.of(5, 6, 7, 8),
+      predictions: new Int32Array(4),
+    };
+    const passthrough = [{ column: "id", source: { name: "id", path: ["id"], type: "int32" } }];
+    const keyed = { ...asked.contract, passthrough, reuse: { key: ["id"] } } as unknown as Contract;
+    const ids = { kind: "fixed", elementsPerValue: 1, data: Int32Array.of(7, 8, 9), valid: undefined } as const;
+    const batch = { rowCount: 3, inputs: [input], carried: [ids] };
+    const given: number[][] = [];
+    const scoreWith = (table?: StoredTable): ReturnType<ReturnType<typeof scorer>> =>
+      scorer({ ...asked, contract: keyed, hashing: { seeds, table } }, ({ inputs }) => {
+        given.push(...inputs.map(({ data }) => [...(data as Float32Array)]));
+        return Promise.resolve({ outputs: [], ms: 0 });
+      })(batch, 10);
+    const first = await scoreWith();
+    const table = createStoredTable(2);
+    const hashes = first?.hashed?.hashes ?? new Int32Array();
+    addStored(table, 0, {
+      keys: createKeyHasher(seeds.key)([{ ...ids, data: Int32Array.of(8) }], 1),
+      rows: hashes.subarray(4, 8),
+    });
+
+    const second = await scoreWith(table);
+
+    expect([...(second?.hashed?.places ?? [])]).toEqual([noPlace, 0, noPlace]);
+    expect(second?.hashed?.hashes).toEqual(hashes);
+    expect(given).toEqual([
+      [1, 2, 3, 4, 5, 6],
+      [1, 2, 5, 6],
+    ]);
   });
 
   test("a batch that is not scored is a defect where packing fails, before the model is called", async () => {

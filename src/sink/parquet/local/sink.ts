@@ -61,7 +61,8 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       const profile = resolve(folder, run.place);
       return guarded(`reading ${profile}`, async () => {
         const found = await findPublishedParts(fs, run, { profile, code: "DISK" });
-        return { format: "parquet", folder: found.folder, groups: inOneGroup(found.parts) };
+        const { rows, parts } = found;
+        return { format: "parquet", rows, folder: found.folder, groups: inOneGroup(parts) };
       });
     },
     history: (request) =>

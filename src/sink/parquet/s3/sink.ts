@@ -51,9 +51,9 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       guarded(`reading ${pinned.place}`, () => readPinned(fs, pinned, { path: pinned.place, code: "OBJECT_STORE" })),
     readPublished: ({ run }) =>
       guarded(`reading ${run.place}`, async () => {
-        const { parts } = await findPublishedParts(fs, run, { profile: run.place, code: "OBJECT_STORE" });
+        const { parts, rows } = await findPublishedParts(fs, run, { profile: run.place, code: "OBJECT_STORE" });
         await spool.prepare();
-        return { format: "parquet", folder: spool.folder, groups: fetchParts(tools, parts) };
+        return { format: "parquet", rows, folder: spool.folder, groups: fetchParts(tools, parts) };
       }),
     history: (request) =>
       guarded(`reading the runs of ${request.job}`, () => findHistory(fs, { folder, folders }, request)),

@@ -27,7 +27,7 @@ export async function readPublishedRows(
   const { spool, target, retry } = tools;
   await spool.prepare();
   const path = spool.newPath();
-  await retrying(`reading ${target}`, retry, (last) =>
+  const copied = await retrying(`reading ${target}`, retry, (last) =>
     transact(
       tools,
       async (session) => {
@@ -36,14 +36,16 @@ export async function readPublishedRows(
         const arrays = await arrayColumns(session, tools, names);
         const values = names.map((name) => (arrays.has(name) ? `array_to_json(${quoteName(name)})` : quoteName(name)));
         const where = tools.hasRowsOfAllRuns ? ` WHERE run_id = '${run.runId.replaceAll("'", "''")}'` : "";
-        const rows = `SELECT ${values.join(", ")} FROM ${quoteTable(tools.name)}${where}`;
-        const copied = session.query(copyTo(`COPY (${rows}) TO STDOUT (FORMAT csv, NULL '\\N')`));
-        await pipeline(copied, createWriteStream(path, { mode: 0o600 }));
+        const selected = `SELECT ${values.join(", ")} FROM ${quoteTable(tools.name)}${where}`;
+        const rows = session.query(copyTo(`COPY (${selected}) TO STDOUT (FORMAT csv, NULL '\\N')`));
+        await pipeline(rows, createWriteStream(path, { mode: 0o600 }));
+        return rows;
       },
       { last, silentSeconds: finishSeconds },
     ),
   );
-  return { format: "csv", folder: dirname(path), groups: oneGroup(path) };
+  // Told behind the last row: the transaction has ended since.
+  return { format: "csv", rows: copied.rowCount, folder: dirname(path), groups: oneGroup(path) };
 }
 
 /** Texts are the same on every server, and floats have all their digits. */

@@ -8,6 +8,7 @@ import { publishedManifest } from "../manifest.js";
 export interface PublishedParts {
   readonly folder: string;
   readonly parts: readonly string[];
+  readonly rows: number;
 }
 
 /**
@@ -32,6 +33,7 @@ export async function findPublishedParts(
     );
   }
   const parts: string[] = [];
+  let rowCount = 0;
   const sizes = await fs.sizesIn?.(folder);
   for (const { file, rows, size_bytes: sizeBytes } of manifest.parts) {
     const part = `${folder}/${file}`;
@@ -39,9 +41,10 @@ export async function findPublishedParts(
     if (size !== sizeBytes) {
       throw gone(size === undefined ? `${file} is gone` : `${file} was changed`);
     }
+    rowCount += rows;
     if (rows > 0) {
       parts.push(part);
     }
   }
-  return { folder, parts };
+  return { folder, parts, rows: rowCount };
 }

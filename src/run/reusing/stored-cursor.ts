@@ -1,7 +1,7 @@
-import type { Contract } from "../binding/contract.js";
-import { createColumnBuilder } from "../columnar/column-builder.js";
-import { hashWords } from "../columnar/row-hash.js";
-import type { StoredRows } from "../packing/row-reuse.js";
+import type { Contract } from "../../binding/contract.js";
+import { createColumnBuilder } from "../../columnar/column-builder.js";
+import { hashWords } from "../../columnar/row-hash.js";
+import type { StoredRows } from "../../packing/row-reuse.js";
 
 /** Stored rows that come in the order of the run's rows. */
 export interface StoredCursor {
