@@ -2,9 +2,10 @@ import type { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType, FixedColumn } from "../columnar/types.js";
 import { appendRows, createTable } from "./append-rows.js";
 import type { DuckDBConnection } from "./instance.js";
+import { csvRows } from "./csv-rows.js";
 import { readColumns } from "./parquet-schema.js";
 import { readColumn } from "./read-vector.js";
-import { quoteName, quotePaths, quoteText, sqlTypeOf } from "./sql.js";
+import { quoteName, quotePaths, sqlTypeOf } from "./sql.js";
 
 /** A column with its type. */
 export interface TypedColumn {
@@ -42,10 +43,7 @@ export async function loadStored(
   const names = columns.map(({ name }) => quoteName(name));
   const complete = names.map((name) => `${name} IS NOT NULL`).join(" AND ");
   for await (const paths of files.groups) {
-    const rows =
-      files.format === "parquet"
-        ? await parquetRows(connection, columns, paths)
-        : csvRows(definitionsOf(columns), paths);
+    const rows = files.format === "parquet" ? await parquetRows(connection, columns, paths) : csvRows(columns, paths);
     await connection.run(`INSERT INTO stored SELECT ${names.join(", ")} FROM ${rows} WHERE ${complete}`);
   }
   const keys = key.map(({ name }) => quoteName(name)).join(", ");
@@ -71,15 +69,6 @@ async function parquetRows(
     }
   }
   return `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
-}
-
-function definitionsOf(columns: readonly TypedColumn[]): string {
-  return columns.map(({ name, type }) => `${quoteText(name)}: ${quoteText(sqlTypeOf(type))}`).join(", ");
-}
-
-function csvRows(columns: string, paths: readonly string[]): string {
-  const format = `header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', allow_quoted_nulls = false, auto_detect = false`;
-  return `read_csv(${quotePaths(paths)}, columns = {${columns}}, ${format})`;
 }
 
 const rowColumn = "row of the run";

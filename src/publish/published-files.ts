@@ -15,6 +15,11 @@ export interface StoredFiles extends LocalParts {
   readonly format: "parquet" | "csv";
 }
 
+/** Rows of a table as files on this machine. */
+export interface StoredTable extends StoredFiles {
+  readonly columns: readonly { readonly name: string; readonly type: ColumnType }[];
+}
+
 /** Which rows of a published run are read. */
 export interface PublishedRowsRequest {
   readonly run: PinnedRun;

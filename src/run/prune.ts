@@ -13,6 +13,7 @@ import type { RunId } from "../plan/plan.js";
 import { sameSeries } from "../plan/series.js";
 import { type PreviousTable, type PruneOutcome, nothingRemoved, type Removed } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
+import { everyRun } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
@@ -36,9 +37,6 @@ export interface PruneReport {
   /** Previous tables that were dropped, or would be. */
   readonly tables: readonly PreviousTable[];
 }
-
-/** More runs than any target has. */
-const everyRun = 1_000_000;
 
 /**
  * Removes what is stored of the old runs of this job's series. A run that is current, open, held or pinned by an open

@@ -8,7 +8,7 @@ import type { SpanRange } from "../plan/share.js";
 import { spansOf } from "../plan/spans.js";
 import { count } from "../report/report.js";
 import type { JobContext, StoredRowsJoin } from "../scoring/context.js";
-import { feedRows, pendingRanges } from "../scoring/feed.js";
+import { feedRows, pendingRanges, type RowRange } from "../scoring/feed.js";
 import type { Reuse } from "../scoring/reuse.js";
 import { openStoredCursor } from "../scoring/stored-cursor.js";
 import { openSliceReader } from "../scoring/workers/slice-reader.js";
@@ -128,7 +128,7 @@ interface KeyRows {
 async function* readKeys(
   context: JobContext,
   { plan, decoder, source }: ReuseInput,
-  ranges: ReturnType<typeof pendingRanges>,
+  ranges: readonly RowRange[],
 ): AsyncGenerator<KeyRows> {
   await using reader = openSliceReader({ decoder, ...context.decodeWorkers, memory: context.memory });
   const projection = keyProjection(plan.contract);

@@ -1,14 +1,13 @@
 import type { SpanOutput } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
-import type { SpanRange } from "../plan/share.js";
 import type { Plan, Span } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
 import { createAttemptRecord } from "../report/attempt-record.js";
 import { silentProgress } from "../report/progress/progress.js";
 import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
 import { fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
+import type { RowRange } from "../scoring/feed.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans } from "../scoring/score.js";
 
@@ -20,9 +19,8 @@ interface UnpublishedScoringOptions {
   readonly plan: Plan;
   readonly engine: Engine;
   readonly decoder: Decoder;
-  readonly share: SpanRange;
-  /** Spans of the share that are left out: 1 for each of them; default: none. */
-  readonly left?: Uint8Array | undefined;
+  /** Whole spans, in order. */
+  readonly ranges: readonly RowRange[];
 }
 
 /**
@@ -32,7 +30,7 @@ interface UnpublishedScoringOptions {
  */
 export async function scoreWithoutPublishing(
   context: JobContext,
-  { plan, engine, decoder, share, left }: UnpublishedScoringOptions,
+  { plan, engine, decoder, ranges }: UnpublishedScoringOptions,
   take: (span: Span, output: SpanOutput) => void,
 ): Promise<void> {
   const { contract, model } = plan;
@@ -54,6 +52,6 @@ export async function scoreWithoutPublishing(
       return Promise.resolve("adopted" as const);
     },
   };
-  const run = { committed: left ?? new Uint8Array(spanCount(plan)), rejectedRows: 0 };
-  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit }, share);
+  const run = { rejectedRows: 0 };
+  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit }, ranges);
 }
