@@ -33,6 +33,7 @@ export function attemptServices(
     warn,
   };
   const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
+  ownWriters.add(writer);
   return { writer, isDead: (other) => isDead(other, host), retry, warn, signal };
 }
 
@@ -44,11 +45,19 @@ async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void
   });
 }
 
+/** The writers of this process. It may have several jobs open at the same time, such as those of a backfill. */
+const ownWriters = new Set<string>();
+
 /**
- * Whether a process has ended. Known for processes of this host only; one with our own pid is of an earlier container.
+ * Whether a process has ended. Known for processes of this host only; one with our own pid that is not this process is
+ * of an earlier container.
+ * @param name begins with the name of a writer
  */
-function isDead(writer: string, host: string): boolean {
-  const [otherHost, pidText] = writer.split(".");
+function isDead(name: string, host: string): boolean {
+  const [otherHost, pidText, random] = name.split(".");
+  if (ownWriters.has(`${otherHost}.${pidText}.${random}`)) {
+    return false;
+  }
   const pid = Number(pidText);
   if (otherHost !== host || !Number.isSafeInteger(pid) || pid <= 0) {
     return false;

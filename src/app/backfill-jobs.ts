@@ -1,5 +1,5 @@
 import { runIdOf } from "../plan/identity.js";
-import type { RunId } from "../plan/plan.js";
+import type { PlannedModel, RunId } from "../plan/plan.js";
 import { type DateRange, findRange, type RangeStep, rangeValues, stepOf } from "../jobs/date-range.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { JobError } from "../util/errors.js";
@@ -11,6 +11,9 @@ export interface BackfillJob {
   /** The text of the value in reports. */
   readonly value: string;
   readonly runId: RunId;
+  readonly params: Readonly<Record<string, string>>;
+  /** The model that scores the run; absent: the one that the spec names now. */
+  readonly model?: PlannedModel | undefined;
   /** Loads the spec with this value, which is already checked. */
   readonly load: () => LoadedSpec;
 }
@@ -47,7 +50,12 @@ export async function readBackfill(
   const prepare = sharesPage ? withoutPage : (loaded: LoadedSpec): LoadedSpec => loaded;
   const jobs = values.map(({ text, params }) => {
     const { name, params: all } = load(params).spec;
-    return { value: text, runId: runIdOf(name, all, sha256), load: () => prepare(forBackfill(load(params))) };
+    return {
+      value: text,
+      runId: runIdOf(name, all, sha256),
+      params: all,
+      load: () => prepare(forBackfill(load(params))),
+    };
   });
   return { range, jobs, first };
 }

@@ -23,7 +23,7 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   const duckdb = await openDuckDb({ threads, memoryBytes, spillFolder: spool.folder, allowed: { folders } });
   const join: RowJoin = { connection: await duckdb.connect(), columns: { a: [], b: [] } };
   return {
-    load: (side, groups) => guarded(() => loadRows(join, side, groups)),
+    load: (side, rows) => guarded(() => loadRows(join, side, rows)),
     match: (key) => guarded(() => matchRows(join, key)),
     join: (request) => guarded(() => joinRows(join, request)),
     joined: (columns, expected) => readJoined(join, columns, expected),

@@ -14,7 +14,7 @@ export async function parquetFolder(given: string): Promise<DiffSide> {
   if (paths.length === 0) {
     throw new JobError("USAGE", `reading ${given}: no file in it ends in .parquet`);
   }
-  return { name: given, folder, groups: oneGroup(paths) };
+  return { name: given, rows: { folder, groups: oneGroup(paths) } };
 }
 
 async function* oneGroup(paths: readonly string[]): AsyncGenerator<readonly string[]> {

@@ -5,10 +5,17 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
     "infer-batch run job.yaml --param ds=2026-01-31",
     "infer-batch run job.yaml --worker 0/4 --steal",
   ],
-  backfill: ["infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31"],
+  backfill: [
+    "infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31",
+    "infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31 --model history",
+  ],
   pipe: ["cat rows.arrows | infer-batch pipe job.yaml > predictions.arrows"],
   plan: ["infer-batch plan job.yaml --param ds=2026-01-31"],
-  preview: ["infer-batch preview job.yaml", 'infer-batch preview job.yaml --where "amount > 1000" --json'],
+  preview: [
+    "infer-batch preview job.yaml",
+    "infer-batch preview job.yaml --sample 50",
+    'infer-batch preview job.yaml --where "amount > 1000" --json',
+  ],
   compare: [
     "infer-batch compare job.yaml --model churn-int8.onnx",
     "infer-batch compare job.yaml --model models:/churn@champion --model models:/churn@challenger",

@@ -1,5 +1,6 @@
 import type { CommanderError } from "commander";
 import { type ExitCode, exitCodeOf, JobError } from "../util/errors.js";
+import { writeMessage } from "./colors.js";
 import { type Io, safeOutput } from "./io.js";
 import { machineError } from "../app/machine-errors.js";
 import { writeTerminationMessage } from "./termination-log.js";
@@ -29,7 +30,7 @@ export function failWith(thrown: unknown, { logFormat, quiet }: OutputOptions, i
   } else {
     // Cron mails all output: a late input is one line. No output at all would mean success.
     const isLate = error instanceof JobError && error.code === "INPUT_NOT_READY";
-    stderr.write(quiet === true && isLate ? text : `${text}${hint}`);
+    writeMessage(stderr, quiet === true && isLate ? text : `${text}${hint}`);
   }
   return exitCodeOf(error);
 }

@@ -2,6 +2,7 @@ import { destination, type DestinationStream, pino } from "pino";
 import { prettyFactory } from "pino-pretty";
 import { printableLines } from "../util/printable.js";
 import type { Log } from "../scoring/context.js";
+import { writeMessage } from "./colors.js";
 import type { Output, SafeOutput } from "./io.js";
 
 /** How log lines look, and which are written. */
@@ -23,7 +24,7 @@ export function createLog({ raw }: SafeOutput, { level, format, color }: LogOpti
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label }) },
     },
-    format === "json" ? jsonStream(stream) : prettyStream(stream, color),
+    format === "json" ? jsonStream(stream) : prettyStream(stream, { color, isTerminal: raw.isTTY === true }),
   );
   return {
     info: (message) => {
@@ -44,7 +45,7 @@ export function createWarningLog(stderr: SafeOutput): Log {
     info() {},
     debug() {},
     warn: (message) => {
-      stderr.write(`warning: ${message}\n`);
+      writeMessage(stderr, `warning: ${message}\n`);
     },
   };
 }
@@ -65,16 +66,16 @@ function jsonStream(stream: DestinationStream): DestinationStream {
   };
 }
 
-function prettyStream(stream: DestinationStream, color: boolean): DestinationStream {
-  const pretty = prettyFactory({ colorize: color, ignore: "pid,hostname", translateTime: "SYS:HH:MM:ss" });
+function prettyStream(
+  stream: DestinationStream,
+  { color, isTerminal }: { readonly color: boolean; readonly isTerminal: boolean },
+): DestinationStream {
+  // What is read tomorrow, such as the log of cron, needs the date.
+  const time = isTerminal ? "HH:MM:ss" : "yyyy-mm-dd HH:MM:ss";
+  const pretty = prettyFactory({ colorize: color, ignore: "pid,hostname", translateTime: `SYS:${time}` });
   return {
     write(line) {
       stream.write(pretty(line));
     },
   };
-}
-
-/** Whether to write colours to a stream: https://no-color.org */
-export function wantsColor(stream: { isTTY?: boolean }): boolean {
-  return stream.isTTY === true && (process.env["NO_COLOR"] ?? "") === "";
 }

@@ -3,6 +3,7 @@ import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { addDoctor, addInspect, addSchema } from "./check-commands.js";
 import { addHelpTexts } from "./help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
+import { addApprove, addDiscard } from "./decision-commands.js";
 import {
   collect,
   countOf,
@@ -17,10 +18,8 @@ import {
   toleranceOf,
 } from "./options.js";
 import {
-  addApprove,
   addBackfill,
   addDiff,
-  addDiscard,
   addHistory,
   addPreview,
   addErase,

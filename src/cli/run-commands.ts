@@ -7,7 +7,7 @@ export function addBackfill(program: Command, io: SafeIo): void {
   program
     .command("backfill")
     .description(
-      "Carry out one run for each date of a range, all with the same version of the model. Complete runs are skipped, so that the same command resumes a backfill",
+      "Carry out one run for each date of a range, with one version of the model unless --model says otherwise. Complete runs are skipped, so that the same command resumes a backfill",
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param("Set a param of the spec; may be repeated. One takes a range of dates: ds=2026-01-01..2026-01-31"))
@@ -25,6 +25,7 @@ export function addBackfill(program: Command, io: SafeIo): void {
         .default(1)
         .argParser(countOf(64)),
     )
+    .addOption(modelChoice())
     .option("--stop-on-failure", "Start no further run after one that fails or is held by its checks")
     .addOption(
       new Option(
@@ -53,15 +54,35 @@ export function addBackfill(program: Command, io: SafeIo): void {
     });
 }
 
+function modelChoice(): Option {
+  return new Option(
+    "--model <which>",
+    "current: score all runs with the model that the spec names now. history: score each with the model with which its date was published, or else the last date before it",
+  )
+    .choices(["current", "history"])
+    .default("current");
+}
+
 export function addPreview(program: Command, io: SafeIo): void {
   program
     .command("preview")
     .description(
-      "Score the first rows of a job and print them with their predictions. Writes nothing to the target, and does not look at it",
+      "Score the first rows of a job, or a random sample, and print them with their predictions. Writes nothing to the target, and does not look at it",
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .addOption(new Option("--limit <n>", "Most rows").default(20).argParser(countOf(10_000)))
+    .addOption(
+      new Option(
+        "--sample <n>",
+        "Score so many rows drawn at random from the whole input, each with the same chance, in place of the first ones",
+      )
+        .argParser(countOf(10_000))
+        .conflicts("limit"),
+    )
+    .addOption(
+      new Option("--seed <number>", "The same seed draws the same sample").default(1).argParser(countOf(999_999_999)),
+    )
     .option("--where <sql>", "Only rows for which this condition holds, in addition to input.where")
     .addOption(
       new Option("--features <n>", "Most features to print, in addition to the columns of output.columns")
@@ -133,16 +154,17 @@ export function addDiff(program: Command, io: SafeIo): void {
   program
     .command("diff")
     .description(
-      "Compare the predictions of two runs, or of two folders of Parquet files, by key: rows that were added, that are gone and that changed, and by how much. Writes nothing",
+      "Compare the predictions of two runs, two tables or two folders of Parquet files by key: rows that were added, that are gone and that changed, and by how much. Writes nothing",
     )
     .argument("<spec>", "Job spec, a YAML file; or a folder of Parquet files")
     .addOption(param("Set a param of the spec; may be repeated. These params name the run that is compared"))
     .addOption(run())
     .requiredOption(
       "--against <name=value>",
-      "Compare with the run that has this param in place of that of --param, or with the run of this id; may be repeated. For a folder: the other folder",
+      "Compare with the run that has this param in place of that of --param, with the run of this id, or with this table; may be repeated. For a folder: the other folder",
       collect,
     )
+    .option("--table <name>", "Compare this table of the spec's database in place of a run, such as scores.daily")
     .option(
       "--key <column>",
       "Column that identifies a row; may be repeated. Default: checks.unique, else output.columns",
@@ -211,45 +233,6 @@ export function addErase(program: Command, io: SafeIo): void {
       const { eraseCommand } = await import("./commands/erase.js");
       await eraseCommand(spec, options, io);
     });
-}
-
-export function addApprove(program: Command, io: SafeIo): void {
-  decisionCommand(program, "approve")
-    .description("Publish a run that is held because it failed its checks. Needs neither the model nor the input")
-    .option(
-      "--as-baseline",
-      "Compare later runs with this one as well as with earlier ones. By default no run is compared with an approved one",
-    )
-    .option("--allow-older", "Overwrite the rows of a newer run of this job (Postgres: upsert, replace)")
-    .action(async (spec: string, options) => {
-      const { approveCommand } = await import("./commands/decide.js");
-      await approveCommand(spec, options, io);
-    });
-}
-
-export function addDiscard(program: Command, io: SafeIo): void {
-  decisionCommand(program, "discard")
-    .description(
-      "Decide that a staged run is never published, and remove its rows. run --new-run scores the input again",
-    )
-    .action(async (spec: string, options) => {
-      const { discardCommand } = await import("./commands/decide.js");
-      await discardCommand(spec, options, io);
-    });
-}
-
-function decisionCommand(program: Command, name: string): Command {
-  return program
-    .command(name)
-    .argument("<spec>", "Job spec, a YAML file")
-    .addOption(param())
-    .option("--reason <text>", "Why; recorded with the decision")
-    .option("--by <name>", "Who decides. Default: the Airflow task, else the user of this process")
-    .option(
-      "--run <id>",
-      "The run, as history lists it, in place of --param; with --param: refuse to decide if the latest run of these params has another id",
-    )
-    .option("--json", "Print one line of JSON");
 }
 
 export function addRejects(program: Command, io: SafeIo): void {

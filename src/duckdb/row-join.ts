@@ -1,37 +1,51 @@
 import type { ComparedRows } from "../checks/agreement/agreement.js";
 import type { JoinRequest, MatchedRows } from "../checks/agreement/matched-rows.js";
-import type { FixedColumn, NamedColumn, SourceColumn } from "../columnar/types.js";
+import type { ColumnType, FixedColumn, NamedColumn, SourceColumn } from "../columnar/types.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";
+import { csvRows } from "./csv-rows.js";
 import { readColumn } from "./read-vector.js";
 import { quoteName, quotePaths } from "./sql.js";
 
 export type JoinSide = "a" | "b";
 
+/** A column of a table. Type undefined: no type that is known. */
+export type JoinColumn = Pick<SourceColumn, "name" | "type">;
+
 /**
- * Two tables of Parquet files in a DuckDB, which spills what does not fit in memory. A key column that is NULL equals
+ * Two tables of files in a DuckDB, which spills what does not fit in memory. A key column that is NULL equals
  * another one that is NULL.
  */
 export interface RowJoin {
   readonly connection: DuckDBConnection;
   /** The columns of the tables that were loaded. */
-  readonly columns: Record<JoinSide, readonly SourceColumn[]>;
+  readonly columns: Record<JoinSide, readonly JoinColumn[]>;
 }
 
 /** The number of repeated keys that are named. */
 const shownKeys = 5;
 
+interface LoadedRows {
+  readonly groups: AsyncIterable<readonly string[]>;
+  /** The columns of CSV files without a header; absent: the files are Parquet. */
+  readonly columns?: readonly { readonly name: string; readonly type: ColumnType }[];
+}
+
+function parquetRows(paths: readonly string[]): string {
+  return `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
+}
+
 /** Loads files into a table, a group at a time, and returns its columns. */
 export async function loadRows(
   { connection, columns }: RowJoin,
   side: JoinSide,
-  groups: AsyncIterable<readonly string[]>,
-): Promise<readonly SourceColumn[]> {
+  { groups, columns: typed }: LoadedRows,
+): Promise<readonly JoinColumn[]> {
   let isFirst = true;
   for await (const paths of groups) {
-    const rows = `SELECT * FROM read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
+    const rows = `SELECT * FROM ${typed === undefined ? parquetRows(paths) : csvRows(typed, paths)}`;
     if (isFirst) {
-      columns[side] = await readColumns(connection, paths[0] ?? "");
+      columns[side] = typed ?? (await readColumns(connection, paths[0] ?? ""));
     }
     await connection.run(isFirst ? `CREATE TEMP TABLE ${side} AS ${rows}` : `INSERT INTO ${side} ${rows}`);
     isFirst = false;

@@ -3,9 +3,10 @@ import type { Column, ColumnType, FixedColumn } from "../columnar/types.js";
 import { filterColumn } from "../columnar/column-builder.js";
 import { appendRows, createTable } from "./append-rows.js";
 import type { DuckDBConnection } from "./instance.js";
+import { csvRows } from "./csv-rows.js";
 import { readColumns } from "./parquet-schema.js";
 import { readColumn } from "./read-vector.js";
-import { quoteName, quotePaths, quoteText, sqlTypeOf } from "./sql.js";
+import { quoteName, quotePaths, sqlTypeOf } from "./sql.js";
 
 /** A column with its type. */
 export interface TypedColumn {
@@ -130,9 +131,7 @@ function rowsIn(
   { format }: StoredGroups,
   paths: readonly string[],
 ): Promise<string> {
-  return format === "parquet"
-    ? parquetRows(connection, columns, paths)
-    : Promise.resolve(csvRows(definitionsOf(columns), paths));
+  return format === "parquet" ? parquetRows(connection, columns, paths) : Promise.resolve(csvRows(columns, paths));
 }
 
 async function parquetRows(
@@ -148,15 +147,6 @@ async function parquetRows(
     }
   }
   return `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
-}
-
-function definitionsOf(columns: readonly TypedColumn[]): string {
-  return columns.map(({ name, type }) => `${quoteText(name)}: ${quoteText(sqlTypeOf(type))}`).join(", ");
-}
-
-function csvRows(columns: string, paths: readonly string[]): string {
-  const format = `header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', allow_quoted_nulls = false, auto_detect = false`;
-  return `read_csv(${quotePaths(paths)}, columns = {${columns}}, ${format})`;
 }
 
 const rowColumn = "row of the run";

@@ -19,6 +19,11 @@ export function numberedRunId(base: RunId, number: number): RunId {
   return number === 1 ? base : (`${base}-r${number}` as RunId);
 }
 
+/** Whether a text has the form of a run id. */
+export function isRunId(text: string): boolean {
+  return /-[0-9a-f]{12}(-r[1-9]\d{0,8})?$/.test(text);
+}
+
 /** Splits a run id into that of the first run and its number; the inverse of `numberedRunId`. */
 export function splitRunId(runId: RunId): { base: RunId; number: number } {
   const [, base, number] = /^(.+-[0-9a-f]{12})-r([1-9]\d{0,8})$/.exec(runId) ?? [];

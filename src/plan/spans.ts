@@ -1,3 +1,4 @@
+import type { SpanRange } from "./share.js";
 import type { Plan, PlannedShard, Slice, Span } from "./plan.js";
 
 /** The number of a plan's spans. */
@@ -9,6 +10,14 @@ export function spanCount(plan: Plan): number {
 export function spanAt(plan: Plan, index: number): Span {
   const rowStart = index * plan.commitRows;
   return { index, rowStart, rowEnd: Math.min(rowStart + plan.commitRows, plan.input.rows) };
+}
+
+/** The rows of the spans [from, to), by index. */
+export function rowsOfSpans(
+  { input: { rows }, commitRows }: Plan,
+  { from, to }: SpanRange,
+): Pick<Span, "rowStart" | "rowEnd"> {
+  return { rowStart: from * commitRows, rowEnd: Math.min(to * commitRows, rows) };
 }
 
 /** The spans of a plan. */

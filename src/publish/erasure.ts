@@ -28,6 +28,11 @@ export interface TableErasure {
   readonly by: string;
   /** Takes the indexes of keys that are found. */
   readonly found: Set<number>;
+  /** The command line that finishes the run of these params, or decides on it. */
+  readonly command: (
+    params: Readonly<Record<string, string>>,
+    deciding?: { readonly verb: "approve" | "discard"; readonly runId: string },
+  ) => string;
 }
 
 export interface ErasedTable extends ErasedRows {

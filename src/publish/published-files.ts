@@ -16,6 +16,11 @@ export interface StoredFiles extends LocalParts {
   readonly rows: number;
 }
 
+/** Rows of a table as files on this machine. */
+export interface StoredTable extends StoredFiles {
+  readonly columns: readonly { readonly name: string; readonly type: ColumnType }[];
+}
+
 /** Which rows of a published run are read. */
 export interface PublishedRowsRequest {
   readonly run: PinnedRun;

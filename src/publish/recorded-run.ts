@@ -44,6 +44,9 @@ export function asPruned(run: RecordedRun, pruned: Pruning): RecordedRun {
     : run;
 }
 
+/** More runs than any target has. */
+export const everyRun = 1_000_000;
+
 /** The runs of a job that are asked for. */
 export interface HistoryRequest {
   readonly job: string;

@@ -12,6 +12,8 @@ interface Group {
 /** Counts rejected rows by reason and column, and keeps the first few of each. */
 export interface RejectSummary {
   readonly rows: number;
+  /** The number of rows that `lines` only counts. */
+  readonly unshown: number;
   add(rejected: RejectedRow): void;
   /** Lines of text, largest count first. */
   lines(): string[];
@@ -24,6 +26,9 @@ export function summarizeRejects(): RejectSummary {
   return {
     get rows() {
       return total;
+    },
+    get unshown() {
+      return [...groups.values()].reduce((sum, group) => sum + group.rows - group.samples.length, 0);
     },
     add(rejected) {
       const key = `${rejected.reason}${rejected.column === null ? "" : ` in ${rejected.column}`}`;
@@ -38,9 +43,15 @@ export function summarizeRejects(): RejectSummary {
     lines: () =>
       [...groups]
         .toSorted(([, one], [, other]) => other.rows - one.rows)
-        .flatMap(([key, group]) => [`${count(group.rows, "row")}: ${key}`].concat(group.samples.map(sampleText)))
+        .flatMap(([key, group]) => groupLines(key, group))
         .map(printable),
   };
+}
+
+function groupLines(key: string, { rows, samples }: Group): string[] {
+  const more = rows - samples.length;
+  const last = more === 0 ? [] : [`  and ${count(more, "more row")}`];
+  return [`${count(rows, "row")}: ${key}`, ...samples.map(sampleText), ...last];
 }
 
 /** The summary of all rejected rows as text. */
@@ -49,7 +60,8 @@ export async function rejectsText(rows: AsyncIterable<RejectedRow>): Promise<str
   for await (const rejected of rows) {
     summary.add(rejected);
   }
-  return `${[`${count(summary.rows, "row")} rejected in committed spans`, ...summary.lines()].join("\n")}\n`;
+  const cut = summary.unshown === 0 ? [] : ["--json prints all of them"];
+  return `${[`${count(summary.rows, "row")} rejected in committed spans`, ...summary.lines(), ...cut].join("\n")}\n`;
 }
 
 function sampleText({ shard, row, columns, value }: RejectedRow): string {

@@ -11,16 +11,21 @@ import {
 import type { JoinRequest, MatchedRows } from "../checks/agreement/matched-rows.js";
 import type { SourceColumn } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
+import { partitionsOf } from "../plan/partitions.js";
+import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
-import type { LocalParts } from "../publish/published-files.js";
+import type { LocalParts, StoredTable } from "../publish/published-files.js";
 import { JobError } from "../util/errors.js";
 import { countCommitted } from "./conclude.js";
 
-/** Joins the rows of two sets of Parquet files, A and B, by their keys. Memory is bounded. */
+/** A column of a side. Type undefined: no type that is known. */
+type DiffColumn = Pick<SourceColumn, "name" | "type">;
+
+/** Joins the rows of two sets of files, A and B, by their keys. Memory is bounded. */
 export interface RowJoiner extends AsyncDisposable {
-  load(side: "a" | "b", groups: AsyncIterable<readonly string[]>): Promise<readonly SourceColumn[]>;
+  load(side: "a" | "b", rows: StoredTable | LocalParts): Promise<readonly DiffColumn[]>;
   match(key: readonly string[]): Promise<MatchedRows>;
   /** Joins the rows of keys that are once in both. Returns how many of these rows differ. */
   join(request: JoinRequest): Promise<number>;
@@ -33,9 +38,13 @@ export interface RowJoiner extends AsyncDisposable {
 export type RowKeys = ReadonlyMap<number, Readonly<Record<string, string | null>>>;
 
 /** One side of a difference. */
-export interface DiffSide extends LocalParts {
+export interface DiffSide {
   /** How reports name it. */
   readonly name: string;
+  /** A table with its columns, or Parquet files. */
+  readonly rows: StoredTable | LocalParts;
+  /** Columns that have the value of a param in all rows, such as the date of the folder; default: none is known. */
+  readonly ofRun?: readonly string[];
 }
 
 /** How two sets of rows differ. A is the one that B is compared with. */
@@ -63,8 +72,8 @@ export async function diffRows(
   [a, b]: readonly [DiffSide, DiffSide],
   { key, tolerance, ignored }: DiffOptions,
 ): Promise<Difference> {
-  const one = columnsOf(a, await joiner.load("a", a.groups), key);
-  const other = columnsOf(b, await joiner.load("b", b.groups), key);
+  const one = columnsOf(a, await joiner.load("a", a.rows), key);
+  const other = columnsOf(b, await joiner.load("b", b.rows), key);
   const rows = await joiner.match(key);
   const left = new Set([...key, ...ignored]);
   const matched = matchColumns(typed(one, left), typed(other, left));
@@ -82,11 +91,7 @@ export async function diffRows(
 }
 
 /** The columns of a side, which has all key columns. */
-function columnsOf(
-  { name }: DiffSide,
-  columns: readonly SourceColumn[],
-  key: readonly string[],
-): readonly SourceColumn[] {
+function columnsOf({ name }: DiffSide, columns: readonly DiffColumn[], key: readonly string[]): readonly DiffColumn[] {
   if (columns.length === 0) {
     throw new JobError("USAGE", `comparing ${name}: it has no rows`);
   }
@@ -101,13 +106,13 @@ function columnsOf(
 
 type Typed = Parameters<typeof matchColumns>[0];
 
-function typed(columns: readonly SourceColumn[], left: ReadonlySet<string>): Typed {
+function typed(columns: readonly DiffColumn[], left: ReadonlySet<string>): Typed {
   return columns.flatMap(({ name, type }) => (type === undefined || left.has(name) ? [] : [{ name, type }]));
 }
 
 /**
  * Opens the latest run of a job's params for a comparison: a published one, or one whose spans are all committed, such
- * as a held one. @throws JobError USAGE for another run, and for a target without files
+ * as a held one. @throws JobError USAGE for another run, and for one whose rows cannot be told from those of others
  */
 export async function openDiffSide({ spec, sink, sha256, command }: JobContext): Promise<DiffSide> {
   const base = runIdOf(spec.name, spec.params, sha256);
@@ -120,16 +125,36 @@ export async function openDiffSide({ spec, sink, sha256, command }: JobContext):
   const { plan } = stored;
   const run = await sink.open(stored);
   const doing = `comparing run ${plan.runId}`;
-  if (run.parts === undefined) {
-    throw new JobError("USAGE", `${doing}: its rows are in a table`, {
-      hint: "diff compares files of Parquet, on disk or in S3; compare tables with SQL",
-    });
-  }
   const { kind } = run.state;
   const [committed, spans] = [countCommitted(run), spanCount(plan)];
   if (kind === "discarded" || kind === "superseded" || committed < spans) {
     const found = committed < spans ? `${committed} of ${count(spans, "span")} are committed` : `it is ${kind}`;
     throw new JobError("USAGE", `${doing}: ${found}`, { hint: "only a run with all of its rows can be compared" });
   }
-  return { name: plan.runId, ...run.parts() };
+  const rows = run.parts?.() ?? (await sink.readTable?.(stored));
+  if (rows === undefined) {
+    throw new JobError("USAGE", `${doing}: ${sink.target} has no rows to compare`);
+  }
+  return { name: plan.runId, rows, ofRun: columnsOfRun(plan) };
+}
+
+/** The columns that are copied from folder names in which the spec has a param. */
+function columnsOfRun({ contract, params, input: { shards } }: Plan): string[] {
+  const values = new Set(Object.values(params));
+  const [shard] = shards;
+  const folders = shard === undefined ? new Map<string, string>() : partitionsOf(shard.uri);
+  return contract.passthrough
+    .filter(({ source: { partition, path } }) => partition === true && values.has(folders.get(path[0] ?? "") ?? ""))
+    .map(({ column }) => column);
+}
+
+/** Opens a table of the job's database for a comparison. @throws JobError USAGE where the target is no database */
+export async function openDiffTable({ sink }: JobContext, table: string): Promise<DiffSide> {
+  const rows = await sink.readTable?.(table);
+  if (rows === undefined) {
+    throw new JobError("USAGE", `comparing table ${table}: the job writes files`, {
+      hint: "to compare two folders: infer-batch diff out/new --against out/old --key customer_id",
+    });
+  }
+  return { name: table, rows };
 }

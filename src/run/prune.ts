@@ -14,6 +14,7 @@ import { sameSeries } from "../plan/series.js";
 import { type PreviousTable, type PruneOutcome, nothingRemoved, type Removed } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
 import { keptContext } from "./challenger/keep-predictions.js";
+import { everyRun } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
@@ -37,9 +38,6 @@ export interface PruneReport {
   /** Previous tables that were dropped, or would be. */
   readonly tables: readonly PreviousTable[];
 }
-
-/** More runs than any target has. */
-const everyRun = 1_000_000;
 
 /** Removes what is stored of old runs of this job's series, and of the predictions that are kept of its challenger. */
 export async function pruneRuns(context: JobContext, request: PruneCommand): Promise<PruneReport> {

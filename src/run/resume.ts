@@ -1,8 +1,10 @@
-import { JobError } from "../util/errors.js";
+import { exitCodes, JobError } from "../util/errors.js";
 import { compareListing, compareSpec, type ListedShard, type ListingChange } from "../plan/compare.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint } from "../plan/pins.js";
+import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { RunSink } from "../sink/port.js";
+import { countCommitted } from "./conclude.js";
 import { modelUri } from "../spec/model-spec.js";
 import type { JobContext } from "../scoring/context.js";
 import { type FoundDigests, tokenizerDifference } from "./model.js";
@@ -29,16 +31,42 @@ export function refuseErasing({ runId, erasure }: Plan, run: RunSink): void {
 
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
 export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: RunSink): void {
-  const differences = [...compareSpec(plan, spec), ...(sink.compareTarget?.(plan.target) ?? [])];
+  const ofTarget = sink.compareTarget?.(plan.target) ?? [];
+  const differences = [...compareSpec(plan, spec), ...ofTarget];
   if (differences.length > 0) {
     throw new JobError(
       "PLAN_CHANGED",
       `comparing the spec with the plan of ${nameOf(run)}: ${differences.join("; ")}`,
       {
-        hint: hintOf({ sink }, isPublished(run), restoreAll),
+        hint: `${ofTarget.length === 0 ? "" : sharedName(spec.name)}${hintOf({ sink }, isPublished(run), restoreAll)}`,
       },
     );
   }
+}
+
+function sharedName(name: string): string {
+  return `if another job is called ${name}, too, give one of them another name: a run is known by name and params; else `;
+}
+
+/**
+ * Whether a changed spec, model or input may begin a new run as if `--new-run` were given: an attempt has failed, nothing
+ * is committed, and nobody else works on the run. Not where answers were paid for, which the old run keeps, nor where
+ * the target differs: another job may have the same name.
+ */
+export async function hasOnlyFailed({ spec, sink, worker }: JobContext, plan: Plan, run: RunSink): Promise<boolean> {
+  return (
+    worker.count === 1 &&
+    countCommitted(run) === 0 &&
+    spec.model.prompt === undefined &&
+    plan.request.prompt === undefined &&
+    (sink.compareTarget?.(plan.target) ?? []).length === 0 &&
+    stopsRows(await run.lastFailure?.())
+  );
+}
+
+/** Whether rows, a model or the machine ended the attempt, not a change that it refused. */
+function stopsRows(failure: AttemptFailure | undefined): boolean {
+  return failure !== undefined && (exitCodes as Readonly<Record<string, number>>)[failure.code] !== 66;
 }
 
 function nameOf(run: RunSink): string {

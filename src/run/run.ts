@@ -24,7 +24,7 @@ import { digestsIfThere, digestsOf, modelOfPlan, openPinnedModel, plannedModel }
 import { planRun, type PlanningInput } from "./planning/planning.js";
 import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
-import { checkPins, checkSpec, isPublished, refuseErasing } from "./resume.js";
+import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseErasing } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
 /**
@@ -179,7 +179,8 @@ async function resume(
     requirePinned(plan, idle ? undefined : await pinGolden(context));
     await (idle ? undefined : requireChallenger(context, plan));
   } catch (error) {
-    if (newRun && error instanceof JobError && error.exitCode === 66) {
+    const isChange = error instanceof JobError && error.exitCode === 66;
+    if (isChange && (newRun || (await hasOnlyFailed(context, plan, run)))) {
       return await abandon(context, plan.runId, error);
     }
     throw error;

@@ -2,7 +2,7 @@ import type { Decoder } from "../formats/port.js";
 import type { Engine, ServerTraffic } from "../engine/port.js";
 import { treesText } from "../scoring/trees-text.js";
 import type { Plan } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
+import { spanCount, spansOf } from "../plan/spans.js";
 import type { EngineInfo } from "../report/attempt-record.js";
 import type { ProviderChoice } from "../report/provider-choice.js";
 import { count, type RunReport } from "../report/report.js";
@@ -23,6 +23,7 @@ import { beginPaying } from "./paid/begin-paying.js";
 import { openProbe } from "./model-probe/model-probe.js";
 import { openReuse } from "./reusing/open-reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
+import { pendingRanges } from "../scoring/feed.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
 import { verifyingSource } from "./planning/verify.js";
@@ -161,9 +162,10 @@ async function scoreShares(
   await using reuse = await openReuse(context, { plan, run, decoder, source, share });
   await using reader = openRunReader(context, { plan, reuse, ...scoring });
   const tools: ScoringOptions = { plan, reader, reuse, ...scoring };
+  const spans = spansOf(plan);
   progress.start(pendingRows(plan, run.committed, share));
   try {
-    await scoreSpans({ ...context, source }, tools, share);
+    await scoreSpans({ ...context, source }, tools, pendingRanges(spans, run.committed, share));
     requireCommitted(plan, run, share);
     if (worker.count === 1) {
       return;
@@ -172,9 +174,10 @@ async function scoreShares(
     for (let next = stolen(context, run); next !== undefined; next = stolen(context, run)) {
       signal.throwIfAborted();
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
-      await askInBulk(context, { ...tools, stored, source, share: next });
+      await askInBulk(context, { ...tools, run, stored, source, share: next });
       // Their rows were not looked up.
-      await scoreSpans({ ...context, source }, { ...tools, reuse: reuse && { ...reuse, find: undefined } }, next);
+      const ranges = pendingRanges(spans, run.committed, next);
+      await scoreSpans({ ...context, source }, { ...tools, reuse: reuse && { ...reuse, find: undefined } }, ranges);
       requireCommitted(plan, run, next);
       await run.refresh();
     }

@@ -1,14 +1,13 @@
 import type { SpanOutput } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
-import type { SpanRange } from "../plan/share.js";
 import type { Plan, Span } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
 import { createAttemptRecord } from "../report/attempt-record.js";
 import { silentProgress } from "../report/progress/progress.js";
 import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
 import { fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
+import type { RowRange } from "../scoring/feed.js";
 import type { Reuse } from "../scoring/reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans } from "../scoring/score.js";
@@ -21,9 +20,8 @@ interface UnpublishedScoringOptions {
   readonly plan: Plan;
   readonly engine: Engine;
   readonly decoder: Decoder;
-  readonly share: SpanRange;
-  /** Spans of the share that are left out: 1 for each of them; default: none. */
-  readonly left?: Uint8Array | undefined;
+  /** Whole spans, in order. */
+  readonly ranges: readonly RowRange[];
   /** Rows that take a stored prediction; default: none. */
   readonly reuse?: Reuse | undefined;
   /** Bad rows count as the spec says, beside those that the run has rejected. Default: each is rejected. */
@@ -37,7 +35,7 @@ interface UnpublishedScoringOptions {
  */
 export async function scoreWithoutPublishing(
   context: JobContext,
-  { plan, engine, decoder, share, left, reuse, rejectedRows }: UnpublishedScoringOptions,
+  { plan, engine, decoder, ranges, reuse, rejectedRows }: UnpublishedScoringOptions,
   take: (span: Span, output: SpanOutput) => void,
 ): Promise<void> {
   const { contract, model } = plan;
@@ -59,6 +57,6 @@ export async function scoreWithoutPublishing(
       return Promise.resolve("adopted" as const);
     },
   };
-  const run = { committed: left ?? new Uint8Array(spanCount(plan)), rejectedRows: rejectedRows ?? 0 };
-  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit, reuse }, share);
+  const run = { rejectedRows: rejectedRows ?? 0 };
+  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit, reuse }, ranges);
 }

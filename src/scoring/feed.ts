@@ -22,12 +22,14 @@ export interface FeedPiece {
   readonly shards: readonly OpenShard[];
 }
 
+/** Rows [rowStart, rowEnd) of the run. */
+export interface RowRange {
+  readonly rowStart: number;
+  readonly rowEnd: number;
+}
+
 /** Neighbouring spans of a share that are not committed, as ranges of rows: each is read in one go, across span ends. */
-export function pendingRanges(
-  spans: Spans,
-  committed: Uint8Array,
-  share: SpanRange,
-): { rowStart: number; rowEnd: number }[] {
+export function pendingRanges(spans: Spans, committed: Uint8Array, share: SpanRange): RowRange[] {
   const ranges: { rowStart: number; rowEnd: number }[] = [];
   for (let index = share.from; index < share.to; index += 1) {
     if (committed[index] === 1) {
@@ -62,10 +64,7 @@ export interface FeedOptions {
  * Yields the rows of `ranges`, in order. While one window is read, the bytes of the next ones are fetched, and workers may
  * decode them: as many windows as there are threads that score, so that each has work.
  */
-export async function* feedRows(
-  tools: FeedOptions,
-  ranges: readonly { rowStart: number; rowEnd: number }[],
-): AsyncGenerator<FeedPiece> {
+export async function* feedRows(tools: FeedOptions, ranges: readonly RowRange[]): AsyncGenerator<FeedPiece> {
   const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
   const together = { uniform: tools.uniform, shards: tools.source.readAhead.coalescedFiles, rows: nearRows };
   const windows = windowsAhead(tools, coalesceSlices(slicesOf(tools, ranges), together));

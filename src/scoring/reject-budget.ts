@@ -40,7 +40,7 @@ export function createRejectBudget({ limit, rows, already, shownBy }: RejectLimi
     if (count > allowed) {
       throw new JobError(
         "TOO_MANY_REJECTS",
-        `scoring: ${count} rows could not be scored, max_rejects is ${limit}${typeof limit === "number" ? "" : ` of ${rows} rows, ${allowed}`}`,
+        `scoring: ${count} ${count === 1 ? "row" : "rows"} could not be scored, max_rejects is ${limit}${typeof limit === "number" ? "" : ` of ${rows} rows, ${allowed}`}`,
         { hint: `correct the input, or raise max_rejects; ${shownBy}` },
       );
     }

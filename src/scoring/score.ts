@@ -17,7 +17,7 @@ import { commitConcurrency, type RunSink } from "../sink/port.js";
 import type { Progress } from "../report/progress/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
-import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
+import { checkAll, type FeedPiece, feedRows, type RowRange, rowsRead } from "./feed.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import type { Challenger } from "./challenger/port.js";
@@ -27,13 +27,12 @@ import { faultError, PendingFault } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
 import { comparesRows, type Reuse, takeHashed } from "./reuse.js";
 import { describeFaults, type RejectOptions } from "./rejects.js";
-import type { SpanRange } from "../plan/share.js";
 import type { SliceReader } from "./workers/slice-reader.js";
 import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
 
 export interface ScoringOptions {
   readonly plan: Plan;
-  readonly run: Pick<RunSink, "committed" | "rejectedRows">;
+  readonly run: Pick<RunSink, "rejectedRows">;
   readonly writer: SpanTarget;
   readonly decoder: Decoder;
   readonly reader: SliceReader;
@@ -48,8 +47,12 @@ export interface ScoringOptions {
   readonly reuse?: Reuse | undefined;
 }
 
-/** Scores the pending rows of a share of a run. */
-export async function scoreSpans(context: JobContext, tools: ScoringOptions, share: SpanRange): Promise<void> {
+/** Scores rows of a run. @param ranges whole spans, in order */
+export async function scoreSpans(
+  context: JobContext,
+  tools: ScoringOptions,
+  ranges: readonly RowRange[],
+): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
   const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse } = tools;
@@ -83,7 +86,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
       challenger,
       reuse,
     },
-    feedRows(feed, pendingRanges(spans, run.committed, share)),
+    feedRows(feed, ranges),
   );
 }
 

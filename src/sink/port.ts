@@ -2,7 +2,7 @@ import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { JobError } from "../util/errors.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import type { KeyCounts } from "../checks/verdicts/key-check.js";
-import type { LocalParts, PublishedRowsRequest, StoredFiles } from "../publish/published-files.js";
+import type { LocalParts, PublishedRowsRequest, StoredFiles, StoredTable } from "../publish/published-files.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
@@ -98,6 +98,12 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError when they are gone, or are not those of that run any more
    */
   readPublished?(request: PublishedRowsRequest): Promise<StoredFiles>;
+  /**
+   * Offers rows as files on this machine: those of a run whose spans are all committed, or of the table with this name.
+   * Offered where rows are in tables.
+   * @throws JobError USAGE where there is no such table, or the rows cannot be told from those of other runs
+   */
+  readTable?(what: StoredPlan | string): Promise<StoredTable>;
   /**
    * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
    * any order. Writes nothing. Default: the target finds none.

@@ -103,7 +103,7 @@ describe("validate", () => {
     expect(await shownCli(["validate", spec], folder.path)).toMatchInlineSnapshot(`
       "exit 0
       --- stdout
-      <folder>/job.yaml is valid; no shard is there yet, so the binding was not checked
+      <folder>/job.yaml is valid; no shard is there yet, so the binding and the target were not checked
       "
     `);
   });

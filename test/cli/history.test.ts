@@ -9,7 +9,7 @@ import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 function steady(text: string): string {
   return text
     .replaceAll(projectFolder, "PROJECT")
-    .replaceAll(/\b\d+ s\b/g, "DURATION")
+    .replaceAll(/\b[\d.]+ s\b/g, "DURATION")
     .replaceAll(/\b\d of 5 spans/g, "SOME of 5 spans")
     .replaceAll(/-[\da-f]{12}\b/g, "-ID")
     .replaceAll(/\b[\da-f]{12}\b/g, "MODEL")

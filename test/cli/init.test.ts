@@ -51,6 +51,20 @@ describe("init", () => {
     expect((await runCli(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd })).code).toBe(0);
   });
 
+  test("a second init in a folder gives its job another name and another folder, so that neither is in the other's way", async () => {
+    await using folder = await newcomer("cancer", "cancer-logistic.onnx");
+    const cwd = folder.path;
+    const args = ["--model", "cancer-logistic.onnx", "--input", "data/*.parquet"];
+    expect((await runCli(["init", ...args], { cwd })).code).toBe(0);
+    expect((await runCli(["init", ...args, "other.yaml"], { cwd })).code).toBe(0);
+    const text = await readFile(join(cwd, "other.yaml"), "utf8");
+    expect(text).toMatch(/^name: cancer-logistic-2$/m);
+    expect(text).toContain("path: out-cancer-logistic-2/dt=${ds}");
+    const day = ["--param", "ds=2026-11-20"];
+    expect((await runCli(["run", "job.yaml", ...day], { cwd })).code).toBe(0);
+    expect(await runCli(["run", "other.yaml", ...day], { cwd })).toMatchObject({ code: 0 });
+  });
+
   test("init binds texts by name, writes paths relative to the spec, and leaves out a password", async () => {
     await using folder = await newcomer("penguins_complete", "penguins-pipeline.onnx");
     const url = "postgres://scorer:hunter2@db.example/warehouse";

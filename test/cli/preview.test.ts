@@ -50,3 +50,41 @@ test("preview names rows that cannot be scored, and names --where if its SQL is 
   expect([wrong.code, wrong.stderr]).toEqual([64, expect.stringContaining("reading --where: ")]);
   await expect(readdir(join(scratch.path, "out"))).rejects.toThrow("ENOENT");
 });
+
+/** The rows that a preview of a job prints with `--json`. */
+async function previewed(...args: string[]): Promise<{ rows: { id: number; score: number }[]; stderr: string }> {
+  const { code, stdout, stderr } = await runHere(["preview", ...args, "--json"]);
+  expect(code, stderr).toBe(0);
+  const lines = stdout.split("\n").filter((line) => line !== "");
+  return { rows: lines.map((line) => JSON.parse(line) as { id: number; score: number }), stderr };
+}
+
+test("preview --sample scores rows from the whole input, the same ones for a seed, with the predictions of a run", async () => {
+  await using scratch = await scratchFolder();
+  const { spec } = await dailyJob(scratch.path, { commit_rows: 50 });
+  const golden = new Map((await goldenRows(fixtureNamed("diabetes-mlp"))).map((row) => [Number(row["id"]), row]));
+  const { rows } = await previewed(spec, ...day, "--sample", "30");
+  const ids = rows.map(({ id }) => id);
+  expect(new Set(ids).size).toBe(30);
+  expect(ids).toEqual(ids.toSorted((one, other) => one - other));
+  expect(ids.filter((id) => id > 221).length).toBeGreaterThan(5); // of 442 rows; the first 30 would be none
+  for (const { id, score } of rows) {
+    expect(score).toBeCloseTo(Number(golden.get(id)?.["score"]), 3);
+  }
+  expect((await previewed(spec, ...day, "--sample", "30")).rows).toEqual(rows);
+  expect((await previewed(spec, ...day, "--sample", "30", "--seed", "2")).rows).not.toEqual(rows);
+  expect((await previewed(spec, ...day, "--sample", "9999")).rows).toHaveLength(442);
+});
+
+test("preview --sample replaces rows that a condition leaves out, and says when there are no more", async () => {
+  await using scratch = await scratchFolder();
+  const { spec } = await dailyJob(scratch.path, { input: { where: "id % 2 = 0" } });
+  const all = (await previewed(spec, ...day, "--limit", "442")).rows;
+  const some = await previewed(spec, ...day, "--sample", "40");
+  expect(some.rows).toHaveLength(40);
+  expect(some.stderr).toBe("");
+  expect(all).toEqual(expect.arrayContaining(some.rows));
+  const few = await previewed(spec, ...day, "--sample", "40", "--where", "id < 20");
+  expect(few.rows.map(({ id }) => id)).toEqual([0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
+  expect(few.stderr).toContain("the sample has 10 rows: the conditions hold for no more of the 442 rows of the input");
+});

@@ -40,3 +40,17 @@ test("run --json names the run that an attempt cannot resume", async () => {
   const refused = await runHere(["run", await jobOf(21), "--json"]);
   expect([refused.code, lastJson(refused)]).toMatchObject([66, { run_id: complete["run_id"], status: "failed" }]);
 });
+
+test("run --log-format json ends with a record of what the run did, on stderr", async () => {
+  await using scratch = await scratchFolder();
+  const { spec } = await smallJob(scratch.path, { model: identity, select: "SELECT 1::BIGINT AS id, 2::DOUBLE AS x" });
+  const last = async (...args: string[]): Promise<unknown> => {
+    const { code, stderr } = await runHere(["run", spec, "--log-format", "json", ...args]);
+    expect(code, stderr).toBe(0);
+    return JSON.parse(stderr.trimEnd().split("\n").at(-1) ?? "");
+  };
+  const record = { level: "info", time: expect.any(String), run_id: expect.any(String), rows_planned: 1 };
+  expect(await last()).toMatchObject({ ...record, status: "complete", msg: expect.stringContaining("1 row scored") });
+  expect(await last()).toMatchObject({ ...record, status: "already_complete" });
+  expect((await runHere(["run", spec, "--log-format", "json", "--quiet"])).stderr).toBe("");
+});

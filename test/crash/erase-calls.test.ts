@@ -1,7 +1,7 @@
 import { cp, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { runCli, runHere } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { nightAt, type Night, nightlyJob, publishedRun } from "../support/nights.js";
@@ -74,4 +74,42 @@ test("erase that is killed at any durable call is ended by the same command, and
   });
   expect(failures).toEqual([]);
   expect(seen).toEqual(new Set(["all", "nothing", "erased"]));
+});
+
+test("erasures and a new run at the same time leave a whole run; each is carried on or refused, and repeated erases its keys", {
+  timeout: 900_000,
+}, async () => {
+  await using scratch = await scratchFolder();
+  await nightlyJob(scratch.path, { commit_rows: 100, checks: undefined });
+  const night = nightAt(scratch.path, date);
+  expect((await night.run("run")).code).toBe(0);
+  const erasures: string[][] = [];
+  for (const key of erased) {
+    const keys = join(scratch.path, `key-${key}.txt`);
+    await writeFile(keys, String(key));
+    erasures.push(["erase", join(scratch.path, "job.yaml"), "--keys", keys]);
+  }
+  for (let round = 0; round < (torture ? 20 : 2); round += 1) {
+    const all = [...erasures, night.args("run", "--new-run")];
+    const ended = await Promise.all(all.map((args) => runCli(args)));
+    for (const { code, stderr } of ended) {
+      expect([0, 66, 67], stderr).toContain(code);
+    }
+    for (const { code, stderr } of ended.slice(0, 2)) {
+      expect(code === 0 || /run the same command again|infer-batch (run|erase)/.test(stderr), stderr).toBe(true);
+    }
+    const left = await seenBy(night);
+    expect(
+      left === "nothing" || left === "all" || left === "erased" || (left.length >= 440 && left.length <= 442),
+      String(left),
+    ).toBe(true);
+    await night.run("run"); // finishes a new run that was superseded or not finished
+    for (const args of erasures) {
+      const again = await runHere(args);
+      expect(again.code, again.stderr).toBe(0);
+    }
+    expect(await seenBy(night)).toBe("erased");
+    expect(await faultsOfFinished(night.out, 440)).toEqual([]);
+    expect((await night.run("run")).stdout).toContain("already complete");
+  }
 });

@@ -1,4 +1,4 @@
-import { mkdtemp } from "node:fs/promises";
+import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { splitRunId } from "#src/plan/identity.js";
@@ -47,9 +47,15 @@ async function worldOf(): Promise<World> {
   const nights = await nightlyJob(scratch.path, { output: { parquet }, commit_rows: 150 });
   expect((await nights.night("run", "2026-11-20")).code).toBe(0);
   const names = (): Promise<string[]> => namesBelow(bucket, out);
+  const night = nightAt(scratch.path, date);
+  const keys = join(scratch.path, "keys.txt");
+  await writeFile(keys, "5\n441");
   return {
     proxy,
-    night: nightAt(scratch.path, date),
+    night: {
+      ...night,
+      run: (command, ...args) => night.run(command, ...args.map((word) => (word === "keys.txt" ? keys : word))),
+    },
     rewrite: (overrides) => nights.rewrite(overrides),
     names,
     async save(as) {
@@ -184,6 +190,17 @@ const cases: readonly Case[] = [
     status: "pruned",
     short: [/^PUT .*plan\.json/],
   },
+  {
+    title: "the erasing of rows",
+    command: ["erase", "--keys", "keys.txt"],
+    code: 0,
+    before: "published",
+    first: ["erase", "--keys", "keys.txt"], // in the other nights
+    seen: ["r1: 442", "nothing", "r2: 440"],
+    end: /^r[23]: 440$/, // run 3 follows when run 2 had not begun to take the place of run 1
+    status: "complete",
+    short: [/^PUT .*\/parts\/.*\.staged/, /^DELETE .*_SUCCESS/],
+  },
 ];
 
 /**
@@ -260,6 +277,7 @@ s3.describe("a command that dies at any request to S3", () => {
       await world.rewrite(one.few === true ? fewRows : {});
       await world.restore(one.before);
       expect(one.first === undefined ? 0 : (await world.night.run(...one.first)).code).toBe(0);
+      await world.restore(one.before);
       const failures: string[] = [];
       const seen = new Set<string>();
       for (const moment of await momentsOf(world, one)) {

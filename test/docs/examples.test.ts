@@ -97,7 +97,7 @@ function sessions(page: string): { args: string[]; printed: string }[] {
 /** Without times of day and speeds. */
 const still = (text: string): string =>
   text
-    .replaceAll(/^\[\d\d:\d\d:\d\d\]/gm, "[time]")
+    .replaceAll(/^\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\]/gm, "[time]")
     .replaceAll(/in \d+\.\d s \([\d.]+ ?[kM]? rows\/s\)/g, "in a while");
 
 test("the sessions over the example job that pages show are what the commands print, one after the other", async () => {

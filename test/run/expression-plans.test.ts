@@ -167,6 +167,8 @@ describe("on the command line", () => {
       column   x <- v * 2 + 1
       output   id int64 <- column id
       output   score float32 <- tensor score
+      target   <folder>/out
+      untried  hard links and quotas of the disk
       "
     `);
   });

@@ -6,28 +6,13 @@ import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
-import { type Mlflow, onnxArtifacts, serveMlflow } from "../support/mlflow.js";
+import { type Mlflow, serveChurn } from "../support/mlflow.js";
 import { latch } from "../support/waiting.js";
 import { fixtureNamed } from "../support/world.js";
 
 const fixture = fixtureNamed("diabetes-mlp");
 const rows = join(projectFolder, "fixtures/data/diabetes/*.parquet");
 const predicted = join(projectFolder, "fixtures/golden/diabetes-mlp.parquet");
-
-/** Versions 1 and 2 of `churn`: the same scores, computed by models of other bytes. Version 1 is the champion. */
-async function serveChurn(): Promise<Mlflow> {
-  const [one, two] = await Promise.all(
-    ["diabetes-mlp", "diabetes-mlp-batch32"].map((name) =>
-      readFile(join(projectFolder, `fixtures/models/${name}.onnx`)),
-    ),
-  );
-  const mlflow = await serveMlflow({
-    "1": { files: onnxArtifacts({ "model.onnx": one ?? new Uint8Array() }) },
-    "2": { files: onnxArtifacts({ "model.onnx": two ?? new Uint8Array() }) },
-  });
-  mlflow.aliases.set("champion", "1");
-  return mlflow;
-}
 
 interface World extends AsyncDisposable {
   readonly mlflow: Mlflow;

@@ -14,13 +14,15 @@ const postgres = usePostgres();
 const wine = fixtureNamed("wine-forest");
 
 describe("plan with an output in files", () => {
-  test("plan ends with 64 if the output folder has files that no run wrote", async () => {
+  test("plan and validate end with 64 if the output folder has files that no run wrote", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine);
     await mkdir(join(scratch.path, "out"));
     await writeFile(join(scratch.path, "out/notes.txt"), "mine");
-    const { code, stderr } = await runHere(["plan", spec]);
-    expect([code, stderr]).toEqual([64, expect.stringContaining("notes.txt is there, which no run wrote")]);
+    for (const command of ["plan", "validate"]) {
+      const { code, stderr } = await runHere([command, spec]);
+      expect([code, stderr]).toEqual([64, expect.stringContaining("notes.txt is there, which no run wrote")]);
+    }
   });
 
   test("plan lists the checks that it did not carry out, and says that a run is complete", async () => {
@@ -80,14 +82,28 @@ postgres.describe("plan with an output in Postgres", () => {
     expect((await runHere(["plan", spec])).stdout).toContain(", which has this run: complete");
   });
 
-  test("plan ends with 64 for a table with other columns, and for a role without the right to insert", async () => {
+  test("a job with the name of another job and another table ends with 66, which says that two jobs may share the name", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, wine, database);
+    expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+    await writePgSpec(scratch.path, wine, database, { output: { postgres: { table: "scores.others" } } });
+    expect(await runHere(["run", spec, "--quiet"])).toMatchObject({
+      code: 66,
+      stderr: expect.stringContaining("if another job is called wine-forest, too, give one of them another name"),
+    });
+  });
+
+  test("plan and validate end with 64 for a table with other columns, and for a role without the right to insert", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query("CREATE SCHEMA scores");
     await database.query("CREATE TABLE scores.predictions (id text)");
     const spec = await writePgSpec(scratch.path, wine, database);
-    const other = await runHere(["plan", spec]);
-    expect([other.code, other.stderr]).toEqual([64, expect.stringContaining("scores.predictions")]);
+    for (const command of ["plan", "validate"]) {
+      const other = await runHere([command, spec]);
+      expect([other.code, other.stderr]).toEqual([64, expect.stringContaining("scores.predictions")]);
+    }
 
     await database.query("DROP TABLE scores.predictions");
     expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);

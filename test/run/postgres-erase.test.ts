@@ -87,7 +87,9 @@ postgres.describe("erase in Postgres", () => {
     expect(run.code, run.stderr).toBe(67);
     expect(await job.erase()).toMatchObject({
       code: 67,
-      stderr: expect.stringMatching(/--param ds=2026-01-01 is held, so nothing was erased\n.*approve or discard/),
+      stderr: expect.stringMatching(
+        /is held by its checks, so nothing was erased\n.*approve or discard it: infer-batch approve .*--param ds=2026-01-01/,
+      ),
     });
     expect((await job.night("approve", "2026-01-01", "--reason", "small")).code).toBe(0);
     expect(lastJson(await job.erase("--json"))).toMatchObject({ rows: 1, rejects: 1, keys_not_found: 1 });

@@ -1,5 +1,8 @@
+import { readFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { projectFolder } from "./cli.js";
 
 /** A version of the model `churn`. */
 export interface MlflowVersion {
@@ -169,4 +172,19 @@ export function onnxArtifacts(
         ]),
   ];
   return new Map([["MLmodel", Buffer.from(`${lines.join("\n")}\n`)], ...Object.entries(files)]);
+}
+
+/** Versions 1 and 2 of `churn`: the same scores, computed by models of other bytes. Version 1 is the champion. */
+export async function serveChurn(): Promise<Mlflow> {
+  const [one, two] = await Promise.all(
+    ["diabetes-mlp", "diabetes-mlp-batch32"].map((name) =>
+      readFile(join(projectFolder, `fixtures/models/${name}.onnx`)),
+    ),
+  );
+  const mlflow = await serveMlflow({
+    "1": { files: onnxArtifacts({ "model.onnx": one ?? new Uint8Array() }) },
+    "2": { files: onnxArtifacts({ "model.onnx": two ?? new Uint8Array() }) },
+  });
+  mlflow.aliases.set("champion", "1");
+  return mlflow;
 }

@@ -20,7 +20,7 @@ export async function runWatchedPg(
     args = [],
     ...options
   }: CliOptions & {
-    readonly command?: "run" | "approve" | "discard" | "prune";
+    readonly command?: "run" | "approve" | "discard" | "prune" | "erase";
     readonly args?: readonly string[];
   } = {},
 ): Promise<CliResult> {

@@ -16,7 +16,7 @@ function placeheld(text: string, folder: string): string {
   return text
     .replaceAll(folder, "<folder>")
     .replaceAll(projectFolder.replace(/\/$/, ""), "<project>")
-    .replaceAll(/^\[\d\d:\d\d:\d\d\]/gm, "[<time>]")
+    .replaceAll(/^\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\]/gm, "[<time>]")
     .replaceAll(/"time":"[^"]+"/g, '"time":"<time>"')
     .replaceAll(/\b[0-9a-f]{64}\b/g, "<sha256>")
     .replaceAll(/sha256 [0-9a-f]{12}…/g, "sha256 <12 digits>…")

@@ -1,4 +1,5 @@
 import { splitRunId } from "../../plan/identity.js";
+import { everyRun } from "../../publish/recorded-run.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";
 import { openLoaded } from "../job-context.js";
@@ -8,9 +9,6 @@ export interface RunOptions extends JobOptions {
   /** The id of a run, in place of its params. */
   readonly run?: string | undefined;
 }
-
-/** More runs than any target has. */
-const everyRun = 1_000_000;
 
 /**
  * Reads a spec with the params of a run of the job, which is looked for at the target; without an id, with the params of

@@ -42,7 +42,8 @@ export function matchColumns(
     if (match === undefined) {
       apart.push({ name, reason: `only ${a} has it (${showType(type)})` });
     } else if (comparableKind(type, match.type) === undefined) {
-      apart.push({ name, reason: `${showType(type)} in ${a}, ${showType(match.type)} in ${b}` });
+      const [typeA, typeB] = [showType(type), showType(match.type)];
+      apart.push({ name, reason: typeA === typeB ? `of type ${typeA}` : `${typeA} in ${a}, ${typeB} in ${b}` });
     } else {
       compared.push(name);
     }

@@ -4,7 +4,7 @@ import { alone, openLoaded, recordOf } from "../../app/job-context.js";
 import { machineError } from "../../app/machine-errors.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import { reporting } from "../../app/reports/reporting.js";
-import type { SharedModels } from "../../app/shared-models.js";
+import { asPlanned, type SharedModels } from "../../app/shared-models.js";
 import type { RunOrder, ValueStatus } from "../../jobs/run-values.js";
 import type { RangeStep } from "../../jobs/date-range.js";
 import type { BackfillRun } from "../../report/backfill-text.js";
@@ -18,6 +18,7 @@ import { logOf, type ValueLog } from "../value-log.js";
 export interface BackfillOptions extends JobOptions {
   readonly step?: RangeStep;
   readonly parallel: number;
+  readonly model: "current" | "history";
   readonly stopOnFailure?: boolean;
   readonly reprocess: "none" | "failed" | "completed";
   readonly allowDuplicates?: boolean;
@@ -99,7 +100,7 @@ async function attempted(shared: Shared, job: BackfillJob, how: AttemptOptions):
 /** Carries out the run of one value as `run` does. @param onModel called with the digest of the planned model */
 async function openAndRun(
   { options, siblings, sharedModels, order, progress, signal, specPath }: Shared,
-  { load }: BackfillJob,
+  { load, model }: BackfillJob,
   { log, newRun }: AttemptOptions,
   onModel: (sha256: string | undefined) => void,
 ): Promise<RunReport> {
@@ -110,7 +111,8 @@ async function openAndRun(
   const about = { loaded, folder: dirname(resolve(specPath)), record, log, signal, dateMs: Date.now };
   try {
     return await reporting({ ...about, metricsPort: undefined }, async () => {
-      const parts = { log, signal, attempt, record, sharedModels, jobsAtOnce: order.parallel };
+      const models = model === undefined ? sharedModels : asPlanned(model);
+      const parts = { log, signal, attempt, record, sharedModels: models, jobsAtOnce: order.parallel };
       await using job = await openLoaded(loaded, specPath, { ...parts, progress: progress((line) => log.tell(line)) });
       return await runJob(job);
     });

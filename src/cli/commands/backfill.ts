@@ -1,4 +1,5 @@
 import { type BackfillJobs, readBackfill } from "../../app/backfill-jobs.js";
+import { withModelHistory } from "../../app/backfill-models.js";
 import { shellWord } from "../../app/command-line.js";
 import { resolveOnce } from "../../app/shared-models.js";
 import { runValues, orderOf, type RunOrder, type ValueStatus, worstOf } from "../../jobs/run-values.js";
@@ -7,6 +8,7 @@ import {
   backfillJson,
   backfillRunJson,
   backfillText,
+  datedModelLines,
   totalsText,
   valuesText,
 } from "../../report/backfill-text.js";
@@ -17,7 +19,8 @@ import type { Log } from "../../scoring/context.js";
 import { exitCodeOf, JobError } from "../../util/errors.js";
 import { chooseProgress } from "../choose-progress.js";
 import type { SafeIo } from "../io.js";
-import { createLog, wantsColor } from "../logger.js";
+import { wantsColor } from "../colors.js";
+import { createLog } from "../logger.js";
 import { abortOnSignals } from "../signals.js";
 import { type BackfillOptions, runValue, type EndedRun } from "./backfill-run.js";
 
@@ -32,7 +35,7 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
     format: options.logFormat,
     color: wantsColor(io.stderr.raw),
   });
-  const jobs = await readBackfill(specPath, options);
+  const jobs = await readJobs(specPath, options, log);
   const { param, first, last } = jobs.range;
   const order = orderFor(jobs, options, log);
   let model: Backfill["model"];
@@ -65,6 +68,19 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   if (failure !== undefined) {
     throw failure;
   }
+}
+
+/** Reads the jobs, with `--model history` each with its model, and says which that is. */
+async function readJobs(specPath: string, options: BackfillOptions, log: Log): Promise<BackfillJobs> {
+  const read = await readBackfill(specPath, options);
+  if (options.model === "current") {
+    return read;
+  }
+  const { jobs, models } = await withModelHistory(read, specPath);
+  for (const line of datedModelLines(models)) {
+    log.info(line);
+  }
+  return { ...read, jobs };
 }
 
 function orderFor({ first }: BackfillJobs, options: BackfillOptions, log: Log): RunOrder {

@@ -7,7 +7,8 @@ import { openRowJoin } from "../../app/open-row-join.js";
 import { defaultMemory, usableCores } from "../../app/process-limits.js";
 import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
 import { readSpec } from "../../app/reading/read-spec.js";
-import { diffRows, type DiffSide, openDiffSide } from "../../run/diff.js";
+import { diffRows, type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
+import { isRunId } from "../../plan/identity.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";
@@ -18,6 +19,8 @@ import { createWarningLog } from "../logger.js";
 
 export interface DiffCommandOptions extends RunOptions {
   readonly against: readonly string[];
+  /** A table in place of run B. */
+  readonly table?: string;
   readonly key?: readonly string[];
   readonly tolerance: number;
   readonly json?: boolean;
@@ -35,29 +38,46 @@ export async function diffCommand(spec: string, options: DiffCommandOptions, io:
 async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): Promise<void> {
   const log = createWarningLog(io.stderr);
   const loaded = await readRunSpec(spec, options);
-  const before = await readAgainst(spec, options);
+  const [before, table] = await readAgainst(spec, options, loaded);
   await using one = await openLoaded(before, spec, { log });
   await using other = await openLoaded(loaded, spec, { log });
-  const sides = [await openDiffSide(one), await openDiffSide(other)] as const;
+  const sides = [
+    table === undefined ? await openDiffSide(one) : await openDiffTable(one, table),
+    options.table === undefined ? await openDiffSide(other) : await openDiffTable(other, options.table),
+  ] as const;
   if (sides[0].name === sides[1].name) {
     throw new JobError("USAGE", `comparing run ${sides[1].name}: --against names the same run`, {
       hint: "give another value, such as --param ds=2026-01-31 --against ds=2026-01-30",
     });
   }
   const { checks, output, reuse } = loaded.spec;
-  const key = options.key ?? checks?.unique ?? reuse?.key ?? output.columns;
+  // A date in which the runs differ would make each row another one.
+  const ofRun = sides[1].ofRun?.filter((name) => sides[0].ofRun?.includes(name)) ?? [];
+  const key = options.key ?? checks?.unique ?? reuse?.key ?? output.columns.filter((name) => !ofRun.includes(name));
+  const ignored = [...ignoredIn(loaded.spec), ...ofRun];
   const { duckDbBytes } = budgetOf(loaded.spec, usableCores());
-  await diffSides(sides, { ...options, key, memoryBytes: duckDbBytes, ignored: ignoredIn(loaded.spec) }, io);
+  await diffSides(sides, { ...options, key, memoryBytes: duckDbBytes, ignored }, io);
 }
 
-/** Reads the spec with the params of run A: `--against` names its id, or params in place of those of run B. */
-async function readAgainst(spec: string, { param, run, against }: DiffCommandOptions): Promise<LoadedSpec> {
+/**
+ * Reads the spec with the params of run A: `--against` names its id, or params in place of those of run B; or it names a
+ * table.
+ */
+async function readAgainst(
+  spec: string,
+  { param, run, table, against }: DiffCommandOptions,
+  loaded: LoadedSpec,
+): Promise<readonly [LoadedSpec, string?]> {
   const [id = "", ...more] = against;
+  const isTable = more.length === 0 && !id.includes("=") && !isRunId(id);
+  if (isTable && (table !== undefined || loaded.spec.output.postgres !== undefined)) {
+    return [loaded, id];
+  }
   if (id.includes("=") || more.length > 0) {
     const others = run === undefined ? param : paramsOf(await readRunSpec(spec, { param, run }));
-    return await readSpec(spec, { param: [...others, ...against] });
+    return [await readSpec(spec, { param: [...others, ...against] })];
   }
-  return await readRunSpec(spec, { param: [], run: id });
+  return [await readRunSpec(spec, { param: [], run: id })];
 }
 
 function paramsOf({ spec: { params } }: LoadedSpec): string[] {
@@ -100,11 +120,11 @@ async function diffSides(
   io: SafeIo,
 ): Promise<void> {
   if (key.length === 0) {
-    throw new JobError("USAGE", "comparing the runs: no column identifies a row", {
+    throw new JobError("USAGE", "comparing the rows: no column identifies a row", {
       hint: "name the columns that do with --key",
     });
   }
-  const folders = sides.map(({ folder }) => folder);
+  const folders = sides.map(({ rows }) => rows.folder);
   await using joiner = await openRowJoin({ folders, threads: usableCores(), memoryBytes });
   const difference = await diffRows(joiner, sides, { key, tolerance, ignored });
   io.stdout.write(json ? differenceJson(difference) : differenceText(difference, tolerance));

@@ -64,7 +64,7 @@ function cellsOf(run: RecordedRun): string[] {
     status,
     rows === null ? "" : showCount(rows),
     rejected === null ? "" : showCount(rejected),
-    seconds === null ? "" : showDuration(seconds),
+    seconds === null ? "" : seconds < 10 ? `${Math.max(0.1, seconds).toFixed(1)} s` : showDuration(seconds),
     plan === undefined ? "" : (plan.model.version ?? plan.model.sha256.slice(0, 12)),
     at === null ? "" : `${at.slice(0, 16).replace("T", " ")}Z`,
     why(run),

@@ -8,6 +8,7 @@ import { previewContract, previewSchema } from "../../run/previewing/preview.js"
 import { draftSpec, type SpecDraft } from "../../spec/draft.js";
 import { editorSchema } from "../../spec/editor-schema.js";
 import { loadSpec } from "../../spec/load.js";
+import { hasName, specsBeside, writesToOut } from "../../app/reading/specs-beside.js";
 import { fileError } from "../../app/reading/given-files.js";
 import { isModelUri } from "../../spec/model-uri.js";
 import type { SafeIo } from "../io.js";
@@ -35,12 +36,13 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
   checkUrl(options.postgres);
   await refuseExisting(path);
   const folder = dirname(resolve(path));
-  const name = options.name ?? nameOf(options.model);
+  const others = await specsBeside(path);
+  const name = options.name ?? freeName(nameOf(options.model), others);
   const base = {
     schema: `./${schemaFile}`,
     command: `infer-batch run ${shellWord(path)}`,
     name,
-    ...placesOf(options, folder, name),
+    ...placesOf(options, { folder, name, into: others.some(writesToOut) ? `out-${name}` : "out" }),
   };
   const survey = await look(path, { ...base, columns: [], notes: [], types: new Map() });
   const request: ProposalRequest = { ...survey, carry: options.columns?.split(",").map((column) => column.trim()) };
@@ -96,6 +98,18 @@ function notWritten(path: string, cause: unknown): unknown {
   return fileError(`writing ${path}`, cause, "name a file in a folder that is there and that this user can write to");
 }
 
+/** Returns the name, with a number if another spec beside this one has it: jobs of one name would share their runs. */
+function freeName(name: string, others: readonly string[]): string {
+  const isFree = (wanted: string): boolean => !others.some((other) => hasName(other, wanted));
+  for (let number = 2; !isFree(name) && number <= others.length + 1; number += 1) {
+    const numbered = `${name.slice(0, 60)}-${number}`;
+    if (isFree(numbered)) {
+      return numbered;
+    }
+  }
+  return name;
+}
+
 /** Makes a job name from a model: "daily-churn" from models/Daily_Churn.onnx, "churn" from models:/churn@champion. */
 function nameOf(model: string): string {
   const [, registered] = /^models:\/([^/@]+)/.exec(model) ?? [];
@@ -106,14 +120,13 @@ function nameOf(model: string): string {
 /** Makes paths relative to the folder of the spec. */
 function placesOf(
   { model, input, output, postgres, table }: InitOptions,
-  folder: string,
-  name: string,
+  { folder, name, into: own }: { readonly folder: string; readonly name: string; readonly into: string },
 ): Pick<SpecDraft, "inputPath" | "model" | "target"> {
   const place = (given: string): string =>
     isModelUri(given) || isAbsolute(given) || given.startsWith("${") || folder === process.cwd()
       ? given
       : relative(folder, resolve(given)) || ".";
-  const into = output === undefined ? "out" : place(output);
+  const into = output === undefined ? own : place(output);
   if (postgres !== undefined && output !== undefined) {
     throw new JobError("USAGE", "reading --output: predictions go to a folder or to --postgres, not to both", {
       hint: "leave one of them out",

@@ -5,20 +5,17 @@ import type { SafeIo } from "../io.js";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { checkTarget } from "../../run/check-target.js";
+import { forPerson } from "../dry-run.js";
 import { createWarningLog } from "../logger.js";
-
-/** A dry run retries only for a short time, because a person waits for it. */
-const mostRetrySeconds = 10;
 
 export async function planCommand(
   spec: string,
   options: JobOptions & { readonly json?: boolean },
   io: SafeIo,
 ): Promise<void> {
-  const loaded = await readSpec(spec, options);
-  const retry = { ...loaded.spec.retry, max_seconds: Math.min(loaded.spec.retry.max_seconds, mostRetrySeconds) };
+  const loaded = forPerson(await readSpec(spec, options));
   const log = createWarningLog(io.stderr);
-  await using job = await openLoaded({ ...loaded, spec: { ...loaded.spec, retry } }, spec, { log });
+  await using job = await openLoaded(loaded, spec, { log });
   const { plan, estimate } = await previewPlan(job);
   const { state, untried } = await checkTarget(job, plan);
   io.stdout.write(

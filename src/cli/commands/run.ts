@@ -2,7 +2,7 @@ import { dirname, resolve } from "node:path";
 import type { EarlyThreads } from "../../engine/onnx/early-threads.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import { failureFields } from "../../report/outcome.js";
-import { reportJson, type RunReport, reportText } from "../../report/report.js";
+import { reportFields, reportJson, type RunReport, reportText } from "../../report/report.js";
 import { type LimitedRun, limitedSpec } from "../../spec/limited-spec.js";
 import type { EngineSpec } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
@@ -13,7 +13,8 @@ import { chooseProgress } from "../choose-progress.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded, recordOf } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import { createLog, wantsColor } from "../logger.js";
+import { wantsColor } from "../colors.js";
+import { createLog } from "../logger.js";
 import { openProfile, type Profile } from "../profile.js";
 import { failedBy } from "../../app/reports/failed-outcome.js";
 import { reporting } from "../../app/reports/reporting.js";
@@ -51,6 +52,11 @@ export async function runCommand(spec: string, options: RunOptions, io: SafeIo, 
     }
     throw error;
   });
+  if (options.logFormat === "json" && options.quiet !== true && ["debug", "info"].includes(options.logLevel)) {
+    // What collects logs often does not collect stdout.
+    const line = { level: "info", time: new Date().toISOString(), msg: reportText(report), ...reportFields(report) };
+    io.stderr.write(`${JSON.stringify(line)}\n`);
+  }
   // The summary comes last: Airflow uses the last line of a step's output as its result.
   if (options.json === true) {
     io.stdout.write(`${reportJson(report)}\n`);

@@ -1,16 +1,25 @@
 import { contractText } from "../../report/plan-text.js";
-import { previewContract } from "../../run/previewing/preview.js";
+import { checkTarget } from "../../run/check-target.js";
+import { previewFirst } from "../../run/previewing/preview.js";
+import { printable } from "../../util/printable.js";
 import type { SafeIo } from "../io.js";
-import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/reading/read-spec.js";
+import { openLoaded } from "../../app/job-context.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { forPerson } from "../dry-run.js";
 import { createWarningLog } from "../logger.js";
 
 export async function validateCommand(spec: string, options: JobOptions, io: SafeIo): Promise<void> {
-  await using job = await openJob(spec, options, { log: createWarningLog(io.stderr) });
-  const contract = await previewContract(job);
+  const log = createWarningLog(io.stderr);
+  const loaded = forPerson(await readSpec(spec, options));
+  await using job = await openLoaded(loaded, spec, { log });
+  const plan = await previewFirst(job);
+  if (plan === undefined) {
+    io.stdout.write(`${spec} is valid; no shard is there yet, so the binding and the target were not checked\n`);
+    return;
+  }
+  const { untried } = await checkTarget(job, plan);
+  const notChecked = untried.map((line) => `untried  ${printable(line)}\n`);
   io.stdout.write(
-    contract === undefined
-      ? `${spec} is valid; no shard is there yet, so the binding was not checked\n`
-      : `${spec} is valid\n${contractText(contract)}`,
+    `${spec} is valid\n${contractText(plan.contract)}target   ${printable(job.sink.target)}\n${notChecked.join("")}`,
   );
 }

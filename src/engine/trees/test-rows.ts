@@ -1,4 +1,5 @@
 import { assertNever } from "../../util/errors.js";
+import { randomNumbers } from "../../util/random.js";
 import type { Ensemble } from "./ensemble.js";
 import { neighbourOf } from "./float-neighbours.js";
 import type { RowType, RowValues } from "./row-values.js";
@@ -28,7 +29,7 @@ export function makeTestRows(
       }
     }
   }
-  const draw = numbersFrom(1);
+  const draw = randomNumbers(1);
   const lists = values.map((set) => shuffled([...set], draw));
   const longest = lists.reduce((length, list) => Math.max(length, list.length), 1);
   const rows = Math.max(1, Math.min(most, Math.max(longest, fewestRows)));
@@ -79,13 +80,4 @@ function shuffled(list: number[], draw: () => number): number[] {
     [list[index], list[other]] = [list[other] ?? 0, list[index] ?? 0];
   }
   return list;
-}
-
-/** Numbers in [0, 1): a linear congruential generator (Numerical Recipes). */
-function numbersFrom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
 }

@@ -1,6 +1,7 @@
 import { groupRuns, planOf, type RunGroup } from "../../jobs/prune-choice.js";
 import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
+import { everyRun } from "../../publish/recorded-run.js";
 import { spanCount } from "../../plan/spans.js";
 import { type ErasedRows, nothingErased } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -29,9 +30,6 @@ export interface EraseRequest extends CopyRequest {
   readonly openJob: (params: Readonly<Record<string, string>>) => Promise<JobContext & AsyncDisposable>;
 }
 
-/** More runs than any target has. */
-const everyRun = 1_000_000;
-
 /**
  * Erases the rows of some keys from the output of all runs of a job, and from the predictions that are kept of a
  * challenger. Safe to repeat after a kill at any step.
@@ -51,10 +49,10 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
 
 /** Erases rows from tables; undefined: the rows are in files. */
 async function eraseFromTables(
-  { sink, decidedBy }: Pick<JobContext, "sink" | "decidedBy">,
+  { sink, decidedBy, command }: Pick<JobContext, "sink" | "decidedBy" | "command">,
   { keys, dryRun, found }: EraseRequest,
 ): Promise<readonly ErasedRun[] | undefined> {
-  const tables = await sink.erase?.({ keys, dryRun, found, by: decidedBy() });
+  const tables = await sink.erase?.({ keys, dryRun, found, by: decidedBy(), command });
   return tables?.map(({ name, rows, rejects }) => ({
     runId: undefined,
     params: {},
@@ -162,7 +160,24 @@ async function eraseLatest(context: JobContext, latest: StoredPlan, request: Era
   }
   return source === undefined
     ? { ...nothingErased, retained: undefined }
-    : { ...(await eraseRun(context, source, request)), retained: undefined };
+    : { ...(await unlessReplaced(context, latest, () => eraseRun(context, source, request))), retained: undefined };
+}
+
+/** @throws JobError PLAN_CHANGED if another run took the place of this one, whose files are gone then */
+async function unlessReplaced<T>({ sink, signal }: JobContext, latest: StoredPlan, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    signal.throwIfAborted();
+    const { runId } = latest.plan;
+    const now = await sink.find(splitRunId(runId).base);
+    if (now === undefined || now.plan.runId === runId) {
+      throw error;
+    }
+    throw new JobError("PLAN_CHANGED", `erasing rows of run ${runId}: run ${now.plan.runId} was planned meanwhile`, {
+      cause: error,
+    });
+  }
 }
 
 /** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
@@ -175,6 +190,7 @@ async function sourceOf(
   const { plan } = latest;
   const run = await sink.open(latest);
   if (isPublished(run)) {
+    await (dryRun ? undefined : run.tidy?.()); // an erasure may have been killed after it was published
     return { stored: latest, run, latest: plan.runId };
   }
   if (plan.erasure !== undefined) {

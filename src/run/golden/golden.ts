@@ -4,7 +4,7 @@ import type { NamedColumn, OutputRows, RejectedRow, SpanOutput } from "../../col
 import type { Engine } from "../../engine/port.js";
 import type { ShardFooter } from "../../formats/port.js";
 import type { Plan, Span } from "../../plan/plan.js";
-import { spanCount } from "../../plan/spans.js";
+import { rowsOfSpans, spanCount } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { GoldenSpec } from "../../spec/checks-spec.js";
@@ -103,8 +103,8 @@ interface Found {
 async function scoreGolden(context: JobContext, { plan, engine, given, golden }: GoldenRun): Promise<Found> {
   const { decoder } = golden.reader;
   const found: Found = { rows: 0, first: "" };
-  const share = { from: 0, to: spanCount(plan) };
-  await scoreWithoutPublishing(context, { plan, engine, decoder, share }, (span, output) => {
+  const ranges = [rowsOfSpans(plan, { from: 0, to: spanCount(plan) })];
+  await scoreWithoutPublishing(context, { plan, engine, decoder, ranges }, (span, output) => {
     addDifferences(found, { contract: plan.contract, given, span, output });
   });
   return found;

@@ -7,9 +7,10 @@ import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Model } from "../../models/port.js";
 import type { Plan } from "../../plan/plan.js";
-import { spanCount } from "../../plan/spans.js";
+import { spanCount, spansOf } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
+import { pendingRanges } from "../../scoring/feed.js";
 import { timeRow } from "../../scoring/warm-up.js";
 import { messageOf } from "../../util/errors.js";
 import { loadEngine } from "../loading.js";
@@ -71,13 +72,10 @@ async function scoreSample(context: JobContext, plan: Plan, found: Model): Promi
   const sample = samplePlan(plan, { contract, sha256: model.sha256, msPerRow: await timeRow(engine, contract) });
   const profiles: SpanProfile[] = [];
   const share = { from: 0, to: spanCount(sample.plan) };
-  await scoreWithoutPublishing(
-    own,
-    { plan: sample.plan, engine, decoder, share, left: sample.left },
-    (_span, { profile = "" }) => {
-      profiles.push(parseSpanProfile(profile));
-    },
-  );
+  const ranges = pendingRanges(spansOf(sample.plan), sample.left, share);
+  await scoreWithoutPublishing(own, { plan: sample.plan, engine, decoder, ranges }, (_span, { profile = "" }) => {
+    profiles.push(parseSpanProfile(profile));
+  });
   return profiles.reduce(mergeSpanProfiles);
 }
 

@@ -2,7 +2,7 @@ import { outputTensors } from "../../binding/contract.js";
 import type { Engine, EngineResponse, UnversionedServer } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { ModelProbe, Plan, ProbedOutputs } from "../../plan/plan.js";
-import { spanCount } from "../../plan/spans.js";
+import { rowsOfSpans, spanCount } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
@@ -147,8 +147,8 @@ async function recordRows(context: JobContext, { plan, engine, decoder }: ProbeT
   const spans = Math.min(spanCount(rowsOfSpan), mostRowsRead / probeRows);
   try {
     for (let from = 0; from < spans && rowsIn(calls) < probeRows; from += 1) {
-      const share = { from, to: from + 1 };
-      await scoreWithoutPublishing(context, { plan: rowsOfSpan, engine: recording, decoder, share }, () => undefined);
+      const ranges = [rowsOfSpans(rowsOfSpan, { from, to: from + 1 })];
+      await scoreWithoutPublishing(context, { plan: rowsOfSpan, engine: recording, decoder, ranges }, () => undefined);
     }
   } catch (error) {
     if (serverError !== undefined || !(error instanceof JobError) || ![64, 65, 66].includes(error.exitCode)) {

@@ -4,8 +4,9 @@ import type { BulkAsking, PaidEngine } from "../../engine/paid.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { SpanRange } from "../../plan/share.js";
-import { spanCount } from "../../plan/spans.js";
+import { spanCount, spansOf } from "../../plan/spans.js";
 import type { JobContext } from "../../scoring/context.js";
+import { pendingRanges } from "../../scoring/feed.js";
 import type { RunSink, StoredPlan } from "../../sink/port.js";
 import type { Source } from "../../storage/port.js";
 import { openReuse } from "../reusing/open-reuse.js";
@@ -72,9 +73,9 @@ async function passOver(
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
-  const { committed: left, rejectedRows } = run;
+  const ranges = pendingRanges(spansOf(plan), run.committed, share);
   // A row that is bad before it is asked ends the run before anything is paid for, if the spec says so.
-  const aside = { plan, engine: adding, decoder, share, left, reuse, rejectedRows };
+  const aside = { plan, engine: adding, decoder, ranges, reuse, rejectedRows: run.rejectedRows };
   await scoreWithoutPublishing(context, aside, () => undefined);
   return await pass.end();
 }

@@ -2,7 +2,9 @@ import type { NamedTensor } from "../../columnar/tensor.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
+import { rowsOfSpans } from "../../plan/spans.js";
 import type { JobContext } from "../../scoring/context.js";
+import type { RowRange } from "../../scoring/feed.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
 
 /** The rows of a sample are read in so many places. */
@@ -20,8 +22,8 @@ export interface SampleOptions {
   readonly plan: Plan;
   readonly engine: Engine;
   readonly decoder: Decoder;
-  /** Ranges of the run's rows that the sample is drawn from. */
-  readonly ranges: readonly { readonly rowStart: number; readonly rowEnd: number }[];
+  /** Neighbouring rows of the run that the sample is taken from. */
+  readonly ranges: readonly RowRange[];
   /** How many rows to read. */
   readonly count: number;
 }
@@ -45,10 +47,10 @@ export async function sampleRows(
   };
   let read = 0;
   for (const block of blocksIn(ranges, size)) {
-    const share = { from: block, to: block + 1 };
+    const range = rowsOfSpans(blocks, { from: block, to: block + 1 });
     await scoreWithoutPublishing(
       context,
-      { plan: blocks, engine: collecting, decoder, share },
+      { plan: blocks, engine: collecting, decoder, ranges: [range] },
       ({ rowStart, rowEnd }) => {
         read += rowEnd - rowStart;
       },

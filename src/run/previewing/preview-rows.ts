@@ -3,7 +3,9 @@ import { jsonOf } from "../../columnar/json-text.js";
 import type { OutputRows, RejectedRow } from "../../columnar/types.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import { spanCount } from "../../plan/spans.js";
+import { rowsOfSpans, spanCount } from "../../plan/spans.js";
+import type { Engine } from "../../engine/port.js";
+import type { Decoder } from "../../formats/port.js";
 import type { ScoredRows } from "../../report/preview-text.js";
 import type { JobContext } from "../../scoring/context.js";
 import { wholeInput, warnOfUnmatched } from "../planning/input.js";
@@ -11,6 +13,7 @@ import { loadEngine } from "../loading.js";
 import { openPinnedModel } from "../model.js";
 import { planRun } from "../planning/planning.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
+import { drawRows, rangesOf } from "./drawn-rows.js";
 
 export interface PreviewOptions {
   /** The most rows to score. */
@@ -19,16 +22,30 @@ export interface PreviewOptions {
   readonly where?: string | undefined;
   /** The most features to show. */
   readonly features: number;
+  /** Rows drawn at random in place of the first ones, in the order of the input. */
+  readonly sample?: Sampling | undefined;
+}
+
+export interface Sampling {
+  /** The most rows to score. */
+  readonly rows: number;
+  readonly seed: number;
 }
 
 /** The first rows of a job with their predictions. */
 export interface PreviewedRows extends ScoredRows {
   /** The rows that cannot be scored, among the rows that were read. */
   readonly rejects: readonly RejectedRow[];
+  /** How many rows of how many were drawn; undefined: the first rows were read. */
+  readonly drawn: { readonly rows: number; readonly of: number } | undefined;
 }
 
 /** The number of rows that are read at once if a condition may leave out most of them. */
 const filteredSpanRows = 16_384;
+/** Where conditions leave out most rows, so many are drawn for a sample at most: each may cost a query of 11 ms. */
+const mostDraws = 2000;
+/** Of a large sample so many for each of its rows. */
+const drawsPerRow = 4;
 
 /**
  * Scores the first rows of the input as a run does, and writes nothing to the target.
@@ -46,35 +63,84 @@ export async function previewRows(given: JobContext, options: PreviewOptions): P
   const { engine } = loading;
   const planned = await planRun(context, { runId, listed: listing.shards, decoder, resolved, engine });
   const { contract, features } = withFeatures(planned.contract, options.features);
-  const isPaid = spec.model.prompt !== undefined;
-  const commitRows =
-    spec.input.where === undefined || isPaid ? options.limit : Math.max(options.limit, filteredSpanRows);
-  const plan: Plan = { ...planned, contract, commitRows };
-  const spans: Spans = new Map();
-  const count = spanCount(plan);
-  // Each step reads twice as many spans, because rows that match a condition may be anywhere.
-  for (
-    let from = 0, to = 1;
-    from < count && rowsIn(spans) < options.limit;
-    from = to, to = Math.min(count, 2 * to + 1)
-  ) {
-    await scoreWithoutPublishing(
-      context,
-      { plan, engine: await engine, decoder, share: { from, to } },
-      ({ index }, output) => {
-        spans.set(index, { rows: rowsOf(output.rows, options.limit), rejects: output.rejects });
-      },
-    );
-  }
+  const plan: Plan = { ...planned, contract };
+  const tools = { plan, engine: await engine, decoder };
+  const { spans, limit, drawn } =
+    options.sample === undefined
+      ? { spans: await firstRows(context, tools, options.limit), limit: options.limit, drawn: undefined }
+      : await sampledRows(context, tools, options.sample);
   const found = [...spans].toSorted(([one], [other]) => one - other).map(([, span]) => span);
   return {
     carried: planned.contract.passthrough.map(({ column }) => column),
     features: features.map(({ name }) => name),
     predictions: contract.outputs.map(({ column }) => column),
     featureCount: featureColumns(contract).length,
-    rows: found.flatMap(({ rows }) => rows).slice(0, options.limit),
+    rows: found.flatMap(({ rows }) => rows).slice(0, limit),
     rejects: found.flatMap(({ rejects }) => rejects),
+    drawn,
   };
+}
+
+interface PreviewTools {
+  readonly plan: Plan;
+  readonly engine: Engine;
+  readonly decoder: Decoder;
+}
+
+async function firstRows(context: JobContext, tools: PreviewTools, limit: number): Promise<Spans> {
+  const { where } = context.spec.input;
+  const commitRows = where === undefined || isPaid(context) ? limit : Math.max(limit, filteredSpanRows);
+  const plan = { ...tools.plan, commitRows };
+  const spans: Spans = new Map();
+  const count = spanCount(plan);
+  // Each step reads twice as many spans, because rows that match a condition may be anywhere.
+  for (let from = 0, to = 1; from < count && rowsIn(spans) < limit; from = to, to = Math.min(count, 2 * to + 1)) {
+    const ranges = [rowsOfSpans(plan, { from, to })];
+    await scoreWithoutPublishing(context, { ...tools, plan, ranges }, ({ index }, output) => {
+      spans.set(index, { rows: rowsOf(output.rows, limit), rejects: output.rejects });
+    });
+  }
+  return spans;
+}
+
+/**
+ * Scores rows that are drawn one by one from the whole input, each with the same chance. Rows that a condition leaves
+ * out are replaced by others, until the sample is complete or too many were drawn: what is read has a limit that does
+ * not depend on the size of the input.
+ */
+async function sampledRows(
+  context: JobContext,
+  tools: PreviewTools,
+  { rows: wanted, seed }: Sampling,
+): Promise<{ readonly spans: Spans; readonly limit: number; readonly drawn: PreviewedRows["drawn"] }> {
+  const plan = { ...tools.plan, commitRows: 1 };
+  const { rows: all } = plan.input;
+  const draw = drawRows(all, seed);
+  const most = Math.min(all, Math.max(mostDraws, drawsPerRow * wanted));
+  // A condition takes a query for each range of rows: a small input is read whole.
+  const readsAll = context.spec.input.where !== undefined && all <= filteredSpanRows && !isPaid(context);
+  const spans: Spans = new Map();
+  for (let found = 0; found < wanted && draw.rows.length < most; found = rowsIn(spans)) {
+    const { length } = draw.rows;
+    const missing = wanted - found;
+    const likely = isPaid(context) || length === 0 ? missing : Math.ceil((missing * (length + 1)) / (found + 1));
+    const drawn = draw.more(readsAll ? all : Math.min(likely, most - length));
+    const ranges = rangesOf(drawn);
+    await scoreWithoutPublishing(context, { ...tools, plan, ranges }, ({ index }, { rows, rejects }) => {
+      if (rows.rowCount + rejects.length > 0) {
+        spans.set(index, { rows: rowsOf(rows, 1), rejects });
+      }
+    });
+  }
+  // In the order of the draw: the first ones in the order of the input would rather be rows from its beginning.
+  const kept = draw.rows.filter((row) => spans.has(row)).slice(0, wanted);
+  const sample: Spans = new Map(kept.map((row) => [row, spans.get(row) ?? { rows: [], rejects: [] }]));
+  return { spans: sample, limit: wanted, drawn: { rows: draw.rows.length, of: all } };
+}
+
+/** Whether predictions cost money. */
+function isPaid({ spec }: JobContext): boolean {
+  return spec.model.prompt !== undefined;
 }
 
 type Spans = Map<number, { readonly rows: readonly (readonly string[])[]; readonly rejects: readonly RejectedRow[] }>;

@@ -7,6 +7,7 @@ import type { Engine } from "../../engine/port.js";
 import type { FoundModel } from "../../models/port.js";
 import { JobError } from "../../util/errors.js";
 import { runIdOf } from "../../plan/identity.js";
+import type { ListedShard } from "../../plan/compare.js";
 import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -75,19 +76,38 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
 
 /** Binds the model to the first shard, as `run` would; undefined if there is no shard. Writes nothing. */
 export async function previewContract(context: JobContext): Promise<Contract | undefined> {
-  return await lookAtFirst(context, async ({ seen, decoder, engine, resolved }) => {
-    const { model } = resolved;
-    const contract = await bindFirstShard(context, seen, { decoder, model, engine });
-    warnOfModel(context, resolved, engine.signature);
-    const dependence = batchDependence(model.traits);
-    if (dependence !== undefined) {
-      context.log.warn(dependence);
-    }
-    return contract;
+  return await lookAtFirst(context, async (first) => await bindFirst(context, first));
+}
+
+async function bindFirst(context: JobContext, { seen, decoder, engine, resolved }: FirstShard): Promise<Contract> {
+  const { model } = resolved;
+  const contract = await bindFirstShard(context, seen, { decoder, model, engine });
+  warnOfModel(context, resolved, engine.signature);
+  const dependence = batchDependence(model.traits);
+  if (dependence !== undefined) {
+    context.log.warn(dependence);
+  }
+  return contract;
+}
+
+/**
+ * Plans a run over the first shard alone, to check the target with; undefined if there is no shard. How many rows there
+ * are, and how old they are, does not matter. Writes nothing.
+ */
+export async function previewFirst(context: JobContext): Promise<Plan | undefined> {
+  const { name, params, input } = context.spec;
+  const spec = { ...context.spec, checks: undefined, input: { ...input, min_rows: 0, freshness: undefined } };
+  const silent = { ...context, spec, log: { info() {}, warn() {}, debug() {} } };
+  return await lookAtFirst(context, async (first) => {
+    await bindFirst(context, first);
+    const { decoder, resolved, engine, shard } = first;
+    const runId = runIdOf(name, params, context.sha256);
+    return await planRun(silent, { runId, listed: [shard], decoder, resolved, engine: Promise.resolve(engine) });
   });
 }
 
 interface FirstShard {
+  readonly shard: ListedShard;
   readonly decoder: Decoder;
   readonly resolved: FoundModel;
   readonly engine: Engine;
@@ -109,7 +129,13 @@ async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => 
   await using decoder = await context.openDecoder(listing.folders);
   await using opened = await source.open(shard);
   for await (const footer of decoder.footers([opened])) {
-    return await look({ decoder, resolved, engine, seen: seenSchema(spec, { shard, name: opened.name }, footer) });
+    return await look({
+      shard,
+      decoder,
+      resolved,
+      engine,
+      seen: seenSchema(spec, { shard, name: opened.name }, footer),
+    });
   }
   return undefined;
 }

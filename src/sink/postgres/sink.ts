@@ -26,6 +26,7 @@ import type { RetryTools } from "../../util/retry.js";
 import { refusePrunedPins } from "./pruning/pins.js";
 import { pruning } from "./pruning/prune-runs.js";
 import { rehearse } from "./rehearse.js";
+import { readTable } from "./other-runs/table-rows.js";
 import { readPublishedRows } from "./other-runs/published-rows.js";
 import { retrying } from "./retry.js";
 import { eraseRows } from "./erasing/erase-rows.js";
@@ -101,6 +102,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     ...pastRuns(tools, inControlTables),
     readPublished: (request) =>
       readPublishedRows({ ...tools, hasRowsOfAllRuns: options.spec.mode === "append", spool: options.spool }, request),
+    readTable: (what) => readTable({ ...tools, spool: options.spool }, what),
     ...pruning(tools, { mode: options.spec.mode, read: inControlTables }),
     erase: (request) => eraseRows(tools, request),
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),

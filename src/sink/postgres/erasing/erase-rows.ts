@@ -61,7 +61,7 @@ async function eraseInTransaction(
     await lock(session, `swap ${target}`);
     await lock(session, `publication ${target}`);
   }
-  await refuseOpenRuns(session, tools, target);
+  await refuseOpenRuns(session, tools, target, request);
   const previous = (await previousTables(session, control, name)).map((table) => splitTable(table.name));
   const erased: ErasedTable[] = [];
   for (const table of [name, ...previous]) {
@@ -91,7 +91,12 @@ async function eraseInTransaction(
 }
 
 /** Refuses to erase while a run for the target is unfinished or held. @throws JobError NOT_ERASED */
-async function refuseOpenRuns(session: Session, { control: { table } }: RunTools, target: string): Promise<void> {
+async function refuseOpenRuns(
+  session: Session,
+  { control: { table } }: RunTools,
+  target: string,
+  { command }: TableErasure,
+): Promise<void> {
   const { isUnfinished, isDecided, isHeld } = runConditions(table);
   const { rows } = await session.query<{ run_id: RunId; params: Record<string, string> | null; held: boolean }>({
     text: `SELECT run_id, params, ${isHeld} AS held FROM ${table("runs")} r WHERE target = $1 AND ${isUnfinished}
@@ -101,13 +106,15 @@ async function refuseOpenRuns(session: Session, { control: { table } }: RunTools
   });
   const [open] = rows;
   if (open !== undefined) {
-    const params = Object.entries(open.params ?? {}).map(([name, value]) => ` --param ${name}=${value}`);
+    const { run_id: runId, held } = open;
+    const params = open.params ?? {};
+    const next = held
+      ? `approve or discard it: ${command(params, { verb: "approve", runId })}`
+      : `finish it: ${command(params)}`;
     throw new JobError(
       "NOT_ERASED",
-      `erasing rows of ${target}: run ${open.run_id}${params.join("")} is ${open.held ? "held" : "not finished"}, so nothing was erased`,
-      {
-        hint: `${open.held ? "approve or discard it" : "finish it with infer-batch run"}, and run the same command again`,
-      },
+      `erasing rows of ${target}: run ${runId} is ${held ? "held by its checks" : "not finished"}, so nothing was erased`,
+      { hint: `${next}\n    then run the same infer-batch erase again` },
     );
   }
 }

@@ -1,0 +1,12 @@
+import type { ColumnType } from "../columnar/types.js";
+import { quotePaths, quoteText, sqlTypeOf } from "./sql.js";
+
+/** SQL for the rows of CSV files without a header, as Postgres writes them, with \\N for NULL. */
+export function csvRows(
+  columns: readonly { readonly name: string; readonly type: ColumnType }[],
+  paths: readonly string[],
+): string {
+  const types = columns.map(({ name, type }) => `${quoteText(name)}: ${quoteText(sqlTypeOf(type))}`).join(", ");
+  const format = `header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', allow_quoted_nulls = false, auto_detect = false`;
+  return `read_csv(${quotePaths(paths)}, columns = {${types}}, ${format})`;
+}

@@ -1,0 +1,90 @@
+import { splitRunId } from "../plan/identity.js";
+import type { PlannedModel, RunId } from "../plan/plan.js";
+import { sameSeries } from "../plan/series.js";
+import type { RecordedRun, RunStatus } from "../publish/recorded-run.js";
+
+type Params = Readonly<Record<string, string>>;
+
+/** The run of a date that is to be scored. */
+export interface DatedJob {
+  /** The text of the date in reports. */
+  readonly value: string;
+  /** The id of the first run with its params. */
+  readonly runId: RunId;
+  readonly params: Params;
+}
+
+/** The model of a date. */
+export interface DatedModel {
+  readonly value: string;
+  readonly model: PlannedModel;
+  /** `published`: a run of this date was. `before`: of an earlier date. `open`: a run of this date is not finished. */
+  readonly kind: "published" | "before" | "open";
+  /** The date of the run whose model it is. */
+  readonly of: string;
+}
+
+/**
+ * Finds the model with which each date was published: of a date that was never published, that of the last published
+ * date before it, which would have scored it then; never a later one. A run that is not finished continues with the
+ * model that it is planned with.
+ * @param param the param whose values are the dates, which sort as texts
+ * @returns undefined for a date before all published ones
+ */
+export function modelsOfDates(
+  runs: readonly RecordedRun[],
+  jobs: readonly DatedJob[],
+  param: string,
+): (DatedModel | undefined)[] {
+  const byBase = new Map<string, Planned[]>();
+  for (const { runId, status, plan } of runs) {
+    if (plan !== undefined) {
+      const { base, number } = splitRunId(runId);
+      byBase.set(base, [...(byBase.get(base) ?? []), { number, status, params: plan.params, model: plan.model }]);
+    }
+  }
+  const groups = [...byBase].map(([base, all]) => ({
+    base,
+    all: all.toSorted((one, other) => other.number - one.number),
+  }));
+  const published = groups.flatMap(({ all }) => all.find(wasPublished) ?? []);
+  return jobs.map(({ value, runId, params }) => {
+    const own = groups.find(({ base }) => base === runId)?.all ?? [];
+    const [latest] = own;
+    if (latest !== undefined && openStatuses.has(latest.status)) {
+      return { value, model: latest.model, kind: "open", of: value };
+    }
+    const same = own.find(wasPublished);
+    if (same !== undefined) {
+      return { value, model: same.model, kind: "published", of: value };
+    }
+    const before = lastBefore(published, params, param);
+    return before && { value, model: before.model, kind: "before", of: before.params[param] ?? "" };
+  });
+}
+
+interface Planned {
+  readonly number: number;
+  readonly status: RunStatus;
+  readonly params: Params;
+  readonly model: PlannedModel;
+}
+
+/** Statuses of a run that the same command continues, or that a person decides about. */
+const openStatuses: ReadonlySet<RunStatus> = new Set(["unfinished", "failed", "held", "approved"]);
+
+function wasPublished({ status }: Planned): boolean {
+  return status === "published" || status === "pruned";
+}
+
+/** The published run of the series with the latest date before that of `params`. */
+function lastBefore(published: readonly Planned[], params: Params, param: string): Planned | undefined {
+  const date = params[param] ?? "";
+  const dateOf = (run: Planned): string => run.params[param] ?? "";
+  return published
+    .filter((run) => dateOf(run) < date && sameSeries(run.params, params))
+    .reduce<Planned | undefined>(
+      (last, run) => (last === undefined || dateOf(run) > dateOf(last) ? run : last),
+      undefined,
+    );
+}

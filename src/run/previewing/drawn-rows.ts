@@ -1,0 +1,44 @@
+import type { RowRange } from "../../scoring/feed.js";
+import { randomNumbers } from "../../util/random.js";
+
+/** Draws rows of a table at random, each at most once, and each of those that are left with the same chance. */
+export interface RowDraw {
+  /** All rows that were drawn, in the order of the draw. */
+  readonly rows: readonly number[];
+  /** Draws further rows, and returns them: fewer where the table has no more. */
+  more(count: number): readonly number[];
+}
+
+/** @param all the number of rows of the table @param seed the same one draws the same rows */
+export function drawRows(all: number, seed: number): RowDraw {
+  const random = randomNumbers(seed);
+  const rows: number[] = [];
+  // A shuffle (Fisher and Yates) that stores only the places that were swapped: a table may have 100 million rows.
+  const swapped = new Map<number, number>();
+  return {
+    rows,
+    more(count) {
+      const from = rows.length;
+      for (let at = from; at < Math.min(all, from + count); at += 1) {
+        const other = at + Math.floor(random() * (all - at));
+        rows.push(swapped.get(other) ?? other);
+        swapped.set(other, swapped.get(at) ?? at);
+      }
+      return rows.slice(from);
+    },
+  };
+}
+
+/** Sorts rows, and joins neighbours to ranges. */
+export function rangesOf(rows: readonly number[]): RowRange[] {
+  const ranges: { readonly rowStart: number; rowEnd: number }[] = [];
+  for (const row of rows.toSorted((one, other) => one - other)) {
+    const last = ranges.at(-1);
+    if (last?.rowEnd === row) {
+      last.rowEnd += 1;
+    } else {
+      ranges.push({ rowStart: row, rowEnd: row + 1 });
+    }
+  }
+  return ranges;
+}

@@ -1,0 +1,134 @@
+import type { ColumnType, ScalarType } from "../../../columnar/types.js";
+import type { Plan } from "../../../plan/plan.js";
+import type { StoredTable } from "../../../publish/published-files.js";
+import { splitTable } from "../../../spec/postgres-spec.js";
+import { assertNever, JobError } from "../../../util/errors.js";
+import type { StoredPlan } from "../../port.js";
+import type { Session } from "../connections.js";
+import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { currentRun, previousTables } from "../pruning/previous-tables.js";
+import type { RunTools } from "../run-tools.js";
+import { findTable, type TableColumn } from "../table.js";
+import type { PgName, PgType } from "../types.js";
+import { type CopiedTable, copyRows } from "./copy-rows.js";
+
+type Tools = CopiedTable & Pick<RunTools, "control" | "modeOf">;
+
+/** A table, and which of its rows: those of a run, or all. */
+interface Place {
+  readonly name: TableName;
+  readonly runId?: string | undefined;
+}
+
+/**
+ * Copies the rows of a table, or of a run, into a file of the spool. @throws JobError USAGE for a table that is not
+ * there, and for a run whose rows are not in a table of their own and have no `run_id`
+ */
+export async function readTable(tools: Tools, what: StoredPlan | string): Promise<StoredTable> {
+  let columns: readonly { readonly name: string; readonly type: ColumnType }[] = [];
+  const files = await copyRows(tools, async (session) => {
+    const place = typeof what === "string" ? { name: splitTable(what) } : await placeOf(session, tools, what.plan);
+    const found = await findTable(session, place.name);
+    if (found === undefined) {
+      throw new JobError("USAGE", `comparing ${showTable(place.name)}: there is no such table`, {
+        hint: "tables are named as in output.postgres.table, with their schema",
+      });
+    }
+    const read = found.columns.map(asRead);
+    columns = read;
+    const where = place.runId === undefined ? "" : ` WHERE run_id = '${place.runId.replaceAll("'", "''")}'`;
+    return `SELECT ${read.map(({ sql }) => sql).join(", ")} FROM ${quoteTable(place.name)}${where}`;
+  });
+  return { ...files, columns };
+}
+
+/** Finds where the rows of a run are whose spans are all committed. */
+async function placeOf(session: Session, { control, modeOf, name }: Tools, plan: Plan): Promise<Place> {
+  const { runId } = plan;
+  const mode = modeOf(plan);
+  if (!(await control.isFinished(session, runId))) {
+    const own = mode.rowsAt(plan, { finished: false });
+    if (showTable(own) !== showTable(name)) {
+      return { name: own };
+    }
+  }
+  switch (mode.kind) {
+    case "replace": {
+      if ((await currentRun(session, control, name)) === runId) {
+        return { name };
+      }
+      const kept = (await previousTables(session, control, name)).find((table) => table.runId === runId);
+      if (kept === undefined) {
+        throw new JobError("USAGE", `comparing run ${runId}: no table has its rows any more`, {
+          hint: "output.postgres.keep_previous says how many replaced tables are kept",
+        });
+      }
+      return { name: splitTable(kept.name) };
+    }
+    case "append":
+    case "upsert":
+      if (plan.contract.lineage !== true) {
+        throw new JobError(
+          "USAGE",
+          `comparing run ${runId}: its rows in ${showTable(name)} cannot be told from those of other runs`,
+          {
+            hint: "set output.lineage for the runs to come; or compare two tables: --table schema.one --against schema.other",
+          },
+        );
+      }
+      return { name, runId };
+    default:
+      return assertNever(mode.kind);
+  }
+}
+
+interface ReadColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+  readonly sql: string;
+}
+
+/** How a column is read: with its own type, or else as text. */
+function asRead({ name, type }: TableColumn): ReadColumn {
+  const quoted = quoteName(name);
+  if (type?.name === "vector" && !type.array) {
+    return { name, type: { kind: "list", element: "float32" }, sql: `array_to_json(${quoted}::real[])` };
+  }
+  // Without fraction it may be a key, whose digits count.
+  if (type?.name === "numeric" && type.decimal?.scale !== 0 && !type.array) {
+    return { name, type: "float64", sql: `${quoted}::float8` };
+  }
+  const element = type === undefined ? undefined : elementOf(type);
+  if (element === undefined) {
+    return { name, type: "utf8", sql: `${quoted}::text` };
+  }
+  return type?.array === true
+    ? { name, type: { kind: "list", element }, sql: `array_to_json(${quoted})` }
+    : { name, type: element, sql: quoted };
+}
+
+const scalars: Partial<Readonly<Record<PgName, ScalarType>>> = {
+  bool: "bool",
+  int2: "int16",
+  int4: "int32",
+  int8: "int64",
+  float4: "float32",
+  float8: "float64",
+  text: "utf8",
+  varchar: "utf8",
+  date: "date32",
+  timestamp: "timestamp[us]",
+  timestamptz: "timestamp[us, UTC]",
+  uuid: "uuid",
+};
+
+/** The largest precision of a decimal number in DuckDB. */
+const mostDigits = 38;
+
+function elementOf({ name, decimal }: PgType): ColumnType | undefined {
+  return decimal === undefined
+    ? scalars[name]
+    : decimal.precision <= mostDigits && decimal.scale >= 0 && decimal.scale <= decimal.precision
+      ? { kind: "decimal", ...decimal }
+      : undefined;
+}

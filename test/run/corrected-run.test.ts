@@ -1,0 +1,60 @@
+import { expect, test } from "vitest";
+import { dailyJob, type DailyJob } from "../support/backfill-job.js";
+import { type CliResult, runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { outputRows } from "../support/output.js";
+import { lastJson } from "../support/nights.js";
+
+const day = "2026-01-01";
+const reject = { on_bad_row: "reject", max_rejects: 5 };
+
+const run = (job: DailyJob, ...args: string[]): Promise<CliResult> =>
+  runHere(["run", job.spec, "--param", `ds=${day}`, ...args]);
+
+/** A run that failed at a bad row; `commit_rows` decides whether a span was committed before. */
+async function failedRun(folder: string, commitRows: number): Promise<DailyJob> {
+  const job = await dailyJob(folder, { commit_rows: commitRows });
+  await job.damage(day);
+  expect((await run(job)).code).toBe(65);
+  return job;
+}
+
+test("a run of which nothing is committed is planned anew when its spec is corrected after a failure", async () => {
+  await using scratch = await scratchFolder();
+  const job = await failedRun(scratch.path, 500);
+  const columns = { age: "coalesce(age, 0)" };
+  await dailyJob(scratch.path, { commit_rows: 500, input: { columns } });
+  await job.damage(day);
+  const corrected = await run(job);
+  expect(corrected.code, corrected.stderr).toBe(0);
+  expect(corrected.stderr).toContain("abandoning run daily-");
+  expect(corrected.stderr).toContain("input.columns");
+  expect(await outputRows(job.out(day))).toHaveLength(442);
+  expect((await run(job)).stdout).toContain("already complete");
+});
+
+test("a run of which nothing is committed is planned anew when its input is corrected after a failure", async () => {
+  await using scratch = await scratchFolder();
+  const job = await failedRun(scratch.path, 500);
+  await job.arrive(day);
+  expect(await run(job)).toMatchObject({ code: 0 });
+  expect(lastJson(await runHere(["history", job.spec, "--param", `ds=${day}`, "--json"]))).toMatchObject({
+    runs: [{ status: "published" }, { status: "abandoned" }],
+  });
+});
+
+test("a failed run with a committed span, and one of several workers, still ends with 66 when its spec changes", async () => {
+  await using scratch = await scratchFolder();
+  const job = await failedRun(scratch.path, 500);
+  await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "coalesce(age, 0)" } } });
+  await job.damage(day);
+  expect(await run(job, "--worker", "0/2")).toMatchObject({ code: 66 });
+
+  await using other = await scratchFolder();
+  const begun = await dailyJob(other.path, { commit_rows: 20, ...reject, max_rejects: 0 });
+  await begun.damage(day);
+  expect((await run(begun)).code).toBe(65);
+  await dailyJob(other.path, { commit_rows: 20, input: { columns: { age: "coalesce(age, 0)" } } });
+  await begun.damage(day);
+  expect(await run(begun)).toMatchObject({ code: 66, stderr: expect.stringContaining("--new-run") });
+});

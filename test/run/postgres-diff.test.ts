@@ -1,0 +1,154 @@
+import { expect, test } from "vitest";
+import { type CliResult, runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { lastJson } from "../support/nights.js";
+import type { Database } from "../support/pg-database.js";
+import { writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { fixtureNamed } from "../support/world.js";
+
+const postgres = usePostgres();
+
+type PgOutput = NonNullable<NonNullable<Parameters<typeof writePgSpec>[3]>["output"]>;
+
+interface Job {
+  /** Runs the job for a date, over other rows on each of the two. */
+  readonly night: (date: "2026-11-20" | "2026-11-21") => Promise<CliResult>;
+  readonly diff: (...args: string[]) => Promise<CliResult>;
+}
+
+/** Two nights: 442 rows without id 7; then without ids 3 and 4, and with 5 other scores. */
+async function jobIn(folder: string, database: Database, output: PgOutput, overrides: object = {}): Promise<Job> {
+  const inputs = {
+    "2026-11-20": { where: "id <> 7" },
+    "2026-11-21": { where: "id <> 3 and id <> 4", columns: { s1: "s1 + if(id % 100 = 0, 1, 0)" } },
+  };
+  const rewrite = (input: object): Promise<string> =>
+    writePgSpec(folder, fixtureNamed("diabetes-mlp"), database, {
+      params: { ds: "${today}" },
+      commit_rows: 100,
+      ...overrides,
+      input,
+      output,
+    });
+  const spec = await rewrite({});
+  return {
+    async night(date) {
+      await rewrite(inputs[date]);
+      return await runHere(["run", spec, "--param", `ds=${date}`]);
+    },
+    diff: (...args) => runHere(["diff", spec, ...args, "--json"]),
+  };
+}
+
+function reported(found: CliResult): Record<string, unknown> {
+  expect(found.code, found.stderr).toBe(0);
+  return lastJson(found);
+}
+
+const nights = ["--param", "ds=2026-11-21", "--against", "ds=2026-11-20"];
+
+/** What both nights differ by. */
+const difference = {
+  rows_a: 441,
+  rows_b: 440,
+  rows_gone: 2,
+  rows_added: 1,
+  rows_compared: 439,
+  rows_changed: 5,
+  outputs: { score: { rows_beyond_tolerance: 5 } },
+};
+
+postgres.describe("diff in Postgres", () => {
+  test("diff compares two runs of a table that is replaced, as long as the earlier table is kept", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, { postgres: { mode: "replace", keep_previous: 1 } });
+    expect(await job.night("2026-11-20")).toMatchObject({ code: 0 });
+    expect(await job.night("2026-11-21")).toMatchObject({ code: 0 });
+    const found = await job.diff(...nights, "--key", "id");
+    expect(reported(found)).toMatchObject(difference);
+    await database.query(
+      (
+        await database.query(
+          "SELECT format('DROP TABLE scores.%I', relname) AS drop FROM pg_class WHERE relname LIKE 'predictions\\_\\_%' AND relkind = 'r'",
+        )
+      )
+        .map((row) => String(row["drop"]))
+        .join("; "),
+    );
+    expect(await job.diff(...nights)).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining("no table has its rows any more"),
+    });
+  });
+
+  test("diff tells runs in one table apart by output.lineage, and refuses runs that cannot be told apart", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, { lineage: true, postgres: { mode: "append" } });
+    expect(await job.night("2026-11-20")).toMatchObject({ code: 0 });
+    expect(await job.night("2026-11-21")).toMatchObject({ code: 0 });
+    const found = await job.diff(...nights);
+    expect(reported(found)).toMatchObject({ ...difference, key: ["id"], not_compared: {} });
+
+    await using other = await postgres.server().createDatabase();
+    const mixed = await jobIn(scratch.path, other, { postgres: { mode: "append" } });
+    await mixed.night("2026-11-20");
+    await mixed.night("2026-11-21");
+    const refused = await mixed.diff(...nights);
+    expect(refused.code).toBe(64);
+    expect(refused.stderr).toContain("cannot be told from those of other runs");
+  });
+
+  test("diff compares a held run with the table that readers see", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const output = { postgres: { mode: "upsert", key: ["id"] } };
+    const job = await jobIn(scratch.path, database, output, {
+      checks: { rows: { max: "50%" }, outputs: { score: { range: [0, 1] } } },
+    });
+    expect(await job.night("2026-11-21")).toMatchObject({ code: 67 });
+    await database.query(
+      "CREATE TABLE scores.seen AS SELECT id, 0::real AS score FROM generate_series(0, 9) AS t (id)",
+    );
+    const found = await job.diff("--param", "ds=2026-11-21", "--against", "scores.seen");
+    expect(reported(found)).toMatchObject({
+      a: "scores.seen",
+      b: expect.stringMatching(/^diabetes-mlp-/),
+      rows_a: 10,
+      rows_b: 440,
+      rows_gone: 2,
+      rows_changed: 8,
+    });
+  });
+
+  test("diff compares two tables whatever their types, and treats NULL as a key", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, {});
+    const types =
+      "k text, n numeric, d numeric(20,2), t timestamptz, day date, v real[], j jsonb, b boolean, s varchar(9)";
+    const same = `'a,"b'::text, 1.5, 2.25, timestamptz '2026-01-01 00:00:00+02', date '2026-01-01', '{1,2}'::real[], '{"a": 1}'::jsonb, true, E'x\\n\\\\N'`;
+    await database.query(`CREATE SCHEMA scores; CREATE TABLE scores.one (${types}); CREATE TABLE scores.other (${types});
+      INSERT INTO scores.one VALUES (${same}), (NULL, 1, 1, NULL, NULL, '{0,1}', NULL, false, NULL), ('gone', 'NaN', 1, NULL, NULL, NULL, NULL, NULL, NULL);
+      INSERT INTO scores.other VALUES (${same}), (NULL, 2, 1, NULL, NULL, '{1,0}', NULL, true, '')`);
+    const found = await job.diff("--table", "scores.other", "--against", "scores.one", "--key", "k");
+    expect(reported(found)).toMatchObject({
+      rows_gone: 1,
+      rows_added: 0,
+      rows_compared: 2,
+      rows_changed: 1,
+      outputs: {
+        n: { rows_beyond_tolerance: 1, largest_difference: 1 },
+        d: { rows_beyond_tolerance: 0 },
+        b: { rows_equal: 1 },
+        v: { kind: "vectors" },
+      },
+    });
+    expect(await job.diff("--table", "scores.none", "--against", "scores.one", "--key", "k")).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining("comparing scores.none: there is no such table"),
+    });
+  });
+});
