@@ -9,10 +9,15 @@ import type { Column, ColumnType, NamedColumn, RecordBatch } from "../columnar/t
 export interface StoredRows {
   /** The rows of this run whose keys they have: ascending, each once. */
   readonly rows: Float64Array;
-  /** Their hashes, as `RowHasher` makes them. */
-  readonly hashes: Int32Array;
+  /** Their hashes, as `RowHasher` makes them; undefined: they are the same rows, and are taken without a comparison. */
+  readonly hashes: Int32Array | undefined;
   /** Their predictions, in the order of the contract's outputs. */
   readonly predictions: readonly Column[];
+}
+
+/** Stored rows that are compared before they are taken. */
+export interface HashedRows extends StoredRows {
+  readonly hashes: Int32Array;
 }
 
 /** Rows of a batch, and the stored rows with their keys. */
@@ -35,13 +40,14 @@ export interface RowReuse {
   take(tensors: readonly NamedTensor[], from: number, rows: number): Uint8Array | undefined;
   /** The stored predictions of output `index` behind those that were scored. */
   behind(index: number, scored: Column, rows: number): Column;
-  /** The hashes of rows that are complete: of those that `keep` marks with 1. */
-  hashesOf(columns: readonly NamedColumn[], keep: Uint8Array): NamedColumn;
+  /** The column of hashes of rows that are complete: of those that `keep` marks with 1; none if rows are not hashed. */
+  hashesOf(columns: readonly NamedColumn[], keep: Uint8Array): readonly NamedColumn[];
 }
 
 /** What all pieces of a run need. */
 export interface ReuseTools {
-  readonly hasher: RowHasher;
+  /** undefined: rows are not hashed. */
+  readonly hasher: RowHasher | undefined;
   readonly contract: Pick<Contract, "outputs" | "passthrough">;
   /** Output columns that name a row. */
   readonly key: readonly string[];
@@ -49,7 +55,7 @@ export interface ReuseTools {
 
 /** @param length rows of the piece, at most */
 export function createRowReuse({ hasher, contract, key }: ReuseTools, length: number): RowReuse {
-  const hashes = new Int32Array(length * hashWords);
+  const hashes = new Int32Array(hasher === undefined ? 0 : length * hashWords);
   const stored = contract.outputs.map(({ type }) => createColumnBuilder(type, 0));
   const finished: (Column | undefined)[] = [];
   const names = new Set([...key, ...contract.outputs.map(({ column }) => column)]);
@@ -57,29 +63,25 @@ export function createRowReuse({ hasher, contract, key }: ReuseTools, length: nu
   let candidates: ((from: number, rows: number) => Candidates) | undefined;
   return {
     get bytes() {
-      return rowCount * hashWords * 4 + stored.reduce((sum, { bytes }) => sum + bytes, 0);
+      return hashes.subarray(0, rowCount * hashWords).byteLength + stored.reduce((sum, { bytes }) => sum + bytes, 0);
     },
     expect(rows) {
       candidates = rows.stored === undefined ? undefined : candidatesIn(rows.stored, rows, { contract, key });
     },
     take(tensors, from, rows) {
       const start = rowCount * hashWords;
-      hasher.tensors(tensors, rows, hashes, rowCount);
+      hasher?.tensors(tensors, rows, hashes, rowCount);
       rowCount += rows;
       if (candidates === undefined) {
         return undefined;
       }
       const { at, columns, predictions, hashes: wanted } = candidates(from, rows);
-      const made = hasher.columns(gatherHashes(hashes.subarray(start), at), columns, at.length);
-      const isSame = sameHashes(made, wanted);
-      const flags = new Uint8Array(rows);
-      for (let index = 0; index < at.length; index += 1) {
-        flags[at[index] as number] = isSame[index] as number;
-      }
+      const made = wanted && hasher?.columns(gatherHashes(hashes.subarray(start), at), columns, at.length);
+      const isSame = sameHashes(made, wanted, at.length);
       for (const [index, builder] of stored.entries()) {
         appendMarked(builder, predictions[index] as Column, isSame);
       }
-      return flags;
+      return flagsAt(at, isSame, rows);
     },
     behind(index, scored, rows) {
       const count = stored[index]?.rowCount ?? 0;
@@ -91,11 +93,29 @@ export function createRowReuse({ hasher, contract, key }: ReuseTools, length: nu
       return oneBehindOther(type, [scored, rows], [finished[index], count]);
     },
     hashesOf(columns, keep) {
-      const own = keep.includes(0) ? markedHashes(hashes, keep) : hashes.subarray(0, keep.length * hashWords);
-      const values = columns.flatMap(({ name, type, column }) => (names.has(name) ? [plainBools(type, column)] : []));
-      return hashColumn(hasher.columns(own, values, own.length / hashWords));
+      const named = columns.filter(({ name }) => names.has(name));
+      return hasher === undefined ? [] : [hashesOfRows(hasher, named, { hashes, keep })];
     },
   };
+}
+
+/** The flags of rows that are among others. */
+function flagsAt(at: Uint32Array, flags: Uint8Array, rows: number): Uint8Array {
+  const all = new Uint8Array(rows);
+  for (let index = 0; index < at.length; index += 1) {
+    all[at[index] as number] = flags[index] as number;
+  }
+  return all;
+}
+
+function hashesOfRows(
+  hasher: RowHasher,
+  columns: readonly NamedColumn[],
+  { hashes, keep }: { readonly hashes: Int32Array; readonly keep: Uint8Array },
+): NamedColumn {
+  const own = keep.includes(0) ? markedHashes(hashes, keep) : hashes.subarray(0, keep.length * hashWords);
+  const values = columns.map(({ type, column }) => plainBools(type, column));
+  return hashColumn(hasher.columns(own, values, own.length / hashWords));
 }
 
 function oneBehindOther(type: ColumnType, ...pieces: readonly (readonly [Column, number])[]): Column {
@@ -113,8 +133,8 @@ interface Candidates {
   /** Their keys, and the stored predictions, in the order of the output. */
   readonly columns: readonly Column[];
   readonly predictions: readonly Column[];
-  /** The stored hashes. */
-  readonly hashes: Int32Array;
+  /** The stored hashes; undefined: there are none to compare. */
+  readonly hashes: Int32Array | undefined;
 }
 
 function candidatesIn(
@@ -148,7 +168,7 @@ function candidatesIn(
       at: found,
       columns: [...keys.map(({ type, column }) => plainBools(type, gatherColumn(type, column, inBatch))), ...taken],
       predictions: taken,
-      hashes: gatherHashes(hashes, stored),
+      hashes: hashes && gatherHashes(hashes, stored),
     };
   };
 }
@@ -187,9 +207,12 @@ function markedHashes(hashes: Int32Array, keep: Uint8Array): Int32Array {
   );
 }
 
-/** 1 for each row whose hashes are equal. */
-function sameHashes(one: Int32Array, other: Int32Array): Uint8Array {
-  const isSame = new Uint8Array(one.length / hashWords);
+/** 1 for each row whose hashes are equal, or all rows where there are none to compare. */
+function sameHashes(one: Int32Array | undefined, other: Int32Array | undefined, rows: number): Uint8Array {
+  const isSame = new Uint8Array(rows);
+  if (one === undefined || other === undefined) {
+    return isSame.fill(1);
+  }
   for (let row = 0, at = 0; row < isSame.length; row += 1, at += hashWords) {
     const differs =
       ((one[at] as number) ^ (other[at] as number)) |

@@ -39,7 +39,7 @@ export async function openReuse(
     return undefined;
   }
   const tools = {
-    hasher: createRowHasher(seedOf(context, plan), plan.contract.missing === "nan"),
+    hasher: createRowHasher(reuseSeed(context, plan), plan.contract.missing === "nan"),
     contract: plan.contract,
     key: reuse.key,
   };
@@ -80,7 +80,7 @@ export async function openReuse(
  * What must be equal for predictions to be: the model, and how its inputs and outputs are bound. Names the hash, too. The
  * digest of a language model covers its prompt, sampling and response.
  */
-function seedOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Plan): Int32Array {
+export function reuseSeed({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Plan): Int32Array {
   const { inputs, outputs, cast, missing } = contract;
   const { uri, version, tokenizers } = model;
   const served = version === undefined ? null : { uri, version };

@@ -21,6 +21,7 @@ import { askFirstRows } from "./paid/ask-first-rows.js";
 import { askInBulk, beginBulk, bulkShare } from "./paid/ask-in-bulk.js";
 import { beginPaying } from "./paid/begin-paying.js";
 import { openProbe } from "./model-probe/model-probe.js";
+import { openRejects } from "./rejects/open-rejects.js";
 import { openReuse } from "./reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
@@ -159,8 +160,9 @@ async function scoreShares(
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
   await using reader = openRunReader(context, { plan, ...scoring });
+  await using rejects = await openRejects(context, { plan, run, share, steal: context.steal });
   await using reuse = await openReuse(context, { plan, run, decoder, source, share });
-  const tools: ScoringOptions = { plan, reader, reuse, ...scoring };
+  const tools: ScoringOptions = { plan, reader, reuse, ...rejects, ...scoring };
   progress.start(pendingRows(plan, run.committed, share));
   try {
     await scoreSpans({ ...context, source }, tools, share);
@@ -174,7 +176,8 @@ async function scoreShares(
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
       await askInBulk(context, { ...tools, stored, source, share: next });
       // Their rows were not looked up.
-      await scoreSpans({ ...context, source }, { ...tools, reuse: reuse && { ...reuse, find: undefined } }, next);
+      const others = reuse && { ...tools, reuse: { ...reuse, find: undefined } };
+      await scoreSpans({ ...context, source }, others ?? tools, next);
       requireCommitted(plan, run, next);
       await run.refresh();
     }

@@ -1,5 +1,5 @@
 import type { Aggregates } from "../checks/aggregates.js";
-import type { Column, ColumnType } from "../columnar/types.js";
+import type { Column, ColumnType, OutputRows } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/port.js";
@@ -12,7 +12,7 @@ import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress/progress.js";
 import type { Sink } from "../sink/port.js";
 import type { StoredFiles } from "../publish/published-files.js";
-import type { StoredRows } from "../packing/row-reuse.js";
+import type { HashedRows } from "../packing/row-reuse.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LimitedRun } from "../spec/limited-spec.js";
@@ -105,6 +105,10 @@ export interface JobContext extends ScoringContext {
   readonly newRun: boolean;
   /** A new run reuses predictions, too. Default: it scores all rows. */
   readonly reuse?: boolean | undefined;
+  /** Open a run after the latest one that keeps its predictions, and scores its rejected rows only. Default: no. */
+  readonly onlyRejects?: boolean | undefined;
+  /** Opens a reader of Parquet parts in a folder. */
+  readonly openPartReader: (folder: string) => Promise<PartReader>;
   /** Opens the rows of an earlier run, to be joined with those of this one. */
   readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsJoin>;
   /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
@@ -129,6 +133,12 @@ export interface EarlierModels {
   keep(model: EarlierModel): Promise<void>;
 }
 
+/** Reads Parquet parts of this program. */
+export interface PartReader extends AsyncDisposable {
+  /** Yields the rows of a part in pieces, in order. @throws Error when fewer rows come than the part has */
+  rows(path: string, columns: readonly NamedType[]): AsyncGenerator<OutputRows>;
+}
+
 /** Which rows of an earlier run are read. */
 export interface StoredRowsRequest {
   readonly files: StoredFiles;
@@ -149,7 +159,7 @@ export interface StoredRowsJoin extends AsyncDisposable {
   /** Adds the keys of rows of this run, ascending by their numbers. */
   add(rows: Float64Array, keys: readonly Column[]): Promise<void>;
   /** Joins what was added since the last call, and yields what was found, ascending by this run's rows. */
-  found(): AsyncGenerator<StoredRows>;
+  found(): AsyncGenerator<HashedRows>;
 }
 
 /** Reads a file of rows with known predictions. */

@@ -31,7 +31,7 @@ export function openRunReader(
     ...decodeWorkers,
     memory,
     scoring:
-      ports === undefined || comparesRows(spec, contract)
+      ports === undefined || comparesRows(spec, plan)
         ? undefined
         : {
             count: sessions,

@@ -18,6 +18,7 @@ import type { Progress } from "../report/progress/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type FeedPiece, feedRows, pendingRanges, rowsRead } from "./feed.js";
+import { onlyRows, soughtRows } from "./some-rows.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import type { Challenger } from "./challenger/port.js";
@@ -46,18 +47,21 @@ export interface ScoringOptions {
   readonly challenger?: Challenger | undefined;
   /** Hashes rows, and finds those of an earlier run; undefined: the plan has no `reuse`. */
   readonly reuse?: Reuse | undefined;
+  /** Which rows are scored, by the run's numbers: the others are left out. Default: all. */
+  readonly isScored?: ((row: number) => boolean) | undefined;
 }
 
 /** Scores the pending rows of a share of a run. */
 export async function scoreSpans(context: JobContext, tools: ScoringOptions, share: SpanRange): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse } = tools;
+  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse, isScored } =
+    tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
   const { unitPorts, sessions = 1 } = engine.local ?? {};
-  const windowsAhead = unitPorts === undefined || comparesRows(spec, contract) ? 1 : sessions;
+  const windowsAhead = unitPorts === undefined || comparesRows(spec, plan) ? 1 : sessions;
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
@@ -83,7 +87,7 @@ export async function scoreSpans(context: JobContext, tools: ScoringOptions, sha
       challenger,
       reuse,
     },
-    feedRows(feed, pendingRanges(spans, run.committed, share)),
+    onlyRows(feedRows(feed, pendingRanges(spans, run.committed, share)), contract, isScored),
   );
 }
 
@@ -218,10 +222,10 @@ async function takePiece(
   do {
     const open = (state.open ??= spanFrom(state, rowStart + from));
     const to = Math.min(rowsRead(batch), open.piece.rowEnd - rowStart);
+    const stored = await state.reuse?.find?.(soughtRows({ rowStart, batch }, from, to)); // before faults are told
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     takeFeatures(state.features, open, { batch, range, firstRow: rowStart });
     const repeated = repeatsIn(open);
-    const stored = await state.reuse?.find?.(rowStart + from, rowStart + to);
     open.reuse?.expect({ batch, range, firstRow: rowStart, stored });
     if (batch.predictions === undefined) {
       for (const full of packer.push(batch, range)) {
@@ -274,13 +278,15 @@ async function scoreRest(pipeline: SpanPipeline, open: OpenSpan, rest: FeatureBa
 }
 
 /** Throws at the first bad row; where bad rows are rejected, counts each row once and throws when `onReject` does. */
-function faultHandler({ onReject }: PieceOptions): (open: OpenSpan, fault: RowFault) => void {
-  if (onReject === undefined) {
-    return (_open, fault) => {
-      throw new PendingFault(fault);
-    };
-  }
+function faultHandler({ onReject, reuse }: PieceOptions): (open: OpenSpan, fault: RowFault) => void {
+  const isKept = (row: number): boolean => reuse?.keeps?.(row) === true;
   return (open, fault) => {
+    if (isKept(fault.row)) {
+      return;
+    }
+    if (onReject === undefined) {
+      throw new PendingFault(fault);
+    }
     if (open.setAside(fault)) {
       try {
         onReject();

@@ -45,6 +45,7 @@ function runJson(run: RecordedRun): object {
     decision: decision ?? null,
     pruned: pruned === undefined ? null : { at: pruned.at, by: pruned.by },
     erasure: plan?.erasure === undefined ? null : { of: plan.erasure.of, at: plan.erasure.at, by: plan.erasure.by },
+    rejects_of: plan?.rejectsOf?.runId ?? null,
     last_error: failureFields(failure),
   };
 }
@@ -91,5 +92,6 @@ function why({ status, plan, spansCommitted, verdict, decision, failure, pruned 
     isOpen && plan !== undefined && spansCommitted !== null
       ? [`${showCount(spansCommitted)} of ${count(spanCount(plan), "span")} committed`]
       : [];
-  return [...spans, ...(error === undefined ? [] : [error])].join("; ");
+  const rejects = plan?.rejectsOf === undefined ? [] : [`only the rejects of ${plan.rejectsOf.runId}`];
+  return [...rejects, ...spans, ...(error === undefined ? [] : [error])].join("; ");
 }

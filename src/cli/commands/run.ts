@@ -25,6 +25,7 @@ interface RunOptions extends JobOptions {
   readonly steal?: boolean;
   readonly newRun?: boolean;
   readonly reuse?: boolean;
+  readonly onlyRejects?: boolean;
   readonly allowDuplicates?: boolean;
   readonly allowOlder?: boolean;
   readonly limit?: number;
@@ -88,6 +89,7 @@ async function openAndRun(
     steal: options.steal === true,
     newRun: options.newRun === true,
     reuse: options.reuse === true,
+    onlyRejects: options.onlyRejects === true,
     allowDuplicates: options.allowDuplicates === true,
     allowOlder: options.allowOlder === true,
     limited: limitedRun(options),

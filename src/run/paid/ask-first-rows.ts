@@ -40,7 +40,7 @@ export async function askFirstRows(
   const { paid } = engine;
   const ranges = pendingRanges(spansOf(plan), run.committed, share);
   const pending = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
-  if (paid === undefined || pending <= firstRows || (plan.reuseFrom ?? null) !== null) {
+  if (paid === undefined || pending <= firstRows || (plan.reuseFrom ?? null) !== null || plan.rejectsOf !== undefined) {
     return;
   }
   const { rows, read } = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });

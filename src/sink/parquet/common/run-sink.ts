@@ -119,7 +119,7 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
       return committedByOf(known);
     },
     parts: () => ({ folder: publisher.partsFolder, groups: partsOf(target, publisher) }),
-    spanFiles: () => readSpanFiles(target, known.parts, publisher.localParts),
+    spanFiles: (isWanted) => readSpanFiles(target, known.parts, { localParts: publisher.localParts, isWanted }),
     rejects: () => readRejects(fs, layout, known.parts),
     refresh: () =>
       guarded(`reading ${folder}`, async () => {
