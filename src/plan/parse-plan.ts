@@ -132,6 +132,9 @@ const prompted = z.strictObject({
   user: z.string().optional(),
   file: z.string().optional(),
   input: z.string().optional(),
+  max_input_tokens: z.int().optional(),
+  truncate: z.strictObject({ column: z.string(), side: z.enum(["start", "end"]) }).optional(),
+  answer_columns: z.array(z.enum(["prompt_tokens", "completion_tokens", "finish_reason", "model"])).optional(),
   sampling: z.record(z.string(), z.unknown()),
   response: z
     .record(

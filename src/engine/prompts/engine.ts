@@ -15,7 +15,8 @@ import { createBudget } from "./budget.js";
 import { openPromptClient } from "./client.js";
 import { createGate } from "./gate.js";
 import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
-import { firstForm, mostCompletionTokens, promptSize } from "./request.js";
+import { fitPrompt, promptBytes } from "./fit-prompt.js";
+import { firstForm, mostCompletionTokens } from "./request.js";
 import { promptSignature, tensorOf } from "./signature.js";
 
 /** Asks a language model for each row. A batch is one row: rows are answered, and rejected, one by one. */
@@ -77,7 +78,10 @@ function paidPart(state: PromptState): PaidEngine {
       state.run = await answers.recount((answer) => requireModel(state, answer));
     },
     keep: () => answers.keep(),
-    promptBytes: (inputs) => promptSize(task, valuesOf(inputs)),
+    promptBytes(inputs) {
+      const fitted = fitPrompt(task, valuesOf(inputs));
+      return fitted.kind === "values" ? promptBytes(task, fitted.values) : 0; // it is not asked
+    },
     mostCompletionTokens: mostCompletionTokens(task),
     async begin(store, worker) {
       if (store !== undefined) {
