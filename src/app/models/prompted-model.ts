@@ -70,9 +70,9 @@ export async function openPrompted(
   });
   return {
     ...engine,
-    [Symbol.asyncDispose]() {
+    async [Symbol.asyncDispose]() {
       servers[0].connections[Symbol.dispose]();
-      return Promise.resolve();
+      await engine[Symbol.asyncDispose]();
     },
   };
 }

@@ -59,7 +59,10 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     traffic: client.traffic,
     paid: paidPart(state),
     run: (request) => run(state, request),
-    [Symbol.asyncDispose]: () => Promise.resolve(),
+    [Symbol.asyncDispose]() {
+      state.answers[Symbol.dispose]();
+      return Promise.resolve();
+    },
   };
 }
 

@@ -1,9 +1,10 @@
 import { awaitedLater } from "../../util/promises.js";
 import type { AnswerStore, KeptAnswer, Spent } from "../paid.js";
+import { createAnswerTexts } from "./texts/answer-texts.js";
 import { keptText, type ModelAnswer, type PaidAnswer, parseKept } from "./answer.js";
 
 /** The answers of a run that this attempt knows: those that attempts have kept, and its own. */
-export interface KeptAnswers {
+export interface KeptAnswers extends Disposable {
   /** Answers that were kept before this attempt, and what they took. */
   readonly earlier: Spent;
   /** The part of it that this worker paid for. */
@@ -26,8 +27,7 @@ export interface KeptAnswers {
 
 /** @param flushMs after which an answer is durable */
 export function createKeptAnswers(flushMs: number): KeptAnswers {
-  /** Buffers, which are outside V8's heap: the vectors of a table may not fit into the heap. */
-  const texts = new Map<string, Buffer>();
+  const texts = createAnswerTexts();
   const earlier = nothingSpent();
   const earlierByWorker = nothingSpent();
   let index = 0;
@@ -38,15 +38,15 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     earlierByWorker,
     keep: writing.flush,
     requireKept: writing.requireKept,
-    has: (request) => texts.has(request),
+    has: (request) => texts.get(request) !== undefined,
     find: (request) => parsed(texts.get(request)),
     add(request, answer) {
       const text = keptText(answer, index);
-      texts.set(request, Buffer.from(text, "utf8"));
+      texts.set(request, text);
       writing.add({ request, answer: text });
     },
     borrow(request, answer) {
-      texts.set(request, Buffer.from(keptText(answer, index), "utf8"));
+      texts.set(request, keptText(answer, index));
       borrowed.add(request);
     },
     async recount(onAnswer) {
@@ -69,15 +69,16 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
           count(earlierByWorker, answer);
         }
         onAnswer(answer);
-        texts.set(request, Buffer.from(text, "utf8"));
+        texts.set(request, text);
       }
       writing.store = from;
     },
+    [Symbol.dispose]: () => texts[Symbol.dispose](),
   };
 }
 
-function parsed(text: Buffer | undefined): PaidAnswer | undefined {
-  return text === undefined ? undefined : parseKept(text.toString("utf8"));
+function parsed(text: string | undefined): PaidAnswer | undefined {
+  return text === undefined ? undefined : parseKept(text);
 }
 
 /** Writes answers to a store, some at a time. */
