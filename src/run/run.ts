@@ -169,8 +169,10 @@ async function resume(
     checkPins(context, plan, run, { listed: listing.shards, ...(await digestsIfThere(context)) });
     return await alreadyComplete(context, { stored, run });
   }
-  // The model is compared before the run is finished, if only its predictions tell whether it has changed.
-  const idle = plan.model.probe === undefined && isIdle(context, { stored, run });
+  // The model is compared before the run is finished, if only its predictions tell whether it has changed. Answers of
+  // a language model are counted, and compared, before it is finished.
+  const isCompared = plan.model.probe !== undefined || plan.request.prompt !== undefined;
+  const idle = !isCompared && isIdle(context, { stored, run });
   let model: Model | undefined;
   let shardsUnplanned: number;
   try {

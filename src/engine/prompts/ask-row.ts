@@ -196,14 +196,26 @@ async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): 
   const reservation = await budget.reserve(worst);
   try {
     gate.requireOpen();
-    const outcome = await client.ask({ asked, form, reservation, tokens: likelyTokens(worst) });
+    const lost = (): void => {
+      reservation.lost();
+      if (isBounded(state.limits)) {
+        state.answers.addLost(worst);
+      }
+    };
+    const outcome = await client.ask({
+      asked,
+      form,
+      reservation: { lost, ready: reservation.ready },
+      tokens: likelyTokens(worst),
+    });
     if (outcome.kind !== "answered") {
       return outcome;
     }
     // Where the server names no tokens, a later attempt must find what the budget has counted.
-    const { tokens: most, cost } = state.limits;
-    const isBounded = most !== undefined || cost !== undefined;
-    const answer = { ...outcome.answer, tokens: outcome.answer.tokens ?? (isBounded ? worst : undefined) };
+    const answer = {
+      ...outcome.answer,
+      tokens: outcome.answer.tokens ?? (isBounded(state.limits) ? worst : undefined),
+    };
     reservation.spent(answer.tokens ?? worst);
     keepingModel(state, answer);
     count(state.own, answer);
@@ -211,6 +223,10 @@ async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): 
   } finally {
     reservation.end();
   }
+}
+
+function isBounded({ tokens, cost }: SpendingLimits): boolean {
+  return tokens !== undefined || cost !== undefined;
 }
 
 /** Tokens that chat templates add. */

@@ -1,4 +1,4 @@
-import { type PaidEngine, type Spending, sumOfSpent } from "../paid.js";
+import { type PaidEngine, type Spending, sumOfSpent, sumOfTokens } from "../paid.js";
 import type { Engine, EngineResponse } from "../port.js";
 import { serversText } from "../served/server.js";
 import {
@@ -90,9 +90,13 @@ function paidPart(state: PromptState): PaidEngine {
       if (store !== undefined) {
         await answers.begin(store, worker.index, (answer) => requireModel(state, answer));
       }
+      const { earlier, earlierByWorker, earlierLost } = answers;
+      const spent = {
+        all: sumOfTokens(earlier, earlierLost.all),
+        byWorker: sumOfTokens(earlierByWorker, earlierLost.byWorker),
+      };
       // In batches, one worker asks for the rows of all.
-      const spending = bulk === undefined ? worker.count : 1;
-      budget.begin({ all: answers.earlier, byWorker: answers.earlierByWorker }, spending);
+      budget.begin(spent, bulk === undefined ? worker.count : 1);
       return {
         async [Symbol.asyncDispose]() {
           await answers.keep().catch(() => undefined); // a commit has reported the error, or another one ends the attempt

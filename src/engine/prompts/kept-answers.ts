@@ -1,7 +1,8 @@
 import { awaitedLater } from "../../util/promises.js";
-import type { AnswerStore, KeptAnswer, Spent } from "../paid.js";
+import { createHash, randomUUID } from "node:crypto";
+import type { AnswerStore, KeptAnswer, Spent, TokenCount } from "../paid.js";
 import { createAnswerTexts } from "./texts/answer-texts.js";
-import { keptText, type ModelAnswer, type PaidAnswer, parseKept } from "./answer.js";
+import { keptText, lostText, type ModelAnswer, type PaidAnswer, parseKept, parseLost } from "./answer.js";
 
 /** The answers of a run that this attempt knows: those that attempts have kept, and its own. */
 export interface KeptAnswers extends Disposable {
@@ -9,12 +10,16 @@ export interface KeptAnswers extends Disposable {
   readonly earlier: Spent;
   /** The part of it that this worker paid for. */
   readonly earlierByWorker: Spent;
+  /** What requests without an answer may have taken, of all workers, and of this one: a budget counts it. */
+  readonly earlierLost: { readonly all: TokenCount; readonly byWorker: TokenCount };
   find(request: string): ModelAnswer | undefined;
   has(request: string): boolean;
   /** Adds an answer, which is durable `flushMs` later at most. */
   add(request: string, answer: ModelAnswer): void;
   /** Adds an answer that another worker keeps. */
   borrow(request: string, answer: ModelAnswer): void;
+  /** Adds a request whose answer was lost, for the budget of later attempts. @param worst what it may have taken */
+  addLost(worst: TokenCount): void;
   /** Counts all answers that are kept now, and those that were borrowed. undefined: no answers are kept */
   recount(onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
   /** Takes over what is kept. @param worker index of this worker; @param onAnswer called with each answer */
@@ -30,12 +35,18 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
   const texts = createAnswerTexts();
   const earlier = nothingSpent();
   const earlierByWorker = nothingSpent();
+  const earlierLost = { all: nothingSpent(), byWorker: nothingSpent() };
   let index = 0;
   const borrowed = new Set<string>();
   const writing = createWriting(flushMs);
   return {
     earlier,
     earlierByWorker,
+    earlierLost,
+    addLost(worst) {
+      const request = createHash("sha256").update(`lost ${randomUUID()}`).digest("hex");
+      writing.add({ request, answer: lostText(worst, index) });
+    },
     keep: writing.flush,
     requireKept: writing.requireKept,
     has: (request) => texts.get(request) !== undefined,
@@ -63,7 +74,8 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     },
     async begin(from, worker, onAnswer) {
       index = worker;
-      for await (const { answer, request, text } of readKept(from)) {
+      const onOther = (text: string): void => countLost(earlierLost, text, worker);
+      for await (const { answer, request, text } of readKept(from, onOther)) {
         count(earlier, answer);
         if (answer.worker === worker) {
           count(earlierByWorker, answer);
@@ -138,14 +150,28 @@ async function countAll(
   return { all, read };
 }
 
-/** Yields the answers of a store that can be read. */
+/** Yields the answers of a store that can be read. @param onOther called with each other text */
 async function* readKept(
   store: AnswerStore,
+  onOther?: (text: string) => void,
 ): AsyncGenerator<{ readonly request: string; readonly text: string; readonly answer: PaidAnswer }> {
   for await (const { request, answer: text } of store.read()) {
     const answer = parseKept(text);
-    if (answer !== undefined) {
+    if (answer === undefined) {
+      onOther?.(text);
+    } else {
       yield { request, text, answer };
+    }
+  }
+}
+
+/** Adds a request whose answer was lost to sums. */
+function countLost(sums: { readonly all: Sum; readonly byWorker: Sum }, text: string, worker: number): void {
+  const lost = parseLost(text);
+  if (lost !== undefined) {
+    count(sums.all, lost);
+    if (lost.worker === worker) {
+      count(sums.byWorker, lost);
     }
   }
 }

@@ -110,7 +110,7 @@ function runWriter(
       await tools.spilled.drop(span);
       return outcome;
     },
-    finish: () => clearAndFinish(tools, stored),
+    finish: (attempt) => clearAndFinish(tools, stored, attempt),
     answers: () => openAnswers(tools, stored.plan),
   };
 }
