@@ -1,3 +1,4 @@
+import { openDuckDb } from "../duckdb/instance.js";
 import type { JobContext } from "../scoring/context.js";
 
 /** Makes a function that opens a DuckDB which reads Parquet parts in a folder. */
@@ -6,7 +7,6 @@ export function partReaders(limits: {
   readonly memoryBytes: number;
 }): JobContext["openPartReader"] {
   return async (folder) => {
-    const { openDuckDb } = await import("../duckdb/instance.js");
     const { rowsWithout } = await import("../duckdb/key-match.js");
     const duckdb = await openDuckDb({ ...limits, allowed: { folders: [folder] } });
     const connection = await duckdb.connect();
