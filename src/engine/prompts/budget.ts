@@ -12,7 +12,7 @@ export interface Reservation {
    * Waits until the request may be sent: again, after `lost`, its worst case must fit beside those that were lost.
    * @throws JobError BUDGET if it does not fit and no request is left that could free a part
    */
-  ready(): Promise<void>;
+  ready(this: void): Promise<void>;
   /** Ends the reservation. What was not counted is free again. */
   end(): void;
 }

@@ -42,15 +42,28 @@ function cutValue(
   }
   const value = Buffer.from(values.get(column) ?? "", "utf8");
   const most = Math.floor(left / places);
-  let [from, to] = side === "end" ? [0, most] : [value.length - most, value.length];
-  // No character is cut in half: the bytes 10xxxxxx of UTF-8 continue one.
-  while (side === "end" && to > 0 && continues(value, to)) {
-    to -= 1;
+  const kept =
+    side === "end"
+      ? value.subarray(0, characterBefore(value, most))
+      : value.subarray(characterFrom(value, value.length - most));
+  return new Map([...values, [column, kept.toString("utf8")]]);
+}
+
+/** The last place up to `at` at which a character begins: the bytes 10xxxxxx of UTF-8 continue one. */
+function characterBefore(value: Buffer, at: number): number {
+  let place = at;
+  while (place > 0 && continues(value, place)) {
+    place -= 1;
   }
-  while (side === "start" && from < value.length && continues(value, from)) {
-    from += 1;
+  return place;
+}
+
+function characterFrom(value: Buffer, at: number): number {
+  let place = at;
+  while (place < value.length && continues(value, place)) {
+    place += 1;
   }
-  return new Map([...values, [column, value.toString("utf8", from, to)]]);
+  return place;
 }
 
 function continues(value: Buffer, at: number): boolean {

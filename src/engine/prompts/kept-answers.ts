@@ -44,8 +44,7 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     earlierByWorker,
     earlierLost,
     addLost(worst) {
-      const request = createHash("sha256").update(`lost ${randomUUID()}`).digest("hex");
-      writing.add({ request, answer: lostText(worst, index) });
+      writing.add({ request: ofNoRow(), answer: lostText(worst, index) });
     },
     keep: writing.flush,
     requireKept: writing.requireKept,
@@ -163,6 +162,11 @@ async function* readKept(
       yield { request, text, answer };
     }
   }
+}
+
+/** A key that no request of a row has. */
+function ofNoRow(): string {
+  return createHash("sha256").update(`no row ${randomUUID()}`).digest("hex");
 }
 
 /** Adds a request whose answer was lost to sums. */

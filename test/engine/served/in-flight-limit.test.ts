@@ -131,12 +131,15 @@ describe("the number of requests in flight", () => {
   });
 });
 
-describe("a limit that grows with each answer", () => {
-  const eager = (): ReturnType<typeof createInFlightLimit> =>
-    createInFlightLimit({ most: 1000, nowMs: () => 0, isEager: true });
-  const end = (limit: ReturnType<typeof eager>, kind: "answered" | "overloaded"): void =>
-    limit.begin(() => true).end(kind === "answered" ? { kind, rows: 1 } : { kind });
+type Limit = ReturnType<typeof createInFlightLimit>;
 
+const eager = (): Limit => createInFlightLimit({ most: 1000, nowMs: () => 0, isEager: true });
+
+function end(limit: Limit, kind: "answered" | "overloaded"): void {
+  limit.begin(() => true).end(kind === "answered" ? { kind, rows: 1 } : { kind });
+}
+
+describe("a limit that grows with each answer", () => {
   test("one failure in a hundred answers does not halve it", () => {
     const limit = eager();
     for (let number = 1; number <= 500; number += 1) {

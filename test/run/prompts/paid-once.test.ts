@@ -156,6 +156,9 @@ test("a budget holds over attempts where the server names no tokens", async () =
   expect(job.server.requests).toHaveLength(asked);
 });
 
+/** A request may take a token for each byte of its body, 64 more for the chat template, and its answer. */
+const worst = ({ body }: { readonly body: object }): number => JSON.stringify(body).length + 64 + 10;
+
 test("answers that were lost count against the budget of later attempts: they may have been paid for", async () => {
   let isCut = true;
   await using job = await promptJob({
@@ -172,8 +175,6 @@ test("answers that were lost count against the budget of later attempts: they ma
 
   expect(await job.run()).toMatchObject({ code: 67 });
 
-  // A request may take a token for each byte of its body, 64 more for the chat template, and its answer.
-  const worst = ({ body }: { readonly body: object }): number => JSON.stringify(body).length + 64 + 10;
   const most = job.server.requests.map(worst).reduce((sum, one) => sum + one, 0);
   expect(asked).toBeGreaterThan(1);
   expect(most).toBeLessThanOrEqual(500);
@@ -183,7 +184,7 @@ test("a source of reuse that is away for a while is waited for by another attemp
   await using job = await promptJob({ ...nightly, server: { version: "m" } });
   expect((await job.run(...firstNight)).code).toBe(0);
   job.server.reply = () => ({ status: 401, body: {} });
-  await writeRows(join(job.folder, "texts.parquet"), `${rows(21)}`);
+  await writeRows(join(job.folder, "texts.parquet"), rows(21));
   expect((await job.run(...secondNight)).code).toBe(64); // planned, with the first night as its source
   job.server.reply = ({ text }) => ({ content: text });
   const asked = job.server.requests.length;
