@@ -60,25 +60,16 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
       borrowed.add(request);
     },
     async recount(onAnswer) {
-      const { store } = writing;
-      if (store === undefined) {
-        return undefined;
-      }
       await writing.flush();
-      const { all, read } = await countAll(store, onAnswer);
-      for (const request of [...borrowed].filter((one) => !read.has(one))) {
-        count(all, parsed(texts.get(request)) ?? { tokens: undefined });
-      }
-      return all;
+      const found = writing.store && (await countAll(writing.store, onAnswer));
+      return found && withBorrowed(found, [...borrowed], (request) => parsed(texts.get(request)));
     },
     async begin(from, worker, onAnswer) {
       index = worker;
       const onOther = (text: string): void => countLost(earlierLost, text, worker);
       for await (const { answer, request, text } of readKept(from, onOther)) {
         count(earlier, answer);
-        if (answer.worker === worker) {
-          count(earlierByWorker, answer);
-        }
+        countOf(worker, earlierByWorker, answer);
         onAnswer(answer);
         texts.set(request, text);
       }
@@ -147,6 +138,27 @@ async function countAll(
     read.add(request);
   }
   return { all, read };
+}
+
+/** Adds the borrowed answers that the store does not have. */
+function withBorrowed(
+  { all, read }: Awaited<ReturnType<typeof countAll>>,
+  borrowed: readonly string[],
+  find: (request: string) => PaidAnswer | undefined,
+): Sum {
+  for (const request of borrowed) {
+    if (!read.has(request)) {
+      count(all, find(request) ?? { tokens: undefined });
+    }
+  }
+  return all;
+}
+
+/** Adds an answer to the sum of a worker if that worker paid for it. */
+function countOf(worker: number, sum: Sum, answer: PaidAnswer): void {
+  if (answer.worker === worker) {
+    count(sum, answer);
+  }
 }
 
 /** Yields the answers of a store that can be read. @param onOther called with each other text */

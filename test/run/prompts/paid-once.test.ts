@@ -203,7 +203,7 @@ test("a source of reuse that is away for a while is waited for by another attemp
 test("a pipe takes no budget: it keeps no answers, by which the next one would know what was spent", async () => {
   await using job = await promptJob({ model: { sampling: { max_tokens: 10 }, budget: { max_tokens: 600 } } });
   const { code, stderr } = await job.command("pipe", job.spec);
-  expect([code, stderr]).toEqual([64, expect.stringContaining("a pipe keeps no answers")]);
+  expect([code, stderr]).toEqual([64, expect.stringContaining("a pipe stores no answers")]);
 });
 
 test("the page about an attempt says what the run has spent", async () => {
