@@ -103,9 +103,7 @@ export interface Sink extends AsyncDisposable {
    * any order. Writes nothing. Default: the target finds none.
    */
   history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
-  /**
-   * Reads a run by its id; undefined: it was never planned. Default: the target has no runs of other ids.
-   */
+  /** Reads a run by its id; undefined: it was never planned. Default: the target has no runs of other ids. */
   stored?(runId: RunId): Promise<ReviewedPlan | undefined>;
   /**
    * Where the rows of a run stay if another run scores its rejects alone. Offered where `stored` is.
