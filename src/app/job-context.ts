@@ -1,3 +1,4 @@
+import { partReaders } from "./open-part-reader.js";
 import { createHash } from "node:crypto";
 import { dirname, resolve } from "node:path";
 import { claimOf, decoderByFormat, type Claim } from "../formats/by-format.js";
@@ -54,7 +55,10 @@ export interface ContextParts {
 }
 
 /** How this process takes part in a run. Default: as the only worker. */
-export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "reuse" | "siblings" | "limited"> &
+export type AttemptOptions = Pick<
+  JobContext,
+  "worker" | "steal" | "newRun" | "reuse" | "onlyRejects" | "siblings" | "limited"
+> &
   Permissions;
 
 /** An attempt without other workers, with no permission that is refused by default. */
@@ -227,7 +231,10 @@ export function budgetOf({ engine: { memory } }: JobSpec, cores: number): Memory
 function decoding(
   spec: JobSpec,
   { folder, cores, memory, writer, isDead }: AttemptServices & Omit<EndsOptions, "attempt">,
-): Pick<JobContext, "openDecoder" | "openGoldenReader" | "openAggregates" | "openStoredRows" | "decodeWorkers"> {
+): Pick<
+  JobContext,
+  "openDecoder" | "openGoldenReader" | "openAggregates" | "openPartReader" | "openStoredRows" | "decodeWorkers"
+> {
   const { timezone } = spec;
   return {
     async openGoldenReader(folders) {
@@ -239,6 +246,7 @@ function decoding(
       const { openAggregates } = await import("../formats/sql/aggregates.js");
       return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
     },
+    openPartReader: partReaders({ threads: cores, memoryBytes: memory.duckDbBytes }),
     async openStoredRows(request) {
       const { openStoredRows } = await import("./open-stored-rows.js");
       return await openStoredRows({ folder, writer, isDead, threads: cores, memoryBytes: memory.duckDbBytes }, request);

@@ -91,3 +91,11 @@ export function reuseOption(): Option {
     "Let --new-run take predictions from an earlier run, as the spec's reuse says. Default: a new run scores all rows",
   );
 }
+
+/** Plans a run that scores the rejects of the one before. */
+export function onlyRejectsOption(): Option {
+  return new Option(
+    "--only-rejects",
+    "If the run of this spec is complete, plan a new run that keeps its predictions and scores its rejected rows again; otherwise continue the run",
+  ).conflicts(["newRun", "reuse", "limit", "allowDuplicates"]);
+}

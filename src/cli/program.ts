@@ -11,6 +11,7 @@ import {
   logFormat,
   logLevel,
   newRunOption,
+  onlyRejectsOption,
   param,
   portOf,
   providersOf,
@@ -93,6 +94,7 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
     .option("--steal", "After this worker's own share, score the spans that other workers have not committed")
     .addOption(newRunOption())
     .addOption(reuseOption())
+    .addOption(onlyRejectsOption())
     .option(
       "--allow-duplicates",
       "Allow --new-run to append to a table that is not empty; rows may then be there twice (Postgres: append)",

@@ -125,6 +125,12 @@ export interface SpendingLimits {
 export function sumOfSpent(one: Spent, other: Spent): Spent {
   return {
     answers: one.answers + other.answers,
+    ...sumOfTokens(one, other),
+  };
+}
+
+export function sumOfTokens(one: TokenCount, other: TokenCount): TokenCount {
+  return {
     prompt: one.prompt + other.prompt,
     cached: one.cached + other.cached,
     completion: one.completion + other.completion,

@@ -19,10 +19,18 @@ import { noPlace } from "./stored-table.js";
 export interface StoredRows {
   /** The rows of this run whose keys they have: ascending, each once. */
   readonly rows: Float64Array;
-  /** The hashes that rows of this run have which take their predictions. */
-  readonly hashes: Int32Array;
+  /**
+   * The hashes that rows of this run have which take their predictions; undefined: all take them, because they are the
+   * same rows.
+   */
+  readonly hashes: Int32Array | undefined;
   /** Their predictions, in the order of the contract's outputs. */
   readonly predictions: readonly Column[];
+}
+
+/** Stored rows that are compared before they are taken. */
+export interface ComparedRows extends StoredRows {
+  readonly hashes: Int32Array;
 }
 
 /** Rows of a batch, and the stored rows with their keys. */
@@ -48,13 +56,14 @@ export interface RowReuse {
   takeHashed(rows: HashedUnit, from: number, to: number): Uint8Array | undefined;
   /** The stored predictions of output `index` behind those that were scored. */
   readonly behind: (this: void, index: number, scored: Column, rows: number) => Column;
-  /** What is stored with rows that are complete: with those that `keep` marks with 1. */
-  hashesOf(columns: readonly NamedColumn[], keep: Uint8Array): NamedColumn;
+  /** What is stored with rows that are complete: with those that `keep` marks with 1; nothing if rows are not hashed. */
+  hashesOf(columns: readonly NamedColumn[], keep: Uint8Array): readonly NamedColumn[];
 }
 
 /** What all pieces of a run need. */
 export interface ReuseTools {
-  readonly hashing: FeatureHashing;
+  /** undefined: rows are not hashed. */
+  readonly hashing: FeatureHashing | undefined;
   readonly contract: Pick<Contract, "outputs" | "passthrough" | "missing" | "reuse">;
   /** Measures how long rows are compared. */
   readonly timer: { readonly nowMs: () => number; readonly took: (ms: number) => void };
@@ -64,9 +73,9 @@ export interface ReuseTools {
 
 /** @param length rows of the piece, at most */
 export function createRowReuse({ hashing, contract, timer, predictions = [] }: ReuseTools, length: number): RowReuse {
-  const hashes = new Int32Array(length * hashWords);
-  const hasher = createFeatureHasher(contract, hashing);
-  const predicted = createRowHasher(hashing.seeds.predictions, false);
+  const hashes = new Int32Array(hashing === undefined ? 0 : length * hashWords);
+  const hasher = hashing && createFeatureHasher(contract, hashing);
+  const predicted = hashing && createRowHasher(hashing.seeds.predictions, false);
   const stored = createStoredPredictions(contract);
   const names = new Set(contract.outputs.map(({ column }) => column));
   let rowCount = 0;
@@ -78,7 +87,7 @@ export function createRowReuse({ hashing, contract, timer, predictions = [] }: R
   };
   return {
     get bytes() {
-      return rowCount * hashWords * 4 + stored.bytes;
+      return (hashing === undefined ? 0 : rowCount * hashWords * 4) + stored.bytes;
     },
     expect(rows) {
       expected = { ...rows, places: rows.stored && placesOf(rows.stored, rows) };
@@ -99,9 +108,12 @@ export function createRowReuse({ hashing, contract, timer, predictions = [] }: R
     },
     behind: stored.behind,
     hashesOf(columns, keep) {
+      if (predicted === undefined) {
+        return [];
+      }
       const own = keep.includes(0) ? markedHashes(hashes, keep) : hashes.subarray(0, keep.length * hashWords);
       const values = columns.flatMap(({ name, type, column }) => (names.has(name) ? [plainBools(type, column)] : []));
-      return hashColumn(combineHashes(own, predicted.columns(values, own.length / hashWords)));
+      return [hashColumn(combineHashes(own, predicted.columns(values, own.length / hashWords)))];
     },
   };
 }
@@ -169,16 +181,19 @@ interface Expected extends ExpectedRows {
 
 /** Hashes packed rows. Of those that were found by their keys, some have other hashes. */
 function hashExpected(
-  hasher: FeatureHasher,
+  hasher: FeatureHasher | undefined,
   { batch, range, stored, places: found }: Expected,
   tensors: readonly NamedTensor[],
   { from, to }: { readonly from: number; readonly to: number },
 ): HashedRows {
-  const hashed = hasher.hash(tensors, batch, { from, to });
+  const hashed = hasher?.hash(tensors, batch, { from, to }) ?? { hashes: new Int32Array(0), places: undefined };
   if (stored === undefined || found === undefined) {
     return hashed;
   }
   const places = found.slice(from - range.from, to - range.from);
+  if (stored.hashes === undefined) {
+    return { ...hashed, places };
+  }
   for (let row = 0; row < places.length; row += 1) {
     const place = places[row] as number;
     if (place !== noPlace && !isSameHash(hashed.hashes, row, stored.hashes, place)) {

@@ -132,6 +132,9 @@ const prompted = z.strictObject({
   user: z.string().optional(),
   file: z.string().optional(),
   input: z.string().optional(),
+  max_input_tokens: z.int().optional(),
+  truncate: z.strictObject({ column: z.string(), side: z.enum(["start", "end"]) }).optional(),
+  answer_columns: z.array(z.enum(["prompt_tokens", "completion_tokens", "finish_reason", "model"])).optional(),
   sampling: z.record(z.string(), z.unknown()),
   response: z
     .record(
@@ -201,6 +204,7 @@ const version2 = version1.extend({
     .nullable(),
   erasure: z.strictObject({ of: z.string(), at: z.string(), by: z.string(), writer: z.string() }).optional(),
   reuseFrom: pinnedRun.nullable().optional(),
+  rejectsOf: z.strictObject({ runId: z.string(), planId: sha256, kept: z.enum(["copied", "in_table"]) }).optional(),
 }) satisfies z.ZodType<Plan>;
 
 const unstaged = { staged: false, dateParam: null, checks: null };

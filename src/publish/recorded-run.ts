@@ -33,8 +33,39 @@ export interface RecordedRun {
   readonly decision: Decision | undefined;
   /** The last failure of an attempt, of a run that is not published. */
   readonly failure: AttemptFailure | undefined;
+  /** What its answers cost; absent: they are free, or the run is not published. */
+  readonly spending?: RecordedSpending | undefined;
   /** How the run was pruned; absent: it was not. */
   readonly pruned?: Pruning | undefined;
+}
+
+/** What all answers of a run cost, as an attempt has reported it: tokens, and the cost where prices are known. */
+export interface RecordedSpending {
+  readonly answers: number;
+  readonly prompt_tokens: number;
+  readonly cached_tokens: number;
+  readonly completion_tokens: number;
+  readonly cost: number | null;
+}
+
+/** What the attempt that finished a run has reported; undefined: nothing was paid for. @param attempt plain JSON */
+export function recordedSpending(attempt: Readonly<Record<string, unknown>> | undefined): RecordedSpending | undefined {
+  const run: unknown = fieldsOf(attempt?.["spending"])["run"];
+  const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion, cost } = fieldsOf(run);
+  const isWhole = [answers, prompt, cached, completion].every((one) => typeof one === "number");
+  return isWhole
+    ? {
+        answers: Number(answers),
+        prompt_tokens: Number(prompt),
+        cached_tokens: Number(cached),
+        completion_tokens: Number(completion),
+        cost: typeof cost === "number" ? cost : null,
+      }
+    : undefined;
+}
+
+function fieldsOf(json: unknown): Readonly<Record<string, unknown>> {
+  return typeof json === "object" && json !== null ? (json as Readonly<Record<string, unknown>>) : {};
 }
 
 /** A published run whose place a tombstone takes. */

@@ -197,7 +197,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
       state.beganMs = nowMs();
       delete state.endedMs; // set by a run that this attempt only published
     },
-    addRows: (rows) => void timeline.add(ranMs(), rows),
+    addRows: (rows) => timeline.add(ranMs(), rows),
     addSpan(span) {
       tally.add(span);
       scores.add(span.profile);

@@ -3,7 +3,8 @@ import { type ColumnType, showType } from "../columnar/types.js";
 import type { NamedType, RunInfo } from "../report/attempt-record.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
-import type { AttemptFacts, RunSink, StoredPlan } from "../sink/port.js";
+import type { RunSink, StoredPlan } from "../sink/port.js";
+import type { AttemptFacts } from "../publish/committed-by.js";
 import { JobError } from "../util/errors.js";
 
 /** Returns the facts of a plan that reports show. */

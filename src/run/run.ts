@@ -1,13 +1,11 @@
 import type { Model } from "../models/port.js";
 import { assertNever, type Damage, JobError, messageOf } from "../util/errors.js";
 import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
-import { reuseShards } from "../plan/compare.js";
-import type { Plan, RunId } from "../plan/plan.js";
+import type { RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import type { Listing } from "../storage/port.js";
 import { recordingFailure, runFacts } from "./attempt.js";
 import { scoreAndFinish, finishIdleRun, type IdleRun, isIdle } from "./score-and-finish.js";
 import { requireChallenger } from "./challenger/open-challenger.js";
@@ -18,10 +16,10 @@ import { pinGolden, requirePinned } from "./golden/golden-file.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { withInput } from "./planning/input-wait.js";
 import type { JobContext } from "../scoring/context.js";
-import { beginLoading, type LoadedForRun, type LoadingEngine } from "./loading.js";
-import { planProbe } from "./model-probe/model-probe.js";
+import { beginLoading, type LoadedForRun } from "./loading.js";
 import { digestsIfThere, digestsOf, modelOfPlan, openPinnedModel, plannedModel } from "./model.js";
-import { planRun, type PlanningInput } from "./planning/planning.js";
+import { requireRejectsOf, requireRun, shardsOfRun } from "./rejects/plan-rejects.js";
+import { createRun, reload } from "./create-run.js";
 import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
 import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseErasing } from "./resume.js";
@@ -37,6 +35,7 @@ export async function runJob(context: JobContext): Promise<RunReport> {
   try {
     const base = runIdOf(spec.name, spec.params, sha256);
     const stored = await sink.find(base);
+    requireRun(context, stored);
     if (stored?.pruned !== undefined) {
       return await startNext(context, stored.pruned.tombstone, refusePruned(context, stored.pruned));
     }
@@ -73,27 +72,54 @@ async function startNext(context: JobContext, runId: RunId, tell: () => void): P
   return await startRun(context, next);
 }
 
-/** Plans a run as soon as its input is ready, and carries it out. */
-async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
+/** With `--only-rejects`, scores the rejected rows of a published run as the run after it. undefined: the run itself goes on. */
+async function whereOnlyRejects(
+  context: JobContext,
+  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+): Promise<RunReport | undefined> {
+  if (context.onlyRejects !== true) {
+    return undefined;
+  }
+  if (!isPublished(run)) {
+    const isOwn = stored.plan.rejectsOf !== undefined;
+    const text = `run ${stored.plan.runId} is not complete: it goes first; the same command again scores its rejected rows`;
+    context.log[isOwn ? "debug" : "info"](text);
+    return undefined;
+  }
+  const { base, number } = splitRunId(stored.plan.runId);
+  if (run.rejectedRows === 0) {
+    context.log.info(`run ${stored.plan.runId} has no rejected rows`);
+    return await alreadyComplete(context, { stored, run });
+  }
+  return await startRun(context, numberedRunId(base, number + 1), stored);
+}
+
+/**
+ * Plans a run as soon as its input is ready, and carries it out.
+ * @param rejectsOf the run whose rejected rows are scored; undefined: all rows are
+ */
+async function startRun(context: JobContext, runId: RunId, rejectsOf?: StoredPlan): Promise<RunReport> {
   for (const { runId: other, text } of await unfinishedRuns(context)) {
     if (context.siblings?.has(splitRunId(other).base) !== true) {
       context.log.warn(text);
     }
   }
-  return await withInput(context, async (listing) => {
-    warnOfUnmatched(context, listing);
+  return await withInput(context, async (all) => {
+    warnOfUnmatched(context, all);
+    const listing = rejectsOf === undefined ? all : shardsOfRun(all, rejectsOf);
     const resolved = await openPinnedModel(context);
     await using decoder = await context.openDecoder(listing.folders);
     const shards = mayNotBeReady(context, listing.shards)
       ? await readShards(context, decoder, listing.shards)
       : undefined;
     await using loading = beginLoading(context, { listing, model: resolved.model });
-    const tools = { listing, resolved, decoder, engine: loading.engine };
+    const tools = { listing, resolved, decoder, engine: loading.engine, rejectsOf };
     const created = await createRun(context, { runId, shards, ...tools });
     context.record.setRun(runFacts(created.stored));
     return await recordingFailure(created.run, async () => {
       // Another attempt may have stored its plan first; that plan counts.
       const { plan } = created.stored;
+      requireRejectsOf(plan, rejectsOf);
       checkSpec(context, plan, created.run);
       const model = await modelOfPlan(context, plan, resolved.model);
       await using reloading =
@@ -111,28 +137,6 @@ async function startRun(context: JobContext, runId: RunId): Promise<RunReport> {
       return await scoreAndFinish(context, { ...created, engine, choice, decoder, shardsUnplanned });
     });
   });
-}
-
-/** Loads the model of the stored plan in place of the one that this attempt has planned with, and checks it. */
-async function reload(
-  context: JobContext,
-  tools: {
-    readonly plan: Plan;
-    readonly listing: Listing;
-    readonly model: Model;
-    readonly before: LoadingEngine;
-  },
-): Promise<LoadingEngine> {
-  const { plan, listing, model, before } = tools;
-  await before[Symbol.asyncDispose](); // a process can have one session on a GPU at most
-  const loading = beginLoading(context, { listing, model });
-  try {
-    await checkGolden(context, { plan, engine: await loading.engine });
-    return loading;
-  } catch (error) {
-    await loading[Symbol.asyncDispose]();
-    throw error;
-  }
 }
 
 /** Opens a planned run, and resumes it. */
@@ -155,7 +159,7 @@ async function resume(
       log.info(`opening a run after ${plan.runId}, which is complete`);
     });
   }
-  const ended = await whereDecided(context, { stored, run });
+  const ended = (await whereOnlyRejects(context, { stored, run })) ?? (await whereDecided(context, { stored, run }));
   if (ended !== undefined) {
     return ended;
   }
@@ -165,8 +169,10 @@ async function resume(
     checkPins(context, plan, run, { listed: listing.shards, ...(await digestsIfThere(context)) });
     return await alreadyComplete(context, { stored, run });
   }
-  // The model is compared before the run is finished, if only its predictions tell whether it has changed.
-  const idle = plan.model.probe === undefined && isIdle(context, { stored, run });
+  // The model is compared before the run is finished, if only its predictions tell whether it has changed. Answers of
+  // a language model are counted, and compared, before it is finished.
+  const isCompared = plan.model.probe !== undefined || plan.request.prompt !== undefined;
+  const idle = !isCompared && isIdle(context, { stored, run });
   let model: Model | undefined;
   let shardsUnplanned: number;
   try {
@@ -258,32 +264,6 @@ async function replaceHeld(
   const at = new Date(dateMs()).toISOString();
   await run.decide({ kind: "superseded", by: decidedBy(), at, reason: null, asBaseline: false, successor });
   return await whereDecided(context, { stored, run: await sink.open(stored) });
-}
-
-async function createRun(
-  context: JobContext,
-  tools: Omit<PlanningInput, "listed"> & { readonly listing: Listing },
-): Promise<{ stored: StoredPlan; run: RunSink; digests: ReadonlyMap<string, string> }> {
-  const { sink, log } = context;
-  const made = await planRun(context, { ...tools, listed: tools.listing.shards });
-  const engine = await tools.engine;
-  // Before the plan is stored: a run that was never planned may be repeated with another model or file.
-  await checkGolden(context, { plan: made, engine });
-  const plan = await planProbe(context, { plan: made, engine, decoder: tools.decoder });
-  const planned = await sink.create(plan);
-  requirePinned(planned.plan, plan.checks?.golden);
-  const stored = { ...planned, plan: reuseShards(planned.plan, plan.input.shards) };
-  const { input, commitRows } = plan;
-  const shards = count(input.shards.length, "shard");
-  const spans = count(spanCount(plan), "span");
-  log.info(
-    `planned run ${plan.runId}: ${count(input.rows, "row")} of ${shards}, in ${spans} of up to ${count(commitRows, "row")}`,
-  );
-  return { stored, run: await sink.open(stored), digests: digestsIn(plan) };
-}
-
-function digestsIn({ input }: Plan): ReadonlyMap<string, string> {
-  return new Map(input.shards.flatMap(({ uri, sha256 }) => (sha256 === undefined ? [] : [[uri, sha256]])));
 }
 
 async function alreadyComplete(

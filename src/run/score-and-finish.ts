@@ -21,6 +21,7 @@ import { askFirstRows } from "./paid/ask-first-rows.js";
 import { askInBulk, beginBulk, bulkShare } from "./paid/ask-in-bulk.js";
 import { beginPaying } from "./paid/begin-paying.js";
 import { openProbe } from "./model-probe/model-probe.js";
+import { openRejects } from "./rejects/open-rejects.js";
 import { openReuse } from "./reusing/open-reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { pendingRanges } from "../scoring/feed.js";
@@ -159,9 +160,11 @@ async function scoreShares(
   const { worker, progress, signal, log } = context;
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
-  await using reuse = await openReuse(context, { plan, run, decoder, source, share });
+  await using rejects = await openRejects(context, { plan, run, share, steal: context.steal });
+  await using found = await openReuse(context, { plan, run, decoder, source, share });
+  const reuse = rejects?.reuse ?? found;
   await using reader = openRunReader(context, { plan, reuse, ...scoring });
-  const tools: ScoringOptions = { plan, reader, reuse, ...scoring };
+  const tools: ScoringOptions = { plan, reader, ...rejects, reuse, ...scoring };
   const spans = spansOf(plan);
   progress.start(pendingRows(plan, run.committed, share));
   try {
@@ -177,7 +180,8 @@ async function scoreShares(
       await askInBulk(context, { ...tools, run, stored, source, share: next });
       // Their rows were not looked up.
       const ranges = pendingRanges(spans, run.committed, next);
-      await scoreSpans({ ...context, source }, { ...tools, reuse: reuse && { ...reuse, find: undefined } }, ranges);
+      const others = rejects === undefined && reuse !== undefined ? { ...reuse, find: undefined } : reuse;
+      await scoreSpans({ ...context, source }, { ...tools, reuse: others }, ranges);
       requireCommitted(plan, run, next);
       await run.refresh();
     }

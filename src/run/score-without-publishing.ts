@@ -24,6 +24,8 @@ interface UnpublishedScoringOptions {
   readonly ranges: readonly RowRange[];
   /** Rows that take a stored prediction; default: none. */
   readonly reuse?: Reuse | undefined;
+  /** Which rows are scored, by the run's numbers. Default: all. */
+  readonly isScored?: ((row: number) => boolean) | undefined;
   /** Bad rows count as the spec says, beside those that the run has rejected. Default: each is rejected. */
   readonly rejectedRows?: number | undefined;
 }
@@ -35,7 +37,7 @@ interface UnpublishedScoringOptions {
  */
 export async function scoreWithoutPublishing(
   context: JobContext,
-  { plan, engine, decoder, ranges, reuse, rejectedRows }: UnpublishedScoringOptions,
+  { plan, engine, decoder, ranges, reuse, isScored, rejectedRows }: UnpublishedScoringOptions,
   take: (span: Span, output: SpanOutput) => void,
 ): Promise<void> {
   const { contract, model } = plan;
@@ -58,5 +60,5 @@ export async function scoreWithoutPublishing(
     },
   };
   const run = { rejectedRows: rejectedRows ?? 0 };
-  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit, reuse }, ranges);
+  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit, reuse, isScored }, ranges);
 }

@@ -1,21 +1,35 @@
 import { countStored, type HashedUnit } from "../packing/feature-hasher.js";
 import type { RowRange } from "../packing/input-target.js";
 import type { ReuseTools, StoredRows } from "../packing/row-reuse.js";
+import type { Plan } from "../plan/plan.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { OpenSpan } from "./open-span.js";
 
 /** Hashes rows and, where an earlier run is reused, finds its rows. */
 export interface Reuse extends ReuseTools {
   /**
-   * Stored rows for rows [rowStart, rowEnd) of the run, where they do not fit in memory. Calls are in the order of the
-   * rows. Default: all stored rows are in the table, or there are none.
+   * Finds stored rows, where they are not in the table: those that do not fit in memory, or that are the same rows as
+   * this run's. Calls are in the order of the rows. Default: all stored rows are in the table, or there are none.
    */
-  readonly find?: ((rowStart: number, rowEnd: number) => Promise<StoredRows>) | undefined;
+  readonly find?: ((rows: SoughtRows) => Promise<StoredRows>) | undefined;
+  /** Whether a row of the run takes its stored prediction whatever its features are now. Default: none does. */
+  readonly keeps?: ((row: number) => boolean) | undefined;
 }
 
-/** Whether the main thread compares rows before they are scored. */
-export function comparesRows({ dedupe }: Pick<JobSpec, "dedupe">, reuse: Pick<Reuse, "find"> | undefined): boolean {
-  return dedupe || reuse?.find !== undefined;
+/** Rows [rowStart, rowEnd) of the run, all of one span. */
+export interface SoughtRows {
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  /** Lists the rows that `input.where` keeps, by the run's numbers. */
+  readonly present: () => Float64Array;
+}
+
+/** Whether the main thread compares rows before they are scored, or leaves some out. */
+export function comparesRows(
+  { dedupe }: Pick<JobSpec, "dedupe">,
+  { plan, reuse }: { readonly plan: Pick<Plan, "rejectsOf">; readonly reuse: Pick<Reuse, "find"> | undefined },
+): boolean {
+  return dedupe || plan.rejectsOf !== undefined || reuse?.find !== undefined;
 }
 
 /**

@@ -32,7 +32,7 @@ export function openRunReader(
     ...decodeWorkers,
     memory,
     scoring:
-      ports === undefined || comparesRows(spec, reuse)
+      ports === undefined || comparesRows(spec, { plan, reuse })
         ? undefined
         : {
             count: sessions,

@@ -18,12 +18,13 @@ import type { Progress } from "../report/progress/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type FeedPiece, feedRows, type RowRange, rowsRead } from "./feed.js";
+import { onlyRows, soughtRows } from "./some-rows.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import type { Challenger } from "./challenger/port.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
 import { featurePlanOf, keyColumns, takeFeatures, slicePlanOf } from "./features.js";
-import { faultError, PendingFault } from "./pending-fault.js";
+import { faultError, faultHandler, PendingFault } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
 import { comparesRows, type Reuse, takeHashed } from "./reuse.js";
 import { describeFaults, type RejectOptions } from "./rejects.js";
@@ -45,6 +46,8 @@ export interface ScoringOptions {
   readonly challenger?: Challenger | undefined;
   /** Hashes rows, and finds those of an earlier run; undefined: the plan has no `reuse`. */
   readonly reuse?: Reuse | undefined;
+  /** Which rows are scored, by the run's numbers: the others are left out. Default: all. */
+  readonly isScored?: ((row: number) => boolean) | undefined;
 }
 
 /** Scores rows of a run. @param ranges whole spans, in order */
@@ -55,12 +58,13 @@ export async function scoreSpans(
 ): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse } = tools;
+  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse, isScored } =
+    tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
   const { unitPorts, sessions = 1 } = engine.local ?? {};
-  const windowsAhead = unitPorts === undefined || comparesRows(spec, reuse) ? 1 : sessions;
+  const windowsAhead = unitPorts === undefined || comparesRows(spec, { plan, reuse }) ? 1 : sessions;
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
@@ -86,7 +90,7 @@ export async function scoreSpans(
       challenger,
       reuse,
     },
-    feedRows(feed, ranges),
+    onlyRows(feedRows(feed, ranges), contract, isScored),
   );
 }
 
@@ -221,10 +225,10 @@ async function takePiece(
   do {
     const open = (state.open ??= spanFrom(state, rowStart + from));
     const to = Math.min(rowsRead(batch), open.piece.rowEnd - rowStart);
+    const stored = await state.reuse?.find?.(soughtRows({ rowStart, batch }, from, to)); // before faults are told
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     takeFeatures(state.features, open, { batch, range, firstRow: rowStart });
     const repeated = repeatsIn(open);
-    const stored = await state.reuse?.find?.(rowStart + from, rowStart + to);
     open.reuse?.expect({ batch, range, firstRow: rowStart, stored });
     if (batch.predictions === undefined) {
       for (const full of packer.push(batch, range)) {
@@ -275,22 +279,4 @@ async function scoreRest(pipeline: SpanPipeline, open: OpenSpan, rest: FeatureBa
   if (rest !== undefined) {
     await pipeline.score(open, rest);
   }
-}
-
-/** Throws at the first bad row; where bad rows are rejected, counts each row once and throws when `onReject` does. */
-function faultHandler({ onReject }: PieceOptions): (open: OpenSpan, fault: RowFault) => void {
-  if (onReject === undefined) {
-    return (_open, fault) => {
-      throw new PendingFault(fault);
-    };
-  }
-  return (open, fault) => {
-    if (open.setAside(fault)) {
-      try {
-        onReject();
-      } catch (error) {
-        throw new PendingFault(fault, error);
-      }
-    }
-  };
 }

@@ -189,7 +189,7 @@ function keptRows(contract: Contract, { carried, predicted, keep, distinct, reus
     const found = reuse?.behind(output, scored, predictedRows) ?? scored;
     return [{ name, type, column: indices === undefined ? kept(type, found) : gatherColumn(type, found, indices) }];
   });
-  const hashes = reuse === undefined ? [] : [reuse.hashesOf(columns, keep)];
+  const hashes = reuse === undefined ? [] : reuse.hashesOf(columns, keep);
   return { rowCount: all ? keep.length : countOf(keep), columns: [...columns, ...hashes] };
 }
 

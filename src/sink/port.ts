@@ -3,7 +3,7 @@ import type { JobError } from "../util/errors.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { LocalParts, PublishedRowsRequest, StoredFiles, StoredTable } from "../publish/published-files.js";
-import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
+import type { KeptPlace, PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision } from "../publish/decision.js";
 import type { ErasedTable, TableErasure } from "../publish/erasure.js";
@@ -14,6 +14,7 @@ import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 import type { AnswerJournal } from "./answers.js";
+import type { AttemptFacts, CommittedBy } from "../publish/committed-by.js";
 
 /** A plan that is stored at the target: the first writer's. */
 export interface StoredPlan {
@@ -109,14 +110,17 @@ export interface Sink extends AsyncDisposable {
    * any order. Writes nothing. Default: the target finds none.
    */
   history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
-  /**
-   * Reads a run by its id, where its rows are in files, so that `erase` can write them again; undefined: it was never
-   * planned.
-   */
+  /** Reads a run by its id; undefined: it was never planned. Default: the target has no runs of other ids. */
   stored?(runId: RunId): Promise<ReviewedPlan | undefined>;
   /**
+   * Where the rows of a run stay if another run scores its rejects alone. Offered where `stored` is.
+   * @param plan the plan of that other run
+   * @throws JobError USAGE where they cannot
+   */
+  keptRows?(plan: Plan): KeptPlace;
+  /**
    * Removes what the stored verdicts on the runs of some params say of single rows, such as keys that repeat. Offered
-   * where `stored` is. Safe to repeat.
+   * where rows are in files. Safe to repeat.
    */
   stripVerdicts?(base: RunId): Promise<void>;
   /**
@@ -126,8 +130,8 @@ export interface Sink extends AsyncDisposable {
    */
   prune?(request: PruneRequest): Promise<PruneOutcome>;
   /**
-   * Deletes the rows of some keys from a table, and from what is kept of it. Offered where rows are in tables; where
-   * they are in files, `stored` is. Safe to repeat.
+   * Deletes the rows of some keys from a table, and from what is kept of it. Offered where rows are in tables.
+   * Safe to repeat.
    * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
    */
   erase?(request: TableErasure): Promise<readonly ErasedTable[]>;
@@ -156,24 +160,6 @@ export interface UnfinishedRun {
 
 export type CommitOutcome = "committed" | "adopted";
 
-/** Facts about an attempt that are recorded with each span it commits. They inform people, and are never compared. */
-export interface AttemptFacts {
-  /** Index of this worker among `workers`, from 0. */
-  readonly worker: number;
-  readonly workers: number;
-  readonly program: string;
-  readonly provider: string;
-  readonly onBadRow: "fail" | "reject";
-}
-
-/** The attempt that committed a span. */
-export interface CommittedBy extends AttemptFacts {
-  /** Rows of one inference call. */
-  readonly batchSize: number;
-  /** Names the attempt: host, process id and a random number. */
-  readonly writer: string;
-}
-
 /** A run at its target, for reading. */
 export interface RunSink {
   /** The state when the run was opened. */
@@ -191,8 +177,9 @@ export interface RunSink {
   /**
    * Yields each committed span as a Parquet file on this machine, in order. A file lasts until the next one is
    * requested. Offered where `parts` is.
+   * @param isWanted which spans; default: all
    */
-  spanFiles?(): AsyncIterable<SpanFile>;
+  spanFiles?(isWanted?: (span: number) => boolean): AsyncIterable<SpanFile>;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */

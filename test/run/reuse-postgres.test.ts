@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
-import { type ReuseJob, reuseJob, rowCount, scoresById, scoresOf } from "../support/reuse-job.js";
+import { reject } from "../support/rejects.js";
+import { type ReuseJob, reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
 import { scoreHere, workerOf } from "../support/score.js";
 
 const postgres = usePostgres();
@@ -67,6 +68,33 @@ postgres.describe("predictions in a table", () => {
     await job.night(first);
     await database.query("UPDATE scores.predictions SET reuse_hash = NULL");
     expect(await job.night(second)).toMatchObject({ rowsReused: 0, rowsScored: rowCount });
+    await expectScores(database, "upsert", job, second);
+  });
+
+  test.each<[string, Mode, object, RegExp]>([
+    ["replace", "replace", {}, /mode is replace/],
+    ["append with reuse", "append", {}, /a later run would reuse only those/],
+    ["checks", "upsert", { checks: {} }, /checks would compare them with whole runs/],
+  ])("--only-rejects is refused where rows cannot stay in the table: %s", async (_what, mode, more, message) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, mode, more);
+    const select = "SELECT row AS id, if(row = 2, NULL, row)::FLOAT AS x FROM range(100) t(row)";
+    await job.night(first, { ...reject, select });
+
+    const refused = scoreHere(job.spec, { newRun: false, onlyRejects: true });
+
+    await expect(refused).rejects.toMatchObject({ exitCode: 64, message: expect.stringMatching(message) });
+  });
+
+  test("rows that --only-rejects adds by upsert have the hashes by which the next night reuses them", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, "upsert");
+    const select = `SELECT id, if(id = 3, NULL, x)::FLOAT AS x FROM (${rowsOf(first)})`;
+    await job.night(first, { ...reject, select });
+    expect(await scoreHere(job.spec, { newRun: false, onlyRejects: true })).toMatchObject({ rowsRejected: 1 });
+    expect(await job.night(second)).toMatchObject({ rowsReused: unchanged - 1, rowsScored: rowCount });
     await expectScores(database, "upsert", job, second);
   });
 });

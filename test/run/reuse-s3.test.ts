@@ -2,9 +2,11 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
-import { type ReuseJob, reuseJob, rowCount, scoresById, scoresOf } from "../support/reuse-job.js";
+import { type ReuseJob, reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
+import { reject } from "../support/rejects.js";
 import { type Bucket, useS3 } from "../support/s3.js";
 import { useCredentials } from "../support/s3-output.js";
+import { scoreHere } from "../support/score.js";
 import { mirror } from "../support/s3-target.js";
 
 const s3 = useS3();
@@ -31,6 +33,23 @@ s3.describe("predictions in S3 and their reuse", () => {
     const job = await jobIn(scratch.path, bucket);
     await job.night(first);
     expect(await job.night(second)).toMatchObject({ rowsReused: unchanged, rowsScored: rowCount });
+    await expectScores(scratch.path, bucket, second);
+  });
+
+  test("predictions in S3 are kept by --only-rejects, with the hashes by which the next night reuses them", async () => {
+    await using scratch = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const job = await jobIn(scratch.path, bucket);
+    const select = `SELECT id, if(id < 5, NULL, x)::FLOAT AS x FROM (${rowsOf(first)})`;
+    expect(await job.night(first, { ...reject, select })).toMatchObject({ rowsRejected: 5 });
+
+    const again = await scoreHere(job.spec, { newRun: false, onlyRejects: true });
+
+    expect(again).toMatchObject({ rowsRejected: 5, rowsReused: rowCount - 5, rowsScored: rowCount - 5 });
+    const to = join(scratch.path, "mirror");
+    await mirror(bucket, `out/dt=${first}`, to);
+    expect(scoresById(await outputRows(to))).toEqual(new Map([...scoresOf(first)].filter(([id]) => id >= 5)));
+    expect(await job.night(second)).toMatchObject({ rowsReused: unchanged - 3, rowsScored: rowCount });
     await expectScores(scratch.path, bucket, second);
   });
 });

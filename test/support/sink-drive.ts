@@ -8,7 +8,8 @@ import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-s
 import { layoutOf } from "#src/sink/parquet/common/layout.js";
 import { textOfRejects } from "#src/sink/parquet/common/rejects.js";
 import { openParquetSink } from "#src/sink/parquet/local/sink.js";
-import type { AttemptFacts, RunSink, RunWriter, Sink } from "#src/sink/port.js";
+import type { RunSink, RunWriter, Sink } from "#src/sink/port.js";
+import type { AttemptFacts } from "#src/publish/committed-by.js";
 import { readPlan } from "#src/sink/parquet/common/stored-plan.js";
 import { ref } from "./batches.js";
 import { faultsOfFinished, partNames, spanOfName } from "./output.js";

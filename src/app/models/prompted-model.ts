@@ -70,9 +70,9 @@ export async function openPrompted(
   });
   return {
     ...engine,
-    [Symbol.asyncDispose]() {
+    async [Symbol.asyncDispose]() {
       servers[0].connections[Symbol.dispose]();
-      return Promise.resolve();
+      await engine[Symbol.asyncDispose]();
     },
   };
 }
@@ -113,13 +113,16 @@ function isNetworkError(error: unknown): boolean {
 }
 
 function taskOf({ prompt = {}, sampling = {}, response }: PromptedSpec): PromptTask {
-  const { system, user, input } = prompt;
+  const { system, user, input, max_input_tokens: mostTokens, truncate, answer_columns: answerColumns } = prompt;
   return {
     kind: input === undefined ? "chat" : "embedding",
     system: system === undefined ? undefined : templateOf(system),
     text: templateOf(user ?? input ?? ""),
     sampling,
     response,
+    ...(mostTokens === undefined ? {} : { mostTokens }),
+    ...(truncate === undefined ? {} : { truncate }),
+    ...(answerColumns === undefined ? {} : { answerColumns }),
   };
 }
 

@@ -2,9 +2,9 @@ import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
-import type { RecordedRun } from "../../publish/recorded-run.js";
+import type { RecordedRun, RecordedSpending } from "../../publish/recorded-run.js";
 import { resultLines } from "../../publish/verdict-text.js";
-import { count, failureFields, rounded, showCount, showDuration } from "../../report/report.js";
+import { count, failureFields, rounded, showCount, showDuration, spentText } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { runHistory } from "../../run/history.js";
 import type { SafeIo } from "../io.js";
@@ -45,6 +45,8 @@ function runJson(run: RecordedRun): object {
     decision: decision ?? null,
     pruned: pruned === undefined ? null : { at: pruned.at, by: pruned.by },
     erasure: plan?.erasure === undefined ? null : { of: plan.erasure.of, at: plan.erasure.at, by: plan.erasure.by },
+    spending: run.spending ?? null,
+    rejects_of: plan?.rejectsOf?.runId ?? null,
     last_error: failureFields(failure),
   };
 }
@@ -71,8 +73,19 @@ function cellsOf(run: RecordedRun): string[] {
   ];
 }
 
+function paidText(spending: RecordedSpending): string {
+  const {
+    answers,
+    prompt_tokens: promptTokens,
+    cached_tokens: cachedTokens,
+    completion_tokens: completionTokens,
+    cost,
+  } = spending;
+  return spentText({ answers, promptTokens, cachedTokens, completionTokens, cost });
+}
+
 /** Why the run has its status, in one line: the error that it ended with, the checks that hold it, or who decided. */
-function why({ status, plan, spansCommitted, verdict, decision, failure, pruned }: RecordedRun): string {
+function why({ status, plan, spansCommitted, verdict, decision, failure, pruned, spending }: RecordedRun): string {
   if (pruned !== undefined) {
     return `pruned by ${pruned.by}`;
   }
@@ -91,5 +104,7 @@ function why({ status, plan, spansCommitted, verdict, decision, failure, pruned 
     isOpen && plan !== undefined && spansCommitted !== null
       ? [`${showCount(spansCommitted)} of ${count(spanCount(plan), "span")} committed`]
       : [];
-  return [...spans, ...(error === undefined ? [] : [error])].join("; ");
+  const paid = spending === undefined ? [] : [paidText(spending)];
+  const rejects = plan?.rejectsOf === undefined ? [] : [`only the rejects of ${plan.rejectsOf.runId}`];
+  return [...paid, ...rejects, ...spans, ...(error === undefined ? [] : [error])].join("; ");
 }

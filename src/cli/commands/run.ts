@@ -26,6 +26,7 @@ interface RunOptions extends JobOptions {
   readonly steal?: boolean;
   readonly newRun?: boolean;
   readonly reuse?: boolean;
+  readonly onlyRejects?: boolean;
   readonly allowDuplicates?: boolean;
   readonly allowOlder?: boolean;
   readonly limit?: number;
@@ -94,6 +95,7 @@ async function openAndRun(
     steal: options.steal === true,
     newRun: options.newRun === true,
     reuse: options.reuse === true,
+    onlyRejects: options.onlyRejects === true,
     allowDuplicates: options.allowDuplicates === true,
     allowOlder: options.allowOlder === true,
     limited: limitedRun(options),

@@ -9,9 +9,17 @@ import type { PromptBulk } from "./bulk.js";
 import type { PromptClient } from "./client.js";
 import type { Asked } from "./client-failures.js";
 import type { Gate } from "./gate.js";
-import { type JudgedAnswer, judgeAnswer } from "./judge-answer.js";
+import { judgeAnswer, type PromptFault, type PromptValues } from "./judge-answer.js";
 import { count, type KeptAnswers, type nothingSpent } from "./kept-answers.js";
-import { askPrompt, type AskedPrompt, mostCompletionTokens, type PromptTask, type RequestForm } from "./request.js";
+import { fitPrompt } from "./fit-prompt.js";
+import {
+  askPrompt,
+  type AskedPrompt,
+  bytesPerToken,
+  mostCompletionTokens,
+  type PromptTask,
+  type RequestForm,
+} from "./request.js";
 import { textOf } from "./signature.js";
 
 export interface PromptEngineOptions {
@@ -55,7 +63,7 @@ export interface PromptState extends PromptEngineOptions {
 }
 
 /** What became of a row. */
-export type AnsweredRow = JudgedAnswer & {
+export type AnsweredRow = (PromptFault | (PromptValues & { readonly answer: ModelAnswer })) & {
   /** Milliseconds that its requests took. */
   readonly ms: number;
 };
@@ -66,7 +74,12 @@ export function valuesOf(inputs: readonly NamedTensor[]): ReadonlyMap<string, st
 }
 
 /** Asks for a row until its answer is valid. */
-export async function answerOf(state: PromptState, values: ReadonlyMap<string, string>): Promise<AnsweredRow> {
+export async function answerOf(state: PromptState, given: ReadonlyMap<string, string>): Promise<AnsweredRow> {
+  const fitted = fitPrompt(state.task, given);
+  if (fitted.kind === "too long") {
+    return { kind: "fault", reason: "prompt_too_long", message: fitted.message, ms: 0 };
+  }
+  const { values } = fitted;
   const valueOf = (column: string): string => values.get(column) ?? "";
   const [{ model }] = state.servers;
   const { sha256: request } = askPrompt(state.task, { model, form: state.form, valueOf });
@@ -86,7 +99,7 @@ export async function answerOf(state: PromptState, values: ReadonlyMap<string, s
 
 async function askUntilValid(state: PromptState, makeRequest: () => AskedPrompt): Promise<AnsweredRow> {
   let ms = 0;
-  let last: JudgedAnswer | undefined;
+  let last: PromptFault | undefined;
   for (let number = 1; ; number += 1) {
     const asked =
       state.bulk?.isBegun === true
@@ -100,8 +113,11 @@ async function askUntilValid(state: PromptState, makeRequest: () => AskedPrompt)
     }
     ms += asked.ms;
     const judged = judgeAnswer(state.task, asked.answer, (width) => (state.width ??= width));
+    if (judged.kind === "values") {
+      return { ...judged, answer: asked.answer, ms };
+    }
     last = judged;
-    if (judged.kind === "values" || judged.reason !== "answer_invalid" || number >= state.tries) {
+    if (judged.reason !== "answer_invalid" || number >= state.tries) {
       return { ...judged, ms };
     }
   }
@@ -126,7 +142,7 @@ function askedInBulk(
 }
 
 /** @throws Error if no batch had the row: that would be a bug */
-function requireJudged(judged: JudgedAnswer | undefined): JudgedAnswer {
+function requireJudged(judged: PromptFault | undefined): PromptFault {
   if (judged === undefined) {
     throw new Error("a row is scored that no batch has asked for");
   }
@@ -180,14 +196,26 @@ async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): 
   const reservation = await budget.reserve(worst);
   try {
     gate.requireOpen();
-    const outcome = await client.ask({ asked, form, reservation, tokens: likelyTokens(worst) });
+    const lost = (): void => {
+      reservation.lost();
+      if (isBounded(state.limits)) {
+        state.answers.addLost(worst);
+      }
+    };
+    const outcome = await client.ask({
+      asked,
+      form,
+      reservation: { lost, ready: reservation.ready },
+      tokens: likelyTokens(worst),
+    });
     if (outcome.kind !== "answered") {
       return outcome;
     }
     // Where the server names no tokens, a later attempt must find what the budget has counted.
-    const { tokens: most, cost } = state.limits;
-    const isBounded = most !== undefined || cost !== undefined;
-    const answer = { ...outcome.answer, tokens: outcome.answer.tokens ?? (isBounded ? worst : undefined) };
+    const answer = {
+      ...outcome.answer,
+      tokens: outcome.answer.tokens ?? (isBounded(state.limits) ? worst : undefined),
+    };
     reservation.spent(answer.tokens ?? worst);
     keepingModel(state, answer);
     count(state.own, answer);
@@ -195,6 +223,10 @@ async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): 
   } finally {
     reservation.end();
   }
+}
+
+function isBounded({ tokens, cost }: SpendingLimits): boolean {
+  return tokens !== undefined || cost !== undefined;
 }
 
 /** Tokens that chat templates add. */
@@ -209,8 +241,6 @@ export function worstCase({ body }: AskedPrompt, completion: number): TokenCount
 function likelyTokens({ prompt, completion }: TokenCount): number {
   return Math.ceil(prompt / bytesPerToken) + completion;
 }
-
-const bytesPerToken = 4;
 
 /** @throws JobError MODEL_CHANGED if another model has answered before */
 export function requireModel(state: PromptState, { model }: ModelAnswer): void {

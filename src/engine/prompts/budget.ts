@@ -8,6 +8,11 @@ export interface Reservation {
   spent(tokens: TokenCount): void;
   /** Counts the worst case: an answer was lost, which may have cost as much. The reservation stays. */
   lost(): void;
+  /**
+   * Waits until the request may be sent: again, after `lost`, its worst case must fit beside those that were lost.
+   * @throws JobError BUDGET if it does not fit and no request is left that could free a part
+   */
+  ready(this: void): Promise<void>;
   /** Ends the reservation. What was not counted is free again. */
   end(): void;
 }
@@ -53,8 +58,8 @@ interface BudgetState extends BudgetOptions {
   /** What this attempt may spend. */
   allowed: SpendingLimits;
   readonly used: { tokens: number; cost: number };
-  /** The worst cases of requests in flight, and how many these are. */
-  readonly held: { tokens: number; cost: number; count: number };
+  /** The worst cases of requests in flight, and how many these are; some of them wait to be sent again. */
+  readonly held: { tokens: number; cost: number; count: number; waiting: number };
 }
 
 export function createBudget(options: BudgetOptions): Budget {
@@ -64,7 +69,7 @@ export function createBudget(options: BudgetOptions): Budget {
     changed: createCondition(),
     allowed: options.limits,
     used: { tokens: 0, cost: 0 },
-    held: { tokens: 0, cost: 0, count: 0 },
+    held: { tokens: 0, cost: 0, count: 0, waiting: 0 },
   };
   return {
     begin({ all, byWorker }, workers) {
@@ -81,11 +86,7 @@ export function createBudget(options: BudgetOptions): Budget {
         costPerHour: shareOf(limits.costPerHour, 0, 0),
       };
     },
-    async reserve(count) {
-      const worst = amountOf(state, count);
-      await untilAllowed(state, worst);
-      return hold(state, worst);
-    },
+    reserve: (count) => reserve(state, amountOf(state, count)),
     tryReserve(count) {
       const worst = amountOf(state, count);
       return fits(state, worst) ? hold(state, worst) : undefined;
@@ -96,22 +97,40 @@ export function createBudget(options: BudgetOptions): Budget {
 }
 
 /** @throws JobError BUDGET if the amount does not fit although nothing is in flight */
-async function untilAllowed(state: BudgetState, worst: Amount): Promise<void> {
+async function reserve(state: BudgetState, worst: Amount): Promise<Reservation> {
   const { doing, limits, held, changed, sleep } = state;
   for (;;) {
     if (fits(state, worst)) {
       const earlyMs = msTooEarly(state, worst);
       if (earlyMs <= 0) {
-        return;
+        return hold(state, worst); // at once: others that wait here must find it held
       }
       await sleep(Math.min(earlyMs, longestSleepMs));
-    } else if (held.count === 0) {
+    } else if (held.count === held.waiting) {
       throw spentError(doing, limits);
     } else {
       await changed.wait();
     }
   }
 }
+
+/** @throws JobError BUDGET if what is held does not fit, and all of it waits */
+async function untilHeldFits(state: BudgetState): Promise<void> {
+  const { doing, limits, held, changed } = state;
+  while (!fits(state, nothing)) {
+    held.waiting += 1;
+    try {
+      if (held.waiting === held.count) {
+        throw spentError(doing, limits);
+      }
+      await changed.wait();
+    } finally {
+      held.waiting -= 1;
+    }
+  }
+}
+
+const nothing: Amount = { tokens: 0, cost: 0 };
 
 function hold(state: BudgetState, worst: Amount): Reservation {
   const { held, used, changed } = state;
@@ -120,6 +139,7 @@ function hold(state: BudgetState, worst: Amount): Reservation {
   return {
     spent: (tokens) => add(used, amountOf(state, tokens)),
     lost: () => add(used, worst),
+    ready: () => untilHeldFits(state),
     end() {
       add(held, worst, -1);
       held.count -= 1;

@@ -29,7 +29,7 @@ import type { AskedPrompt, RequestForm } from "./request.js";
 export interface PromptRequest {
   readonly asked: AskedPrompt;
   readonly form: RequestForm;
-  readonly reservation: Pick<Reservation, "lost">;
+  readonly reservation: Pick<Reservation, "lost" | "ready">;
   /** The most tokens that it takes, as a server counts them before it answers. */
   readonly tokens: number;
 }
@@ -81,6 +81,7 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
   return await tryAgain(place.doing, place.retry, rules, async () => {
     state.gate.requireOpen();
     await (tries.waitMs > 0 ? place.retry.sleep(tries.waitMs) : undefined);
+    await request.reservation.ready(); // before the turn: a request that waits must not hold up those it waits for
     const turn = await state.pool.begin(tries.last, request.tokens);
     const { server: endpoint } = turn;
     const mark = turn.mark as PaceMark; // what the endpoint's own pace made
@@ -123,7 +124,7 @@ async function send(state: ClientState, request: PromptRequest, { endpoint, isRe
     countLost(state, request, error);
     throw error;
   });
-  endpoint.pace.heard(mark, received.headers);
+  endpoint.pace.heard(mark, received);
   if (received.status !== 200) {
     const { status, headers, body } = received;
     const refusal = { status, headers, said: Buffer.from(body).toString("utf8") };

@@ -1,4 +1,4 @@
-import { type PaidEngine, type Spending, sumOfSpent } from "../paid.js";
+import { type PaidEngine, type Spending, sumOfSpent, sumOfTokens } from "../paid.js";
 import type { Engine, EngineResponse } from "../port.js";
 import { serversText } from "../served/server.js";
 import {
@@ -15,7 +15,8 @@ import { createBudget } from "./budget.js";
 import { openPromptClient } from "./client.js";
 import { createGate } from "./gate.js";
 import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
-import { firstForm, mostCompletionTokens, promptSize } from "./request.js";
+import { fitPrompt, promptBytes } from "./fit-prompt.js";
+import { firstForm, mostCompletionTokens } from "./request.js";
 import { promptSignature, tensorOf } from "./signature.js";
 
 /** Asks a language model for each row. A batch is one row: rows are answered, and rejected, one by one. */
@@ -58,7 +59,10 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     traffic: client.traffic,
     paid: paidPart(state),
     run: (request) => run(state, request),
-    [Symbol.asyncDispose]: () => Promise.resolve(),
+    [Symbol.asyncDispose]() {
+      state.answers[Symbol.dispose]();
+      return Promise.resolve();
+    },
   };
 }
 
@@ -77,15 +81,22 @@ function paidPart(state: PromptState): PaidEngine {
       state.run = await answers.recount((answer) => requireModel(state, answer));
     },
     keep: () => answers.keep(),
-    promptBytes: (inputs) => promptSize(task, valuesOf(inputs)),
+    promptBytes(inputs) {
+      const fitted = fitPrompt(task, valuesOf(inputs));
+      return fitted.kind === "values" ? promptBytes(task, fitted.values) : 0; // it is not asked
+    },
     mostCompletionTokens: mostCompletionTokens(task),
     async begin(store, worker) {
       if (store !== undefined) {
         await answers.begin(store, worker.index, (answer) => requireModel(state, answer));
       }
+      const { earlier, earlierByWorker, earlierLost } = answers;
+      const spent = {
+        all: sumOfTokens(earlier, earlierLost.all),
+        byWorker: sumOfTokens(earlierByWorker, earlierLost.byWorker),
+      };
       // In batches, one worker asks for the rows of all.
-      const spending = bulk === undefined ? worker.count : 1;
-      budget.begin({ all: answers.earlier, byWorker: answers.earlierByWorker }, spending);
+      budget.begin(spent, bulk === undefined ? worker.count : 1);
       return {
         async [Symbol.asyncDispose]() {
           await answers.keep().catch(() => undefined); // a commit has reported the error, or another one ends the attempt

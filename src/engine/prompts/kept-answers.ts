@@ -1,19 +1,25 @@
 import { awaitedLater } from "../../util/promises.js";
-import type { AnswerStore, KeptAnswer, Spent } from "../paid.js";
-import { keptText, type ModelAnswer, type PaidAnswer, parseKept } from "./answer.js";
+import { createHash, randomUUID } from "node:crypto";
+import type { AnswerStore, KeptAnswer, Spent, TokenCount } from "../paid.js";
+import { createAnswerTexts } from "./texts/answer-texts.js";
+import { keptText, lostText, type ModelAnswer, type PaidAnswer, parseKept, parseLost } from "./answer.js";
 
 /** The answers of a run that this attempt knows: those that attempts have kept, and its own. */
-export interface KeptAnswers {
+export interface KeptAnswers extends Disposable {
   /** Answers that were kept before this attempt, and what they took. */
   readonly earlier: Spent;
   /** The part of it that this worker paid for. */
   readonly earlierByWorker: Spent;
+  /** What requests without an answer may have taken, of all workers, and of this one: a budget counts it. */
+  readonly earlierLost: { readonly all: TokenCount; readonly byWorker: TokenCount };
   find(request: string): ModelAnswer | undefined;
   has(request: string): boolean;
   /** Adds an answer, which is durable `flushMs` later at most. */
   add(request: string, answer: ModelAnswer): void;
   /** Adds an answer that another worker keeps. */
   borrow(request: string, answer: ModelAnswer): void;
+  /** Adds a request whose answer was lost, for the budget of later attempts. @param worst what it may have taken */
+  addLost(worst: TokenCount): void;
   /** Counts all answers that are kept now, and those that were borrowed. undefined: no answers are kept */
   recount(onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
   /** Takes over what is kept. @param worker index of this worker; @param onAnswer called with each answer */
@@ -26,58 +32,55 @@ export interface KeptAnswers {
 
 /** @param flushMs after which an answer is durable */
 export function createKeptAnswers(flushMs: number): KeptAnswers {
-  /** Buffers, which are outside V8's heap: the vectors of a table may not fit into the heap. */
-  const texts = new Map<string, Buffer>();
+  const texts = createAnswerTexts();
   const earlier = nothingSpent();
   const earlierByWorker = nothingSpent();
+  const earlierLost = { all: nothingSpent(), byWorker: nothingSpent() };
   let index = 0;
   const borrowed = new Set<string>();
   const writing = createWriting(flushMs);
   return {
     earlier,
     earlierByWorker,
+    earlierLost,
+    addLost(worst) {
+      writing.add({ request: ofNoRow(), answer: lostText(worst, index) });
+    },
     keep: writing.flush,
     requireKept: writing.requireKept,
-    has: (request) => texts.has(request),
+    has: (request) => texts.get(request) !== undefined,
     find: (request) => parsed(texts.get(request)),
     add(request, answer) {
       const text = keptText(answer, index);
-      texts.set(request, Buffer.from(text, "utf8"));
+      texts.set(request, text);
       writing.add({ request, answer: text });
     },
     borrow(request, answer) {
-      texts.set(request, Buffer.from(keptText(answer, index), "utf8"));
+      texts.set(request, keptText(answer, index));
       borrowed.add(request);
     },
     async recount(onAnswer) {
-      const { store } = writing;
-      if (store === undefined) {
-        return undefined;
-      }
       await writing.flush();
-      const { all, read } = await countAll(store, onAnswer);
-      for (const request of [...borrowed].filter((one) => !read.has(one))) {
-        count(all, parsed(texts.get(request)) ?? { tokens: undefined });
-      }
-      return all;
+      const found = writing.store && (await countAll(writing.store, onAnswer));
+      return found && withBorrowed(found, [...borrowed], (request) => parsed(texts.get(request)));
     },
     async begin(from, worker, onAnswer) {
       index = worker;
-      for await (const { answer, request, text } of readKept(from)) {
+      const onOther = (text: string): void => countLost(earlierLost, text, worker);
+      for await (const { answer, request, text } of readKept(from, onOther)) {
         count(earlier, answer);
-        if (answer.worker === worker) {
-          count(earlierByWorker, answer);
-        }
+        countOf(worker, earlierByWorker, answer);
         onAnswer(answer);
-        texts.set(request, Buffer.from(text, "utf8"));
+        texts.set(request, text);
       }
       writing.store = from;
     },
+    [Symbol.dispose]: () => texts[Symbol.dispose](),
   };
 }
 
-function parsed(text: Buffer | undefined): PaidAnswer | undefined {
-  return text === undefined ? undefined : parseKept(text.toString("utf8"));
+function parsed(text: string | undefined): PaidAnswer | undefined {
+  return text === undefined ? undefined : parseKept(text);
 }
 
 /** Writes answers to a store, some at a time. */
@@ -137,14 +140,54 @@ async function countAll(
   return { all, read };
 }
 
-/** Yields the answers of a store that can be read. */
+/** Adds the borrowed answers that the store does not have. */
+function withBorrowed(
+  { all, read }: Awaited<ReturnType<typeof countAll>>,
+  borrowed: readonly string[],
+  find: (request: string) => PaidAnswer | undefined,
+): Sum {
+  for (const request of borrowed) {
+    if (!read.has(request)) {
+      count(all, find(request) ?? { tokens: undefined });
+    }
+  }
+  return all;
+}
+
+/** Adds an answer to the sum of a worker if that worker paid for it. */
+function countOf(worker: number, sum: Sum, answer: PaidAnswer): void {
+  if (answer.worker === worker) {
+    count(sum, answer);
+  }
+}
+
+/** Yields the answers of a store that can be read. @param onOther called with each other text */
 async function* readKept(
   store: AnswerStore,
+  onOther?: (text: string) => void,
 ): AsyncGenerator<{ readonly request: string; readonly text: string; readonly answer: PaidAnswer }> {
   for await (const { request, answer: text } of store.read()) {
     const answer = parseKept(text);
-    if (answer !== undefined) {
+    if (answer === undefined) {
+      onOther?.(text);
+    } else {
       yield { request, text, answer };
+    }
+  }
+}
+
+/** A key that no request of a row has. */
+function ofNoRow(): string {
+  return createHash("sha256").update(`no row ${randomUUID()}`).digest("hex");
+}
+
+/** Adds a request whose answer was lost to sums. */
+function countLost(sums: { readonly all: Sum; readonly byWorker: Sum }, text: string, worker: number): void {
+  const lost = parseLost(text);
+  if (lost !== undefined) {
+    count(sums.all, lost);
+    if (lost.worker === worker) {
+      count(sums.byWorker, lost);
     }
   }
 }

@@ -1,4 +1,5 @@
 import type { ResponseHeaders } from "../../net/request.js";
+import { createLearntRate } from "./learnt-rate.js";
 import type { Pace } from "../served/pool.js";
 
 /** What a server allows in a minute, of requests or of tokens: a bucket that fills up steadily. */
@@ -17,13 +18,18 @@ export interface PaceMark {
   readonly sentMs: number;
   readonly requests: number;
   readonly tokens: number;
+  /** Tokens of this request. */
+  readonly weight: number;
 }
 
-/** Spreads requests as a server's headers say, so that it need not refuse any. */
+/**
+ * Spreads requests as a server's headers say, so that it need not refuse any; where it has no such headers, by what it
+ * refuses.
+ */
 export interface HeaderPace extends Pace {
   sent(tokens: number): PaceMark;
-  /** Learns from the headers of an answer, or of a refusal. */
-  heard(mark: PaceMark, headers: ResponseHeaders): void;
+  /** Learns from an answer, or from a refusal. */
+  heard(mark: PaceMark, answer: { readonly status: number; readonly headers: ResponseHeaders }): void;
 }
 
 const minuteMs = 60_000;
@@ -31,14 +37,25 @@ const minuteMs = 60_000;
 /** @param nowMs milliseconds of a clock that only grows */
 export function createHeaderPace(nowMs: () => number): HeaderPace {
   const buckets = { requests: emptyBucket(), tokens: emptyBucket() };
+  const learnt = { requests: createLearntRate(), tokens: createLearntRate() };
+  const isNamed = (): boolean => buckets.requests.perMs !== undefined || buckets.tokens.perMs !== undefined;
   return {
-    readyMs: (tokens) => Math.max(readyMs(buckets.requests, 1, nowMs()), readyMs(buckets.tokens, tokens, nowMs())),
+    readyMs(tokens) {
+      const now = nowMs();
+      return isNamed()
+        ? Math.max(readyMs(buckets.requests, 1, now), readyMs(buckets.tokens, tokens, now))
+        : Math.max(learnt.requests.readyMs(1, now), learnt.tokens.readyMs(tokens, now));
+    },
     sent(tokens) {
       take(buckets.requests, 1, nowMs());
       take(buckets.tokens, tokens, nowMs());
-      return { sentMs: nowMs(), requests: buckets.requests.sent, tokens: buckets.tokens.sent };
+      learnt.requests.sent(1, nowMs());
+      learnt.tokens.sent(tokens, nowMs());
+      return { sentMs: nowMs(), requests: buckets.requests.sent, tokens: buckets.tokens.sent, weight: tokens };
     },
-    heard(mark, headers) {
+    heard(mark, { status, headers }) {
+      learnt.requests.heard({ weight: 1, isRefused: status === 429 }, nowMs());
+      learnt.tokens.heard({ weight: mark.weight, isRefused: status === 429 }, nowMs());
       for (const kind of ["requests", "tokens"] as const) {
         learn(buckets[kind], { headers, kind, sentMs: mark.sentMs, sentThen: mark[kind], nowMs: nowMs() });
       }

@@ -14,7 +14,18 @@ export interface PromptTask {
   readonly sampling: Readonly<Record<string, unknown>>;
   /** The columns that answers fill; undefined: one text. */
   readonly response: ResponseColumns | undefined;
+  /** Longer prompts are not asked, or a value is cut. Default: any length. */
+  readonly mostTokens?: number | undefined;
+  /** The value that is cut; undefined: none is. */
+  readonly truncate?: { readonly column: string; readonly side: "start" | "end" } | undefined;
+  /** Columns that tell about answers. Default: none. */
+  readonly answerColumns?: readonly AnswerColumn[] | undefined;
 }
+
+export type AnswerColumn = "prompt_tokens" | "completion_tokens" | "finish_reason" | "model";
+
+/** Bytes of a token, about: English prose has four, code and other languages have fewer. */
+export const bytesPerToken = 4;
 
 /** What servers take in different forms. */
 export interface RequestForm {
@@ -59,13 +70,6 @@ export function askPrompt(
 export function mostCompletionTokens({ kind, sampling }: PromptTask): number | undefined {
   const given = sampling["max_tokens"] ?? sampling["max_completion_tokens"];
   return kind === "embedding" ? 0 : typeof given === "number" ? given : undefined;
-}
-
-/** The bytes of a row's prompt, without what its request adds. */
-export function promptSize({ system, text }: PromptTask, values: ReadonlyMap<string, string>): number {
-  const valueOf = (column: string): string => values.get(column) ?? "";
-  const filled = (system === undefined ? "" : fillPrompt(system, valueOf)) + fillPrompt(text, valueOf);
-  return Buffer.byteLength(filled);
 }
 
 function messagesOf(system: string | undefined, user: string): object[] {

@@ -38,7 +38,8 @@ interface Growth {
   readonly limit: number;
   /** Counts an answer. @param isLimiting whether other requests wait for a turn */
   answered(rows: number, isLimiting: boolean): void;
-  halve(): void;
+  /** The server is overloaded. Returns whether the limit was halved. */
+  overloaded(): boolean;
 }
 
 /**
@@ -54,8 +55,7 @@ export function createInFlightLimit({ most, nowMs, isEager }: InFlightOptions): 
   const ending = (halvingsBefore: number, isWaiting: () => boolean): Turn["end"] => {
     return (end) => {
       if (end.kind === "overloaded" && halvings === halvingsBefore) {
-        halvings += 1;
-        growth.halve();
+        halvings += growth.overloaded() ? 1 : 0;
       } else if (end.kind === "answered") {
         growth.answered(end.rows, isWaiting());
       }
@@ -134,35 +134,48 @@ function createGrowth({ most, nowMs }: InFlightOptions): Growth {
         meter.start(limit);
       }
     },
-    halve() {
+    overloaded() {
       lower(Math.max(1, Math.floor(limit / 2)));
       meter.start(limit);
+      return true;
     },
   };
 }
 
 const firstEagerLimit = 16;
+/** A failure is forgotten after so many answers; so many failures that are not halve the limit. */
+const answersToForget = 20;
+const failuresToHalve = 3;
 
 /**
  * As TCP does: the limit grows by one for each answer until the server is overloaded, and then by one for as many answers
  * as it is high. For servers that take long for an answer, and answer many requests at once: a measurement would take
- * minutes.
+ * minutes. A connection that breaks now and then is no overload: if each halved the limit, 1% of them would hold it at
+ * 15 requests, by TCP's law of the square root.
  */
 function createEagerGrowth(most: number): Growth {
   let limit = Math.min(firstEagerLimit, most);
   let wasOverloaded = false;
+  let failures = 0;
   return {
     get limit() {
       return Math.floor(limit);
     },
     answered(rows, isLimiting) {
+      failures = Math.max(0, failures - 1 / answersToForget);
       if (isLimiting) {
         limit = Math.min(most, limit + (wasOverloaded ? rows / limit : rows));
       }
     },
-    halve() {
+    overloaded() {
+      failures += 1;
+      if (failures <= failuresToHalve - 1) {
+        return false;
+      }
+      failures = 0;
       limit = Math.max(1, limit / 2);
       wasOverloaded = true;
+      return true;
     },
   };
 }

@@ -1,6 +1,6 @@
 import { outputTensors } from "../../binding/contract.js";
 import { costOf, type PaidEngine } from "../../engine/paid.js";
-import type { Engine } from "../../engine/port.js";
+import type { Engine, EngineResponse } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { SpanRange } from "../../plan/share.js";
 import type { Plan } from "../../plan/plan.js";
@@ -10,6 +10,7 @@ import type { JobContext } from "../../scoring/context.js";
 import { pendingRanges } from "../../scoring/feed.js";
 import { allowedRejects } from "../../scoring/reject-budget.js";
 import type { RunSink } from "../../sink/port.js";
+import { createEvent } from "../../util/condition.js";
 import { JobError } from "../../util/errors.js";
 import { askSampleInBulk } from "./ask-in-bulk.js";
 import { sampleRows } from "./sample-rows.js";
@@ -40,39 +41,78 @@ export async function askFirstRows(
   const { paid } = engine;
   const ranges = pendingRanges(spansOf(plan), run.committed, share);
   const pending = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
-  if (paid === undefined || pending <= firstRows || (plan.reuseFrom ?? null) !== null) {
+  if (paid === undefined || pending <= firstRows || (plan.reuseFrom ?? null) !== null || plan.rejectsOf !== undefined) {
     return;
   }
   const { rows, read } = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });
   const before = paid.spending;
   await askSampleInBulk(paid, rows);
   const outputs = outputTensors(plan.contract);
-  const asked = await Promise.allSettled(rows.map((inputs) => engine.run({ inputs, outputs })));
-  await paid.keep(); // also where one of them ends the attempt: the others are paid for
-  const answers = asked.map((one) => {
-    if (one.status === "rejected") {
-      throw one.reason;
-    }
-    return one.value;
-  });
-  const faults = answers.flatMap((answer) => (answer.kind === "done" ? [] : [answer.message]));
-  requireValid(context, plan, { rows: rows.length, faults });
-  requireAffordable(plan, paid, {
-    before: before.own.answers,
-    asked: rows.length - (paid.spending.reused - before.reused),
-    share: rows.length / read,
-  });
+  const asking = rows.map((inputs) => engine.run({ inputs, outputs }));
+  const least = leastAnswers(context, plan, rows.length);
+  try {
+    const seen = await enoughAnswers(asking, least);
+    requireValid(seen, least);
+    const { own, reused } = paid.spending;
+    const asked = seen.settled - (reused - before.reused);
+    requireAffordable(plan, paid, { answers: own.answers - before.own.answers, asked, share: rows.length / read });
+  } catch (error) {
+    await Promise.allSettled(asking); // what is on its way is paid for, and kept
+    await paid.keep();
+    throw error;
+  }
 }
 
-function requireValid(
-  { spec }: Pick<JobContext, "spec">,
-  plan: Plan,
-  { rows, faults }: { readonly rows: number; readonly faults: readonly string[] },
-): void {
+/** How many of the first rows must have valid answers. */
+function leastAnswers({ spec }: Pick<JobContext, "spec">, plan: Plan, rows: number): number {
   const mayReject = allowedRejects({ limit: spec.max_rejects, rows: plan.input.rows }) / plan.input.rows;
-  const least = Math.min(leastValid, 1 - mayReject);
-  const valid = rows - faults.length;
-  if (valid >= least * rows) {
+  return Math.min(leastValid, 1 - mayReject) * rows;
+}
+
+interface SeenAnswers {
+  readonly rows: number;
+  readonly settled: number;
+  readonly valid: number;
+  readonly faults: readonly string[];
+}
+
+/**
+ * Waits until so many answers are valid that the others cannot change the verdict, or until all are there: a few slow
+ * answers must not hold up the whole table. The rows of the others find their requests under way.
+ * @throws the error that ended one of them
+ */
+async function enoughAnswers(asking: readonly Promise<EngineResponse>[], least: number): Promise<SeenAnswers> {
+  const faults: string[] = [];
+  let [valid, settled] = [0, 0];
+  const enough = createEvent();
+  const all = Promise.allSettled(
+    asking.map(async (one) => {
+      const answer = await one;
+      settled += 1;
+      if (answer.kind === "done") {
+        valid += 1;
+      } else {
+        faults.push(answer.message);
+      }
+      if (valid >= least) {
+        enough.set();
+      }
+    }),
+  );
+  await Promise.race([all, enough.happened]);
+  if (valid < least) {
+    for (const one of await all) {
+      if (one.status === "rejected") {
+        throw one.reason;
+      }
+    }
+  }
+  return { rows: asking.length, settled, valid, faults };
+}
+
+/** @throws JobError FIRST_ROWS */
+function requireValid({ rows, valid, faults }: SeenAnswers, least: number): void {
+  if (valid >= least) {
     return;
   }
   const times = new Map<string, number>();
@@ -82,7 +122,7 @@ function requireValid(
   const [common = ["", 0]] = [...times].toSorted(([, one], [, other]) => other - one);
   throw new JobError(
     "FIRST_ROWS",
-    `asking the first ${rows} rows, spread over the table: ${count(valid, "answer")} are valid, fewer than ${Math.round(least * 100)}%; ${common[1]} times: ${common[0]}`,
+    `asking the first ${rows} rows, spread over the table: ${count(valid, "answer")} are valid, fewer than ${Math.round((least / rows) * 100)}%; ${common[1]} times: ${common[0]}`,
     {
       hint: "correct model.prompt or model.response and start over with --new-run; or allow more with max_rejects and run the same command: these answers are kept",
     },
@@ -90,21 +130,21 @@ function requireValid(
 }
 
 interface AskedRows {
-  /** Answers of this attempt before these rows were asked. */
-  readonly before: number;
-  /** Rows whose answers were not there yet. */
+  /** Answers that were paid for. */
+  readonly answers: number;
+  /** Rows that they are of: those whose answers were not there yet. */
   readonly asked: number;
   /** The part of the rows that input.where keeps. */
   readonly share: number;
 }
 
 /** @throws JobError BUDGET if all rows would probably cost more than the run may */
-function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { before, asked, share }: AskedRows): void {
-  const { own, run: all, price } = spending;
+function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { answers, asked, share }: AskedRows): void {
+  const { run: all, price } = spending;
   if (all.answers === 0) {
     return;
   }
-  const tries = asked === 0 ? 1 : Math.max(1, (own.answers - before) / asked);
+  const tries = asked <= 0 ? 1 : Math.max(1, answers / asked);
   const perAnswer = (plan.input.rows * share * tries) / all.answers;
   const tokens = (all.prompt + all.completion) * perAnswer;
   const cost = price === undefined ? 0 : costOf(all, price) * perAnswer;

@@ -9,6 +9,7 @@ import type { JobContext } from "../../scoring/context.js";
 import { pendingRanges } from "../../scoring/feed.js";
 import type { RunSink, StoredPlan } from "../../sink/port.js";
 import type { Source } from "../../storage/port.js";
+import { openRejects } from "../rejects/open-rejects.js";
 import { openReuse } from "../reusing/open-reuse.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
 
@@ -63,7 +64,9 @@ async function passOver(
 ): Promise<boolean> {
   const context = { ...given, source };
   const pass = bulk.pass();
-  await using reuse = await openReuse(context, { plan, run, decoder, source, share });
+  await using rejects = await openRejects(context, { plan, run, share, steal: false });
+  await using found = await openReuse(context, { plan, run, decoder, source, share });
+  const reuse = rejects?.reuse ?? found;
   const adding: Engine = {
     ...engine,
     concurrency: 1, // rows come in their order
@@ -75,8 +78,8 @@ async function passOver(
   };
   const ranges = pendingRanges(spansOf(plan), run.committed, share);
   // A row that is bad before it is asked ends the run before anything is paid for, if the spec says so.
-  const aside = { plan, engine: adding, decoder, ranges, reuse, rejectedRows: run.rejectedRows };
-  await scoreWithoutPublishing(context, aside, () => undefined);
+  const rows = { ranges, ...rejects, reuse, rejectedRows: run.rejectedRows };
+  await scoreWithoutPublishing(context, { plan, engine: adding, decoder, ...rows }, () => undefined);
   return await pass.end();
 }
 

@@ -9,11 +9,16 @@ import { JobError } from "../../util/errors.js";
 /**
  * Finds the published run whose predictions are reused: the last of the series with an earlier date. Returns null if there
  * is none, and undefined without `reuse`.
+ * @param isTakenOver whether the predictions of the run before are kept
  * @throws JobError USAGE for a model without a version, CONTRACT for a key that is no scalar
  */
 export async function planReuse(
   context: JobContext,
-  { contract, resolved }: { readonly contract: Contract; readonly resolved: FoundModel },
+  {
+    contract,
+    resolved,
+    isTakenOver,
+  }: { readonly contract: Contract; readonly resolved: FoundModel; readonly isTakenOver: boolean },
 ): Promise<PinnedRun | null | undefined> {
   const { spec, sink, dateParam, log } = context;
   if (contract.reuse === undefined) {
@@ -27,6 +32,9 @@ export async function planReuse(
     );
   }
   requireScalarKey(contract);
+  if (isTakenOver) {
+    return null;
+  }
   if (context.newRun && !context.reuse) {
     log.info("--new-run scores all rows; with --reuse, unchanged rows take their predictions from an earlier run");
     return null;

@@ -2,7 +2,7 @@ import { type Contract, type Projection } from "../../binding/contract.js";
 import type { Column } from "../../columnar/types.js";
 import { createRowHasher } from "../../columnar/row-hash.js";
 import { combineHashes } from "../../packing/feature-hasher.js";
-import type { StoredRows } from "../../packing/row-reuse.js";
+import type { ComparedRows } from "../../packing/row-reuse.js";
 import { spansOf } from "../../plan/spans.js";
 import type { JobContext, StoredRowsReader } from "../../scoring/context.js";
 import { feedRows } from "../../scoring/feed.js";
@@ -33,7 +33,7 @@ export async function joinKeys(
     await join.add(rows, keys);
   }
   const predicted = createRowHasher(seeds.predictions, false);
-  const found = async function* (): AsyncGenerator<StoredRows> {
+  const found = async function* (): AsyncGenerator<ComparedRows> {
     for await (const { rows, rowCount, hashes, predictions } of join.found()) {
       yield { rows, predictions, hashes: combineHashes(hashes, predicted.columns(predictions, rowCount)) };
     }

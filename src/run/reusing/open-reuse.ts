@@ -51,7 +51,8 @@ export async function openReuse(
   }
 }
 
-function timerOf({ record }: Pick<JobContext, "record">): Reuse["timer"] {
+/** Measures how long rows are compared. */
+export function timerOf({ record }: Pick<JobContext, "record">): Reuse["timer"] {
   return {
     nowMs: record.stages.nowMs,
     took(ms) {
@@ -67,7 +68,7 @@ const hashVersion = 2;
  * What must be equal for predictions to be: the model, and how its inputs and outputs are bound. The digest of a language
  * model covers its prompt, sampling and response.
  */
-function seedsOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Plan): HashSeeds {
+export function seedsOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Plan): HashSeeds {
   const { inputs, outputs, cast, missing } = contract;
   const { uri, version, tokenizers } = model;
   const served = version === undefined ? null : { uri, version };

@@ -1,24 +1,25 @@
 import type { Contract } from "../../binding/contract.js";
 import { createColumnBuilder } from "../../columnar/column-builder.js";
 import { hashWords } from "../../columnar/row-hash.js";
-import type { StoredRows } from "../../packing/row-reuse.js";
+import type { ComparedRows, StoredRows } from "../../packing/row-reuse.js";
+import type { SoughtRows } from "../../scoring/reuse.js";
 
 /** Stored rows that come in the order of the run's rows. */
 export interface StoredCursor {
   /** Those for rows [rowStart, rowEnd) of the run. Calls are in the order of the rows. */
-  readonly find: (this: void, rowStart: number, rowEnd: number) => Promise<StoredRows>;
+  readonly find: (this: void, rows: Pick<SoughtRows, "rowStart" | "rowEnd">) => Promise<StoredRows>;
   close(): Promise<void>;
 }
 
 /** @param onFailure called once if no more rows can be read; none are found from then on. Throws to end the run */
 export function openStoredCursor(
   outputs: Contract["outputs"],
-  found: AsyncGenerator<StoredRows>,
+  found: AsyncGenerator<ComparedRows>,
   onFailure: (error: unknown) => void,
 ): StoredCursor {
-  let pieces: StoredRows[] = [];
+  let pieces: ComparedRows[] = [];
   /** Reads the next piece; undefined: there is none. */
-  const next = async (): Promise<StoredRows | undefined> => {
+  const next = async (): Promise<ComparedRows | undefined> => {
     try {
       const result = await found.next();
       return result.done === true ? undefined : result.value;
@@ -28,7 +29,7 @@ export function openStoredCursor(
     }
   };
   return {
-    async find(rowStart, rowEnd) {
+    async find({ rowStart, rowEnd }) {
       while ((pieces.at(-1)?.rows.at(-1) ?? -1) < rowEnd) {
         const piece = await next();
         if (piece === undefined) {
@@ -49,7 +50,7 @@ export function openStoredCursor(
 /** The rows of the pieces that belong to rows [rowStart, rowEnd) of the run, together. */
 function takeRows(
   outputs: Contract["outputs"],
-  pieces: readonly StoredRows[],
+  pieces: readonly ComparedRows[],
   { rowStart, rowEnd }: { readonly rowStart: number; readonly rowEnd: number },
 ): StoredRows {
   const taken = pieces.map((piece) => ({

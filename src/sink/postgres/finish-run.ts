@@ -3,7 +3,8 @@ import { spanCount } from "../../plan/spans.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import type { StoredPlan } from "../port.js";
+import { type RecordedSpending, recordedSpending } from "../../publish/recorded-run.js";
+import type { AttemptJson, StoredPlan } from "../port.js";
 import { clearAbandonedRuns, existingTables, unneededStaging } from "./other-runs/abandoned-runs.js";
 import { answersTable } from "./answers/table.js";
 import { committedSpansOf } from "./committed-spans.js";
@@ -22,7 +23,7 @@ import { transact } from "./transaction.js";
 export const finishSeconds = 24 * 3600;
 
 /** Clears up after abandoned runs of the job, then finishes the run: checks that all of its spans are committed. */
-export async function clearAndFinish(tools: RunTools, stored: StoredPlan): Promise<void> {
+export async function clearAndFinish(tools: RunTools, stored: StoredPlan, attempt?: AttemptJson): Promise<void> {
   const { control, retry, target } = tools;
   const { runId } = stored.plan;
   if (splitRunId(runId).number > 1) {
@@ -33,7 +34,7 @@ export async function clearAndFinish(tools: RunTools, stored: StoredPlan): Promi
   // Committed spans do not change: their profiles are merged before the transaction begins.
   const profile = await retrying(`reading ${target}`, retry, () => runProfile(tools, stored));
   await retrying(`finishing ${target}`, retry, (last) =>
-    transact(tools, (session) => finishRun(session, tools, { stored, profile }), {
+    transact(tools, (session) => finishRun(session, tools, { stored, profile, spending: recordedSpending(attempt) }), {
       last,
       silentSeconds: finishSeconds,
     }),
@@ -56,9 +57,10 @@ async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string |
 interface Finish {
   readonly stored: StoredPlan;
   readonly profile: string | undefined;
+  readonly spending: RecordedSpending | undefined;
 }
 
-async function finishRun(session: Session, tools: RunTools, { stored, profile }: Finish): Promise<void> {
+async function finishRun(session: Session, tools: RunTools, { stored, profile, spending }: Finish): Promise<void> {
   const { control, name } = tools;
   const { plan } = stored;
   const mode = tools.modeOf(plan);
@@ -86,21 +88,21 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile }:
     await refuseEmptied(session, { name, control, plan, doing: `finishing run ${plan.runId}`, due, files });
   }
   await mode.finish?.(session, plan);
-  await recordPublication(session, tools, { stored, profile });
+  await recordPublication(session, tools, { stored, profile, spending });
 }
 
 /** Records that a run is published, under the next number of its target. */
 async function recordPublication(
   session: Session,
   { control, name, writer }: RunTools,
-  { stored: { plan }, profile }: Finish,
+  { stored: { plan }, profile, spending }: Finish,
 ): Promise<void> {
   const finishes = control.table("finishes");
   const target = showTable(name);
   await lock(session, `publication ${target}`);
   await session.query({
-    text: `INSERT INTO ${finishes} (run_id, writer, target, publication, profile, profile_sha256, model_sha256)
-      SELECT $1, $2, $3, coalesce(max(publication), 0) + 1, $4, $5, $6 FROM ${finishes} WHERE target = $3`,
+    text: `INSERT INTO ${finishes} (run_id, writer, target, publication, profile, profile_sha256, model_sha256, spending)
+      SELECT $1, $2, $3, coalesce(max(publication), 0) + 1, $4, $5, $6, $7 FROM ${finishes} WHERE target = $3`,
     values: [
       plan.runId,
       writer,
@@ -108,6 +110,7 @@ async function recordPublication(
       profile ?? null,
       profile === undefined ? null : sha256Of(profile),
       plan.model.sha256,
+      spending === undefined ? null : JSON.stringify(spending),
     ],
   });
 }

@@ -2,7 +2,8 @@ import { outputColumns } from "../../binding/contract.js";
 import type { OutputRows, SpanOutput } from "../../columnar/types.js";
 import type { RunState } from "../../publish/state.js";
 import type { Plan, Span } from "../../plan/plan.js";
-import type { AttemptFacts, CommittedBy, RunSink, RunWriter, StoredPlan } from "../port.js";
+import type { RunSink, RunWriter, StoredPlan } from "../port.js";
+import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
 import { openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
@@ -110,7 +111,7 @@ function runWriter(
       await tools.spilled.drop(span);
       return outcome;
     },
-    finish: () => clearAndFinish(tools, stored),
+    finish: (attempt) => clearAndFinish(tools, stored, attempt),
     answers: () => openAnswers(tools, stored.plan),
   };
 }

@@ -27,6 +27,7 @@ import { refusePrunedPins } from "./pruning/pins.js";
 import { pruning } from "./pruning/prune-runs.js";
 import { rehearse } from "./rehearse.js";
 import { readTable } from "./other-runs/table-rows.js";
+import { requireKeptRows, storedRun } from "./other-runs/kept-rows.js";
 import { readPublishedRows } from "./other-runs/published-rows.js";
 import { retrying } from "./retry.js";
 import { eraseRows } from "./erasing/erase-rows.js";
@@ -100,6 +101,8 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     rehearse: (plan) => rehearseRun(tools, options.program, plan),
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored))),
     ...pastRuns(tools, inControlTables),
+    keptRows: requireKeptRows,
+    stored: (runId) => inControlTables(`reading run ${runId}`, undefined, storedRun(control, runId)),
     readPublished: (request) =>
       readPublishedRows({ ...tools, hasRowsOfAllRuns: options.spec.mode === "append", spool: options.spool }, request),
     readTable: (what) => readTable({ ...tools, spool: options.spool }, what),
@@ -240,7 +243,9 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   await lockRuns(session, runId, { shared: false });
   await refuseSuperseded(session, control, runId);
   if (await control.storePlan(session, plan)) {
-    const admitted = !tools.refusesDuplicates || splitRunId(runId).number === 1;
+    // A run that scores only the rejects of the run before adds none of its rows again.
+    const addsOnce = splitRunId(runId).number === 1 || plan.rejectsOf?.kept === "in_table";
+    const admitted = !tools.refusesDuplicates || addsOnce;
     if (!admitted && !(await nothingPublished(session, control, runId))) {
       await refuseDuplicates(session, tools.name);
     }

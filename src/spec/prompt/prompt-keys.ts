@@ -83,6 +83,10 @@ function problemsOfPrompt({
   if (columns !== undefined && asked.input !== undefined) {
     problems.push({ path: ["response"], message: "a text that is embedded gives one list column, `embedding`" });
   }
+  const taken = asked.answer_columns?.find((column) => columns !== undefined && column in columns);
+  if (taken !== undefined) {
+    problems.push({ path: ["prompt", "answer_columns"], message: `model.response has a column ${taken}, too` });
+  }
   const isLimited = limits?.max_tokens !== undefined || limits?.max_cost !== undefined;
   const isBounded = more.max_tokens !== undefined || more.max_completion_tokens !== undefined;
   if (isLimited && !isBounded && asked.input === undefined) {

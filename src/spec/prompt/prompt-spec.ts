@@ -1,4 +1,4 @@
-import { parseTemplate } from "../../text/prompt-template.js";
+import { columnsIn, parseTemplate } from "../../text/prompt-template.js";
 import { z } from "../../util/zod.js";
 import { anyNumber, count, text } from "../values.js";
 
@@ -11,7 +11,24 @@ export interface PromptSpec {
   readonly file?: string | undefined;
   /** The text that is embedded. */
   readonly input?: string | undefined;
+  /** Rows whose prompt has more are rejected, or one of their values is cut: see `truncate`. Default: no limit. */
+  readonly max_input_tokens?: number | undefined;
+  readonly truncate?: TruncateSpec | undefined;
+  /** Columns of the output that tell about the answer of each row. Default: none. */
+  readonly answer_columns?: readonly AnswerColumn[] | undefined;
 }
+
+/** Which value is cut where a prompt is too long. */
+export interface TruncateSpec {
+  readonly column: string;
+  /** The side that is cut off. */
+  readonly side: "start" | "end";
+}
+
+/** What an answer tells besides its content. */
+export const answerColumns = ["prompt_tokens", "completion_tokens", "finish_reason", "model"] as const;
+
+export type AnswerColumn = (typeof answerColumns)[number];
 
 /** More keys of each request. Only those that are named are sent. */
 export interface SamplingSpec {
@@ -56,8 +73,25 @@ export const prompt = z
     input: template
       .optional()
       .describe('Text to be embedded, as "{{body}}", in place of user: the output is a list column `embedding`.'),
+    max_input_tokens: count(1, 10_000_000)
+      .optional()
+      .describe(
+        "Most tokens of a row's prompt, four bytes of its texts counted as one. A row with more is rejected as prompt_too_long, or cut: see truncate.",
+      ),
+    truncate: z
+      .strictObject({
+        column: text.describe("Column of the prompt whose value is cut, as {{column}} names it."),
+        side: z.enum(["start", "end"]).default("end").describe("Side of the value that is cut off. Default: end."),
+      })
+      .optional()
+      .describe("Cuts a value of prompts that have more than max_input_tokens, in place of rejecting their rows."),
+    answer_columns: z
+      .array(z.enum(answerColumns))
+      .min(1)
+      .optional()
+      .describe("Output columns about each row's answer: prompt_tokens, completion_tokens, finish_reason, model."),
   })
-  .superRefine(({ system, user, file, input }, context) => {
+  .superRefine(({ system, user, file, input, max_input_tokens: most, truncate }, context) => {
     const wrong = (path: string[], message: string): void => {
       context.addIssue({ code: "custom", path, message });
     };
@@ -66,6 +100,12 @@ export const prompt = z
     }
     if (input !== undefined && system !== undefined) {
       wrong(["system"], "a text that is embedded has no system message");
+    }
+    if (truncate !== undefined && most === undefined) {
+      wrong(["truncate"], "expected max_input_tokens beside it");
+    }
+    if (truncate !== undefined && file === undefined && !columnsIn([system, user, input]).includes(truncate.column)) {
+      wrong(["truncate", "column"], `the prompt has no {{${truncate.column}}}`);
     }
     const parsed = parseTemplate(user ?? input ?? "{{}}");
     if (!("problem" in parsed) && parsed.columns.length === 0) {

@@ -74,3 +74,56 @@ test.each([1, 2, 3, 4, 5, 6, 7, 8])(
     }
   },
 );
+
+test("max_cost_per_hour spreads requests over time, after the share of the first minute", async () => {
+  let nowMs = 0;
+  const sleep = (ms: number): Promise<void> => {
+    nowMs += ms;
+    return Promise.resolve();
+  };
+  const budget = createBudget({
+    doing: "asking http://localhost",
+    limits: { tokens: undefined, cost: undefined, costPerHour: 120 },
+    price: { input: 0, output: 1_000_000 }, // a token costs 1
+    nowMs: () => nowMs,
+    sleep,
+  });
+  budget.begin({ all: tokens(0), byWorker: tokens(0) }, 2); // this worker may spend 60 an hour: 1 a minute
+  const spentAtMinutes: number[] = [];
+  for (let spent = 0; spent < 5; spent += 1) {
+    const reservation = await budget.reserve(tokens(1));
+    spentAtMinutes.push(nowMs / 60_000);
+    reservation.spent(tokens(1));
+    reservation.end();
+  }
+  expect(spentAtMinutes).toEqual([0, 1, 2, 3, 4]);
+});
+
+test("requests that ask for a reservation at the same time hold no more than the budget together", async () => {
+  const budget = budgetOf(100);
+  let [held, most] = [0, 0];
+  await Promise.all(
+    Array.from({ length: 10 }, async () => {
+      const reservation = await budget.reserve(tokens(30));
+      held += 30;
+      most = Math.max(most, held);
+      await Promise.resolve();
+      reservation.spent(tokens(1));
+      held -= 30;
+      reservation.end();
+    }),
+  );
+  expect(most).toBe(90);
+});
+
+test("a request whose answer was lost is sent again only if the budget covers both, and not held up by others that wait", async () => {
+  const budget = budgetOf(100);
+  const [one, other] = [await budget.reserve(tokens(40)), await budget.reserve(tokens(40))];
+  one.lost();
+  other.lost();
+  const ends = await Promise.allSettled([
+    one.ready().finally(() => one.end()),
+    other.ready().finally(() => other.end()),
+  ]);
+  expect(ends.map(({ status }) => status).toSorted()).toEqual(["rejected", "rejected"]);
+});

@@ -130,3 +130,29 @@ describe("the number of requests in flight", () => {
     expect(limit.limit).toBe(2);
   });
 });
+
+type Limit = ReturnType<typeof createInFlightLimit>;
+
+const eager = (): Limit => createInFlightLimit({ most: 1000, nowMs: () => 0, isEager: true });
+
+function end(limit: Limit, kind: "answered" | "overloaded"): void {
+  limit.begin(() => true).end(kind === "answered" ? { kind, rows: 1 } : { kind });
+}
+
+describe("a limit that grows with each answer", () => {
+  test("one failure in a hundred answers does not halve it", () => {
+    const limit = eager();
+    for (let number = 1; number <= 500; number += 1) {
+      end(limit, number % 100 === 0 ? "overloaded" : "answered");
+    }
+    expect(limit.limit).toBe(16 + 495);
+  });
+
+  test("failures that follow on each other halve it", () => {
+    const limit = eager();
+    for (const kind of ["overloaded", "answered", "overloaded", "overloaded", "overloaded"] as const) {
+      end(limit, kind);
+    }
+    expect(limit.limit).toBe(8);
+  });
+});

@@ -114,3 +114,24 @@ describe("requests to several servers", () => {
     expect(a.requests).toBeGreaterThan(0);
   });
 });
+
+test("a server that becomes ready while none is found is not forgotten", async () => {
+  let nowMs = 0;
+  const nowAfter = (): number => (nowMs += 1); // each look at the clock takes its time
+  const clock = { nowMs: nowAfter, random: () => 0.5 };
+  const sleep = (ms: number): Promise<void> => {
+    nowMs += ms;
+    return Promise.resolve();
+  };
+  const server = {
+    pausedUntilMs: 1.5, // later than the first look, and earlier than the second
+    limit: createInFlightLimit({ most: 1, nowMs: () => 0 }),
+    breaker: createBreaker({ nowMs: () => 0, random: () => 0.5, onChange() {} }),
+  };
+  const retry = { ...clock, maxSeconds: 10, sleep, warn() {} };
+  const pool = createPool<PooledServer>({ servers: [server], retry, doing: "scoring", hint: "wait" });
+
+  const turn = await Promise.race([pool.begin(), new Promise((resolve) => setImmediate(resolve, "forgotten"))]);
+
+  expect(turn).toMatchObject({ server });
+});

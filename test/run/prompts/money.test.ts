@@ -2,8 +2,9 @@ import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { tokensIn } from "../../support/chat-server.js";
-import { promptJob } from "../../support/prompt-job.js";
+import { type ChatReply, type ChatRequest, tokensIn } from "../../support/chat-server.js";
+import { type PromptJob, promptJob } from "../../support/prompt-job.js";
+import { latch } from "../../support/waiting.js";
 
 const price = { input: 1000, cached_input: 100, output: 2000 };
 const sampling = { max_tokens: 10 };
@@ -111,6 +112,23 @@ describe("money", () => {
       report: { rows_scored: 1000, spending: { rows_reused: 400 } },
     });
     expect(job.server.requests).toHaveLength(1000);
+  });
+
+  test("a slow answer to one of the rows that are asked first does not hold up the others", async () => {
+    const allAsked = latch<void>();
+    let server: PromptJob["server"] | undefined;
+    const reply = async ({ text }: ChatRequest): Promise<ChatReply> => {
+      if (server?.requests.length === 400) {
+        allAsked.resolve();
+      }
+      await (text === "text 0" ? allAsked.promise : undefined);
+      return { content: text };
+    };
+    await using job = await promptJob({ select: rows(400), reply });
+    ({ server } = job);
+
+    expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 400 } });
+    expect(job.server.requests).toHaveLength(400);
   });
 
   test("rows that are asked first show that too few answers are valid", async () => {

@@ -1,3 +1,4 @@
+import { readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
@@ -89,6 +90,42 @@ test("answers of two models that two workers get do not make one run", async () 
     ends.map(({ code }) => code),
     ends.map(({ stderr }) => stderr).join(""),
   ).toContain(66);
+  const again = await job.run(); // all rows are committed: nothing is asked, and nothing is published
+  expect([again.code, again.stderr]).toEqual([66, expect.stringContaining("names model")]);
+});
+
+test("the worker that finishes a run counts the answers of all workers, also those that came after it started", async () => {
+  const both = latch<void>();
+  const seen = new Set<boolean>();
+  await using job = await promptJob({
+    commit_rows: 10,
+    model: { budget: { price: { input: 1000, output: 1000 } } },
+    reply: async ({ text }) => {
+      seen.add(Number(text.slice(5)) < 10);
+      if (seen.size === 2) {
+        both.resolve();
+      }
+      await both.promise; // each worker has read what the other one had kept: nothing
+      return { content: text };
+    },
+  });
+  const ends = await Promise.all(
+    ["0/2", "1/2"].map((worker) => runCli(["run", job.spec, "--no-progress", "--json", "--worker", worker])),
+  );
+  const reports = ends.map(({ stdout }) => JSON.parse(stdout) as { status: string; spending: { run: object } });
+  const { answers, prompt, completion } = job.server.books;
+  expect(answers).toBe(20);
+  const run = { answers: 20, prompt_tokens: prompt, completion_tokens: completion };
+  const finishing = reports.filter(({ status }) => status === "complete");
+  expect(finishing.length).toBeGreaterThan(0); // both, if they end at the same time
+  for (const report of finishing) {
+    expect(report).toMatchObject({ spending: { run } });
+  }
+  const history = await job.command("history", job.spec, "--json");
+  const cost = Math.round((prompt + completion) * 1000) / 1e6;
+  expect(JSON.parse(history.stdout)).toMatchObject({ runs: [{ spending: { ...run, cost } }] });
+  const text = await job.command("history", job.spec);
+  expect(text.stdout).toContain(`20 answers, ${prompt} tokens in, ${completion} out, cost ${cost.toFixed(2)}`);
 });
 
 test("an answer that is lost on a connection that was used before is counted as lost", async () => {
@@ -117,6 +154,68 @@ test("a budget holds over attempts where the server names no tokens", async () =
   expect(asked).toBeGreaterThan(0);
   expect((await job.run()).code).toBe(67);
   expect(job.server.requests).toHaveLength(asked);
+});
+
+/** A request may take a token for each byte of its body, 64 more for the chat template, and its answer. */
+const worst = ({ body }: { readonly body: object }): number => JSON.stringify(body).length + 64 + 10;
+
+test("answers that were lost count against the budget of later attempts: they may have been paid for", async () => {
+  let isCut = true;
+  await using job = await promptJob({
+    server: { concurrency: 1 },
+    model: { sampling: { max_tokens: 10 }, budget: { max_tokens: 500 } },
+    retry: { max_seconds: 2 },
+    reply: ({ text }) => (isCut ? { cut: true } : { content: text }),
+  });
+  const away = await job.run();
+  expect([67, 75], away.stderr).toContain(away.code);
+  const asked = job.server.requests.length;
+  expect(away.report["exit_code"]).toBe(away.code);
+  isCut = false;
+
+  expect(await job.run()).toMatchObject({ code: 67 });
+
+  const most = job.server.requests.map(worst).reduce((sum, one) => sum + one, 0);
+  expect(asked).toBeGreaterThan(1);
+  expect(most).toBeLessThanOrEqual(500);
+});
+
+test("a source of reuse that is away for a while is waited for by another attempt, since prompts cost money", async () => {
+  await using job = await promptJob({ ...nightly, server: { version: "m" } });
+  expect((await job.run(...firstNight)).code).toBe(0);
+  job.server.reply = () => ({ status: 401, body: {} });
+  await writeRows(join(job.folder, "texts.parquet"), rows(21));
+  expect((await job.run(...secondNight)).code).toBe(64); // planned, with the first night as its source
+  job.server.reply = ({ text }) => ({ content: text });
+  const asked = job.server.requests.length;
+  const source = join(job.folder, "out/dt=2026-01-01");
+  await rename(source, `${source}.away`);
+
+  const away = await job.run(...secondNight);
+  expect([away.code, job.server.requests.length], away.stderr).toEqual([75, asked]);
+
+  await rename(`${source}.away`, source);
+  const { report, stderr } = await job.run(...secondNight);
+  expect(report, stderr).toMatchObject({ rows_scored: 21, rows_reused: 20 });
+  expect(job.server.requests.length - asked).toBe(1);
+});
+
+test("a pipe takes no budget: it keeps no answers, by which the next one would know what was spent", async () => {
+  await using job = await promptJob({ model: { sampling: { max_tokens: 10 }, budget: { max_tokens: 600 } } });
+  const { code, stderr } = await job.command("pipe", job.spec);
+  expect([code, stderr]).toEqual([64, expect.stringContaining("a pipe stores no answers")]);
+});
+
+test("the page about an attempt says what the run has spent", async () => {
+  await using job = await promptJob({
+    model: { budget: { price: { input: 1000, output: 1000 } } },
+    report: { html: "page.html" },
+  });
+  expect(await job.run()).toMatchObject({ code: 0 });
+  const { prompt, completion } = job.server.books;
+  const page = await readFile(join(job.folder, "page.html"), "utf8");
+  const cost = ((prompt + completion) / 1000).toFixed(2);
+  expect(page).toContain(`20 answers, ${prompt} tokens in, ${completion} out, cost ${cost}`);
 });
 
 test("a refusal that quotes a long text of the row shows nothing of it", async () => {

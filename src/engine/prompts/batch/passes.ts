@@ -3,6 +3,7 @@ import type { NamedTensor } from "../../../columnar/tensor.js";
 import { JobError } from "../../../util/errors.js";
 import type { BulkPass } from "../../paid.js";
 import { controlOf, keyOfTry, type PromptState, valuesOf, worstCase } from "../ask-row.js";
+import { fitPrompt } from "../fit-prompt.js";
 import { judgeAnswer } from "../judge-answer.js";
 import { type AskedPrompt, askPrompt, mostCompletionTokens } from "../request.js";
 import { createInputFile, type InputFile, lineOf } from "./input-file.js";
@@ -25,9 +26,15 @@ function neededKey({ prompts, refused }: BatchState, sha256: string): string | u
   return undefined;
 }
 
-function requestOf({ task, servers: [{ model }], form }: PromptState, inputs: readonly NamedTensor[]): AskedPrompt {
-  const values = valuesOf(inputs);
-  return askPrompt(task, { model, form, valueOf: (column) => values.get(column) ?? "" });
+/** undefined: the prompt is too long, and is not asked */
+function requestOf(
+  { task, servers: [{ model }], form }: PromptState,
+  inputs: readonly NamedTensor[],
+): AskedPrompt | undefined {
+  const fitted = fitPrompt(task, valuesOf(inputs));
+  return fitted.kind === "too long"
+    ? undefined
+    : askPrompt(task, { model, form, valueOf: (column) => fitted.values.get(column) ?? "" });
 }
 
 /** A pass of the worker that sends requests. */
@@ -91,8 +98,8 @@ interface AddedRow {
 async function addRow(state: BatchState, { submitter, sending, inputs }: AddedRow): Promise<void> {
   const { prompts, underWay, limits } = state;
   const asked = requestOf(prompts, inputs);
-  const key = neededKey(state, asked.sha256);
-  if (key === undefined || underWay.has(key) || sending.file.has(key)) {
+  const key = asked && neededKey(state, asked.sha256);
+  if (asked === undefined || key === undefined || underWay.has(key) || sending.file.has(key)) {
     return;
   }
   const line = lineOf(key, prompts.task.kind, asked);
@@ -150,7 +157,8 @@ export function waitingPass(state: BatchState, takeUp: () => Promise<{ readonly 
   let open = 0;
   return {
     add(inputs) {
-      open += neededKey(state, requestOf(prompts, inputs).sha256) === undefined ? 0 : 1;
+      const asked = requestOf(prompts, inputs);
+      open += asked === undefined || neededKey(state, asked.sha256) === undefined ? 0 : 1;
       return Promise.resolve();
     },
     async end() {

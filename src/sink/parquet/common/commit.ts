@@ -12,7 +12,8 @@ import type { FinishedPart } from "./manifest.js";
 import type { Target } from "./committed-parts.js";
 import { partRows, isWholeSpan } from "./parts.js";
 import type { PartToWrite } from "./part-file.js";
-import type { CommittedBy, StoredPlan } from "../../port.js";
+import type { StoredPlan } from "../../port.js";
+import type { CommittedBy } from "../../../publish/committed-by.js";
 import { awaitedLater } from "../../../util/promises.js";
 
 export interface PartToEncode {

@@ -2,7 +2,8 @@ import { mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../
 import { spanCount } from "../../../plan/spans.js";
 import type { FinishedPart } from "./manifest.js";
 import type { CommittedPart } from "./parts.js";
-import type { CommittedBy, StoredPlan } from "../../port.js";
+import type { StoredPlan } from "../../port.js";
+import type { CommittedBy } from "../../../publish/committed-by.js";
 
 /** The committed spans of a run, as far as this attempt has read or committed them. */
 export interface CommittedSpans {

@@ -10,7 +10,8 @@ import { ifThere, type TargetState } from "./file-system.js";
 import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
 import { type CommittedParts, findPart, partRows } from "./parts.js";
 import { committedBySchema } from "./part-label.js";
-import type { AttemptJson, CommittedBy, StoredPlan } from "../../port.js";
+import type { AttemptJson, StoredPlan } from "../../port.js";
+import type { CommittedBy } from "../../../publish/committed-by.js";
 import { runIdIn } from "./named-run.js";
 
 export interface FinishedPart {

@@ -2,7 +2,7 @@ import { z } from "../../../util/zod.js";
 import type { NamedColumn } from "../../../columnar/types.js";
 import { sqlTypeOf } from "../../../duckdb/sql.js";
 import { parseJson } from "../../../plan/parse-plan.js";
-import type { CommittedBy } from "../../port.js";
+import type { CommittedBy } from "../../../publish/committed-by.js";
 
 /** The label of a part, in Parquet's key-value metadata. */
 export interface PartLabel {

@@ -7,7 +7,8 @@ import { requireApproved } from "../../../publish/require-approved.js";
 import { type ErrorCode, JobError } from "../../../util/errors.js";
 import { bestEffort } from "../../../util/best-effort.js";
 import type { Span } from "../../../plan/plan.js";
-import type { AttemptJson, CommitOutcome, CommittedBy, RunSink, RunWriter } from "../../port.js";
+import type { AttemptJson, CommitOutcome, RunSink, RunWriter } from "../../port.js";
+import type { CommittedBy } from "../../../publish/committed-by.js";
 import { type AnswerFiles, openAnswerFiles } from "./answers/journal.js";
 import type { SpilledPiece } from "./commit.js";
 import { createSpilledPieces, type SpillTarget } from "./spilled-pieces.js";
@@ -119,7 +120,7 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
       return committedByOf(known);
     },
     parts: () => ({ folder: publisher.partsFolder, groups: partsOf(target, publisher) }),
-    spanFiles: () => readSpanFiles(target, known.parts, publisher.localParts),
+    spanFiles: (isWanted) => readSpanFiles(target, known.parts, { localParts: publisher.localParts, isWanted }),
     rejects: () => readRejects(fs, layout, known.parts),
     refresh: () =>
       guarded(`reading ${folder}`, async () => {

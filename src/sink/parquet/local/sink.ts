@@ -70,6 +70,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     prune: (request) =>
       guarded(`pruning ${request.place}`, () => pruneFolder(diskPruning(fs, options.writer), request)),
     stored: (runId) => guarded(`reading ${folder}`, () => reviewedPlan(fs, folder, runId)),
+    keptRows: () => "copied",
     stripVerdicts: (base) =>
       guarded(`erasing in ${folder}`, () => stripVerdicts({ fs, replace: replaceOnDisk(options) }, folder, base)),
     rehearse: (plan) => rehearse(folder, plan),

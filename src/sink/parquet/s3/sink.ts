@@ -63,6 +63,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
         return await pruneFolder(s3Pruning(tools, request.place), request);
       }),
     stored: (runId) => guarded(`reading ${folder}`, () => reviewedPlan(fs, folder, runId)),
+    keptRows: () => "copied",
     stripVerdicts: (base) =>
       guarded(`erasing in ${folder}`, () => stripVerdicts({ fs, replace: replaceIn(tools) }, folder, base)),
     rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests (If-None-Match)"]),

@@ -1,7 +1,13 @@
 import type { RunId } from "../../../plan/plan.js";
 import type { Decision } from "../../../publish/decision.js";
 import { parseTombstone } from "../../../publish/pruned-run.js";
-import { asPruned, type HistoryRequest, type RecordedRun, statusOfRun } from "../../../publish/recorded-run.js";
+import {
+  asPruned,
+  type HistoryRequest,
+  type RecordedRun,
+  type RecordedSpending,
+  statusOfRun,
+} from "../../../publish/recorded-run.js";
 import type { RunVerdict } from "../../../publish/run-verdict.js";
 import { stateOf } from "../../../publish/state.js";
 import type { StoredPlan } from "../../port.js";
@@ -23,6 +29,8 @@ interface HistoryRow extends PlanRow {
   readonly rejected: string | null;
   readonly last_commit_at: string | null;
   readonly seconds: number | null;
+  /** JSON that the driver has parsed. */
+  readonly spending: RecordedSpending | null;
   /** The first tombstone after it, as text. */
   readonly tombstone: string | null;
 }
@@ -35,11 +43,12 @@ export async function readHistory(
 ): Promise<readonly RecordedRun[]> {
   const { table } = control;
   // Layout 1 has no logical dates.
+  const spending = layout < 2 ? "NULL" : "f.spending";
   const date = layout < 2 ? "r.planned_at" : "coalesce(r.logical_date, r.planned_at)";
   const { rows } = await session.query<HistoryRow>({
     text: `SELECT r.run_id, r.plan, r.plan_id,
         EXISTS (SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number) AS later,
-        ${utcText("f.finished_at")} AS finished_at, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
+        ${utcText("f.finished_at")} AS finished_at, ${spending} AS spending, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
         extract(epoch FROM s.last_at - a.first_at)::float8 AS seconds,
         (SELECT t.plan FROM ${table("runs")} t WHERE t.base = r.base AND t.number > r.number AND ${isTombstone("t")}
           ORDER BY t.number LIMIT 1) AS tombstone
@@ -75,6 +84,7 @@ async function recordedRun(
     rejected: Number(row.rejected ?? 0),
     spansCommitted: row.spans,
     seconds: row.seconds,
+    spending: row.spending ?? undefined,
     failure,
   };
   const stored = storedPlan(row);

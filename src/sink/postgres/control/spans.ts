@@ -1,7 +1,8 @@
 import { z } from "../../../util/zod.js";
 import type { Span } from "../../../plan/plan.js";
 import { spanAt, spanCount } from "../../../plan/spans.js";
-import type { CommittedBy, StoredPlan } from "../../port.js";
+import type { StoredPlan } from "../../port.js";
+import type { CommittedBy } from "../../../publish/committed-by.js";
 import type { Session } from "../connections.js";
 import type { Control } from "./control.js";
 import { damagedRun } from "../damage.js";

@@ -118,6 +118,7 @@ const tables: readonly ControlTable[] = [
       profile: ["text", "profile of the whole run, JSON; NULL: not all spans have one", 2],
       profile_sha256: ["text", "sha256 of that text, in hex", 2],
       model_sha256: ["text", "sha256 of the model, in hex", 2],
+      spending: ["json", "answers of a language model that the run paid for, tokens and cost; NULL: none", 2],
     },
   },
   {

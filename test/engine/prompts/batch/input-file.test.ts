@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { createInputFile, fileLimits, type InputFile, keyIn, lineOf } from "#src/engine/prompts/batch/input-file.js";
 
-const reservation = { spent() {}, lost() {}, end() {} };
+const reservation = { spent() {}, lost() {}, ready: () => Promise.resolve(), end() {} };
 
 /** Fills files with requests of `size` bytes. */
 function filesOf(count: number, size: number): InputFile[] {

@@ -8,10 +8,19 @@ import { readRejects } from "../rejects.js";
 export async function* readSpanFiles(
   { fs, layout, profiles }: Target,
   committed: CommittedParts,
-  localParts: (paths: readonly string[]) => AsyncIterable<readonly string[]>,
+  {
+    localParts,
+    isWanted = () => true,
+  }: {
+    readonly localParts: (paths: readonly string[]) => AsyncIterable<readonly string[]>;
+    readonly isWanted?: ((span: number) => boolean) | undefined;
+  },
 ): AsyncGenerator<SpanFile> {
   const paths = await listParts(fs, layout);
   for (const [span, part] of [...committed].toSorted(([one], [other]) => one - other)) {
+    if (!isWanted(span)) {
+      continue;
+    }
     const path = paths.get(span);
     if (path === undefined) {
       throw Object.assign(new Error(`there is no part of span ${span} in ${layout.folder}`), { code: "ENOENT" });

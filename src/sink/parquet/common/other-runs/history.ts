@@ -8,6 +8,7 @@ import {
   type HistoryRequest,
   type RecordedRun,
   statusOfRun,
+  recordedSpending,
 } from "../../../../publish/recorded-run.js";
 import { stateOf } from "../../../../publish/state.js";
 import { JobError } from "../../../../util/errors.js";
@@ -131,7 +132,8 @@ async function plannedRun(
   if (published !== undefined) {
     const { rows, rows_rejected: rejected } = published;
     const at = decision?.at ?? startedAt(published);
-    return { ...common, status: "published", rows, rejected, spansCommitted: null, at, seconds: secondsOf(published) };
+    const about = { at, seconds: secondsOf(published), spending: recordedSpending(published.attempt) };
+    return { ...common, status: "published", rows, rejected, spansCommitted: null, ...about };
   }
   const before = isOver && decision?.kind !== "discarded" ? await profileOf(fs, layout) : undefined;
   if (before !== undefined) {

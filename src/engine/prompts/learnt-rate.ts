@@ -1,0 +1,88 @@
+/** How much a server takes in a time, learnt from what it refuses with 429 where no header says it. */
+export interface LearntRate {
+  /** From when on a request of so much weight may be sent; 0: nothing is known. */
+  readyMs(weight: number, nowMs: number): number;
+  sent(weight: number, nowMs: number): void;
+  heard(answer: { readonly weight: number; readonly isRefused: boolean }, nowMs: number): void;
+}
+
+/** Answers of so long are looked at together, and at least so many. */
+const windowMs = 2000;
+const leastAnswers = 10;
+/** A smaller share is no sign of a limit: gateways and other users of an account cause some. */
+const refusedShare = 0.1;
+/** What was taken while more was refused is about the limit: a little less is sent from then on. */
+const decrease = 0.9;
+/** Added to the rate for each window without refusals, as a share of the rate at the last decrease. */
+const increase = 0.03;
+/** So much may be sent at once. */
+const burstMs = 500;
+
+interface RateState {
+  /** undefined: nothing is known. */
+  perMs: number | undefined;
+  stepPerMs: number;
+  level: number;
+  levelMs: number;
+  window: { sinceMs: number; answers: number; refused: number; weight: number; taken: number };
+}
+
+/** Additive increase, multiplicative decrease, around the rate that the server takes. */
+export function createLearntRate(): LearntRate {
+  const state: RateState = { perMs: undefined, stepPerMs: 0, level: 0, levelMs: 0, window: windowFrom(0) };
+  return {
+    readyMs(weight, nowMs) {
+      const { perMs } = state;
+      if (perMs === undefined) {
+        return 0;
+      }
+      const missing = Math.min(weight, burstOf(perMs, weight)) - levelAt(state, perMs, nowMs);
+      return missing <= 0 ? 0 : nowMs + missing / perMs;
+    },
+    sent(weight, nowMs) {
+      state.level = (state.perMs === undefined ? 0 : levelAt(state, state.perMs, nowMs)) - weight;
+      state.levelMs = nowMs;
+    },
+    heard({ weight, isRefused }, nowMs) {
+      if (state.window.answers === 0) {
+        state.window = windowFrom(nowMs);
+      }
+      const { window } = state;
+      window.answers += 1;
+      window.refused += isRefused ? 1 : 0;
+      window.weight += weight;
+      window.taken += isRefused ? 0 : weight;
+      if (nowMs - window.sinceMs >= windowMs && window.answers >= leastAnswers) {
+        learn(state, nowMs);
+        state.window = windowFrom(nowMs);
+      }
+    },
+  };
+}
+
+function learn(state: RateState, nowMs: number): void {
+  const { sinceMs, answers, refused, weight, taken } = state.window;
+  const takenPerMs = taken / (nowMs - sinceMs);
+  if (refused / answers > refusedShare) {
+    const leastPerMs = weight / answers / 1000; // a request a second
+    const isFirst = state.perMs === undefined;
+    state.perMs = Math.max(takenPerMs * decrease, leastPerMs);
+    state.stepPerMs = state.perMs * increase;
+    state.level = isFirst ? 0 : state.level;
+    state.levelMs = isFirst ? nowMs : state.levelMs;
+  } else if (state.perMs !== undefined && takenPerMs > state.perMs / 2) {
+    state.perMs += state.stepPerMs;
+  }
+}
+
+function windowFrom(sinceMs: number): RateState["window"] {
+  return { sinceMs, answers: 0, refused: 0, weight: 0, taken: 0 };
+}
+
+function levelAt({ level, levelMs }: RateState, perMs: number, nowMs: number): number {
+  return Math.min(burstOf(perMs, 1), level + (nowMs - levelMs) * perMs);
+}
+
+function burstOf(perMs: number, least: number): number {
+  return Math.max(least, perMs * burstMs);
+}

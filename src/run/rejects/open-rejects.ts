@@ -1,0 +1,77 @@
+import type { Plan, PlannedRejects, RunId } from "../../plan/plan.js";
+import type { SpanRange } from "../../plan/share.js";
+import { count } from "../../report/report.js";
+import type { JobContext } from "../../scoring/context.js";
+import type { ScoringOptions } from "../../scoring/score.js";
+import type { RunSink, StoredPlan } from "../../sink/port.js";
+import { JobError } from "../../util/errors.js";
+import { seedsOf, timerOf } from "../reusing/open-reuse.js";
+import { isPublished } from "../resume.js";
+import { openKeptCursor } from "./kept-cursor.js";
+import { readRejected } from "./rejected-rows.js";
+
+/** How a run scores the rejects of an earlier one alone. */
+export type RejectScoring = Pick<ScoringOptions, "reuse" | "isScored"> & AsyncDisposable;
+
+export interface RejectsInput {
+  readonly plan: Plan;
+  readonly run: Pick<RunSink, "committed">;
+  readonly share: SpanRange;
+  /** Whether spans of other workers may be scored, too. */
+  readonly steal: boolean;
+}
+
+/**
+ * Opens the run whose rejects are scored: its other rows keep their predictions. undefined: the plan scores all rows.
+ * @throws JobError OUTPUT_DAMAGED if that run is not there any more
+ */
+export async function openRejects(
+  context: JobContext,
+  { plan, run, share, steal }: RejectsInput,
+): Promise<RejectScoring | undefined> {
+  const { rejectsOf } = plan;
+  if (rejectsOf === undefined) {
+    return undefined;
+  }
+  const earlier = await openEarlier(context, rejectsOf);
+  const isWanted = (span: number): boolean =>
+    run.committed[span] === 0 && (steal || (span >= share.from && span < share.to));
+  const rejected = await readRejected(earlier.stored.plan, earlier.run.rejects(), isWanted);
+  context.log.info(
+    `scoring ${count(rejected.count, "rejected row")} of run ${rejectsOf.runId}; its other rows keep their predictions`,
+  );
+  if (rejectsOf.kept === "in_table") {
+    return { isScored: rejected.has, [Symbol.asyncDispose]: () => Promise.resolve() };
+  }
+  const { contract } = plan;
+  const reader = await context.openPartReader(earlier.run.parts?.().folder ?? "");
+  const cursor = openKeptCursor(contract.outputs, { plan: earlier.stored.plan, run: earlier.run, reader, rejected });
+  return {
+    reuse: {
+      hashing: contract.reuse && { seeds: seedsOf(context, plan) },
+      contract,
+      timer: timerOf(context),
+      find: cursor.find,
+      keeps: (row) => !rejected.has(row),
+    },
+    async [Symbol.asyncDispose]() {
+      await cursor[Symbol.asyncDispose]();
+      await reader[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** @throws JobError OUTPUT_DAMAGED if the run is not the planned one, or not published */
+async function openEarlier(
+  { sink }: Pick<JobContext, "sink">,
+  { runId, planId }: PlannedRejects,
+): Promise<{ readonly stored: StoredPlan; readonly run: RunSink }> {
+  const stored = await sink.stored?.(runId as RunId);
+  const run = stored?.planId === planId && stored.pruned === undefined ? await sink.open(stored) : undefined;
+  if (stored === undefined || run === undefined || !isPublished(run)) {
+    throw new JobError("OUTPUT_DAMAGED", `opening run ${runId}, whose rejected rows are scored: it is gone`, {
+      hint: "score all rows with --new-run",
+    });
+  }
+  return { stored, run };
+}

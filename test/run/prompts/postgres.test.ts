@@ -1,0 +1,32 @@
+import { expect, test } from "vitest";
+import { promptJob } from "../../support/prompt-job.js";
+import { usePostgres } from "../../support/postgres.js";
+
+const postgres = usePostgres();
+
+postgres.describe("answers of a language model in a table", () => {
+  test("a table has the columns about answers, and history what the run has spent", async () => {
+    await using database = await postgres.server().createDatabase();
+    const output = { columns: ["id"], postgres: { url: database.url, table: "scores.labels" } };
+    const prompt = {
+      user: "{{body}}",
+      answer_columns: ["prompt_tokens", "completion_tokens", "finish_reason", "model"],
+    };
+    await using job = await promptJob({ output, model: { prompt, budget: { price: { input: 1000, output: 1000 } } } });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    const { answers, prompt: tokens, completion } = job.server.books;
+    const columns =
+      "sum(prompt_tokens)::int AS prompt, sum(completion_tokens)::int AS completion, count(*)::int AS rows";
+    const sums = await database.query(
+      `SELECT ${columns}, min(finish_reason) AS finish, max(model) AS model FROM scores.labels`,
+    );
+    expect(sums).toEqual([{ prompt: tokens, completion, rows: 20, finish: "stop", model: "m" }]);
+    const cost = Math.round((tokens + completion) * 1000) / 1e6;
+    const spending = { answers, prompt_tokens: tokens, cached_tokens: 0, completion_tokens: completion, cost };
+    const { stdout } = await job.command("history", job.spec, "--json");
+    expect(JSON.parse(stdout)).toMatchObject({ runs: [{ status: "published", spending }] });
+  });
+});
