@@ -262,6 +262,23 @@ describe("batches", { timeout }, () => {
     expect((await server.books()).batches.requests).toEqual([20, 5]);
   });
 
+  test("of a run with rejects, only their prompts are sent again in a batch", async () => {
+    await using server = await startPromptServer();
+    const textOf = (text: string): object => ({ input: { columns: { text } }, on_bad_row: "reject", max_rejects: 4 });
+    await using job = await promptJob({
+      select: "SELECT i::INTEGER AS id, CASE WHEN i % 5 > 0 THEN 'text ' || i END AS body FROM range(20) t(i)",
+      server: { url: server.url, name: "mock-1", transport: "batch" },
+      model: { prompt: { user: "{{text}}" } },
+      ...textOf("body"),
+    });
+    const first = await job.run();
+    expect(first.report, first.stderr).toMatchObject({ rows_scored: 16, rows_rejected: 4 });
+    await job.rewrite(textOf("coalesce(body, 'none')"));
+    const second = await job.run("--only-rejects");
+    expect(second.report, second.stderr).toMatchObject({ rows_scored: 20, rows_reused: 16, rows_rejected: 0 });
+    expect((await server.books()).batches.requests).toEqual([16, 1]); // the four are asked once
+  });
+
   test.each([
     ["batches", { ofServer: { transport: "batch" } }, "model.server.transport: a pipe cannot wait for batches"],
     [
