@@ -23,7 +23,7 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   const duckdb = await openDuckDb({ threads, memoryBytes, spillFolder: spool.folder, allowed: { folders } });
   const join: RowJoin = { connection: await duckdb.connect(), columns: { a: [], b: [] } };
   return {
-    load: (side, rows) => guarded(() => loadRows(join, side, rows)),
+    load: (side, rows) => guarded(() => loadRows(join, side, rows), "columns" in rows ? tableHint : fileHint),
     match: (key) => guarded(() => matchRows(join, key)),
     join: (request) => guarded(() => joinRows(join, request)),
     joined: (columns, expected) => readJoined(join, columns, expected),
@@ -36,6 +36,9 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   };
 }
 
+const fileHint = "a file is no Parquet file, was changed meanwhile, or has other columns than the other files";
+const tableHint = "a value cannot be read as its column's type, such as NaN in a numeric column, or a row has more than 2 MB";
+
 /** Errors of DuckDB that a user can act on; others are bugs. */
 const known = [
   {
@@ -47,12 +50,12 @@ const known = [
   {
     said: /^(IO|Invalid Input|Invalid|Conversion|Binder) Error/,
     code: "SHARD_CORRUPT",
-    hint: "a file is no Parquet file, was changed meanwhile, or has other columns than the other files",
+    hint: undefined,
   },
 ] as const;
 
 /** Runs `work`; an error of DuckDB is reported as one of the files, the memory or the disk. */
-async function guarded<T>(work: () => Promise<T>): Promise<T> {
+async function guarded<T>(work: () => Promise<T>, badRowsHint = fileHint): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -60,6 +63,6 @@ async function guarded<T>(work: () => Promise<T>): Promise<T> {
     const found = error instanceof JobError ? undefined : known.find((one) => one.said.test(said));
     throw found === undefined
       ? error
-      : new JobError(found.code, `comparing the rows: ${said}`, { hint: found.hint, cause: error });
+      : new JobError(found.code, `comparing the rows: ${said}`, { hint: found.hint ?? badRowsHint, cause: error });
   }
 }

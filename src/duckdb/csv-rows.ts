@@ -7,6 +7,7 @@ export function csvRows(
   paths: readonly string[],
 ): string {
   const types = columns.map(({ name, type }) => `${quoteText(name)}: ${quoteText(sqlTypeOf(type))}`).join(", ");
-  const format = `header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', allow_quoted_nulls = false, auto_detect = false`;
+  // Without new_line, DuckDB takes the first line end that it meets, also within quotes, for that of all lines.
+  const format = `new_line = '\\n', header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', allow_quoted_nulls = false, auto_detect = false`;
   return `read_csv(${quotePaths(paths)}, columns = {${types}}, ${format})`;
 }

@@ -112,4 +112,8 @@ test("prune removes the old runs of a challenger's kept predictions by the same 
   }
   expect(await outputRows(kept("2026-01-03"))).toHaveLength(569);
   expect(await outputRows(nights.folder("2026-01-03"))).toHaveLength(569);
+
+  const again = await nights.night("run", "2026-01-01", "--new-run");
+  expect(again.code, again.stderr).toBe(0);
+  expect(await outputRows(kept("2026-01-01")), again.stderr).toHaveLength(569);
 });

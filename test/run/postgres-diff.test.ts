@@ -129,7 +129,7 @@ postgres.describe("diff in Postgres", () => {
     const job = await jobIn(scratch.path, database, {});
     const types =
       "k text, n numeric, d numeric(20,2), t timestamptz, day date, v real[], j jsonb, b boolean, s varchar(9)";
-    const same = `'a,"b'::text, 1.5, 2.25, timestamptz '2026-01-01 00:00:00+02', date '2026-01-01', '{1,2}'::real[], '{"a": 1}'::jsonb, true, E'x\\n\\\\N'`;
+    const same = `E'a,"b\\r\\nc'::text, 1.5, 2.25, timestamptz '2026-01-01 00:00:00+02', date '2026-01-01', '{1,2}'::real[], '{"a": 1}'::jsonb, true, E'x\\n\\\\N'`;
     await database.query(`CREATE SCHEMA scores; CREATE TABLE scores.one (${types}); CREATE TABLE scores.other (${types});
       INSERT INTO scores.one VALUES (${same}), (NULL, 1, 1, NULL, NULL, '{0,1}', NULL, false, NULL), ('gone', 'NaN', 1, NULL, NULL, NULL, NULL, NULL, NULL);
       INSERT INTO scores.other VALUES (${same}), (NULL, 2, 1, NULL, NULL, '{1,0}', NULL, true, '')`);

@@ -63,7 +63,8 @@ async function openKept(context: JobContext, plan: Plan, sink: Sink, mayCreate: 
   if (!mayCreate) {
     return undefined;
   }
-  const next = found === undefined ? base : numberedRunId(base, splitRunId(found.plan.runId).number + 1);
+  const last = found?.pruned?.tombstone ?? found?.plan.runId;
+  const next = last === undefined ? base : numberedRunId(base, splitRunId(last).number + 1);
   if (found !== undefined) {
     await sink.admitNewRun?.(next);
   }

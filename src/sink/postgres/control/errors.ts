@@ -37,7 +37,15 @@ export async function recordLate(tools: RunTools, runId: RunId, message: string)
         WHERE NOT EXISTS (SELECT FROM ${errors} WHERE run_id = $1 AND code = $3)`,
       values: [runId, writer, lateCode, storedMessage(message)],
     });
-    return rowCount === 1;
+    if (rowCount === 1) {
+      return true;
+    }
+    // The answer to this attempt's own COMMIT may have been lost.
+    const { rows } = await session.query({
+      text: `SELECT FROM ${errors} WHERE run_id = $1 AND code = $2 AND writer = $3`,
+      values: [runId, lateCode, writer],
+    });
+    return rows.length > 0;
   });
 }
 
