@@ -37,7 +37,8 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
 }
 
 const fileHint = "a file is no Parquet file, was changed meanwhile, or has other columns than the other files";
-const tableHint = "a value cannot be read as its column's type, such as NaN in a numeric column, or a row has more than 2 MB";
+const tableHint =
+  "a value cannot be read as its column's type, such as NaN in a numeric column, or a row has more than 2 MB";
 
 /** Errors of DuckDB that a user can act on; others are bugs. */
 const known = [

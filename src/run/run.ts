@@ -1,7 +1,7 @@
 import type { Model } from "../models/port.js";
 import { assertNever, type Damage, JobError, messageOf } from "../util/errors.js";
 import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
-import type { RunId } from "../plan/plan.js";
+import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
@@ -57,19 +57,25 @@ function damageOf({ newRun, record }: JobContext, error: unknown): Damage | unde
   return newRun && error instanceof JobError && record.counts.spansCommitted === 0 ? error.damage : undefined;
 }
 
-async function abandon(context: JobContext, runId: RunId, why: unknown): Promise<RunReport> {
-  return await startNext(context, runId, () => {
+async function abandon(context: JobContext, runId: RunId, why: unknown, rejectsOf?: StoredPlan): Promise<RunReport> {
+  const tell = (): void => {
     context.log.warn(`abandoning run ${runId}: ${messageOf(why)}`);
-  });
+  };
+  return await startNext(context, runId, tell, rejectsOf);
 }
 
 /** Starts the run after `runId`. @param tell logs why, once the target admits it */
-async function startNext(context: JobContext, runId: RunId, tell: () => void): Promise<RunReport> {
+async function startNext(
+  context: JobContext,
+  runId: RunId,
+  tell: () => void,
+  rejectsOf?: StoredPlan,
+): Promise<RunReport> {
   const { base, number } = splitRunId(runId);
   const next = numberedRunId(base, number + 1);
   await context.sink.admitNewRun?.(next);
   tell();
-  return await startRun(context, next);
+  return await startRun(context, next, rejectsOf);
 }
 
 /** With `--only-rejects`, scores the rejected rows of a published run as the run after it. undefined: the run itself goes on. */
@@ -186,8 +192,11 @@ async function resume(
     await (idle ? undefined : requireChallenger(context, plan));
   } catch (error) {
     const isChange = error instanceof JobError && error.exitCode === 66;
-    if (isChange && (newRun || (await hasOnlyFailed(context, plan, run)))) {
+    if (isChange && newRun) {
       return await abandon(context, plan.runId, error);
+    }
+    if (isChange && (await hasOnlyFailed(context, plan, run))) {
+      return await abandon(context, plan.runId, error, await rejectsOfPlan(context, plan, error));
     }
     throw error;
   }
@@ -196,6 +205,16 @@ async function resume(
     return await finishIdleRun(context, { stored, run, shardsUnplanned });
   }
   return await scoreRest(context, { stored, run, listing, model, shardsUnplanned });
+}
+
+/** The run whose rejected rows a plan scores; undefined: it scores all rows. @throws `why` if that run is gone */
+async function rejectsOfPlan({ sink }: JobContext, plan: Plan, why: unknown): Promise<StoredPlan | undefined> {
+  const { rejectsOf } = plan;
+  const stored = rejectsOf && (await sink.stored?.(rejectsOf.runId as RunId));
+  if (rejectsOf !== undefined && stored === undefined) {
+    throw why;
+  }
+  return stored;
 }
 
 async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Promise<RunReport> {

@@ -80,6 +80,23 @@ describe("--only-rejects", () => {
     expect(await outputRows(job.out)).toEqual(scores(1));
   });
 
+  test("a correction after a failed --only-rejects keeps the predictions of the run before, too", async () => {
+    await using scratch = await scratchFolder();
+    const job = await jobIn(scratch.path);
+    const failing = { ...settings, on_bad_row: "fail" } as const;
+    await job.rewrite(failing);
+    const failed = await runHere(["run", job.spec, "--only-rejects", "--no-progress"]);
+    expect(failed.code, failed.stderr).toBe(65);
+    const columns = { y: "coalesce(x, 0) - 7" };
+    await job.rewrite({ ...failing, ...byZero, input: { where: "id < 90", columns } });
+
+    const report = await scoreHere(job.spec, onlyRejects);
+
+    expect(report).toMatchObject({ status: "complete", rowsReused: 72 });
+    expect(report.runId).toMatch(/-r3$/);
+    expect(await outputRows(job.out)).toEqual(scores(-7));
+  });
+
   test("rows that are rejected again are scored by the next --only-rejects", async () => {
     await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);

@@ -118,15 +118,11 @@ async function reserve(state: BudgetState, worst: Amount): Promise<Reservation> 
 async function untilHeldFits(state: BudgetState): Promise<void> {
   const { doing, limits, held, changed } = state;
   while (!fits(state, nothing)) {
-    held.waiting += 1;
-    try {
-      if (held.waiting === held.count) {
-        throw spentError(doing, limits);
-      }
-      await changed.wait();
-    } finally {
-      held.waiting -= 1;
+    if (held.waiting + 1 === held.count) {
+      throw spentError(doing, limits);
     }
+    held.waiting += 1;
+    await changed.wait();
   }
 }
 
@@ -146,6 +142,7 @@ function hold(state: BudgetState, worst: Amount): Reservation {
       if (held.count === 0) {
         [held.tokens, held.cost] = [0, 0]; // sums of floating-point numbers do not return to 0
       }
+      held.waiting = 0; // all look again: until they have, none of them counts as one that can free nothing
       changed.notify();
     },
   };

@@ -36,11 +36,11 @@ export function createLearntRate(): LearntRate {
       if (perMs === undefined) {
         return 0;
       }
-      const missing = Math.min(weight, burstOf(perMs, weight)) - levelAt(state, perMs, nowMs);
+      const missing = weight - levelAt(state, { perMs, nowMs, weight });
       return missing <= 0 ? 0 : nowMs + missing / perMs;
     },
     sent(weight, nowMs) {
-      state.level = (state.perMs === undefined ? 0 : levelAt(state, state.perMs, nowMs)) - weight;
+      state.level = (state.perMs === undefined ? 0 : levelAt(state, { perMs: state.perMs, nowMs, weight })) - weight;
       state.levelMs = nowMs;
     },
     heard({ weight, isRefused }, nowMs) {
@@ -79,10 +79,13 @@ function windowFrom(sinceMs: number): RateState["window"] {
   return { sinceMs, answers: 0, refused: 0, weight: 0, taken: 0 };
 }
 
-function levelAt({ level, levelMs }: RateState, perMs: number, nowMs: number): number {
-  return Math.min(burstOf(perMs, 1), level + (nowMs - levelMs) * perMs);
+interface LevelAt {
+  readonly perMs: number;
+  readonly nowMs: number;
+  /** Of the next request. One that weighs more than a burst waits until there is room for all of it. */
+  readonly weight: number;
 }
 
-function burstOf(perMs: number, least: number): number {
-  return Math.max(least, perMs * burstMs);
+function levelAt({ level, levelMs }: RateState, { perMs, nowMs, weight }: LevelAt): number {
+  return Math.min(Math.max(weight, perMs * burstMs), level + (nowMs - levelMs) * perMs);
 }

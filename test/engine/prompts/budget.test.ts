@@ -127,3 +127,17 @@ test("a request whose answer was lost is sent again only if the budget covers bo
   ]);
   expect(ends.map(({ status }) => status).toSorted()).toEqual(["rejected", "rejected"]);
 });
+
+test("a request that waits for room is not refused while one whose answer was lost may go on and free some", async () => {
+  const budget = budgetOf(100);
+  const [lost, other] = [await budget.reserve(tokens(40)), await budget.reserve(tokens(40))];
+  const next = budget.reserve(tokens(30));
+  lost.lost();
+  const ready = lost.ready();
+  other.spent(tokens(1));
+  other.end();
+  await ready;
+  lost.spent(tokens(1));
+  lost.end();
+  await expect(next).resolves.toBeDefined();
+});

@@ -82,3 +82,18 @@ test("a few refusals that come at any rate do not slow requests down", () => {
   const { taken, refused } = simulate(() => random() > 0.05);
   expect(taken + refused).toBe(30_000);
 });
+
+test("a request that weighs more than the rate of half a second waits for its tokens, and no longer", () => {
+  let nowMs = 0;
+  const pace = createHeaderPace(() => nowMs);
+  for (; nowMs < 5000; nowMs += 100) {
+    const isTaken = nowMs % 500 === 0; // 200 tokens a second
+    pace.heard(pace.sent(100), { status: isTaken ? 200 : 429, headers: new Headers() });
+  }
+  const sinceMs = nowMs;
+  while (pace.readyMs(2000) > nowMs && nowMs < 60_000) {
+    nowMs += 100;
+  }
+  expect(nowMs - sinceMs).toBeGreaterThan(5000);
+  expect(nowMs).toBeLessThan(60_000);
+});

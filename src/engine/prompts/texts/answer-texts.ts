@@ -1,9 +1,10 @@
 import { randomUUID } from "node:crypto";
-import { closeSync, openSync, readSync, unlinkSync, writeSync } from "node:fs";
+import { closeSync, openSync, readSync, unlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
 import { createDigestIndex, type DigestIndex } from "./digest-index.js";
+import { writeAll } from "./write-all.js";
 
 /** Texts by the hex SHA-256 of requests. A few are held in memory, many in a temporary file. */
 export interface AnswerTexts extends Disposable {
@@ -80,9 +81,7 @@ function openTextFile(): TextFile {
     write(request, text) {
       const record = Buffer.concat([Buffer.from(request, "hex"), Buffer.alloc(4), text]);
       record.writeUInt32LE(text.length, digestBytes);
-      for (let written = 0; written < record.length; ) {
-        written += writeSync(texts, record, written, record.length - written, end + written);
-      }
+      writeAll(texts, record, end);
       index.add(record, end);
       end += record.length;
     },

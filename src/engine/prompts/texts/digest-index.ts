@@ -1,4 +1,5 @@
-import { readSync, writeSync } from "node:fs";
+import { readSync } from "node:fs";
+import { writeAll } from "./write-all.js";
 
 /** Finds places by 32-byte digests, in a file. Memory holds four bytes for about 180 digests. */
 export interface DigestIndex {
@@ -124,5 +125,5 @@ function readPage({ file }: IndexState, number: number): Buffer {
 }
 
 function writePage({ file }: IndexState, number: number, page: Buffer): void {
-  writeSync(file, page, 0, pageBytes, number * pageBytes);
+  writeAll(file, page, number * pageBytes);
 }
