@@ -8,6 +8,8 @@ import { startPromptServer } from "../../support/prompt-server.js";
 import { until } from "../../support/waiting.js";
 
 const timeout = 60_000;
+/** Keys of a job whose prompts are an expression. */
+const textOf = (text: string): object => ({ input: { columns: { text } }, on_bad_row: "reject", max_rejects: 4 });
 const rows = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
 /** The most tokens of the smallest request of a ticket: its bytes, and those of its answer. */
 const leastRequest = 400 + 60;
@@ -264,7 +266,6 @@ describe("batches", { timeout }, () => {
 
   test("of a run with rejects, only their prompts are sent again in a batch", async () => {
     await using server = await startPromptServer();
-    const textOf = (text: string): object => ({ input: { columns: { text } }, on_bad_row: "reject", max_rejects: 4 });
     await using job = await promptJob({
       select: "SELECT i::INTEGER AS id, CASE WHEN i % 5 > 0 THEN 'text ' || i END AS body FROM range(20) t(i)",
       server: { url: server.url, name: "mock-1", transport: "batch" },
