@@ -1,8 +1,9 @@
+import { JobError } from "../../util/errors.js";
 import { tryAgain } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
 import { type ClientOptions, type ClientState, type Endpoint, openEndpoint, trafficOf } from "./client-state.js";
 import type { RequestEnd } from "./in-flight-limit.js";
-import { type InferenceRequest, judge, type Outcome, outcomeOf, ServerFault } from "./outcome.js";
+import { type InferenceRequest, judge, type Outcome, outcomeOf, ServerFault, UnknownModel } from "./outcome.js";
 import { createPool, type PooledTurn } from "./pool.js";
 import { type ModelServer, placeOf, serversText } from "./server.js";
 import { countTraffic } from "./traffic.js";
@@ -44,7 +45,7 @@ async function infer(state: ClientState, request: InferenceRequest): Promise<Out
   const retry = { ...place.retry, warn: (message: string) => warnSometimes(state, message) };
   const rules = { judge: (error: unknown) => judge(place, error), code: "NETWORK", hint: place.hint } as const;
   const tries: Tries = { faults: 0, last: undefined };
-  return await tryAgain(place.doing, retry, rules, async () => {
+  const tried = tryAgain(place.doing, retry, rules, async () => {
     const turn = await state.pool.begin(tries.last);
     let end: RequestEnd = { kind: "other" };
     try {
@@ -64,6 +65,9 @@ async function infer(state: ClientState, request: InferenceRequest): Promise<Out
       tries.last = turn.server;
       turn.end(end);
     }
+  });
+  return await tried.catch((error: unknown) => {
+    throw error instanceof JobError && error.cause instanceof UnknownModel ? error.cause.lasting : error;
   });
 }
 

@@ -30,6 +30,17 @@ export interface InferenceRequest {
 /** The server failed without saying that this is temporary (500). */
 export class ServerFault extends Error {}
 
+/** A server that had the model does not know it. It may have restarted, and be loading it. */
+export class UnknownModel extends BrokenTransfer {
+  /** The error if it does not come back. */
+  readonly lasting: JobError;
+
+  constructor(message: string, lasting: JobError) {
+    super(message);
+    this.lasting = lasting;
+  }
+}
+
 export interface ReceivedAnswer {
   readonly endpoint: Endpoint;
   readonly received: Received;
@@ -106,25 +117,34 @@ async function refusedOutcome(state: ClientState, endpoint: Endpoint, refusal: R
     case "overloaded":
       pauseAsAsked(state, endpoint, found);
       throw new BrokenTransfer(found.message);
-    case "gone":
-      if (mayBeLoading(state, endpoint) || !(await isServerReady(state.protocol, endpoint.server))) {
+    case "gone": {
+      const error = goneError(endpoint, version, { refusal, message: found.message });
+      if (mayBeLoading(state, endpoint)) {
+        throw new UnknownModel(found.message, error);
+      }
+      if (!(await isServerReady(state.protocol, endpoint.server))) {
         throw new BrokenTransfer(found.message);
       }
-      if (version.version !== undefined) {
-        throw new JobError(
-          "MODEL_CHANGED",
-          `${doing}: ${found.message}; this run is scored with version ${version.version}`,
-          {
-            hint: "serve that version again and run the same command; or give this run up with --new-run",
-          },
-        );
-      }
-      throw refusalOf(endpoint.server, doing, refusal);
+      throw error;
+    }
     case "other":
       throw refusalOf(endpoint.server, doing, refusal);
     default:
       return assertNever(found);
   }
+}
+
+/** The error for a server that does not know the model. */
+function goneError(
+  { server, place: { doing } }: Endpoint,
+  { version }: ClientState["version"],
+  { refusal, message }: { readonly refusal: Refusal; readonly message: string },
+): JobError {
+  return version === undefined
+    ? refusalOf(server, doing, refusal)
+    : new JobError("MODEL_CHANGED", `${doing}: ${message}; this run is scored with version ${version}`, {
+        hint: "serve that version again and run the same command; or give this run up with --new-run",
+      });
 }
 
 /** Keeps the pause that a server asks for. @throws JobError NETWORK if it is too long, and there is no other server */

@@ -8,8 +8,6 @@ import { startPromptServer } from "../../support/prompt-server.js";
 import { until } from "../../support/waiting.js";
 
 const timeout = 60_000;
-/** Keys of a job whose prompts are an expression. */
-const textOf = (text: string): object => ({ input: { columns: { text } }, on_bad_row: "reject", max_rejects: 4 });
 const rows = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
 /** The most tokens of the smallest request of a ticket: its bytes, and those of its answer. */
 const leastRequest = 400 + 60;
@@ -262,22 +260,6 @@ describe("batches", { timeout }, () => {
     const second = await job.run("--param", "ds=2026-01-02");
     expect(second.report, second.stderr).toMatchObject({ rows_scored: 25, rows_reused: 20, spending: { answers: 5 } });
     expect((await server.books()).batches.requests).toEqual([20, 5]);
-  });
-
-  test("of a run with rejects, only their prompts are sent again in a batch", async () => {
-    await using server = await startPromptServer();
-    await using job = await promptJob({
-      select: "SELECT i::INTEGER AS id, CASE WHEN i % 5 > 0 THEN 'text ' || i END AS body FROM range(20) t(i)",
-      server: { url: server.url, name: "mock-1", transport: "batch" },
-      model: { prompt: { user: "{{text}}" } },
-      ...textOf("body"),
-    });
-    const first = await job.run();
-    expect(first.report, first.stderr).toMatchObject({ rows_scored: 16, rows_rejected: 4 });
-    await job.rewrite(textOf("coalesce(body, 'none')"));
-    const second = await job.run("--only-rejects");
-    expect(second.report, second.stderr).toMatchObject({ rows_scored: 20, rows_reused: 16, rows_rejected: 0 });
-    expect((await server.books()).batches.requests).toEqual([16, 1]); // the four are asked once
   });
 
   test.each([
