@@ -40,7 +40,7 @@ const cutOff = (request: ChatRequest): ChatReply =>
     : { content: request.text };
 
 /** Keys of a job whose prompts are an expression. */
-const textOf = (text: string): object => ({ input: { columns: { text } }, on_bad_row: "reject", max_rejects: 4 });
+const textOf = (text: string): PromptKeys => ({ input: { columns: { text } }, on_bad_row: "reject", max_rejects: 4 });
 
 const sampling = (most: number): PromptKeys => ({ model: { sampling: { max_tokens: most } } });
 
