@@ -1,4 +1,4 @@
-import { parseTemplate } from "../../text/prompt-template.js";
+import { columnsIn, parseTemplate } from "../../text/prompt-template.js";
 import { JobError } from "../../util/errors.js";
 import type { JobSpec } from "../job-spec.js";
 import { withPromptInputs } from "./prompt-keys.js";
@@ -17,10 +17,11 @@ interface FileTools {
  * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a text that is no prompt
  */
 export function withPromptFile(spec: JobSpec, { place, readFile }: FileTools): JobSpec {
-  const { file, system } = spec.model.prompt ?? {};
+  const { file, system, ...others } = spec.model.prompt ?? {};
   if (file === undefined || readFile === undefined) {
     return spec;
   }
+  const { truncate } = others;
   const user = readFile(file, place);
   const parsed = parseTemplate(user);
   const problem =
@@ -28,9 +29,12 @@ export function withPromptFile(spec: JobSpec, { place, readFile }: FileTools): J
       ? parsed.problem
       : parsed.columns.length === 0
         ? "expected a {{column}} in it: all rows would have the same prompt"
-        : undefined;
+        : truncate !== undefined && !columnsIn([system, user]).includes(truncate.column)
+          ? `the prompt has no {{${truncate.column}}}, which model.prompt.truncate names`
+          : undefined;
   if (problem !== undefined) {
     throw new JobError("SPEC_INVALID", `reading ${place}: ${file}: ${problem}`);
   }
-  return { ...spec, model: withPromptInputs({ ...spec.model, prompt: { system, user } }) };
+  // In the order of the schema, as a stored plan has them.
+  return { ...spec, model: withPromptInputs({ ...spec.model, prompt: { system, user, ...others } }) };
 }

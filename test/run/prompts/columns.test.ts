@@ -35,11 +35,29 @@ describe("columns of a prompt", () => {
     expect((await job.rows())[3]).toEqual({ id: 3, response: "Tell me:\ntext 3\n" });
   });
 
+  test("the other keys of a prompt hold for a prompt in a file", async () => {
+    const truncate = { column: "body", side: "end" };
+    const more = { max_input_tokens: 2, truncate, answer_columns: ["finish_reason"] };
+    await using job = await promptJob({ model: { prompt: { file: "prompt.txt", ...more } } });
+    await writeFile(join(job.folder, "prompt.txt"), "Q: {{body}}");
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect((await job.rows())[3]).toEqual({ id: 3, response: "Q: text ", finish_reason: "stop" });
+    expect(await job.run()).toMatchObject({ code: 0, report: { status: "already_complete" } });
+  });
+
   test.each<[string, object, string | undefined]>([
     ["a column that is not there", { user: "{{boddy}}" }, undefined],
     ["a list column", { user: "{{list}}" }, undefined],
     ["a file that is not there", { file: "nowhere.txt" }, undefined],
     ["a file without a column", { file: "prompt.txt" }, "Tell me a joke"],
+    [
+      "a file without the column that is cut",
+      { file: "prompt.txt", max_input_tokens: 9, truncate: { column: "id", side: "end" } },
+      "{{body}}",
+    ],
     ["a file with a broken place", { file: "prompt.txt" }, "{{body}} {{ oops"],
   ])("%s is refused before anything is asked", async (_what, prompt, text) => {
     await using job = await promptJob({ select: table, model: { prompt } });
