@@ -57,6 +57,9 @@ interface BudgetState extends BudgetOptions {
   readonly changed: Condition;
   /** What this attempt may spend. */
   allowed: SpendingLimits;
+  /** What was spent before, by all workers. */
+  earlier: Amount;
+  workers: number;
   readonly used: { tokens: number; cost: number };
   /** The worst cases of requests in flight, and how many these are; some of them wait to be sent again. */
   readonly held: { tokens: number; cost: number; count: number; waiting: number };
@@ -68,6 +71,8 @@ export function createBudget(options: BudgetOptions): Budget {
     startedMs: options.nowMs(),
     changed: createCondition(),
     allowed: options.limits,
+    earlier: nothing,
+    workers: 1,
     used: { tokens: 0, cost: 0 },
     held: { tokens: 0, cost: 0, count: 0, waiting: 0 },
   };
@@ -76,6 +81,7 @@ export function createBudget(options: BudgetOptions): Budget {
       const { limits } = options;
       const spent = amountOf(state, all);
       const own = amountOf(state, byWorker);
+      [state.earlier, state.workers] = [spent, workers];
       // A part of what is left, and no more than this worker's part of the whole: what the others have begun to spend is
       // not known yet, and this worker may have started several times.
       const shareOf = (limit: number | undefined, by: number, byThis: number): number | undefined =>
@@ -92,13 +98,13 @@ export function createBudget(options: BudgetOptions): Budget {
       return fits(state, worst) ? hold(state, worst) : undefined;
     },
     reserveSent: (count) => hold(state, amountOf(state, count)),
-    spentError: () => spentError(options.doing, options.limits),
+    spentError: () => spentError(state),
   };
 }
 
 /** @throws JobError BUDGET if the amount does not fit although nothing is in flight */
 async function reserve(state: BudgetState, worst: Amount): Promise<Reservation> {
-  const { doing, limits, held, changed, sleep } = state;
+  const { held, changed, sleep } = state;
   for (;;) {
     if (fits(state, worst)) {
       const earlyMs = msTooEarly(state, worst);
@@ -107,7 +113,7 @@ async function reserve(state: BudgetState, worst: Amount): Promise<Reservation> 
       }
       await sleep(Math.min(earlyMs, longestSleepMs));
     } else if (held.count === held.waiting) {
-      throw spentError(doing, limits);
+      throw spentError(state);
     } else {
       await changed.wait();
     }
@@ -116,10 +122,10 @@ async function reserve(state: BudgetState, worst: Amount): Promise<Reservation> 
 
 /** @throws JobError BUDGET if what is held does not fit, and all of it waits */
 async function untilHeldFits(state: BudgetState): Promise<void> {
-  const { doing, limits, held, changed } = state;
+  const { held, changed } = state;
   while (!fits(state, nothing)) {
     if (held.waiting + 1 === held.count) {
-      throw spentError(doing, limits);
+      throw spentError(state);
     }
     held.waiting += 1;
     await changed.wait();
@@ -179,12 +185,14 @@ const longestSleepMs = 1000;
 /** Sums of costs are off by less than this. */
 const roundingError = 1e-9;
 
-function spentError(doing: string, { tokens, cost }: SpendingLimits): JobError {
+function spentError({ doing, limits, earlier, used, workers }: BudgetState): JobError {
+  const { tokens, cost } = limits;
   const limit = [
-    ...(tokens === undefined ? [] : [`max_tokens is ${tokens}`]),
-    ...(cost === undefined ? [] : [`max_cost is ${cost}`]),
-  ].join(", ");
-  return new JobError("BUDGET", `${doing}: the next request might exceed model.budget (${limit})`, {
+    ...(tokens === undefined ? [] : [`max_tokens is ${tokens}, spent ${earlier.tokens + used.tokens}`]),
+    ...(cost === undefined ? [] : [`max_cost is ${cost}, spent ${Number((earlier.cost + used.cost).toPrecision(4))}`]),
+  ].join("; ");
+  const part = workers === 1 ? "" : `, of which each of the ${workers} workers may spend 1/${workers}`;
+  return new JobError("BUDGET", `${doing}: the next request might exceed model.budget (${limit})${part}`, {
     hint: "answers so far and committed rows are kept: raise the budget and run the same command to go on",
   });
 }

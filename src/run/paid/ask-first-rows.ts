@@ -124,7 +124,7 @@ function requireValid({ rows, valid, faults }: SeenAnswers, least: number): void
     "FIRST_ROWS",
     `asking the first ${rows} rows, spread over the table: ${count(valid, "answer")} are valid, fewer than ${Math.round((least / rows) * 100)}%; ${common[1]} times: ${common[0]}`,
     {
-      hint: "correct model.prompt or model.response and start over with --new-run; or allow more with max_rejects and run the same command: these answers are kept",
+      hint: "correct model.prompt, model.sampling or model.response and start over with --new-run; or allow more with max_rejects and run the same command: these answers are kept",
     },
   );
 }

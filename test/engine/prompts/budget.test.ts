@@ -40,6 +40,20 @@ test("a worker that starts again spends its part of the whole, while the other o
   expect(await spendAll(budget)).toBe(10);
 });
 
+test("the error names what all attempts have spent, and the part of this worker", async () => {
+  const budget = createBudget({
+    doing: "asking http://localhost",
+    limits: { tokens: undefined, cost: 2, costPerHour: undefined },
+    price: { input: 1, output: 1_000_000 },
+    nowMs: () => 0,
+    sleep: () => Promise.resolve(),
+  });
+  budget.begin({ all: tokens(1), byWorker: tokens(1) }, 2);
+  await expect(budget.reserve(tokens(1))).rejects.toThrow(
+    "might exceed model.budget (max_cost is 2, spent 1), of which each of the 2 workers may spend 1/2",
+  );
+});
+
 test.each([1, 2, 3, 4, 5, 6, 7, 8])(
   "workers that start again and again never spend more than the budget together (seed %i)",
   async (seed) => {

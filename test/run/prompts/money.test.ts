@@ -55,8 +55,10 @@ describe("money", () => {
     const stopped = await job.run();
 
     expect(stopped).toMatchObject({ code: 67, report: { code: "BUDGET", exit_code: 67 } });
-    expect(stopped.stderr).toContain("the next request might exceed model.budget (max_tokens is 300)");
     const { answers, prompt, completion } = job.server.books;
+    expect(stopped.stderr).toContain(
+      `the next request might exceed model.budget (max_tokens is 300, spent ${prompt + completion})`,
+    );
     expect(answers).toBeGreaterThan(0);
     expect(answers).toBeLessThan(20);
     expect(prompt + completion).toBeLessThanOrEqual(300);

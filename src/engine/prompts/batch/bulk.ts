@@ -64,7 +64,7 @@ async function begin(
   await takeUp(state, submitter.files);
   const { live } = state;
   if (live.size > 0) {
-    run.log(`${batchesText([...live.keys()])} of this run under way at ${placeText(state)}, and taken up`);
+    run.log(`${batchesText([...live.keys()])} under way at ${placeText(state)} since an earlier attempt, and not sent again`);
   }
   return { state, submitter };
 }

@@ -63,6 +63,7 @@ export function sendingPass(state: BatchState, submitter: Submitter): BulkPass {
       if (sending.waitedFor === 0) {
         requireBudget(state, sending);
       }
+      warnOfBudget(state, sending);
       await send(state, submitter, sending);
       sending.waitedFor += state.live.size;
       while (state.live.size > 0) {
@@ -123,6 +124,15 @@ function requireBudget({ prompts, live }: BatchState, { file: { requests }, tooD
       reservation.end();
     }
     throw prompts.budget.spentError();
+  }
+}
+
+/** Each further batch may take a day. */
+function warnOfBudget({ prompts: { servers } }: BatchState, { tooDear }: Pick<Sending, "tooDear">): void {
+  if (tooDear > 0) {
+    servers[0].retry.warn(
+      `model.budget does not cover all prompts at once: ${tooDear} are sent only when the batches before them have ended; a larger budget sends them together`,
+    );
   }
 }
 

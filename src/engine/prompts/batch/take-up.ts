@@ -18,7 +18,7 @@ interface TakenUp {
  * @param files those of the run at the server: names to ids
  */
 export async function takeUp(state: BatchState, files: ReadonlyMap<string, string>): Promise<TakenUp> {
-  const { live, taken } = state;
+  const { live, taken, run } = state;
   let [found, ended] = [0, 0];
   for (const batch of batchesOfRun(state, await state.api.batches(), files)) {
     const isNew = !live.has(batch.id) && !taken.has(batch.id);
@@ -26,7 +26,11 @@ export async function takeUp(state: BatchState, files: ReadonlyMap<string, strin
     if (isNew && !hasEnded(batch)) {
       await addLive(state, batch);
     } else if (hasEnded(batch) && (isNew || (live.has(batch.id) && !state.isSubmitter))) {
+      const before = state.answers;
       await (batch.status === "failed" ? undefined : takeAnswers(state, batch, true));
+      const sender = state.isSubmitter ? "an earlier attempt" : "worker 0";
+      const { id, status, total } = batch;
+      run.log(`batch ${id} of ${sender}: ${status}, ${state.answers - before} more answers to ${total} requests`);
       live.delete(batch.id);
       taken.add(batch.id);
       ended += 1;
