@@ -40,9 +40,10 @@ export const challenger = z
   .superRefine(checkPlace("challenger"))
   .superRefine(checkOutput)
   .superRefine(({ path = "", sha256, server: served }, context) => {
-    if (served?.transport === "batch") {
-      const message = "expected online: a challenger scores each row when the champion does";
-      context.addIssue({ code: "custom", path: ["server", "transport"], message });
+    if (served?.protocol === "openai") {
+      const message =
+        "a language model cannot be a challenger: its answers would cost money, and would neither be stored nor counted against model.budget";
+      context.addIssue({ code: "custom", path: ["server", "protocol"], message });
     }
     if (isHttpUri(path) && sha256 === undefined) {
       const message = "expected the challenger's sha256 next to a URL, whose server could send another file";

@@ -68,8 +68,8 @@ describe("model.prompt", () => {
       spec(`${user}  budget: { max_cost_per_hour: 5, price: { input: 1, output: 1 } }\n`, ", transport: batch"),
     ],
     [
-      "a challenger of batches",
-      `${spec(user)}challenger: { server: { protocol: openai, url: "http://a", name: m, transport: batch } }\n`,
+      "a language model as challenger",
+      `${spec(user)}challenger: { server: { protocol: openai, url: "http://a", name: m } }\n`,
     ],
     ["a path for openai", spec(user, ", path: /v1")],
     [
