@@ -60,7 +60,7 @@ export function goldenRows(tools) {
     }
     return [provider, `${found.numPassedTests}`, `${found.numFailedTests}`];
   });
-  return [["provider", "fixtures whose predictions are Python's on a CPU", "not"], ...rows];
+  return [["provider", "fixtures with the same predictions as Python on a CPU", "with different ones"], ...rows];
 }
 
 /**
