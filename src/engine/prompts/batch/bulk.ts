@@ -64,7 +64,9 @@ async function begin(
   await takeUp(state, submitter.files);
   const { live } = state;
   if (live.size > 0) {
-    run.log(`${batchesText([...live.keys()])} under way at ${placeText(state)} since an earlier attempt, and not sent again`);
+    run.log(
+      `${batchesText([...live.keys()])} under way at ${placeText(state)} since an earlier attempt, and not sent again`,
+    );
   }
   return { state, submitter };
 }
