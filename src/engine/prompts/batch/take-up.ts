@@ -18,7 +18,7 @@ interface TakenUp {
  * @param files those of the run at the server: names to ids
  */
 export async function takeUp(state: BatchState, files: ReadonlyMap<string, string>): Promise<TakenUp> {
-  const { live, taken, run } = state;
+  const { live, taken } = state;
   let [found, ended] = [0, 0];
   for (const batch of batchesOfRun(state, await state.api.batches(), files)) {
     const isNew = !live.has(batch.id) && !taken.has(batch.id);
@@ -28,15 +28,21 @@ export async function takeUp(state: BatchState, files: ReadonlyMap<string, strin
     } else if (hasEnded(batch) && (isNew || (live.has(batch.id) && !state.isSubmitter))) {
       const before = state.answers;
       await (batch.status === "failed" ? undefined : takeAnswers(state, batch, true));
-      const sender = state.isSubmitter ? "an earlier attempt" : "worker 0";
-      const { id, status, total } = batch;
-      run.log(`batch ${id} of ${sender}: ${status}, ${state.answers - before} more answers to ${total} requests`);
+      logEnd(state, batch, state.answers - before);
       live.delete(batch.id);
       taken.add(batch.id);
       ended += 1;
     }
   }
   return { found, ended };
+}
+
+/** Says what a batch has answered, unless all of it is kept already. */
+function logEnd({ run, isSubmitter }: BatchState, { id, status, total }: Batch, answers: number): void {
+  if (answers > 0) {
+    const sender = isSubmitter ? "an earlier attempt" : "worker 0";
+    run.log(`batch ${id} of ${sender}: ${status}, ${answers} answers to ${total} requests`);
+  }
 }
 
 /** Those of the account's batches that are of this run. */
