@@ -185,12 +185,15 @@ function cpuSecondsOfTree(pid) {
 }
 
 /** Sums the values of ten tenths of a second each. */
-const bySecond = (tenths) =>
-  Array.from({ length: Math.floor(tenths.length / 10) }, (_, second) =>
+function bySecond(tenths) {
+  return Array.from({ length: Math.floor(tenths.length / 10) }, (_, second) =>
     tenths.slice(second * 10, second * 10 + 10).reduce((sum, value) => sum + (value ?? 0), 0),
   );
+}
 
-const percent = (share) => `${(100 * share).toFixed(1)} %`;
+function percent(share) {
+  return `${(100 * share).toFixed(1)} %`;
+}
 
 /** What a job gets of a server with a time and a number of requests at once, from the tenth second on. */
 async function findConcurrency() {
