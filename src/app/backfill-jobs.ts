@@ -7,14 +7,20 @@ import { sha256 } from "./job-context.js";
 import { type JobOptions, type LoadWith, readSpecOnce } from "./reading/read-spec.js";
 
 /** The job with one value of the range. */
-export interface BackfillJob {
+export interface BackfillJob extends ScoredWith {
   /** The text of the value in reports. */
   readonly value: string;
   readonly runId: RunId;
   readonly params: Readonly<Record<string, string>>;
+  /** How its unfinished run is resumed, whose model is another; absent: there is none. */
+  readonly resumed?: ScoredWith | undefined;
+}
+
+/** A spec and its model. */
+export interface ScoredWith {
   /** The model that scores the run; absent: the one that the spec names now. */
   readonly model?: PlannedModel | undefined;
-  /** Loads the spec with this value, which is already checked. */
+  /** Loads the spec with the value of the job, which is already checked. */
   readonly load: () => LoadedSpec;
 }
 

@@ -5,13 +5,13 @@ import type { LoadedSpec } from "../spec/load.js";
 import { modelUri, type ModelSpec } from "../spec/model-spec.js";
 import { isServedUri } from "../spec/model-uri.js";
 import { JobError } from "../util/errors.js";
-import type { BackfillJob, BackfillJobs } from "./backfill-jobs.js";
+import type { BackfillJob, BackfillJobs, ScoredWith } from "./backfill-jobs.js";
 import { openLoaded } from "./job-context.js";
 
 /**
  * Has each job of a backfill score with the model that the job's history at its target names for its date. Reads the
  * history; no model is loaded.
- * @returns the jobs, and the model of each
+ * @returns the jobs, and the model with which each goes on
  * @throws JobError USAGE for dates before all published ones: which model scored them is not known
  */
 export async function withModelHistory(
@@ -21,7 +21,7 @@ export async function withModelHistory(
   await using job = await openLoaded(first, specPath);
   const runs = (await job.sink.history?.({ job: job.spec.name, last: everyRun, complete: true })) ?? [];
   const found = modelsOfDates(runs, jobs, range.param);
-  const models = found.flatMap((one) => one ?? []);
+  const models = found.flatMap((one) => (one === undefined ? [] : [one.resumes ?? one.scores]));
   const unknown = jobs.filter((_, index) => found[index] === undefined).map(({ value }) => value);
   if (unknown.length > 0) {
     const [from, to] = [unknown[0] ?? "", unknown.at(-1) ?? ""];
@@ -37,10 +37,14 @@ export async function withModelHistory(
     );
   }
   const chosen = jobs.map((one, index): BackfillJob => {
-    const model = found[index]?.model;
-    return model === undefined ? one : { ...one, model, load: () => withModel(one.load(), model) };
+    const { scores, resumes } = found[index] ?? {};
+    return { ...one, ...scoredWith(one, scores), resumed: resumes && scoredWith(one, resumes) };
   });
   return { jobs: chosen, models };
+}
+
+function scoredWith({ load }: BackfillJob, dated: DatedModel | undefined): ScoredWith {
+  return dated === undefined ? { load } : { model: dated.model, load: () => withModel(load(), dated.model) };
 }
 
 /** The spec with the model that a run was planned with. */

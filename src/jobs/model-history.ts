@@ -14,7 +14,15 @@ export interface DatedJob {
   readonly params: Params;
 }
 
-/** The model of a date. */
+/** The models of a date. */
+export interface DatedModels {
+  /** With which its run is scored, also a new run in place of another. */
+  readonly scores: DatedModel;
+  /** With which its run is resumed that is not finished; absent: there is none, or its model is the same. */
+  readonly resumes?: DatedModel | undefined;
+}
+
+/** A model of a date. */
 export interface DatedModel {
   readonly value: string;
   readonly model: PlannedModel;
@@ -26,8 +34,8 @@ export interface DatedModel {
 
 /**
  * Finds the model with which each date was published: of a date that was never published, that of the last published
- * date before it, which would have scored it then; never a later one. A run that is not finished continues with the
- * model that it is planned with.
+ * date before it, which would have scored it then; never a later one. A run that an attempt can resume continues with
+ * the model that it is planned with, but the run that replaces one does not: its checks may have held that model.
  * @param param the param whose values are the dates, which sort as texts
  * @returns undefined for a date before all published ones
  */
@@ -35,7 +43,7 @@ export function modelsOfDates(
   runs: readonly RecordedRun[],
   jobs: readonly DatedJob[],
   param: string,
-): (DatedModel | undefined)[] {
+): (DatedModels | undefined)[] {
   const byBase = new Map<string, Planned[]>();
   for (const { runId, status, plan } of runs) {
     if (plan !== undefined) {
@@ -50,16 +58,17 @@ export function modelsOfDates(
   const published = groups.flatMap(({ all }) => all.find(wasPublished) ?? []);
   return jobs.map(({ value, runId, params }) => {
     const own = groups.find(({ base }) => base === runId)?.all ?? [];
+    const known = publishedModel(own, value) ?? modelBefore(published, { value, params, param });
     const [latest] = own;
-    if (latest !== undefined && openStatuses.has(latest.status)) {
-      return { value, model: latest.model, kind: "open", of: value };
+    if (latest === undefined || !openStatuses.has(latest.status)) {
+      return known && { scores: known };
     }
-    const same = own.find(wasPublished);
-    if (same !== undefined) {
-      return { value, model: same.model, kind: "published", of: value };
+    const planned: DatedModel = { value, model: latest.model, kind: "open", of: value };
+    if (known === undefined) {
+      return { scores: planned };
     }
-    const before = lastBefore(published, params, param);
-    return before && { value, model: before.model, kind: "before", of: before.params[param] ?? "" };
+    const resumes = latest.status !== "held" && !isSameModel(known.model, latest.model);
+    return { scores: known, resumes: resumes ? planned : undefined };
   });
 }
 
@@ -70,21 +79,39 @@ interface Planned {
   readonly model: PlannedModel;
 }
 
-/** Statuses of a run that the same command continues, or that a person decides about. */
-const openStatuses: ReadonlySet<RunStatus> = new Set(["unfinished", "failed", "held", "approved"]);
+/** Statuses of a run that is neither published nor over. */
+const openStatuses: ReadonlySet<RunStatus> = new Set(["unfinished", "failed", "held"]);
 
+/** An approved run is published by the next attempt, whatever that does then. */
 function wasPublished({ status }: Planned): boolean {
-  return status === "published" || status === "pruned";
+  return status === "published" || status === "pruned" || status === "approved";
 }
 
-/** The published run of the series with the latest date before that of `params`. */
-function lastBefore(published: readonly Planned[], params: Params, param: string): Planned | undefined {
+function isSameModel(one: PlannedModel, other: PlannedModel): boolean {
+  return pinsOf(one) === pinsOf(other);
+}
+
+function pinsOf({ uri, version, sha256, tokenizers }: PlannedModel): string {
+  return JSON.stringify([uri, version, sha256, tokenizers]);
+}
+
+function publishedModel(own: readonly Planned[], value: string): DatedModel | undefined {
+  const same = own.find(wasPublished);
+  return same && { value, model: same.model, kind: "published", of: value };
+}
+
+/** The model of the published run of the series with the latest date before that of `params`. */
+function modelBefore(
+  published: readonly Planned[],
+  { value, params, param }: Pick<DatedJob, "value" | "params"> & { readonly param: string },
+): DatedModel | undefined {
   const date = params[param] ?? "";
   const dateOf = (run: Planned): string => run.params[param] ?? "";
-  return published
+  const before = published
     .filter((run) => dateOf(run) < date && sameSeries(run.params, params))
     .reduce<Planned | undefined>(
       (last, run) => (last === undefined || dateOf(run) > dateOf(last) ? run : last),
       undefined,
     );
+  return before && { value, model: before.model, kind: "before", of: dateOf(before) };
 }

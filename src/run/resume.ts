@@ -53,8 +53,10 @@ function sharedName(name: string): string {
  * is committed, and nobody else works on the run. Not where answers were paid for, which the old run keeps, nor where
  * the target differs: another job may have the same name.
  */
-export async function hasOnlyFailed({ spec, sink, worker }: JobContext, plan: Plan, run: RunSink): Promise<boolean> {
+export async function hasOnlyFailed(context: JobContext, plan: Plan, run: RunSink): Promise<boolean> {
+  const { spec, sink, worker, onlyResumes } = context;
   return (
+    onlyResumes !== true &&
     worker.count === 1 &&
     countCommitted(run) === 0 &&
     spec.model.prompt === undefined &&

@@ -89,3 +89,51 @@ test("backfill --model history scores with the copy of a model file that was rep
     await copyFile(join(models, "diabetes-mlp.onnx"), file);
   }
 });
+
+const day = "2026-01-01";
+const dated = ["--param", `ds=${day}..${day}`, "--model", "history", "--json"];
+
+test("backfill --model history scores a held run again with the model that was published, not with the one that checks held", async () => {
+  await using scratch = await scratchFolder();
+  const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+  const file = join(scratch.path, "churn.onnx");
+  const model = { path: "churn.onnx" };
+  const job = await dailyJob(scratch.path, { model, checks: {} }, env);
+  const run = (...args: string[]): Promise<CliResult> =>
+    runHere(["run", job.spec, "--param", `ds=${day}`, ...args], { env });
+  await copyFile(join(models, "diabetes-mlp.onnx"), file);
+  expect(await run()).toMatchObject({ code: 0 });
+  const published = digestsOf(await runHere(["backfill", job.spec, ...dated], { env }));
+  await copyFile(join(models, "diabetes-mlp-batch32.onnx"), file);
+  await dailyJob(scratch.path, { model, checks: { sql: { few: "count(*) < 10" } } }, env);
+  expect(await run("--new-run")).toMatchObject({ code: 67 });
+  await dailyJob(scratch.path, { model, checks: {} }, env);
+
+  const again = await runHere(["backfill", job.spec, ...dated, "--reprocess", "completed"], { env });
+  expect(statusesOf(again), again.stderr).toEqual({ "01": "complete" });
+  expect(digestsOf(again)).toEqual(published);
+});
+
+test("backfill --model history resumes a failed run with its own model only, and replaces it with the published one", async () => {
+  await using scratch = await scratchFolder();
+  const file = join(scratch.path, "churn.onnx");
+  const job = await dailyJob(scratch.path, { model: { path: "churn.onnx" } });
+  const run = (...args: string[]): Promise<CliResult> => runHere(["run", job.spec, "--param", `ds=${day}`, ...args]);
+  await copyFile(join(models, "diabetes-mlp.onnx"), file);
+  expect(await run()).toMatchObject({ code: 0 });
+  const published = digestsOf(await runHere(["backfill", job.spec, ...dated]));
+  await copyFile(join(models, "diabetes-mlp-batch32.onnx"), file);
+  await job.damage(day);
+  expect(await run("--new-run")).toMatchObject({ code: 65 });
+  await job.arrive(day);
+
+  const resumed = await runHere(["backfill", job.spec, ...dated]);
+  expect(statusesOf(resumed)).toEqual({ "01": "failed" });
+  expect(resumed, "its input has changed").toMatchObject({ code: 66 });
+  await copyFile(join(models, "diabetes-mlp.onnx"), file);
+  const gone = await runHere(["backfill", job.spec, ...dated]);
+  expect(gone, "its model is gone").toMatchObject({ code: 66 });
+  const again = await runHere(["backfill", job.spec, ...dated, "--reprocess", "failed"]);
+  expect(statusesOf(again), again.stderr).toEqual({ "01": "complete" });
+  expect(digestsOf(again)).toEqual(published);
+});

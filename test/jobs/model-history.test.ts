@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type DatedJob, modelsOfDates } from "#src/jobs/model-history.js";
+import { type DatedJob, type DatedModel, modelsOfDates } from "#src/jobs/model-history.js";
 import { sha256 } from "#src/app/job-context.js";
 import { numberedRunId, runIdOf } from "#src/plan/identity.js";
 import type { PlannedModel, RunId } from "#src/plan/plan.js";
@@ -33,8 +33,10 @@ const job = (ds: string, region = "EU"): DatedJob => ({
 
 function found(runs: readonly Recorded[], ...jobs: readonly DatedJob[]): (string | undefined)[] {
   const models = modelsOfDates(runs.map(recorded), jobs, "ds");
-  return models.map((one) => one && `${one.kind} ${one.of}: ${one.model.sha256}`);
+  return models.map((one) => one && text(one.scores) + (one.resumes === undefined ? "" : `, ${text(one.resumes)}`));
 }
+
+const text = ({ kind, of, model }: DatedModel): string => `${kind} ${of}: ${model.sha256}`;
 
 test("a date has the model of its last published run, pruned runs included", () => {
   const runs: Recorded[] = [
@@ -63,7 +65,13 @@ test("a date without a published run has the model of the last one before it in 
   ]);
 });
 
-test("a run that is not finished continues with its own model, though an earlier run of its date was published", () => {
-  const runs: Recorded[] = [{ ds: "2026-02" }, { ds: "2026-02", number: 2, status: "failed" }];
-  expect(found(runs, job("2026-02"))).toEqual(["open 2026-02: 2026-02 EU 2"]);
+/** A published run, and a run after it with this status. */
+const opened = (status: RunStatus): Recorded[] => [{ ds: "2026-02" }, { ds: "2026-02", number: 2, status }];
+
+test("a run that is not finished continues with its own model, but its date is scored again with the published one", () => {
+  const published = "published 2026-02: 2026-02 EU 1";
+  expect(found(opened("failed"), job("2026-02"))).toEqual([`${published}, open 2026-02: 2026-02 EU 2`]);
+  expect(found(opened("held"), job("2026-02"))).toEqual([published]);
+  expect(found(opened("approved"), job("2026-02"))).toEqual(["published 2026-02: 2026-02 EU 2"]);
+  expect(found([{ ds: "2026-02", status: "failed" }], job("2026-02"))).toEqual(["open 2026-02: 2026-02 EU 1"]);
 });

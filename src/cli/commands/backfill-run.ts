@@ -1,5 +1,5 @@
 import { dirname, resolve } from "node:path";
-import type { BackfillJob, BackfillJobs } from "../../app/backfill-jobs.js";
+import type { BackfillJob, BackfillJobs, ScoredWith } from "../../app/backfill-jobs.js";
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
 import { machineError } from "../../app/machine-errors.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
@@ -54,15 +54,19 @@ export interface EndedRun extends BackfillRun {
 export async function runValue(shared: Shared, job: BackfillJob): Promise<EndedRun> {
   const { jobs, options } = shared;
   const log = logOf(shared.log, { label: `${jobs.range.param}=${job.value}`, warned: shared.warned });
-  const end = await attempted(shared, job, { log, newRun: options.reprocess === "completed" });
-  const again = options.reprocess === "failed" && isFinal(end);
+  // A run with another model than the next one would have is resumed, or else replaced: never both by one attempt.
+  const { resumed } = job;
+  const newRun = options.reprocess === "completed" && resumed === undefined;
+  const end = await attempted(shared, resumed ?? job, { log, newRun, onlyResumes: resumed !== undefined });
+  const again = options.reprocess !== "none" && !newRun && isFinal(end);
   if (again) {
-    log.tell(`${firstLine(messageOf(end.error))}; --reprocess failed scores it again`);
+    const scored = resumed === undefined ? "" : `, with model ${job.model?.sha256}`;
+    log.tell(`${firstLine(messageOf(end.error))}; --reprocess ${options.reprocess} scores it again${scored}`);
   }
   const run = {
     value: job.value,
     runId: job.runId,
-    ...(again ? await attempted(shared, job, { log, newRun: true }) : end),
+    ...(again ? await attempted(shared, job, { log, newRun: true, onlyResumes: false }) : end),
   };
   logEnd(log, shared, run);
   return run;
@@ -81,9 +85,10 @@ type Attempted = Pick<EndedRun, "status" | "exitCode" | "report" | "failure" | "
 interface AttemptOptions {
   readonly log: ValueLog;
   readonly newRun: boolean;
+  readonly onlyResumes: boolean;
 }
 
-async function attempted(shared: Shared, job: BackfillJob, how: AttemptOptions): Promise<Attempted> {
+async function attempted(shared: Shared, job: ScoredWith, how: AttemptOptions): Promise<Attempted> {
   let modelSha256: string | undefined;
   try {
     const report = await openAndRun(shared, job, how, (sha256) => {
@@ -100,13 +105,13 @@ async function attempted(shared: Shared, job: BackfillJob, how: AttemptOptions):
 /** Carries out the run of one value as `run` does. @param onModel called with the digest of the planned model */
 async function openAndRun(
   { options, siblings, sharedModels, order, progress, signal, specPath }: Shared,
-  { load, model }: BackfillJob,
-  { log, newRun }: AttemptOptions,
+  { load, model }: ScoredWith,
+  { log, newRun, onlyResumes }: AttemptOptions,
   onModel: (sha256: string | undefined) => void,
 ): Promise<RunReport> {
   const loaded = load();
   const { allowDuplicates = false, allowOlder = false } = options;
-  const attempt = { ...alone, newRun, siblings, allowDuplicates, allowOlder };
+  const attempt = { ...alone, newRun, onlyResumes, siblings, allowDuplicates, allowOlder };
   const record = recordOf(loaded.spec, { worker: attempt.worker });
   const about = { loaded, folder: dirname(resolve(specPath)), record, log, signal, dateMs: Date.now };
   try {
