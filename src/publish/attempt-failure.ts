@@ -14,14 +14,22 @@ export interface AttemptFailure {
   readonly spansCommitted: number;
 }
 
-/** Failures of a run that a target of files keeps: the latest. */
-const mostFailures = 8;
+/** Failures, and attempts that have begun, that a target of files keeps of a run: the latest. */
+const mostNotes = 8;
 const longestMessage = 1000;
 
 /** A message as it is stored: not too long, and without the character that texts of Postgres cannot hold. */
 export function storedMessage(message: string): string {
   const text = message.replaceAll("\u0000", "\u2400");
   return text.length > longestMessage ? `${text.slice(0, longestMessage - 1)}…` : text;
+}
+
+/** What a target of files keeps of a run's attempts; it only informs people, and says whether a run may be given up. */
+export interface AttemptNotes {
+  /** The latest last. */
+  readonly errors: readonly AttemptFailure[];
+  /** Attempts that have begun since there was an error, and have not ended with one. */
+  readonly begun: readonly string[];
 }
 
 const schema = z.object({
@@ -35,15 +43,28 @@ const schema = z.object({
       spansCommitted: z.int(),
     }),
   ),
+  begun: z.array(z.string()).default([]),
 });
 
-/** Reads the text of a file of failures, the latest last; empty for another text, or none: they only inform people. */
-export function parseFailures(text: string | undefined): readonly AttemptFailure[] {
-  return text === undefined ? [] : (schema.safeParse(parseJson(text)).data?.errors ?? []);
+/** Reads the text of a file of notes; empty for another text, or none. */
+export function parseNotes(text: string | undefined): AttemptNotes {
+  return (text === undefined ? undefined : schema.safeParse(parseJson(text)).data) ?? { errors: [], begun: [] };
 }
 
 /** The text of a file that keeps one more failure, and the latest of those before. */
-export function failuresText(earlier: readonly AttemptFailure[], failure: AttemptFailure): string {
-  const errors = [...earlier, { ...failure, message: storedMessage(failure.message) }].slice(-mostFailures);
-  return `${JSON.stringify({ format: "infer-batch-errors", errors }, undefined, 1)}\n`;
+export function failureText({ errors, begun }: AttemptNotes, failure: AttemptFailure): string {
+  return notesText({
+    errors: [...errors, { ...failure, message: storedMessage(failure.message) }],
+    begun: begun.filter((writer) => writer !== failure.writer),
+  });
+}
+
+/** The text of a file that keeps one more attempt that has begun. */
+export function begunText({ errors, begun }: AttemptNotes, writer: string): string {
+  return notesText({ errors, begun: [...begun, writer] });
+}
+
+function notesText({ errors, begun }: AttemptNotes): string {
+  const kept = { errors: errors.slice(-mostNotes), begun: begun.slice(-mostNotes) };
+  return `${JSON.stringify({ format: "infer-batch-errors", ...kept }, undefined, 1)}\n`;
 }

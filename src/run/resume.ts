@@ -49,9 +49,9 @@ function sharedName(name: string): string {
 }
 
 /**
- * Whether a changed spec, model or input may begin a new run as if `--new-run` were given: an attempt has failed, nothing
- * is committed, and nobody else works on the run. Not where answers were paid for, which the old run keeps, nor where
- * the target differs: another job may have the same name.
+ * Whether a changed spec, model or input may begin a new run as if `--new-run` were given: an attempt has ended with an
+ * error that such a change cures, nothing is committed, and no other attempt may be working on the run. Not where
+ * answers were paid for, which the old run keeps, nor where the target differs: another job may have the same name.
  */
 export async function hasOnlyFailed(context: JobContext, plan: Plan, run: RunSink): Promise<boolean> {
   const { spec, sink, worker, onlyResumes } = context;
@@ -62,13 +62,15 @@ export async function hasOnlyFailed(context: JobContext, plan: Plan, run: RunSin
     spec.model.prompt === undefined &&
     plan.request.prompt === undefined &&
     (sink.compareTarget?.(plan.target) ?? []).length === 0 &&
-    stopsRows(await run.lastFailure?.())
+    isCorrectable(await run.lastFailure?.()) &&
+    (await run.isWorkedOn?.()) !== true
   );
 }
 
-/** Whether rows, a model or the machine ended the attempt, not a change that it refused. */
-function stopsRows(failure: AttemptFailure | undefined): boolean {
-  return failure !== undefined && (exitCodes as Readonly<Record<string, number>>)[failure.code] !== 66;
+/** Whether a person corrects what ended the attempt: not a signal, nor what a retry cures, nor a change that was refused. */
+function isCorrectable(failure: AttemptFailure | undefined): boolean {
+  const codes: Readonly<Record<string, number>> = exitCodes;
+  return failure !== undefined && [64, 65].includes(codes[failure.code] ?? 0);
 }
 
 function nameOf(run: RunSink): string {

@@ -220,6 +220,7 @@ async function rejectsOfPlan({ sink }: JobContext, plan: Plan, why: unknown): Pr
 async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Promise<RunReport> {
   const { stored, run, listing, model, shardsUnplanned } = rest;
   const { plan } = stored;
+  await (countCommitted(run) === 0 ? run.recordBegun?.() : undefined);
   await using loading = beginLoading(context, { listing, model });
   await using decoder = await context.openDecoder(listing.folders);
   await checkGolden(context, { plan, engine: await loading.engine });

@@ -211,6 +211,13 @@ export interface RunSink {
   /** Reads the last error that an attempt has recorded; undefined: none is recorded. */
   lastFailure?(): Promise<AttemptFailure | undefined>;
   /**
+   * Whether another attempt may be working on the run: it has begun, and no error of it is recorded. Attempts that began
+   * before the first error may be unknown. Default: no.
+   */
+  isWorkedOn?(): Promise<boolean>;
+  /** Records for `isWorkedOn` that this attempt resumes the run. Never fails. Default: `begin` records it. */
+  recordBegun?(): Promise<void>;
+  /**
    * Records the error that this attempt ends with, for `status` and `history`. Never fails, takes a few seconds at
    * most, and does nothing if the error is that the target is unreachable. Default: the target stores no errors.
    */

@@ -1,4 +1,9 @@
 import { expect, test } from "vitest";
+import { openJob, sha256 } from "#src/app/job-context.js";
+import { runIdOf } from "#src/plan/identity.js";
+import { runJob } from "#src/run/run.js";
+import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import { JobError } from "#src/util/errors.js";
 import { dailyJob, type DailyJob } from "../support/backfill-job.js";
 import { type CliResult, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
@@ -57,4 +62,41 @@ test("a failed run with a committed span, and one of several workers, still ends
   await dailyJob(other.path, { commit_rows: 20, input: { columns: { age: "coalesce(age, 0)" } } });
   await begun.damage(day);
   expect(await run(begun)).toMatchObject({ code: 66, stderr: expect.stringContaining("--new-run") });
+});
+
+test("a failed run still ends with 66 when its spec changes while another attempt works on it", async () => {
+  await using scratch = await scratchFolder();
+  const job = await failedRun(scratch.path, 500);
+  const changed = async (): Promise<CliResult> => {
+    await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "coalesce(age, 0)" } } });
+    await job.damage(day);
+    return await run(job);
+  };
+  await using other = await openJob(job.spec, { param: [`ds=${day}`] });
+  const beside: CliResult[] = [];
+  const open: Sink["open"] = async (stored) => {
+    const opened = await other.sink.open(stored);
+    const begin: RunSink["begin"] = async (attempt) => {
+      const writer = await opened.begin(attempt);
+      beside.push(await changed());
+      return writer;
+    };
+    return Object.create(opened, { begin: { value: begin } }) as RunSink;
+  };
+  await expect(
+    runJob({ ...other, sink: Object.create(other.sink, { open: { value: open } }) as Sink }),
+  ).rejects.toThrow();
+  expect(beside).toMatchObject([{ code: 66 }]);
+});
+
+test("a run that was stopped by a signal before it committed anything still ends with 66 when its spec changes", async () => {
+  await using scratch = await scratchFolder();
+  const job = await failedRun(scratch.path, 500);
+  await using stopped = await openJob(job.spec, { param: [`ds=${day}`] });
+  const stored = await stopped.sink.find(runIdOf("daily", stopped.spec.params, sha256));
+  const opened = await stopped.sink.open(stored as StoredPlan);
+  await opened.recordFailure?.(new JobError("SIGTERM", "stopped by SIGTERM"));
+  await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "coalesce(age, 0)" } } });
+  await job.damage(day);
+  expect(await run(job)).toMatchObject({ code: 66 });
 });

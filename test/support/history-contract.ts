@@ -6,6 +6,7 @@ import type { Sink } from "#src/sink/port.js";
 import { JobError } from "#src/util/errors.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { commitProfiled } from "./staging-contract.js";
+import { alone } from "./sink-drive.js";
 import { begun, commitSpans, planFor } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
 
@@ -52,6 +53,21 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       await commitSpans(run, stored, (index) => index === 2);
       await run.finish();
       expect(await onlyRun(sink)).toMatchObject({ status: "published", rows: 25, rejected: 0, failure: undefined });
+    });
+
+    test("an attempt that has begun after a failure is at work on the run until an error of it is recorded", async () => {
+      await using world = await worldOf();
+      await using first = await world.open();
+      const { stored, run } = await begun(first, ofJob(planFor(first.planTarget)));
+      await run.recordFailure?.(badRow("row 3 is bad"));
+      expect(await run.isWorkedOn?.()).toBe(false);
+      await using second = await world.open();
+      const again = await second.open(stored);
+      await again.recordBegun?.();
+      await again.begin(alone);
+      expect(await run.isWorkedOn?.()).toBe(true);
+      await again.recordFailure?.(badRow("row 3 is bad"));
+      expect(await run.isWorkedOn?.()).toBe(false);
     });
 
     test("one attempt of a run is the first to record that the run is late, and no error is recorded with it", async () => {

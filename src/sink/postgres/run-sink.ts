@@ -8,7 +8,7 @@ import { openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
-import { lastFailure, recordFailure, recordLate } from "./control/errors.js";
+import { isWorkedOn, lastFailure, recordFailure, recordLate } from "./control/errors.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
@@ -66,6 +66,10 @@ function runSink(
     lastFailure: () =>
       retrying(`reading ${target}`, retry, () =>
         transact(tools, (session) => lastFailure(session, control, plan.runId)),
+      ),
+    isWorkedOn: () =>
+      retrying(`reading ${target}`, retry, () =>
+        transact(tools, (session) => isWorkedOn(session, control, plan.runId)),
       ),
     recordFailure: (error) => recordFailure(tools, plan.runId, error),
     recordLate: (text) => retrying(`writing to ${target}`, retry, () => recordLate(tools, plan.runId, text)),

@@ -31,7 +31,7 @@ import {
   readState,
   readVerdict,
 } from "./control-files.js";
-import { addFailure, lastFailureOf, type SmallFiles } from "./failures.js";
+import { addBegun, addFailure, isWorkedOn, lastFailureOf, type SmallFiles } from "./failures.js";
 import { ifThere } from "./file-system.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
 import { readSpanFiles } from "./erasing/span-files.js";
@@ -63,6 +63,8 @@ export interface Publisher {
   readonly createOnce: (path: string, text: string) => Promise<void>;
   /** Files for errors, which only inform people. Calls end when `stop` is aborted. */
   readonly smallFiles: (stop: AbortSignal) => SmallFiles;
+  /** Whether the process of an attempt has ended, as far as this machine knows. */
+  readonly isDead: (writer: string) => boolean;
   /** The error code for an unreachable target, where recording the error would fail, too. */
   readonly away: ErrorCode | undefined;
   /**
@@ -139,6 +141,10 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
         return (await ifThere(fs.readText(layout.late))) === own;
       }),
     lastFailure: () => guarded(`reading ${layout.errors}`, () => lastFailureOf(fs, layout)),
+    isWorkedOn: () => guarded(`reading ${layout.errors}`, () => isWorkedOn(fs, layout, publisher.isDead)),
+    async recordBegun() {
+      await bestEffort((stop) => addBegun(publisher.smallFiles(stop), layout, writer));
+    },
     async recordFailure({ code, message }) {
       if (code !== publisher.away) {
         const spansCommitted = known.committed.reduce((sum, flag) => sum + flag, 0);

@@ -75,6 +75,7 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
         await createDurably(fs, { temporary: file, final, text });
       }),
     smallFiles: () => smallFiles(fs, writer),
+    isDead: options.isDead,
     away: undefined,
     publish: (run) => writeFinish(fs, { layout, stored, writer, check, ...run }),
     flushFinish: () => flushFinish(fs, folder),

@@ -52,6 +52,7 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
       }
     },
     smallFiles: (stop) => smallFiles(tools, stop),
+    isDead: tools.isDead,
     away: "OBJECT_STORE",
     publish: (run) => finishInS3(tools, target, run),
     clear: () => clearWorking(tools, target.layout),

@@ -64,3 +64,14 @@ export async function lastFailure(
   });
   return rows[0];
 }
+
+/** Whether an attempt has begun of which no error is recorded. */
+export async function isWorkedOn(session: Session, control: Control, runId: RunId): Promise<boolean> {
+  const { rowCount } = await session.query({
+    text: `SELECT FROM ${control.table("attempts")} a WHERE a.run_id = $1 AND NOT EXISTS
+        (SELECT FROM ${control.table("errors")} e WHERE e.run_id = a.run_id AND e.writer = a.writer AND e.code <> '${lateCode}')
+      LIMIT 1`,
+    values: [runId],
+  });
+  return rowCount === 1;
+}
