@@ -4,8 +4,7 @@ import { spanCount } from "../../../plan/spans.js";
 import { runProfileOf, runProfileText } from "../../../publish/profile-text.js";
 import type { Decision } from "../../../publish/decision.js";
 import { requireApproved } from "../../../publish/require-approved.js";
-import { type ErrorCode, JobError } from "../../../util/errors.js";
-import { bestEffort } from "../../../util/best-effort.js";
+import { JobError } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, RunSink, RunWriter } from "../../port.js";
 import type { CommittedBy } from "../../../publish/committed-by.js";
@@ -31,7 +30,7 @@ import {
   readState,
   readVerdict,
 } from "./control-files.js";
-import { addBegun, addFailure, isWorkedOn, lastFailureOf, type SmallFiles } from "./failures.js";
+import { attemptNotes, type NotesTarget } from "./failures.js";
 import { ifThere } from "./file-system.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
 import { readSpanFiles } from "./erasing/span-files.js";
@@ -40,9 +39,7 @@ import { listParts } from "./parts.js";
 import { readRejects } from "./rejects.js";
 
 /** The steps of a run that disks and S3 do differently. */
-export interface Publisher {
-  /** Runs `work`; errors of the disk or the store are reported with the act, `doing`. */
-  readonly guarded: <T>(doing: string, work: () => Promise<T>) => Promise<T>;
+export interface Publisher extends NotesTarget {
   /** Prepares the target for parts. @throws JobError USAGE when several workers would not be safe there */
   readonly prepare: (workers: number) => Promise<void>;
   /** How answers are kept. */
@@ -61,12 +58,6 @@ export interface Publisher {
   readonly finishing: (work: () => Promise<void>) => Promise<void>;
   /** Creates a small file of the run's own folder unless it exists. It is durable when this returns, even if another attempt created it. */
   readonly createOnce: (path: string, text: string) => Promise<void>;
-  /** Files for errors, which only inform people. Calls end when `stop` is aborted. */
-  readonly smallFiles: (stop: AbortSignal) => SmallFiles;
-  /** Whether the process of an attempt has ended, as far as this machine knows. */
-  readonly isDead: (writer: string) => boolean;
-  /** The error code for an unreachable target, where recording the error would fail, too. */
-  readonly away: ErrorCode | undefined;
   /**
    * Moves the parts into place, then writes the profile, then the manifest, then `_SUCCESS`. Each step may be repeated.
    */
@@ -140,18 +131,7 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
         await publisher.createOnce(layout.late, own);
         return (await ifThere(fs.readText(layout.late))) === own;
       }),
-    lastFailure: () => guarded(`reading ${layout.errors}`, () => lastFailureOf(fs, layout)),
-    isWorkedOn: () => guarded(`reading ${layout.errors}`, () => isWorkedOn(fs, layout, publisher.isDead)),
-    async recordBegun() {
-      await bestEffort((stop) => addBegun(publisher.smallFiles(stop), layout, writer));
-    },
-    async recordFailure({ code, message }) {
-      if (code !== publisher.away) {
-        const spansCommitted = known.committed.reduce((sum, flag) => sum + flag, 0);
-        const failure = { at: new Date().toISOString(), writer, code, message, spansCommitted };
-        await bestEffort((stop) => addFailure(publisher.smallFiles(stop), layout, failure));
-      }
-    },
+    ...attemptNotes(target, publisher, { writer, committed: known.committed }),
   };
 }
 
