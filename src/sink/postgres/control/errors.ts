@@ -42,8 +42,8 @@ export async function recordLate(tools: RunTools, runId: RunId, message: string)
     }
     // The answer to this attempt's own COMMIT may have been lost.
     const { rows } = await session.query({
-      text: `SELECT FROM ${errors} WHERE run_id = $1 AND code = $2 AND writer = $3`,
-      values: [runId, lateCode, writer],
+      text: `SELECT FROM ${errors} WHERE run_id = $1 AND code = $2 AND writer = $3 AND message = $4`,
+      values: [runId, lateCode, writer, storedMessage(message)],
     });
     return rows.length > 0;
   });
