@@ -101,6 +101,24 @@ postgres.describe("diff in Postgres", () => {
     expect(refused.stderr).toContain("cannot be told from those of other runs");
   });
 
+  test("diff says how many rows of a run later runs have overwritten, and refuses a run without a row left", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, { lineage: true, postgres: { mode: "upsert", key: ["id"] } });
+    expect(await job.night("2026-11-20")).toMatchObject({ code: 0 });
+    expect(await job.night("2026-11-21")).toMatchObject({ code: 0 });
+    const found = await job.diff(...nights);
+    expect(reported(found)).toMatchObject({ rows_a: 2, rows_b: 440 });
+    expect(found.stderr.match(/comparing run .*/g)).toEqual([
+      expect.stringMatching(/: 439 of 441 rows are not in scores\.predictions any more/),
+    ]);
+    await database.query("DELETE FROM scores.predictions WHERE id IN (3, 4)");
+    expect(await job.diff(...nights)).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining("441 of 441 rows are not in scores.predictions any more"),
+    });
+  });
+
   test("diff compares a held run with the table that readers see", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

@@ -22,10 +22,11 @@ interface Place {
 
 /**
  * Copies the rows of a table, or of a run, into a file of the spool. @throws JobError USAGE for a table that is not
- * there, and for a run whose rows are not in a table of their own and have no `run_id`
+ * there, for a run whose rows are not in a table of their own and have no `run_id`, and for one without a row left
  */
 export async function readTable(tools: Tools, what: StoredPlan | string): Promise<StoredTable> {
   let columns: readonly { readonly name: string; readonly type: ColumnType }[] = [];
+  let due: RowsOfRun | undefined;
   const files = await copyRows(tools, async (session) => {
     const place = typeof what === "string" ? { name: splitTable(what) } : await placeOf(session, tools, what.plan);
     const found = await findTable(session, place.name);
@@ -36,10 +37,40 @@ export async function readTable(tools: Tools, what: StoredPlan | string): Promis
     }
     const read = found.columns.map(asRead);
     columns = read;
+    due = place.runId === undefined ? undefined : await rowsOfRun(session, tools, place.runId);
     const where = place.runId === undefined ? "" : ` WHERE run_id = '${place.runId.replaceAll("'", "''")}'`;
     return `SELECT ${read.map(({ sql }) => sql).join(", ")} FROM ${quoteTable(place.name)}${where}`;
   });
+  tellMissing(tools, due, files.rows);
   return { ...files, columns };
+}
+
+interface RowsOfRun {
+  readonly runId: string;
+  readonly rows: number;
+}
+
+/** Counts the rows that a run has written. */
+async function rowsOfRun(session: Session, { control }: Tools, runId: string): Promise<RowsOfRun> {
+  const { rows } = await session.query<{ rows: string | null }>({
+    text: `SELECT sum(rows)::text AS rows FROM ${control.table("spans")} WHERE run_id = $1`,
+    values: [runId],
+  });
+  return { runId, rows: Number(rows[0]?.rows ?? 0) };
+}
+
+/** Says how many rows of a run are gone: a comparison of the others says little. @throws JobError USAGE if all are */
+function tellMissing({ name, warn }: Tools, due: RowsOfRun | undefined, found: number): void {
+  if (due === undefined || found >= due.rows) {
+    return;
+  }
+  const gone = `comparing run ${due.runId}: ${due.rows - found} of ${due.rows} rows are not in ${showTable(name)} any more: later rows with the same key took their place, or they were deleted`;
+  if (found === 0) {
+    throw new JobError("USAGE", gone, {
+      hint: "to compare the runs to come, put the logical date into output.postgres.key; or compare two tables: --table schema.one --against schema.other",
+    });
+  }
+  warn(gone);
 }
 
 /** Finds where the rows of a run are whose spans are all committed. */
