@@ -75,7 +75,16 @@ const openStatuses: Readonly<Partial<Record<RecordedRun["status"], string>>> = {
   damaged: "its plan is damaged",
 };
 
+const isUnfinished = ({ latest: { status } }: RunGroup): boolean => status === "unfinished" || status === "failed";
+
 const isPublished = ({ runs }: RunGroup): boolean => runs.some(({ status }) => status === "published");
+
+export interface ChoiceOptions {
+  /** The runs whose profiles open runs are compared with. */
+  readonly pins: ReadonlyMap<string, RunId>;
+  /** Whether no attempt completes a group that is not finished. It counts as a published one. Default: one may. */
+  readonly isOver?: (group: RunGroup) => boolean;
+}
 
 /**
  * Chooses which groups of a series are pruned; `groups` are sorted with the latest first. Never chosen: the latest
@@ -84,14 +93,16 @@ const isPublished = ({ runs }: RunGroup): boolean => runs.some(({ status }) => s
 export function choosePruned(
   groups: readonly RunGroup[],
   retention: Retention,
-  pins: ReadonlyMap<string, RunId>,
+  { pins, isOver = () => false }: ChoiceOptions,
 ): GroupChoice[] {
   const choices: GroupChoice[] = [];
-  let published = 0;
+  let [ended, published] = [0, 0];
   for (const group of groups) {
-    const isOld = retention.kind === "keep" ? published >= retention.count : isBefore(group, retention.date);
+    const isOld = retention.kind === "keep" ? ended >= retention.count : isBefore(group, retention.date);
     const isLatest = isPublished(group) && published === 0;
+    const isLeft = isUnfinished(group) && isOver(group);
     published += isPublished(group) ? 1 : 0;
+    ended += isPublished(group) || isLeft ? 1 : 0;
     if (group.latest.status === "pruned") {
       choices.push({ kind: "prune", group, again: true });
     } else if (!isOld) {
@@ -99,11 +110,26 @@ export function choosePruned(
     } else {
       const why = isLatest
         ? "it is the latest published run"
-        : (openStatuses[group.latest.status] ?? pinOf(group, pins));
+        : ((isLeft ? undefined : openStatuses[group.latest.status]) ?? pinOf(group, pins));
       choices.push(why === undefined ? { kind: "prune", group, again: false } : { kind: "retain", group, why });
     }
   }
   return choices;
+}
+
+/**
+ * Makes a function that says for a group of another job, such as kept predictions, whether the run of `groups` with its
+ * params is over: no attempt continues it.
+ */
+export function overWith(groups: readonly RunGroup[]): (group: RunGroup) => boolean {
+  const over = new Set(groups.filter(({ latest }) => openStatuses[latest.status] === undefined).map(paramsKey));
+  return (group) => over.has(paramsKey(group));
+}
+
+function paramsKey(group: RunGroup): string {
+  return JSON.stringify(
+    Object.entries(planOf(group)?.params ?? {}).toSorted(([one], [other]) => (one < other ? -1 : 1)),
+  );
 }
 
 function isBefore(group: RunGroup, first: string): boolean {

@@ -3,6 +3,7 @@ import {
   choosePruned,
   type GroupChoice,
   groupRuns,
+  overWith,
   pinnedRuns,
   planOf,
   type Retention,
@@ -29,8 +30,16 @@ export interface PrunedRun {
   readonly retained: string | undefined;
 }
 
-export interface PruneReport {
+export interface PruneReport extends SeriesReport {
   readonly dryRun: boolean;
+  /** What became of the predictions that are kept of the challenger; undefined: none are kept. */
+  readonly challenger: SeriesReport | undefined;
+  /** Why the predictions of the challenger could not be pruned. */
+  readonly failure: unknown;
+}
+
+/** What became of the runs of a series at one target. */
+export interface SeriesReport {
   /** Old runs, the latest first; of those that were pruned before, the ones of which something was left. */
   readonly old: readonly PrunedRun[];
   /** How many runs are not old. */
@@ -39,20 +48,35 @@ export interface PruneReport {
   readonly tables: readonly PreviousTable[];
 }
 
-/** Removes what is stored of old runs of this job's series, and of the predictions that are kept of its challenger. */
+/**
+ * Removes what is stored of old runs of this job's series, and of the predictions that are kept of its challenger. If
+ * only the latter fails, the report says why, and what was removed before.
+ */
 export async function pruneRuns(context: JobContext, request: PruneCommand): Promise<PruneReport> {
-  const own = await pruneSeries(context, request);
-  await using kept = await context.openChallengerSink?.();
-  if (kept === undefined) {
-    return own;
+  const series = await seriesOf(context);
+  const own = await pruneSeries(context, request, series);
+  const { dryRun } = request;
+  try {
+    const challenger = await pruneKept(context, request, series);
+    return { ...own, dryRun, challenger, failure: undefined };
+  } catch (error) {
+    context.signal.throwIfAborted();
+    return { ...own, dryRun, challenger: undefined, failure: error };
   }
-  const challenger = await pruneSeries(keptContext(context, kept), request);
-  return {
-    dryRun: own.dryRun,
-    old: [...own.old, ...challenger.old],
-    kept: own.kept + challenger.kept,
-    tables: [...own.tables, ...challenger.tables],
-  };
+}
+
+async function pruneKept(
+  context: JobContext,
+  request: PruneCommand,
+  { groups }: Series,
+): Promise<SeriesReport | undefined> {
+  await using sink = await context.openChallengerSink?.();
+  if (sink === undefined) {
+    return undefined;
+  }
+  const kept = keptContext(context, sink);
+  // What an attempt has not kept is missing for good once its run is over.
+  return await pruneSeries(kept, request, { ...(await seriesOf(kept)), isOver: overWith(groups) });
 }
 
 interface PruneCommand {
@@ -60,14 +84,17 @@ interface PruneCommand {
   readonly dryRun: boolean;
 }
 
-/**
- * Removes what is stored of the old runs of a job's series. A run that is current, open, held or pinned by an open
- * run stays. Each run that is pruned leaves a tombstone, so that it is not scored again by itself.
- */
-async function pruneSeries(context: JobContext, { retention, dryRun }: PruneCommand): Promise<PruneReport> {
-  const { spec, sink } = context;
-  const prune = sink.prune?.bind(sink);
-  if (prune === undefined || sink.history === undefined) {
+/** The runs of a job's series, and how they are pruned. */
+interface Series {
+  readonly prune: Required<Sink>["prune"];
+  readonly groups: readonly RunGroup[];
+  /** The runs whose profiles open runs of the job are compared with. */
+  readonly pins: ReadonlyMap<string, RunId>;
+  readonly isOver?: (group: RunGroup) => boolean;
+}
+
+async function seriesOf({ spec, sink }: JobContext): Promise<Series> {
+  if (sink.prune === undefined || sink.history === undefined) {
     throw new JobError("USAGE", `pruning ${sink.target}: this target keeps no runs`);
   }
   const all = groupRuns(await sink.history({ job: spec.name, last: everyRun }));
@@ -75,8 +102,21 @@ async function pruneSeries(context: JobContext, { retention, dryRun }: PruneComm
     const plan = planOf(group);
     return plan !== undefined && sameSeries(plan.params, spec.params);
   });
+  return { prune: sink.prune.bind(sink), groups, pins: pinnedRuns(all) };
+}
+
+/**
+ * Removes what is stored of the old runs of a job's series. A run that is current, open, held or pinned by an open
+ * run stays. Each run that is pruned leaves a tombstone, so that it is not scored again by itself.
+ */
+async function pruneSeries(
+  context: JobContext,
+  { retention, dryRun }: PruneCommand,
+  { prune, groups, ...options }: Series,
+): Promise<SeriesReport> {
+  const { sink } = context;
   const old: PrunedRun[] = [];
-  const choices = choosePruned(groups, retention, pinnedRuns(all));
+  const choices = choosePruned(groups, retention, options);
   for (const choice of choices) {
     context.signal.throwIfAborted();
     const run = await pruneRun(context, prune, { choice, dryRun });
@@ -88,7 +128,7 @@ async function pruneSeries(context: JobContext, { retention, dryRun }: PruneComm
       tables.push(table);
     }
   }
-  return { dryRun, old, kept: choices.filter(({ kind }) => kind === "keep").length, tables };
+  return { old, kept: choices.filter(({ kind }) => kind === "keep").length, tables };
 }
 
 /** Prunes a group that was chosen. undefined: it is not old, or nothing was left of it. */

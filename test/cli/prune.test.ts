@@ -2,7 +2,7 @@ import { readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { outputs, shifted } from "../support/challenger.js";
-import { runHere } from "../support/cli.js";
+import { type CliResult, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
@@ -100,12 +100,12 @@ test("prune removes the old runs of a challenger's kept predictions by the same 
   const { spec } = nights;
   const kept = (date: string): string => join(scratch.path, "kept", `dt=${date}`);
   const planned = lastJson(await runHere(["prune", spec, "--keep", "1", "--dry-run", "--json"]));
-  expect(planned).toMatchObject({ pruned: 4, kept: 2 });
+  expect(planned).toMatchObject({ pruned: 4, kept: 1, challenger_kept: 1, challenger_error: null });
   expect(await publishedRun(kept("2026-01-01"))).toBeDefined();
 
   const pruned = lastJson(await runHere(["prune", spec, "--keep", "1", "--json"]));
 
-  expect(pruned).toMatchObject({ pruned: 4, kept: 2 });
+  expect(pruned).toMatchObject({ pruned: 4, kept: 1, challenger_kept: 1, challenger_error: null });
   for (const date of ["2026-01-01", "2026-01-02"]) {
     expect(await readdir(kept(date))).toEqual(["_infer-batch"]);
     expect(await readdir(nights.folder(date))).toEqual(["_infer-batch"]);
@@ -116,4 +116,42 @@ test("prune removes the old runs of a challenger's kept predictions by the same 
   const again = await nights.night("run", "2026-01-01", "--new-run");
   expect(again.code, again.stderr).toBe(0);
   expect(await outputRows(kept("2026-01-01")), again.stderr).toHaveLength(569);
+});
+
+test("prune removes a challenger's predictions that are not complete once the run is over, and says when they are out of reach", async () => {
+  await using scratch = await scratchFolder();
+  const challenger = { path: shifted, outputs };
+  const kept = { ...challenger, output: { parquet: { path: "kept/dt=${ds}" } } };
+  const nights = await nightlyJob(
+    scratch.path,
+    { model: { outputs }, challenger, checks: undefined },
+    "cancer-logistic",
+  );
+  const share = ["--worker", "0/2"];
+  for (const date of ["2026-01-01", "2026-01-02"]) {
+    await nights.rewrite({ challenger });
+    expect(await nights.night("run", date, ...share)).toMatchObject({ code: 0 }); // keeps no prediction
+    await nights.rewrite({ challenger: kept });
+    expect(await nights.night("run", date)).toMatchObject({ code: 0 });
+  }
+  expect(await nights.night("run", "2026-01-03", ...share)).toMatchObject({ code: 0 }); // not over
+  const prune = (...args: string[]): Promise<CliResult> =>
+    runHere(["prune", nights.spec, "--keep", "1", "--json", ...args]);
+  const url = "postgres://nobody@127.0.0.1:1/none?connect_timeout=1";
+  await nights.rewrite({
+    challenger: { ...challenger, output: { postgres: { url, table: "scores.kept" } } },
+    retry: { max_seconds: 0 },
+  });
+  const away = await prune();
+  expect(away.code, away.stderr).toBe(75);
+  expect(lastJson(away)).toMatchObject({
+    pruned: 1,
+    kept: 2,
+    challenger_kept: null,
+    challenger_error: expect.stringContaining("127.0.0.1:1"),
+  });
+
+  await nights.rewrite({ challenger: kept });
+  expect(lastJson(await prune())).toMatchObject({ pruned: 1, retained: 0, kept: 2, challenger_kept: 2 });
+  expect(await readdir(join(scratch.path, "kept/dt=2026-01-01"))).toEqual(["_infer-batch"]);
 });

@@ -27,7 +27,7 @@ function runOf(day: number, status: RunStatus, { number = 1, pins = [] as readon
 function chosen(runs: readonly RecordedRun[], retention: Retention): Record<string, string> {
   const groups = groupRuns(runs);
   return Object.fromEntries(
-    choosePruned(groups, retention, pinnedRuns(groups)).map((choice) => [
+    choosePruned(groups, retention, { pins: pinnedRuns(groups) }).map((choice) => [
       choice.group.latest.plan?.params["ds"]?.slice(-2) ?? "",
       choice.kind === "keep" ? "kept" : choice.kind === "prune" ? (choice.again ? "again" : "pruned") : choice.why,
     ]),
@@ -100,8 +100,10 @@ describe("which runs are pruned", () => {
     const plan = { ...(undated.plan as Plan), params: {}, dateParam: null };
     expect(groupRuns([{ ...undated, plan }])).toHaveLength(1);
     const groups = groupRuns([{ ...undated, plan }]);
-    expect(choosePruned(groups, from(1), new Map()).map(({ kind }) => kind)).toEqual(["prune"]);
-    expect(choosePruned(groupRuns([{ ...undated, plan, at: null }]), from(1), new Map())[0]?.kind).toBe("keep");
+    expect(choosePruned(groups, from(1), { pins: new Map() }).map(({ kind }) => kind)).toEqual(["prune"]);
+    expect(choosePruned(groupRuns([{ ...undated, plan, at: null }]), from(1), { pins: new Map() })[0]?.kind).toBe(
+      "keep",
+    );
   });
 });
 

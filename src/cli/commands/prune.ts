@@ -4,8 +4,8 @@ import type { Retention } from "../../jobs/prune-choice.js";
 import { nothingRemoved, type Removed } from "../../publish/prune-request.js";
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
-import { type PrunedRun, type PruneReport, pruneRuns } from "../../run/prune.js";
-import { JobError } from "../../util/errors.js";
+import { type PrunedRun, type PruneReport, pruneRuns, type SeriesReport } from "../../run/prune.js";
+import { JobError, messageOf } from "../../util/errors.js";
 import { showBytes } from "../../util/memory-budget.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
@@ -28,6 +28,9 @@ export async function pruneCommand(spec: string, options: PruneOptions, io: Safe
       ? `${JSON.stringify({ job: job.spec.name, ...reportJson(report) })}\n`
       : `${reportText(report).join("\n")}\n`,
   );
+  if (report.failure !== undefined) {
+    throw report.failure;
+  }
 }
 
 const dayMs = 86_400_000;
@@ -44,7 +47,12 @@ function retentionOf({ keep, olderThan }: PruneOptions, nowMs: number): Retentio
   return { kind: "from", date: new Date(nowMs - olderThan * dayMs).toISOString().slice(0, "2026-01-31".length) };
 }
 
-function totalsOf({ old, tables }: PruneReport): Removed {
+/** What became of both series, the job's own and that of its challenger. */
+function ofBoth({ old, tables, challenger }: PruneReport): Pick<SeriesReport, "old" | "tables"> {
+  return { old: [...old, ...(challenger?.old ?? [])], tables: [...tables, ...(challenger?.tables ?? [])] };
+}
+
+function totalsOf({ old, tables }: Pick<SeriesReport, "old" | "tables">): Removed {
   const previous = tables.map(({ name, bytes }) => ({ ...nothingRemoved, tables: [name], bytes }));
   return [...old.map(({ removed }) => removed), ...previous].reduce<Removed>(
     (sum, one) => ({
@@ -59,14 +67,17 @@ function totalsOf({ old, tables }: PruneReport): Removed {
 }
 
 function reportJson(report: PruneReport): object {
-  const { dryRun, old, kept } = report;
+  const { dryRun, kept, challenger, failure } = report;
+  const both = ofBoth(report);
   return {
     dry_run: dryRun,
-    pruned: old.filter(({ retained }) => retained === undefined).length,
-    retained: old.filter(({ retained }) => retained !== undefined).length,
+    pruned: both.old.filter(({ retained }) => retained === undefined).length,
+    retained: both.old.filter(({ retained }) => retained !== undefined).length,
     kept,
-    ...totalsOf(report),
-    runs: old.map(runJson),
+    challenger_kept: challenger?.kept ?? null,
+    challenger_error: failure === undefined ? null : messageOf(failure),
+    ...totalsOf(both),
+    runs: both.old.map(runJson),
   };
 }
 
@@ -75,15 +86,19 @@ function runJson({ runId, params, place, removed, retained }: PrunedRun): object
 }
 
 function reportText(report: PruneReport): string[] {
-  const { dryRun, old, kept } = report;
+  const { dryRun, kept, challenger, failure } = report;
+  const both = ofBoth(report);
+  const { old } = both;
   const lines =
     old.length === 0 ? [] : table([["run", "params", dryRun ? "would be removed" : "removed"], ...old.map(cellsOf)]);
   const pruned = old.filter(({ retained }) => retained === undefined).length;
   const stay = old.length - pruned;
   const total = [
-    `${dryRun ? "would prune" : "pruned"} ${count(pruned, "run")}: ${removedText(totalsOf(report))}`,
+    `${dryRun ? "would prune" : "pruned"} ${count(pruned, "run")}: ${removedText(totalsOf(both))}`,
     ...(stay === 0 ? [] : [`${count(stay, "old run")} retained`]),
     `${count(kept, "run")} not old`,
+    ...(challenger === undefined ? [] : [`of the challenger ${count(challenger.kept, "run")} not old`]),
+    ...(failure === undefined ? [] : ["the challenger's predictions are not pruned"]),
   ];
   return [...lines, total.join("; ")];
 }
