@@ -85,6 +85,6 @@ function warnOfNoGoldenRows({ spec, log }: Pick<JobContext, "spec" | "log">, { m
   const named =
     version === undefined ? `${uri} (sha256 ${model.sha256.slice(0, 12)}…)` : `version ${version} of ${uri}`;
   log.warn(
-    `no golden rows check ${named}, which no earlier run was published with: name rows with known predictions in checks.golden, and a wrong model or wrong preprocessing ends a run before it scores a row`,
+    `no golden rows check ${named}, and no run with an earlier date was published with it: name rows with known predictions in checks.golden, and a wrong model or wrong preprocessing ends a run before it scores a row`,
   );
 }
