@@ -62,5 +62,6 @@ export function openRunReader(
 }
 
 function challengerScoring({ shared: { sent, places }, inWorkers }: Challenger): ChallengerScoring {
-  return { sentInputs: sent, scoring: inWorkers && { ...inWorkers(), places } };
+  const own = inWorkers?.();
+  return { sentInputs: sent, scoring: own && { ...own, places } };
 }

@@ -44,7 +44,10 @@ export function createChallenger({ log }: { readonly log: Pick<Log, "warn"> }, p
   const tensors = outputTensors(contract);
   return {
     shared,
-    inWorkers: engine.local?.isGuest === true ? () => ({ contract, tensors, batchRows: sizer.rows }) : undefined,
+    inWorkers:
+      engine.local?.isGuest === true
+        ? () => (scorer.isStopped ? undefined : { contract, tensors, batchRows: sizer.rows })
+        : undefined,
     settled: () => inFlight.settled(),
     openPiece: (piece) => openPiece(scorer, createChallengedRows(contract, piece)),
   };

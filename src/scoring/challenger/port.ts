@@ -13,8 +13,11 @@ export type PieceRows = Pick<Span, "rowStart" | "rowEnd">;
 export interface Challenger {
   /** What is read for both models. */
   readonly shared: SharedProjection;
-  /** How workers that have its sessions score rows; it may change. undefined: they have none. */
-  readonly inWorkers?: (() => WorkerScoring) | undefined;
+  /**
+   * How workers that have its sessions score rows; it may change, and is undefined once the challenger has stopped.
+   * undefined: they have none.
+   */
+  readonly inWorkers?: (() => WorkerScoring | undefined) | undefined;
   /** Begins a piece of a span. Pieces are filled one after the other. */
   openPiece(piece: PieceRows): ChallengerPiece;
   /** Waits for all batches. Throws nothing. */

@@ -42,6 +42,8 @@ function batchOf(values: readonly (number | undefined)[]): RecordBatch {
 
 interface World {
   readonly warnings: string[];
+  /** Whether workers that have its sessions are told to score with it. */
+  isInWorkers(this: void): boolean;
   /** Scores rows, compares them with a champion that predicts twice the feature, and returns what was found. */
   piece(this: void, values: readonly (number | undefined)[], rowStart?: number): Promise<SpanAgreement>;
 }
@@ -58,7 +60,8 @@ function worldOf(fail: (values: readonly number[]) => EngineResponse["kind"] | u
     const outputs = [{ dtype: "float32" as const, dims: [values.length], data }];
     return Promise.resolve({ kind: "done", outputs, ms: 1, inputs });
   };
-  const engine = { provider: "cpu", concurrency: 2, signature: { inputs: [], outputs: [] }, run } as unknown as Engine;
+  const signature = { inputs: [], outputs: [] };
+  const engine = { provider: "cpu", concurrency: 2, signature, run, local: { isGuest: true } } as unknown as Engine;
   const limit = { rows: 100, begin: () => ({ rows: 0, renewals: 0 }), exceeded: () => Promise.resolve() };
   const outputs = [{ name: "score", type: "float32" as const }];
   const challenger = createChallenger(
@@ -76,6 +79,7 @@ function worldOf(fail: (values: readonly number[]) => EngineResponse["kind"] | u
   );
   return {
     warnings,
+    isInWorkers: () => challenger.inWorkers?.() !== undefined,
     async piece(values, rowStart = 0) {
       const piece = { rowStart, rowEnd: rowStart + values.length };
       const open = challenger.openPiece(piece);
@@ -118,7 +122,7 @@ describe("a challenger", () => {
 
   test("a challenger whose device fails stops with one warning, and the rows from that piece on are counted", async () => {
     let calls = 0;
-    const { piece, warnings } = worldOf((values) => {
+    const { piece, warnings, isInWorkers } = worldOf((values) => {
       calls += 1;
       if (values.includes(7)) {
         throw new JobError("DEVICE", "scoring with b.onnx: the device is lost", {});
@@ -126,11 +130,13 @@ describe("a challenger", () => {
       return undefined;
     });
     expect((await piece([1, 2])).compared).toBe(2);
+    expect(isInWorkers()).toBe(true);
     const broken = await piece([5, 6, 7, 8, 9], 2);
     expect([broken.compared, [...broken.missed]]).toEqual([0, [["not_running", 5]]]);
     const before = calls;
     expect([...(await piece([1, 2, 3], 7)).missed]).toEqual([["not_running", 3]]);
     expect(calls).toBe(before);
+    expect(isInWorkers(), "workers score no further batch with it").toBe(false);
     expect(warnings).toEqual([
       "the challenger b.onnx stops scoring in this attempt: scoring with b.onnx: the device is lost",
     ]);
