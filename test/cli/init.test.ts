@@ -60,6 +60,11 @@ describe("init", () => {
     const text = await readFile(join(cwd, "other.yaml"), "utf8");
     expect(text).toMatch(/^name: cancer-logistic-2$/m);
     expect(text).toContain("path: out-cancer-logistic-2/dt=${ds}");
+    const [model, input, third] = ["cancer-logistic.onnx", "data/*.parquet", "third.yaml"].map((one) => join(cwd, one));
+    const named = ["--name", "cancer-logistic"];
+    const same = await runHere(["init", third ?? "", "--model", model ?? "", "--input", input ?? "", ...named]);
+    expect(same.code, same.stderr).toBe(0);
+    expect(same.stderr).toContain("warning: another spec in this folder has the name cancer-logistic: ");
     const day = ["--param", "ds=2026-11-20"];
     expect((await runCli(["run", "job.yaml", ...day], { cwd })).code).toBe(0);
     expect(await runCli(["run", "other.yaml", ...day], { cwd })).toMatchObject({ code: 0 });

@@ -12,6 +12,7 @@ import { hasName, specsBeside, writesToOut } from "../../app/reading/specs-besid
 import { fileError } from "../../app/reading/given-files.js";
 import { isModelUri } from "../../spec/model-uri.js";
 import type { SafeIo } from "../io.js";
+import { createWarningLog } from "../logger.js";
 import { shellWord } from "../../app/command-line.js";
 import { openLoaded } from "../../app/job-context.js";
 
@@ -38,6 +39,7 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
   const folder = dirname(resolve(path));
   const others = await specsBeside(path);
   const name = options.name ?? freeName(nameOf(options.model), others);
+  warnOfSameName(name, others, io);
   const base = {
     schema: `./${schemaFile}`,
     command: `infer-batch run ${shellWord(path)}`,
@@ -108,6 +110,15 @@ function freeName(name: string, others: readonly string[]): string {
     }
   }
   return name;
+}
+
+/** Warns of two specs with one name, which `--name` may ask for: they may have different targets. */
+function warnOfSameName(name: string, others: readonly string[], io: SafeIo): void {
+  if (others.some((other) => hasName(other, name))) {
+    createWarningLog(io.stderr).warn(
+      `another spec in this folder has the name ${name}: in one target, each job takes the runs of the other for its own; give them different names`,
+    );
+  }
 }
 
 /** Makes a job name from a model: "daily-churn" from models/Daily_Churn.onnx, "churn" from models:/churn@champion. */
