@@ -91,7 +91,12 @@ export interface BulkAsking {
   begin(run: BulkRun, worker: { readonly index: number }): Promise<void>;
   /** Begins a pass over rows that are going to be scored. */
   pass(): BulkPass;
+  /** What is known of a row. */
+  stateOf(inputs: readonly NamedTensor[]): BulkRowState;
 }
+
+/** open: a row needs a request that has no answer yet; invalid: it is refused, or its answers are invalid. */
+export type BulkRowState = "open" | "valid" | "invalid";
 
 /** The run whose rows are asked for. */
 export interface BulkRun {

@@ -44,18 +44,22 @@ export async function askFirstRows(
   if (paid === undefined || pending <= firstRows || (plan.reuseFrom ?? null) !== null || plan.rejectsOf !== undefined) {
     return;
   }
-  const { rows, read } = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });
+  const sample = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });
   const before = paid.spending;
-  await askSampleInBulk(paid, rows);
+  const least = leastAnswers(context, plan, sample.rows.length);
+  const rows = await askSampleInBulk(context, paid, { ...sample, least });
   const outputs = outputTensors(plan.contract);
   const asking = rows.map((inputs) => engine.run({ inputs, outputs }));
-  const least = leastAnswers(context, plan, rows.length);
   try {
     const seen = await enoughAnswers(asking, least);
     requireValid(seen, least);
     const { own, reused } = paid.spending;
     const asked = seen.settled - (reused - before.reused);
-    requireAffordable(plan, paid, { answers: own.answers - before.own.answers, asked, share: rows.length / read });
+    requireAffordable(plan, paid, {
+      answers: own.answers - before.own.answers,
+      asked,
+      share: sample.rows.length / sample.read,
+    });
   } catch (error) {
     await Promise.allSettled(asking); // what is on its way is paid for, and kept
     await paid.keep();

@@ -1,6 +1,6 @@
 import { blankRows } from "../../columnar/blank-rows.js";
 import type { NamedTensor, Tensor } from "../../columnar/tensor.js";
-import type { BulkAsking, PaidEngine } from "../../engine/paid.js";
+import type { BulkAsking, BulkRowState, PaidEngine } from "../../engine/paid.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { SpanRange } from "../../plan/share.js";
@@ -89,17 +89,36 @@ function blankOutputs({ signature }: Engine, names: readonly string[]): readonly
   return names.flatMap((name) => blank.find((output) => output.name === name) ?? []);
 }
 
-/** Asks once in bulk for rows of a sample, whose answers need not all be there then. */
+export interface SampleInBulk {
+  /** The inputs of each row. */
+  readonly rows: readonly (readonly NamedTensor[])[];
+  /** As many valid answers are enough. */
+  readonly least: number;
+}
+
+/**
+ * Asks in bulk for rows of a sample, pass by pass, until enough answers are valid or no row is open: a few rows that have
+ * no answer yet are not worth another day. Returns the rows that are not open; all, where rows are asked one by one.
+ * @throws JobError those of `BulkPass`
+ */
 export async function askSampleInBulk(
+  { signal }: Pick<JobContext, "signal">,
   { bulk }: Pick<PaidEngine, "bulk">,
-  rows: readonly (readonly NamedTensor[])[],
-): Promise<void> {
-  const pass = bulk?.pass();
-  if (pass === undefined) {
-    return;
+  { rows, least }: SampleInBulk,
+): Promise<SampleInBulk["rows"]> {
+  if (bulk === undefined) {
+    return rows;
   }
-  for (const inputs of rows) {
-    await pass.add(inputs);
+  const inState = (state: BulkRowState): SampleInBulk["rows"] =>
+    rows.filter((inputs) => bulk.stateOf(inputs) === state);
+  for (let isMore = true; isMore && inState("valid").length < Math.max(1, least); ) {
+    signal.throwIfAborted();
+    const pass = bulk.pass();
+    for (const inputs of rows) {
+      await pass.add(inputs);
+    }
+    isMore = await pass.end();
   }
-  await pass.end();
+  const open = new Set(inState("open"));
+  return rows.filter((inputs) => !open.has(inputs));
 }

@@ -4,7 +4,8 @@ import { batchJob } from "../../support/batch-job.js";
 import { lastJson } from "../../support/nights.js";
 import { writeRows } from "../../support/parquet.js";
 import { promptJob } from "../../support/prompt-job.js";
-import { startPromptServer } from "../../support/prompt-server.js";
+import { type PromptServerOptions, startPromptServer } from "../../support/prompt-server.js";
+import { rightRows } from "../../support/prompt-torture.js";
 import { until } from "../../support/waiting.js";
 
 const timeout = 60_000;
@@ -28,6 +29,23 @@ describe("batches", { timeout }, () => {
     const { requests } = (await batches.server.books()).batches;
     expect(requests).toHaveLength(2);
     expect(requests[0]).toBeLessThanOrEqual(200);
+  });
+
+  test.each<[string, PromptServerOptions]>([
+    ["another form of requests", { modern: true }],
+    ["an expired batch", { batch: { ending: ["expired"] } }],
+    ["429 and 500", { faults: { limited: 0.1, failed: 0.1 } }],
+    ["invalid JSON", { faults: { garbled: 0.1 } }],
+  ])("the first rows of a larger table are asked again until enough have answers: %s", async (_, mock) => {
+    await using batches = await batchJob({ tickets: { rows: 230, every: 40 }, commitRows: 100, mock });
+    const run = await batches.run();
+    expect(run.code, run.stderr).toBe(0);
+    const { billed, billed_again: again, garbled } = await batches.server.books();
+    expect(again.requests).toBe(garbled);
+    expect(lastJson(run)).toMatchObject({
+      rows_scored: rightRows(batches.tickets).length,
+      spending: { run: { answers: billed.requests } },
+    });
   });
 
   test("what expired and cancelled batches have answered is taken, and the rest is asked again", async () => {
@@ -170,24 +188,6 @@ describe("batches", { timeout }, () => {
     expect(await batches.server.books()).toMatchObject({ received: 2, batches: { created: 0 } });
   });
 
-  test("of two workers the first one sends the requests of both", async () => {
-    await using batches = await batchJob({ mock: { batch: { runMs: 100 } } });
-    const ends = await Promise.all(["1/2", "0/2"].map((worker) => batches.job.run(["--worker", worker])));
-    expect(
-      ends.map(({ code }) => code),
-      ends.map(({ stderr }) => stderr).join(""),
-    ).toEqual([0, 0]);
-    const last = ends.find((end) => lastJson(end)["status"] === "complete");
-    await batches.requireRight(last ?? ends[0] ?? (await batches.run()));
-    expect((await batches.server.books()).batches.created).toBe(1);
-  });
-
-  test("a worker that waits for nobody ends with 75", async () => {
-    await using batches = await batchJob({ retrySeconds: 1 });
-    const { code, stderr } = await batches.run("--worker", "1/2");
-    expect([code, stderr]).toEqual([75, expect.stringContaining("worker 0 asks for the rows of all workers")]);
-  });
-
   test.each([
     ["names and files of batches", {}],
     ["no metadata and no input files", { forgetful: true, secretive: true }],
@@ -217,22 +217,6 @@ describe("batches", { timeout }, () => {
       expect((await server.books()).batches.created).toBe(1);
     },
   );
-
-  test("two processes that were both started as the first worker create one batch", async () => {
-    await using batches = await batchJob({ mock: { batch: { runMs: 600_000, hold: { at: "upload" } } } });
-    const { job, server } = batches;
-    const late = job.run([]);
-    await until(async () => (await server.books()).batches.held === "upload");
-    const early = job.run([]);
-    await until(async () => (await server.books()).batches.statuses.includes("in_progress"));
-    await server.control({ batch: { runMs: 600_000 } }); // the held call breaks off
-    await until(async () => (await server.books()).batches.files === 2);
-    await server.control({ batch: { finish: true } });
-    for (const { code, stderr } of await Promise.all([early, late])) {
-      expect(code, stderr).toBe(0);
-    }
-    expect(await server.books()).toMatchObject({ billed_again: { requests: 0 }, batches: { created: 1 } });
-  });
 
   test("a row that is bad without being asked ends a run with on_bad_row: fail before anything is sent", async () => {
     await using server = await startPromptServer();

@@ -4,7 +4,7 @@ import type { PromptState } from "../ask-row.js";
 import type { PromptBulk } from "../bulk.js";
 import { openBatchApi } from "./batch-api.js";
 import { type FileLimits, fileLimits } from "./input-file.js";
-import { sendingPass, waitingPass } from "./passes.js";
+import { sendingPass, stateOfRow, waitingPass } from "./passes.js";
 import { batchesText, type BatchState, filePrefix, placeText } from "./run-batches.js";
 import { createSubmitter, type Submitter } from "./submit.js";
 import { takeUp } from "./take-up.js";
@@ -12,6 +12,12 @@ import { takeUp } from "./take-up.js";
 /** Asks in batches of the Batch API. @param prompts called when it is there: it has what this returns */
 export function createBulk(prompts: () => PromptState, limits: Readonly<FileLimits> = fileLimits): PromptBulk {
   let bulk: { readonly state: BatchState; readonly submitter: Submitter } | undefined;
+  const begun = (): NonNullable<typeof bulk> => {
+    if (bulk === undefined) {
+      throw new Error("rows are asked in bulk before batches have begun");
+    }
+    return bulk;
+  };
   return {
     mostRequests: limits.requests,
     get isBegun() {
@@ -21,11 +27,9 @@ export function createBulk(prompts: () => PromptState, limits: Readonly<FileLimi
     async begin(run, { index }) {
       bulk = await begin(prompts(), { run, isSubmitter: index === 0, limits });
     },
+    stateOf: (inputs) => stateOfRow(begun().state, inputs),
     pass() {
-      if (bulk === undefined) {
-        throw new Error("a pass over rows before batches have begun");
-      }
-      const { state, submitter } = bulk;
+      const { state, submitter } = begun();
       const pass = state.isSubmitter
         ? sendingPass(state, submitter)
         : waitingPass(state, () => takeUp(state, submitter.files));

@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import type { NamedTensor } from "../../../columnar/tensor.js";
 import { JobError } from "../../../util/errors.js";
-import type { BulkPass } from "../../paid.js";
+import type { BulkPass, BulkRowState } from "../../paid.js";
 import { controlOf, keyOfTry, type PromptState, valuesOf, worstCase } from "../ask-row.js";
 import { fitPrompt } from "../fit-prompt.js";
 import { judgeAnswer } from "../judge-answer.js";
@@ -10,20 +10,36 @@ import { createInputFile, type InputFile, lineOf } from "./input-file.js";
 import { type BatchState, createPauses, placeText } from "./run-batches.js";
 import { finishOne, type Submitter } from "./submit.js";
 
-/** The request that a row needs: its first one that has no answer. undefined: none, all is known of the row */
-function neededKey({ prompts, refused }: BatchState, sha256: string): string | undefined {
+/** What is known of a row, and the request that it needs while it is open: its first one that has no answer. */
+type RowKnowledge =
+  | { readonly state: Exclude<BulkRowState, "open"> }
+  | { readonly state: "open"; readonly asked: AskedPrompt; readonly key: string };
+
+function knownOf({ prompts, refused }: BatchState, inputs: readonly NamedTensor[]): RowKnowledge {
+  const asked = requestOf(prompts, inputs);
+  if (asked === undefined) {
+    return { state: "invalid" };
+  }
   for (let number = 1; number <= prompts.tries; number += 1) {
-    const key = keyOfTry(sha256, number);
+    const key = keyOfTry(asked.sha256, number);
     const kept = prompts.answers.find(key);
     if (kept === undefined) {
-      return refused.has(key) ? undefined : key;
+      return refused.has(key) ? { state: "invalid" } : { state: "open", asked, key };
     }
     const judged = judgeAnswer(prompts.task, kept, (width) => (prompts.width ??= width));
-    if (judged.kind === "values" || judged.reason !== "answer_invalid") {
-      return undefined;
+    if (judged.kind === "values") {
+      return { state: "valid" };
+    }
+    if (judged.reason !== "answer_invalid") {
+      return { state: "invalid" };
     }
   }
-  return undefined;
+  return { state: "invalid" };
+}
+
+/** What is known of a row from the answers of batches. */
+export function stateOfRow(state: BatchState, inputs: readonly NamedTensor[]): BulkRowState {
+  return knownOf(state, inputs).state;
 }
 
 /** undefined: the prompt is too long, and is not asked */
@@ -98,11 +114,11 @@ interface AddedRow {
 /** Adds the request that a row needs to the file, and sends the file first if it is full. */
 async function addRow(state: BatchState, { submitter, sending, inputs }: AddedRow): Promise<void> {
   const { prompts, underWay, limits } = state;
-  const asked = requestOf(prompts, inputs);
-  const key = asked && neededKey(state, asked.sha256);
-  if (asked === undefined || key === undefined || underWay.has(key) || sending.file.has(key)) {
+  const known = knownOf(state, inputs);
+  if (known.state !== "open" || underWay.has(known.key) || sending.file.has(known.key)) {
     return;
   }
+  const { asked, key } = known;
   const line = lineOf(key, prompts.task.kind, asked);
   if (!sending.file.fits(line, limits)) {
     await send(state, submitter, sending);
@@ -163,12 +179,10 @@ function addControl({ prompts, faults }: BatchState, file: InputFile): void {
  * @param takeUp looks for batches of the run, and takes the answers of those that have ended
  */
 export function waitingPass(state: BatchState, takeUp: () => Promise<{ readonly ended: number }>): BulkPass {
-  const { prompts } = state;
   let open = 0;
   return {
     add(inputs) {
-      const asked = requestOf(prompts, inputs);
-      open += asked === undefined || neededKey(state, asked.sha256) === undefined ? 0 : 1;
+      open += stateOfRow(state, inputs) === "open" ? 1 : 0;
       return Promise.resolve();
     },
     async end() {
