@@ -1,6 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { batchJob } from "../../support/batch-job.js";
 import { lastJson } from "../../support/nights.js";
+import { promptJob } from "../../support/prompt-job.js";
+import { startPromptServer } from "../../support/prompt-server.js";
+import { reject } from "../../support/rejects.js";
 import { until } from "../../support/waiting.js";
 
 describe("batches of several workers", { timeout: 60_000 }, () => {
@@ -22,16 +25,55 @@ describe("batches of several workers", { timeout: 60_000 }, () => {
     expect([code, stderr]).toEqual([75, expect.stringContaining("worker 0 asks for the rows of all workers")]);
   });
 
-  test("two processes that were both started as the first worker create one batch", async () => {
-    await using batches = await batchJob({ mock: { batch: { runMs: 600_000, hold: { at: "upload" } } } });
+  test("a worker that waits counts refusals as worker 0 does, where a batch has no answer", async () => {
+    await using server = await startPromptServer({ context: 100, batch: { queue: 30 } });
+    await using job = await promptJob({
+      select: "SELECT i::INTEGER AS id, repeat('long ', if(i < 30, 1, 200)) || i AS body FROM range(60) t(i)",
+      server: { url: server.url, name: "mock-1", transport: "batch" },
+      ...reject,
+      max_rejects: 30,
+      commit_rows: 30,
+      retry: { max_seconds: 1 },
+    });
+    const first = await job.run("--worker", "0/2");
+    expect(first.code, first.stderr).toBe(0);
+    const second = await job.run("--worker", "1/2");
+    expect(second.report, second.stderr).toMatchObject({ status: "complete", rows_rejected: 30 });
+  });
+
+  test("a worker that waits rejects no row for refusals that ended worker 0", async () => {
+    const ofModel = { sampling: { max_completion_tokens: 60, temperature: 0 } };
+    await using batches = await batchJob({ mock: { modern: true }, ofModel, retrySeconds: 1 });
+    const { code, stderr } = await batches.run("--worker", "0/2");
+    expect([code, stderr]).toEqual([64, expect.stringContaining("requests was refused")]);
+    expect((await batches.run("--worker", "1/2")).code).toBe(75);
+  });
+
+  test("a worker that waits sees later batches of a server that keeps no metadata", async () => {
+    await using batches = await batchJob({ mock: { batch: { forgetful: true } } });
+    const { job, server } = batches;
+    const waiting = job.run(["--worker", "1/2"]);
+    await until(async () => (await server.books()).batches.calls > 2);
+    const first = await batches.run("--worker", "0/2");
+    expect(first.code, first.stderr).toBe(0);
+    const { code, stderr } = await waiting;
+    expect(code, stderr).toBe(0);
+  });
+
+  test.each([
+    ["that names batches", {}],
+    ["that keeps no metadata", { forgetful: true }],
+  ])("two processes that were both started as the first worker create one batch: a server %s", async (_, faults) => {
+    const slow = { ...faults, runMs: 600_000 };
+    await using batches = await batchJob({ mock: { batch: { ...slow, hold: { at: "upload" } } } });
     const { job, server } = batches;
     const late = job.run([]);
     await until(async () => (await server.books()).batches.held === "upload");
     const early = job.run([]);
     await until(async () => (await server.books()).batches.statuses.includes("in_progress"));
-    await server.control({ batch: { runMs: 600_000 } }); // the held call breaks off
+    await server.control({ batch: slow }); // the held call breaks off
     await until(async () => (await server.books()).batches.files === 2);
-    await server.control({ batch: { finish: true } });
+    await server.control({ batch: { ...faults, finish: true } });
     const ends = await Promise.all([early, late]);
     expect(
       ends.map(({ code }) => code),

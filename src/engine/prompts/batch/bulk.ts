@@ -5,7 +5,7 @@ import type { PromptBulk } from "../bulk.js";
 import { openBatchApi } from "./batch-api.js";
 import { type FileLimits, fileLimits } from "./input-file.js";
 import { sendingPass, stateOfRow, waitingPass } from "./passes.js";
-import { batchesText, type BatchState, filePrefix, placeText } from "./run-batches.js";
+import { batchesText, type BatchState, placeText } from "./run-batches.js";
 import { createSubmitter, type Submitter } from "./submit.js";
 import { takeUp } from "./take-up.js";
 
@@ -30,9 +30,7 @@ export function createBulk(prompts: () => PromptState, limits: Readonly<FileLimi
     stateOf: (inputs) => stateOfRow(begun().state, inputs),
     pass() {
       const { state, submitter } = begun();
-      const pass = state.isSubmitter
-        ? sendingPass(state, submitter)
-        : waitingPass(state, () => takeUp(state, submitter.files));
+      const pass = state.isSubmitter ? sendingPass(state, submitter) : waitingPass(state, () => takeUp(state));
       return namingBatches(state, pass);
     },
   };
@@ -54,6 +52,7 @@ async function begin(
     run,
     isSubmitter,
     limits: { ...limits },
+    files: new Map(),
     live: new Map(),
     taken: new Set(),
     underWay: new Set(),
@@ -62,17 +61,14 @@ async function begin(
     outcomes: 0,
     answers: prompts.answers.earlier.answers,
   };
-  const prefix = filePrefix(run);
-  const files = (await state.api.files()).filter(({ name }) => name.startsWith(prefix));
-  const submitter = createSubmitter(state, new Map(files.map(({ id, name }) => [name, id])));
-  await takeUp(state, submitter.files);
+  await takeUp(state);
   const { live } = state;
   if (live.size > 0) {
     run.log(
       `${batchesText([...live.keys()])} under way at ${placeText(state)} since an earlier attempt, and not sent again`,
     );
   }
-  return { state, submitter };
+  return { state, submitter: createSubmitter(state) };
 }
 
 /** Says in errors which batches go on without this attempt. */

@@ -16,6 +16,8 @@ export interface BatchState {
   readonly isSubmitter: boolean;
   /** What a file may have; less than the server says where its queue is short. */
   readonly limits: FileLimits;
+  /** Files of the run at the server: ids to names. */
+  readonly files: Map<string, string>;
   /** Batches of the run that have not ended, by id. */
   readonly live: Map<string, LiveBatch>;
   /** Ids of batches whose answers were taken, or that had none. */

@@ -18,8 +18,6 @@ import { takeUp } from "./take-up.js";
 
 /** Sends files of requests, each as a batch. */
 export interface Submitter {
-  /** Files of the run at the server: names to ids. */
-  readonly files: Map<string, string>;
   /**
    * Makes a batch of a file. Where the account's queue is full, it waits for a batch of the run to end, or divides the
    * file.
@@ -28,24 +26,24 @@ export interface Submitter {
   submit(file: InputFile): Promise<void>;
 }
 
-export function createSubmitter(state: BatchState, files: Map<string, string>): Submitter {
-  return { files, submit: (file) => submit(state, files, file) };
+export function createSubmitter(state: BatchState): Submitter {
+  return { submit: (file) => submit(state, file) };
 }
 
 /** What a batch fails with when the account has too many tokens in its queue. */
 const queueFull = /token_limit_exceeded|enqueued tokens?/i;
 const noMoney = /billing|insufficient_quota|quota/i;
 
-async function submit(state: BatchState, files: Map<string, string>, file: InputFile): Promise<void> {
+async function submit(state: BatchState, file: InputFile): Promise<void> {
   const digest = file.digest();
   const name = `${filePrefix(state.run)}${digest.slice(0, 32)}.jsonl`;
-  const id = files.get(name) ?? (await state.api.upload(name, piecesOf(file)));
-  files.set(name, id);
+  const id = uploadedId(state, name) ?? (await state.api.upload(name, piecesOf(file)));
+  state.files.set(id, name);
   const pauses = createPauses(state);
   const { nowMs, maxSeconds } = state.prompts.servers[0].retry;
   const startedMs = nowMs();
   // A process that was started twice as this worker may have created batches meanwhile: the next pass sends what is left.
-  if ((await takeUp(state, files)).found > 0) {
+  if ((await takeUp(state)).found > 0) {
     for (const { reservation } of file.requests) {
       reservation.end();
     }
@@ -68,8 +66,8 @@ async function submit(state: BatchState, files: Map<string, string>, file: Input
       state.run.log(`the queue of ${placeText(state)} takes no ${file.requests.length} requests: they are divided`);
       const half = Math.ceil(file.requests.length / 2);
       state.limits.requests = half;
-      await submit(state, files, createInputFile(file.requests.slice(0, half)));
-      await submit(state, files, createInputFile(file.requests.slice(half)));
+      await submit(state, createInputFile(file.requests.slice(0, half)));
+      await submit(state, createInputFile(file.requests.slice(half)));
       return;
     } else if (nowMs() - startedMs > maxSeconds * 1000) {
       throw new JobError("NETWORK", `creating a batch of ${placeText(state)}: its queue is full: ${message}`, {
@@ -79,6 +77,15 @@ async function submit(state: BatchState, files: Map<string, string>, file: Input
       await pauses.next();
     }
   }
+}
+
+function uploadedId({ files }: BatchState, wanted: string): string | undefined {
+  for (const [id, name] of files) {
+    if (name === wanted) {
+      return id;
+    }
+  }
+  return undefined;
 }
 
 /** Lines are joined: a socket is slow with many small pieces. */

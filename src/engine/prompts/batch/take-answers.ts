@@ -31,7 +31,8 @@ interface Found {
 /**
  * Reads the output and error files of a batch that has ended, keeps its answers, and remembers what was refused. A batch
  * that expired or was cancelled has answers, too: they were paid for.
- * @param isEarlier an earlier attempt has seen the end: what ended that attempt may be mended by now
+ * @param isEarlier an earlier attempt, or another worker, has seen the end: what ended that attempt may be mended by now.
+ * A worker that sends nothing counts refusals that did not end it, as they are not asked again
  * @throws JobError QUOTA, MODEL_INVALID, MODEL_CHANGED, after the answers are kept
  */
 export async function takeAnswers(state: BatchState, batch: Batch, isEarlier: boolean): Promise<void> {
@@ -56,10 +57,10 @@ export async function takeAnswers(state: BatchState, batch: Batch, isEarlier: bo
     paying.end();
     await state.prompts.answers.keep();
   }
-  // So many refusals without an answer are no fault of the rows.
-  apply(state, found, isEarlier && !found.hasAnswers && found.refused.size >= equalRefusals);
-  if (!isEarlier) {
-    requireAnswers(state, found, answersBefore);
+  const wrong = wrongRequests(found, answersBefore);
+  apply(state, found, isEarlier && (state.isSubmitter ? isAllRefused(found) : wrong !== undefined));
+  if (wrong !== undefined && !isEarlier) {
+    throw wrongError(state, wrong);
   }
   if (found.error !== undefined && (!isEarlier || (found.error as JobError).code === "MODEL_CHANGED")) {
     throw found.error;
@@ -174,18 +175,30 @@ function apply(state: BatchState, { hasAnswers, refused, faults, form }: Found, 
   }
 }
 
-/** @throws JobError MODEL_INVALID if nothing was answered yet, and all requests were refused for one reason */
-function requireAnswers(state: BatchState, { refused, hasAnswers }: Found, answersBefore: number): void {
-  const [first] = refused.values();
-  const all = [...refused.values()];
-  const isOne = all.every(({ reason, message }) => reason === undefined && message === first?.message);
-  if (!hasAnswers && answersBefore === 0 && all.length >= equalRefusals && isOne) {
-    throw new JobError(
-      "MODEL_INVALID",
-      `asking ${placeText(state)} in a batch: each of the first ${all.length} requests was refused: ${first?.message ?? ""}`,
-      { hint: "check model.sampling, model.response and model.server.name: only what they name is sent" },
-    );
-  }
+/** So many refusals without an answer may be no fault of the rows. */
+function isAllRefused({ refused, hasAnswers }: Found): boolean {
+  return !hasAnswers && refused.size >= equalRefusals;
+}
+
+interface WrongRequests {
+  readonly count: number;
+  readonly message: string;
+}
+
+/** Why the requests are wrong: nothing was answered yet, and all were refused for one reason. undefined: they are not */
+function wrongRequests(found: Found, answersBefore: number): WrongRequests | undefined {
+  const all = [...found.refused.values()];
+  const { message = "" } = all[0] ?? {};
+  const isOne = all.every((refusal) => refusal.reason === undefined && refusal.message === message);
+  return isAllRefused(found) && answersBefore === 0 && isOne ? { count: all.length, message } : undefined;
+}
+
+function wrongError(state: BatchState, { count: refusals, message }: WrongRequests): JobError {
+  return new JobError(
+    "MODEL_INVALID",
+    `asking ${placeText(state)} in a batch: each of the first ${refusals} requests was refused: ${message}`,
+    { hint: "check model.sampling, model.response and model.server.name: only what they name is sent" },
+  );
 }
 
 function errorOf(work: () => void): unknown {

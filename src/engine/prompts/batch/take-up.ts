@@ -1,7 +1,7 @@
 import { JobError } from "../../../util/errors.js";
 import { type Batch, hasEnded } from "./batch-object.js";
 import { keyIn } from "./input-file.js";
-import { type BatchState, metadataKeys, worstIn } from "./run-batches.js";
+import { type BatchState, filePrefix, metadataKeys, worstIn } from "./run-batches.js";
 import { takeAnswers } from "./take-answers.js";
 
 /** Batches of the run that were taken up. */
@@ -15,12 +15,13 @@ interface TakenUp {
 /**
  * Takes up the batches of the run that this attempt does not know. A worker that sends nothing also takes the answers of
  * those that have ended since.
- * @param files those of the run at the server: names to ids
  */
-export async function takeUp(state: BatchState, files: ReadonlyMap<string, string>): Promise<TakenUp> {
+export async function takeUp(state: BatchState): Promise<TakenUp> {
   const { live, taken } = state;
   let [found, ended] = [0, 0];
-  for (const batch of batchesOfRun(state, await state.api.batches(), files)) {
+  const batches = await state.api.batches();
+  await listFiles(state); // after the batches: the file of each is there by now
+  for (const batch of batchesOfRun(state, batches)) {
     const isNew = !live.has(batch.id) && !taken.has(batch.id);
     found += isNew ? 1 : 0;
     if (isNew && !hasEnded(batch)) {
@@ -45,16 +46,21 @@ function logEnd({ run, isSubmitter }: BatchState, { id, status, total }: Batch, 
   }
 }
 
+/** Adds the files of the run that are at the server: another process may have uploaded some. */
+async function listFiles({ api, run, files }: BatchState): Promise<void> {
+  const prefix = filePrefix(run);
+  for (const { id, name } of await api.files()) {
+    if (name.startsWith(prefix)) {
+      files.set(id, name);
+    }
+  }
+}
+
 /** Those of the account's batches that are of this run. */
-function batchesOfRun(
-  { run }: Pick<BatchState, "run">,
-  batches: readonly Batch[],
-  files: ReadonlyMap<string, string>,
-): Batch[] {
-  const own = new Set(files.values());
+function batchesOfRun({ run, files }: Pick<BatchState, "run" | "files">, batches: readonly Batch[]): Batch[] {
   return batches.filter(
     ({ metadata, inputFile }) =>
-      metadata[metadataKeys.plan] === run.planId || (inputFile !== undefined && own.has(inputFile)),
+      metadata[metadataKeys.plan] === run.planId || (inputFile !== undefined && files.has(inputFile)),
   );
 }
 
