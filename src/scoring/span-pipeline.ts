@@ -55,6 +55,8 @@ export interface SpanPipelineOptions {
   /** The tensors that the contract's outputs come from, each once. */
   readonly tensors: readonly string[];
   readonly fixedBatchRows: number | null;
+  /** Rows of a span whose features repeat are scored once. */
+  readonly dedupe: boolean;
   /** The columns that the model predicts, which are profiled. */
   readonly predicted: readonly PredictedColumn[];
   /** Which slices are profiled; undefined: none. */
@@ -219,7 +221,7 @@ function fittingRows(target: SpanTarget, open: OpenSpan): OutputRows {
 /** Scores one batch into its span. */
 function createPredictor(
   { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
-  { engine, packer, sizer, batchLimit, tensors, fixedBatchRows }: SpanPipelineOptions,
+  { engine, packer, sizer, batchLimit, tensors, fixedBatchRows, dedupe }: SpanPipelineOptions,
 ): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
   return async (open, batch) => {
     const onDone: BatchOptions["onDone"] = (done, response) => {
@@ -238,11 +240,15 @@ function createPredictor(
       open.rows.refuse(row, message, reason);
       progress.scored(1);
     };
-    // With `distinct`, a batch names its row by a distinct index, and other rows may wait for the same answer.
-    if (engine.paid !== undefined && open.distinct === undefined && open.faults.has(open.rowInRun(batch.rowStart))) {
+    if (engine.paid !== undefined && !dedupe && open.faults.has(open.rowInRun(firstRow(open, batch)))) {
       onRow(batch.rowStart, { message: "" }); // it is set aside already, and an answer would cost money
       return;
     }
     await scoreBatch({ engine, batchLimit, tensors, fixedBatchRows, onDone, onRow }, batch);
   };
+}
+
+/** The first row of a batch, numbered as in `rows`. With `dedupe`, other rows may wait for the same prediction. */
+function firstRow({ distinct }: OpenSpan, { rowStart }: FeatureBatch): number {
+  return distinct === undefined ? rowStart : distinct.rowStart + distinct.firstAt(rowStart - distinct.rowStart);
 }

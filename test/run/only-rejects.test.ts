@@ -204,4 +204,23 @@ describe("--only-rejects", () => {
     expect(second.report, second.stderr).toMatchObject({ rows_scored: 20, rows_reused: 16, rows_rejected: 0 });
     expect((await server.books()).batches.requests).toEqual([16, 1]); // the four are asked once
   });
+
+  test("a row that is set aside before it is asked costs nothing where other rows keep their predictions", async () => {
+    await using job = await promptJob({
+      select: `SELECT i::INTEGER AS id, 'subject' AS subject, if(i % 5 > 0, 'text ' || i, NULL) AS body FROM range(20) t(i)`,
+      model: { prompt: { user: "{{subject}}: {{body}}" } },
+      params: { ds: "${today}" },
+      reuse: { key: ["id"] },
+      output: { columns: ["id"], parquet: { path: "out/dt=${ds}" } },
+      server: { version: "m" },
+      ...reject,
+    });
+    const nights = [["ds=2026-01-01"], ["ds=2026-01-01", "--only-rejects"], ["ds=2026-01-02"]];
+    for (const [night, args] of nights.entries()) {
+      const ended = await job.run("--param", ...args);
+      const found = { rows_scored: 16, rows_rejected: 4, ...(night === 0 ? {} : { rows_reused: 16 }) };
+      expect(ended.report, ended.stderr).toMatchObject(found);
+      expect(job.server.requests).toHaveLength(16);
+    }
+  });
 });
