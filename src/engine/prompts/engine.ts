@@ -119,7 +119,9 @@ async function run(
     throw error;
   });
   if (answer.kind === "fault") {
-    return { kind: "failed", message: withoutValues(answer.message, values), reason: answer.reason, inputs };
+    const sent = fitPrompt(state.task, values);
+    const all = [values, ...(sent.kind === "values" ? [sent.values] : [])];
+    return { kind: "failed", message: withoutValues(answer.message, all), reason: answer.reason, inputs };
   }
   return { kind: "done", outputs: outputs.map((name) => tensorOf(state.task, answer, name)), ms: answer.ms, inputs };
 }
@@ -129,10 +131,13 @@ const quotedLength = 8;
 /** A text that begins with so many characters of a value counts as the beginning of the value. */
 const beginning = 24;
 
-/** What a server said, without values of the row that it may quote: they belong in no log. */
-function withoutValues(message: string, values: ReadonlyMap<string, string>): string {
+/**
+ * What a server said, without values of the row that it may quote: they belong in no log.
+ * @param values those of the row, and those that were sent: one of them may be cut
+ */
+function withoutValues(message: string, values: readonly ReadonlyMap<string, string>[]): string {
   let text = message;
-  for (const value of values.values()) {
+  for (const value of new Set(values.flatMap((one) => [...one.values()]))) {
     for (const form of [value, JSON.stringify(value).slice(1, -1)]) {
       const plain = form.replaceAll(/\s+/g, " ").trim(); // as the message was made
       if (plain.length >= quotedLength) {

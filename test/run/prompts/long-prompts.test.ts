@@ -6,6 +6,11 @@ import { reject, rejectLines } from "../../support/rejects.js";
 /** Row 1 has 60 bytes, the others 4: of "é", which has two. */
 const select = "SELECT i::INTEGER AS id, repeat('é', if(i = 1, 30, 2)) AS body FROM range(3) t(i)";
 
+const quoting = ({ text }: ChatRequest): ChatReply => ({
+  status: 400,
+  body: { error: { message: `no answer to ${text}`, type: "invalid_request_error" } },
+});
+
 describe("model.prompt.max_input_tokens", () => {
   test("a prompt of more tokens is rejected as too long, and is not asked", async () => {
     await using job = await promptJob({
@@ -51,6 +56,15 @@ describe("model.prompt.max_input_tokens", () => {
       expect(await job.run()).toMatchObject({ code: 0 });
       expect(job.server.requests.map((request) => request.text)).toEqual([text]);
     }
+  });
+
+  test("what a server quotes of a value that is cut at its start is in no log", async () => {
+    const secrets = "SELECT i::INTEGER AS id, 'hello and welcome, the number is 4111-1111' AS body FROM range(1) t(i)";
+    const prompt = { user: "{{body}}", max_input_tokens: 4, truncate: { column: "body", side: "start" } };
+    await using job = await promptJob({ reply: quoting, select: secrets, model: { prompt } });
+    const { code, stderr } = await job.run();
+    expect([code, stderr]).toEqual([65, expect.stringContaining("no answer to …")]);
+    expect(stderr).not.toContain("4111");
   });
 
   test("a prompt that is too long without the value that is cut is rejected", async () => {
