@@ -10,6 +10,7 @@ import type { PromptClient } from "./client.js";
 import type { Asked } from "./client-failures.js";
 import type { Gate } from "./gate.js";
 import { judgeAnswer, type PromptFault, type PromptValues } from "./judge-answer.js";
+import type { KeySet } from "./texts/key-set.js";
 import { count, type KeptAnswers, type nothingSpent } from "./kept-answers.js";
 import { fitPrompt } from "./fit-prompt.js";
 import {
@@ -51,7 +52,7 @@ export interface PromptState extends PromptEngineOptions {
   /** undefined: rows are asked one by one. */
   readonly bulk: PromptBulk | undefined;
   /** Keys of answers of this attempt that no row has taken yet, where rows were asked in bulk. */
-  readonly fresh: Set<string>;
+  readonly fresh: KeySet;
   /** What all workers have spent, once it was counted. */
   run: Spent | undefined;
   form: RequestForm;
@@ -134,7 +135,8 @@ function askedInBulk(
   const key = keyOfTry(makeRequest().sha256, number);
   const kept = state.answers.find(key);
   if (kept !== undefined) {
-    state.reused += number === 1 && !state.fresh.delete(key) ? 1 : 0;
+    const isFresh = state.fresh.delete(key);
+    state.reused += number === 1 && !isFresh ? 1 : 0;
     return { kind: "answered", answer: kept, ms: 0 };
   }
   const refusal = bulk.refusalOf(key);

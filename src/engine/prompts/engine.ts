@@ -16,6 +16,7 @@ import { openPromptClient } from "./client.js";
 import { createGate } from "./gate.js";
 import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
 import { fitPrompt, promptBytes } from "./fit-prompt.js";
+import { createKeySet } from "./texts/key-set.js";
 import { firstForm, mostCompletionTokens } from "./request.js";
 import { promptSignature, tensorOf } from "./signature.js";
 
@@ -44,7 +45,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     underWay: new Map(),
     own: nothingSpent(),
     bulk: options.transport === "batch" ? createBulk(() => state) : undefined,
-    fresh: new Set(),
+    fresh: createKeySet(),
     run: undefined,
     answered: version === "*" ? undefined : version,
     reused: 0,

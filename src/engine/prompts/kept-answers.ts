@@ -33,10 +33,10 @@ export interface KeptAnswers extends Disposable {
 /** @param flushMs after which an answer is durable */
 export function createKeptAnswers(flushMs: number): KeptAnswers {
   const texts = createAnswerTexts();
-  const earlier = nothingSpent();
-  const earlierByWorker = nothingSpent();
+  const [earlier, earlierByWorker] = [nothingSpent(), nothingSpent()];
   const earlierLost = { all: nothingSpent(), byWorker: nothingSpent() };
   let index = 0;
+  /** Requests whose answers another worker keeps, and that were not found at the target yet. */
   const borrowed = new Set<string>();
   const writing = createWriting(flushMs);
   return {
@@ -61,8 +61,12 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     },
     async recount(onAnswer) {
       await writing.flush();
-      const found = writing.store && (await countAll(writing.store, onAnswer));
-      return found && withBorrowed(found, [...borrowed], (request) => parsed(texts.get(request)));
+      const { store } = writing;
+      const onRead = (request: string, answer: ModelAnswer): void => {
+        borrowed.delete(request); // its worker has kept it
+        onAnswer(answer);
+      };
+      return store && withBorrowed(await countAll(store, onRead), borrowed, (request) => parsed(texts.get(request)));
     },
     async begin(from, worker, onAnswer) {
       index = worker;
@@ -125,31 +129,20 @@ function createWriting(flushMs: number): Writing {
   return writing;
 }
 
-/** Adds up all answers of a store. Returns the requests that they answer, too. */
-async function countAll(
-  store: AnswerStore,
-  onAnswer: (answer: ModelAnswer) => void,
-): Promise<{ readonly all: Sum; readonly read: ReadonlySet<string> }> {
+/** Adds up all answers of a store. */
+async function countAll(store: AnswerStore, onAnswer: (request: string, answer: ModelAnswer) => void): Promise<Sum> {
   const all = nothingSpent();
-  const read = new Set<string>();
   for await (const { request, answer } of readKept(store)) {
     count(all, answer);
-    onAnswer(answer);
-    read.add(request);
+    onAnswer(request, answer);
   }
-  return { all, read };
+  return all;
 }
 
 /** Adds the borrowed answers that the store does not have. */
-function withBorrowed(
-  { all, read }: Awaited<ReturnType<typeof countAll>>,
-  borrowed: readonly string[],
-  find: (request: string) => PaidAnswer | undefined,
-): Sum {
+function withBorrowed(all: Sum, borrowed: ReadonlySet<string>, find: (request: string) => PaidAnswer | undefined): Sum {
   for (const request of borrowed) {
-    if (!read.has(request)) {
-      count(all, find(request) ?? { tokens: undefined });
-    }
+    count(all, find(request) ?? { tokens: undefined });
   }
   return all;
 }

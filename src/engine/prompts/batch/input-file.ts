@@ -1,6 +1,5 @@
 import { createHash, type Hash } from "node:crypto";
 import type { TokenCount } from "../../paid.js";
-import type { Reservation } from "../budget.js";
 import type { AskedPrompt, PromptTask } from "../request.js";
 
 /** What a file may have: https://platform.openai.com/docs/guides/batch */
@@ -18,7 +17,6 @@ export interface FiledRequest {
   readonly line: Buffer<ArrayBuffer>;
   /** The most tokens that it takes. */
   readonly worst: TokenCount;
-  readonly reservation: Reservation;
 }
 
 /** A file of requests that becomes a batch. */

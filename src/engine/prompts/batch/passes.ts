@@ -2,11 +2,12 @@ import { createHash, randomUUID } from "node:crypto";
 import type { NamedTensor } from "../../../columnar/tensor.js";
 import { JobError } from "../../../util/errors.js";
 import type { BulkPass, BulkRowState } from "../../paid.js";
+import type { Reservation } from "../budget.js";
 import { controlOf, keyOfTry, type PromptState, valuesOf, worstCase } from "../ask-row.js";
 import { fitPrompt } from "../fit-prompt.js";
 import { judgeAnswer } from "../judge-answer.js";
 import { type AskedPrompt, askPrompt, mostCompletionTokens } from "../request.js";
-import { createInputFile, type InputFile, lineOf } from "./input-file.js";
+import { createInputFile, type InputFile, lineOf, worstOf } from "./input-file.js";
 import { type BatchState, createPauses, placeText } from "./run-batches.js";
 import { finishOne, type Submitter } from "./submit.js";
 
@@ -56,6 +57,8 @@ function requestOf(
 /** A pass of the worker that sends requests. */
 interface Sending {
   file: InputFile;
+  /** One for each request of the file. */
+  reserved: Reservation[];
   /** Requests that were sent, and batches that were waited for. */
   waitedFor: number;
   /** Requests that the budget did not cover. */
@@ -67,7 +70,7 @@ const leastCovered = 0.1;
 
 /** A pass that sends the requests which rows need, a file at a time, and then waits for all batches. */
 export function sendingPass(state: BatchState, submitter: Submitter): BulkPass {
-  const sending: Sending = { file: createInputFile(), waitedFor: 0, tooDear: 0 };
+  const sending: Sending = { file: createInputFile(), reserved: [], waitedFor: 0, tooDear: 0 };
   const outcomesBefore = state.outcomes;
   let begun: Promise<void> | undefined;
   return {
@@ -128,15 +131,16 @@ async function addRow(state: BatchState, { submitter, sending, inputs }: AddedRo
   if (reservation === undefined) {
     sending.tooDear += 1;
   } else {
-    sending.file.add({ key, line, worst, reservation });
+    sending.file.add({ key, line, worst });
+    sending.reserved.push(reservation);
   }
 }
 
 /** @throws JobError BUDGET if the budget covers too few of the requests that are left, or none, and nothing is under way */
-function requireBudget({ prompts, live }: BatchState, { file: { requests }, tooDear }: Sending): void {
+function requireBudget({ prompts, live }: BatchState, { file: { requests }, reserved, tooDear }: Sending): void {
   const isCovered = requests.length >= leastCovered * (requests.length + tooDear);
   if (tooDear > 0 && live.size === 0 && (requests.length === 0 || !isCovered)) {
-    for (const { reservation } of requests) {
+    for (const reservation of reserved) {
       reservation.end();
     }
     throw prompts.budget.spentError();
@@ -153,24 +157,31 @@ function warnOfBudget({ prompts: { servers } }: BatchState, { tooDear }: Pick<Se
 }
 
 async function send(state: BatchState, submitter: Submitter, sending: Sending): Promise<void> {
-  const { file } = sending;
-  sending.file = createInputFile();
+  addControl(state, sending);
+  const { file, reserved } = sending;
+  [sending.file, sending.reserved] = [createInputFile(), []];
   sending.waitedFor += file.requests.length;
   if (file.requests.length > 0) {
-    addControl(state, file);
-    await submitter.submit(file);
+    // One for all: those of each request would fill the memory while many batches are under way.
+    const reservation = state.prompts.budget.reserveSent(worstOf(file));
+    for (const one of reserved) {
+      one.end();
+    }
+    await submitter.submit(file, reservation);
   }
 }
 
 /** Adds a small request to a file of rows on which the server has failed: its answer shows that the server works. */
-function addControl({ prompts, faults }: BatchState, file: InputFile): void {
+function addControl({ prompts, faults }: BatchState, { file, reserved }: Sending): void {
   const { budget, task } = prompts;
   const control = controlOf(prompts);
   const worst = worstCase(control, 1);
-  const reservation = file.requests.every(({ key }) => faults.has(key)) ? budget.tryReserve(worst) : undefined;
+  const areFaults = file.requests.length > 0 && file.requests.every(({ key }) => faults.has(key));
+  const reservation = areFaults ? budget.tryReserve(worst) : undefined;
   if (reservation !== undefined) {
     const key = createHash("sha256").update(`control ${randomUUID()}`).digest("hex"); // of no row, but it is paid for
-    file.add({ key, line: lineOf(key, task.kind, control), worst, reservation });
+    file.add({ key, line: lineOf(key, task.kind, control), worst });
+    reserved.push(reservation);
   }
 }
 

@@ -39,7 +39,8 @@ export interface LiveBatch {
   readonly batch: Batch;
   /** The keys of its requests; undefined: they are not known. */
   readonly keys: readonly string[] | undefined;
-  readonly reservations: readonly Reservation[];
+  /** Of all its requests; undefined: this worker sends none, and pays for none. */
+  readonly reservation: Reservation | undefined;
 }
 
 /** Keys of the metadata of a batch: it is found again by them. */
@@ -67,20 +68,18 @@ export function worstIn({ metadata }: Batch): TokenCount {
 
 /** Ends what a batch holds: its requests may be sent again, and what they did not spend is free. */
 export function removeLive(state: BatchState, batch: Batch): void {
-  for (const reservation of detach(state, batch)) {
-    reservation.end();
-  }
+  state.live.get(batch.id)?.reservation?.end();
+  detach(state, batch);
 }
 
-/** Forgets a batch, whose requests are sent again. Returns their reservations, which stay. */
-export function detach(state: BatchState, { id }: Batch): readonly Reservation[] {
-  const { keys = [], reservations = [] } = state.live.get(id) ?? {};
+/** Forgets a batch, whose requests are sent again: its reservation stays. */
+export function detach(state: BatchState, { id }: Batch): void {
+  const { keys = [] } = state.live.get(id) ?? {};
   state.live.delete(id);
   state.taken.add(id);
   for (const key of keys) {
     state.underWay.delete(key);
   }
-  return reservations;
 }
 
 const firstPauseMs = 250;

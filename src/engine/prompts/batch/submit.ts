@@ -1,7 +1,8 @@
 import { JobError } from "../../../util/errors.js";
+import type { Reservation } from "../budget.js";
 import { quotaError } from "./batch-api.js";
 import { type Batch, hasEnded } from "./batch-object.js";
-import { createInputFile, endpointOf, type InputFile, worstOf } from "./input-file.js";
+import { createInputFile, endpointOf, type FiledRequest, type InputFile, worstOf } from "./input-file.js";
 import {
   type BatchState,
   createPauses,
@@ -21,20 +22,21 @@ export interface Submitter {
   /**
    * Makes a batch of a file. Where the account's queue is full, it waits for a batch of the run to end, or divides the
    * file.
+   * @param reservation of all its requests; it ends with the batch
    * @throws JobError NETWORK, PERMISSION, MODEL_INVALID, QUOTA
    */
-  submit(file: InputFile): Promise<void>;
+  submit(file: InputFile, reservation: Reservation): Promise<void>;
 }
 
 export function createSubmitter(state: BatchState): Submitter {
-  return { submit: (file) => submit(state, file) };
+  return { submit: (file, reservation) => submit(state, file, reservation) };
 }
 
 /** What a batch fails with when the account has too many tokens in its queue. */
 const queueFull = /token_limit_exceeded|enqueued tokens?/i;
 const noMoney = /billing|insufficient_quota|quota/i;
 
-async function submit(state: BatchState, file: InputFile): Promise<void> {
+async function submit(state: BatchState, file: InputFile, reservation: Reservation): Promise<void> {
   const digest = file.digest();
   const name = `${filePrefix(state.run)}${digest.slice(0, 32)}.jsonl`;
   const id = uploadedId(state, name) ?? (await state.api.upload(name, piecesOf(file)));
@@ -44,13 +46,11 @@ async function submit(state: BatchState, file: InputFile): Promise<void> {
   const startedMs = nowMs();
   // A process that was started twice as this worker may have created batches meanwhile: the next pass sends what is left.
   if ((await takeUp(state)).found > 0) {
-    for (const { reservation } of file.requests) {
-      reservation.end();
-    }
+    reservation.end();
     return;
   }
   for (;;) {
-    const ended = await createBatch(state, { file, digest, fileId: id });
+    const ended = await createBatch(state, { file, reservation, digest, fileId: id });
     if (ended?.status !== "failed") {
       await (ended === undefined ? undefined : finish(state, ended));
       return;
@@ -66,8 +66,7 @@ async function submit(state: BatchState, file: InputFile): Promise<void> {
       state.run.log(`the queue of ${placeText(state)} takes no ${file.requests.length} requests: they are divided`);
       const half = Math.ceil(file.requests.length / 2);
       state.limits.requests = half;
-      await submit(state, createInputFile(file.requests.slice(0, half)));
-      await submit(state, createInputFile(file.requests.slice(half)));
+      await submitParts(state, [file.requests.slice(0, half), file.requests.slice(half)], reservation);
       return;
     } else if (nowMs() - startedMs > maxSeconds * 1000) {
       throw new JobError("NETWORK", `creating a batch of ${placeText(state)}: its queue is full: ${message}`, {
@@ -76,6 +75,20 @@ async function submit(state: BatchState, file: InputFile): Promise<void> {
     } else {
       await pauses.next();
     }
+  }
+}
+
+/** Submits the parts of a file, whose reservation they divide. */
+async function submitParts(
+  state: BatchState,
+  parts: readonly (readonly FiledRequest[])[],
+  reservation: Reservation,
+): Promise<void> {
+  const files = parts.map((requests) => createInputFile(requests));
+  const reservations = files.map((file) => state.prompts.budget.reserveSent(worstOf(file)));
+  reservation.end();
+  for (const [index, file] of files.entries()) {
+    await submit(state, file, reservations[index] as Reservation);
   }
 }
 
@@ -101,12 +114,16 @@ function piecesOf({ requests }: InputFile): Buffer[] {
 
 interface NewFile {
   readonly file: InputFile;
+  readonly reservation: Reservation;
   readonly digest: string;
   readonly fileId: string;
 }
 
 /** Creates a batch, and waits until the server has checked it. Returns it if it has ended by then. */
-async function createBatch(state: BatchState, { file, digest, fileId }: NewFile): Promise<Batch | undefined> {
+async function createBatch(
+  state: BatchState,
+  { file, reservation, digest, fileId }: NewFile,
+): Promise<Batch | undefined> {
   const { api, run, prompts, live, taken, underWay } = state;
   const worst = worstText(worstOf(file));
   const metadata = {
@@ -125,7 +142,7 @@ async function createBatch(state: BatchState, { file, digest, fileId }: NewFile)
   const created = await api.create(request, async () => (await api.batches()).find(isSame));
   let batch: Batch = { ...created, metadata };
   const keys = file.requests.map(({ key }) => key);
-  live.set(batch.id, { batch, keys, reservations: file.requests.map(({ reservation }) => reservation) });
+  live.set(batch.id, { batch, keys, reservation });
   for (const key of keys) {
     underWay.add(key);
   }

@@ -67,12 +67,12 @@ function batchesOfRun({ run, files }: Pick<BatchState, "run" | "files">, batches
 /** Adds a batch that an earlier attempt has created: its requests are not sent again. */
 async function addLive(state: BatchState, batch: Batch): Promise<void> {
   if (!state.isSubmitter) {
-    state.live.set(batch.id, { batch, keys: undefined, reservations: [] });
+    state.live.set(batch.id, { batch, keys: undefined, reservation: undefined });
     return;
   }
-  const reservations = [state.prompts.budget.reserveSent(worstIn(batch))];
+  const reservation = state.prompts.budget.reserveSent(worstIn(batch));
   const keys = await keysOf(state, batch);
-  state.live.set(batch.id, { batch, keys, reservations });
+  state.live.set(batch.id, { batch, keys, reservation });
   for (const key of keys ?? []) {
     state.underWay.add(key);
   }

@@ -1,8 +1,6 @@
 import { expect, test } from "vitest";
 import { createInputFile, fileLimits, type InputFile, keyIn, lineOf } from "#src/engine/prompts/batch/input-file.js";
 
-const reservation = { spent() {}, lost() {}, ready: () => Promise.resolve(), end() {} };
-
 /** Fills files with requests of `size` bytes. */
 function filesOf(count: number, size: number): InputFile[] {
   const line = Buffer.alloc(size);
@@ -12,7 +10,7 @@ function filesOf(count: number, size: number): InputFile[] {
       files.push(createInputFile());
     }
     const worst = { prompt: 1, cached: 0, completion: 1 };
-    files.at(-1)?.add({ key: String(number), line, worst, reservation });
+    files.at(-1)?.add({ key: String(number), line, worst });
   }
   return files;
 }
