@@ -160,7 +160,8 @@ async function scoreShares(
   const { worker, progress, signal, log } = context;
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
-  await using rejects = await openRejects(context, { plan, run, share, steal: context.steal });
+  const isTold = scoring.engine.paid?.bulk === undefined; // else the passes in bulk have told it
+  await using rejects = await openRejects(context, { plan, run, share, steal: context.steal, isTold });
   await using found = await openReuse(context, { plan, run, decoder, source, share });
   const reuse = rejects?.reuse ?? found;
   await using reader = openRunReader(context, { plan, reuse, ...scoring });

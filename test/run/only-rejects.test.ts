@@ -203,6 +203,7 @@ describe("--only-rejects", () => {
     const second = await job.run("--only-rejects");
     expect(second.report, second.stderr).toMatchObject({ rows_scored: 20, rows_reused: 16, rows_rejected: 0 });
     expect((await server.books()).batches.requests).toEqual([16, 1]); // the four are asked once
+    expect(second.stderr.match(/scoring 4 rejected rows/g)).toHaveLength(1);
   });
 
   test("a row that is set aside before it is asked costs nothing where other rows keep their predictions", async () => {

@@ -52,7 +52,7 @@ export async function askInBulk(context: JobContext, rows: BulkRows): Promise<vo
   if (bulk === undefined) {
     return;
   }
-  while (await passOver(context, rows, bulk)) {
+  for (let isFirst = true; await passOver(context, rows, { bulk, isFirst }); isFirst = false) {
     context.signal.throwIfAborted();
   }
 }
@@ -60,11 +60,11 @@ export async function askInBulk(context: JobContext, rows: BulkRows): Promise<vo
 async function passOver(
   given: JobContext,
   { stored: { plan }, run, engine, decoder, source, share }: BulkRows,
-  bulk: BulkAsking,
+  { bulk, isFirst }: { readonly bulk: BulkAsking; readonly isFirst: boolean },
 ): Promise<boolean> {
   const context = { ...given, source };
   const pass = bulk.pass();
-  await using rejects = await openRejects(context, { plan, run, share, steal: false });
+  await using rejects = await openRejects(context, { plan, run, share, steal: false, isTold: isFirst });
   await using found = await openReuse(context, { plan, run, decoder, source, share });
   const reuse = rejects?.reuse ?? found;
   const adding: Engine = {

@@ -15,6 +15,8 @@ export interface KeptRun {
   readonly run: RunSink;
   readonly reader: PartReader;
   readonly rejected: RejectedRows;
+  /** The error code where a file of the run cannot be read. */
+  readonly away: "DISK" | "OBJECT_STORE";
 }
 
 /** Reads the predictions of the rows that a run did not reject, span by span, in the order of its rows. */
@@ -58,7 +60,7 @@ interface SpanParts {
 }
 
 /** Spans may be asked for in any order; each is asked for until its rows are through. */
-function openSpanFiles({ plan, run, reader }: KeptRun, outputs: Contract["outputs"]): SpanParts {
+function openSpanFiles({ plan, run, reader, away }: KeptRun, outputs: Contract["outputs"]): SpanParts {
   const columns = outputs.map(({ column: name, type }) => ({ name, type }));
   let wanted = -1;
   let current: { readonly span: number; readonly rows: PartRows } | undefined;
@@ -80,10 +82,10 @@ function openSpanFiles({ plan, run, reader }: KeptRun, outputs: Contract["output
       wanted = span;
       files ??= run.spanFiles?.((one) => one === wanted)[Symbol.asyncIterator]();
       const next = await files?.next().catch((error: unknown) => {
-        throw error instanceof JobError ? error : goneError(plan, span, error);
+        throw error instanceof JobError ? error : goneError({ plan, away }, span, error);
       });
       if (next === undefined || next.done === true) {
-        throw goneError(plan, span, undefined);
+        throw goneError({ plan, away }, span, undefined);
       }
       const { path } = next.value;
       current = { span, rows: openPart(reader.rows(path, columns), outputs) };
@@ -94,9 +96,9 @@ function openSpanFiles({ plan, run, reader }: KeptRun, outputs: Contract["output
 }
 
 /** Another attempt may have finished the run, and removed the one before it. */
-function goneError({ runId }: Plan, span: number, cause: unknown): JobError {
+function goneError({ plan: { runId }, away }: Pick<KeptRun, "plan" | "away">, span: number, cause: unknown): JobError {
   const found = cause === undefined ? "it is not there" : messageOf(cause);
-  return new JobError("DISK", `keeping the predictions of run ${runId}: reading its span ${span}: ${found}`, {
+  return new JobError(away, `keeping the predictions of run ${runId}: reading its span ${span}: ${found}`, {
     hint: "run the same command again; if its files are gone, restore them or score all rows with --new-run",
     cause,
   });

@@ -5,6 +5,7 @@ import type { JobContext } from "../../scoring/context.js";
 import type { ScoringOptions } from "../../scoring/score.js";
 import type { RunSink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
+import { isS3Uri } from "../../spec/s3/s3-uri.js";
 import { seedsOf, timerOf } from "../reusing/open-reuse.js";
 import { isPublished } from "../resume.js";
 import { openKeptCursor } from "./kept-cursor.js";
@@ -19,6 +20,8 @@ export interface RejectsInput {
   readonly share: SpanRange;
   /** Whether spans of other workers may be scored, too. */
   readonly steal: boolean;
+  /** Log how many rows are scored. */
+  readonly isTold: boolean;
 }
 
 /**
@@ -27,7 +30,7 @@ export interface RejectsInput {
  */
 export async function openRejects(
   context: JobContext,
-  { plan, run, share, steal }: RejectsInput,
+  { plan, run, share, steal, isTold }: RejectsInput,
 ): Promise<RejectScoring | undefined> {
   const { rejectsOf } = plan;
   if (rejectsOf === undefined) {
@@ -37,15 +40,19 @@ export async function openRejects(
   const isWanted = (span: number): boolean =>
     run.committed[span] === 0 && (steal || (span >= share.from && span < share.to));
   const rejected = await readRejected(earlier.stored.plan, earlier.run.rejects(), isWanted);
-  context.log.info(
-    `scoring ${count(rejected.count, "rejected row")} of run ${rejectsOf.runId}; its other rows keep their predictions`,
-  );
+  if (isTold) {
+    context.log.info(
+      `scoring ${count(rejected.count, "rejected row")} of run ${rejectsOf.runId}; its other rows keep their predictions`,
+    );
+  }
   if (rejectsOf.kept === "in_table") {
     return { isScored: rejected.has, [Symbol.asyncDispose]: () => Promise.resolve() };
   }
   const { contract } = plan;
   const reader = await context.openPartReader(earlier.run.parts?.().folder ?? "");
-  const cursor = openKeptCursor(contract.outputs, { plan: earlier.stored.plan, run: earlier.run, reader, rejected });
+  const away = isS3Uri(context.spec.output.parquet?.path ?? "") ? "OBJECT_STORE" : "DISK";
+  const kept = { plan: earlier.stored.plan, run: earlier.run, reader, rejected, away } as const;
+  const cursor = openKeptCursor(contract.outputs, kept);
   return {
     reuse: {
       hashing: contract.reuse && { seeds: seedsOf(context, plan) },
