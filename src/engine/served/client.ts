@@ -112,6 +112,10 @@ async function failureOf(
       return { end: { kind: "other" } };
     }
     counter.failed();
+    if (error instanceof UnknownModel) {
+      breaker.ended(sent); // the server works: a request that waited for the breaker would end as if it did not
+      return { end: { kind: "other" } };
+    }
     breaker.failed(verdict.found, sent);
     return { end: { kind: "overloaded" } };
   }
