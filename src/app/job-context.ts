@@ -1,4 +1,4 @@
-import { partReaders } from "./open-part-reader.js";
+import { partReaders } from "./duckdb/open-part-reader.js";
 import { createHash } from "node:crypto";
 import { dirname, resolve } from "node:path";
 import { claimOf, decoderByFormat, type Claim } from "../formats/by-format.js";
@@ -238,7 +238,7 @@ function decoding(
   const { timezone } = spec;
   return {
     async openGoldenReader(folders) {
-      const { openGoldenReader } = await import("./open-golden-reader.js");
+      const { openGoldenReader } = await import("./duckdb/open-golden-reader.js");
       return await openGoldenReader({ threads: cores, folders, timezone, memory });
     },
     openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, memory })),
@@ -248,7 +248,7 @@ function decoding(
     },
     openPartReader: partReaders({ threads: cores, memoryBytes: memory.duckDbBytes }),
     async openStoredRows(request) {
-      const { openStoredRows } = await import("./open-stored-rows.js");
+      const { openStoredRows } = await import("./duckdb/open-stored-rows.js");
       return await openStoredRows({ folder, writer, isDead, threads: cores, memoryBytes: memory.duckDbBytes }, request);
     },
     decodeWorkers: { cores, startDecodeWorkers },

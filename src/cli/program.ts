@@ -1,7 +1,7 @@
 import { Command, Option } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { addDoctor, addInspect, addSchema } from "./check-commands.js";
-import { addHelpTexts } from "./help-text.js";
+import { addHelpTexts } from "./texts/help-text.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
 import { addApprove, addDiscard } from "./decision-commands.js";
 import {

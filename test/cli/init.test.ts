@@ -1,4 +1,4 @@
-import { cp, readdir, readFile, writeFile } from "node:fs/promises";
+import { cp, mkdir, readFile, readdir, writeFile } from "node:fs/promises";
 import { join, relative, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
@@ -49,6 +49,15 @@ describe("init", () => {
     expect(stdout).toContain("infer-batch plan job.yaml --param ds=2026-11-20, then infer-batch run job.yaml --param");
     expect(await readFile(join(cwd, "job.yaml"), "utf8")).toContain("path: in/dt=${ds}/*.parquet");
     expect((await runCli(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd })).code).toBe(0);
+  });
+
+  test("init names another folder where the folder out is there, whose run would refuse the new job's", async () => {
+    await using folder = await newcomer("cancer", "cancer-logistic.onnx");
+    const cwd = folder.path;
+    await mkdir(join(cwd, "out"));
+    const args = ["--model", "cancer-logistic.onnx", "--input", "data/*.parquet"];
+    expect((await runCli(["init", ...args], { cwd })).code).toBe(0);
+    expect(await readFile(join(cwd, "job.yaml"), "utf8")).toContain("path: out-cancer-logistic/dt=${ds}");
   });
 
   test("a second init in a folder gives its job another name and another folder, so that neither is in the other's way", async () => {

@@ -1,13 +1,13 @@
-import { readKeyValues } from "../formats/parquet/footer/key-values.js";
-import type { ParquetOptions } from "../formats/parquet/duckdb/decoder.js";
-import type { GoldenReader } from "../scoring/context.js";
+import { readKeyValues } from "../../formats/parquet/footer/key-values.js";
+import type { ParquetOptions } from "../../formats/parquet/duckdb/decoder.js";
+import type { GoldenReader } from "../../scoring/context.js";
 
 /** The key of a Parquet file's metadata that names the model which computed its predictions. */
 const modelKey = "infer_batch.model_sha256";
 
 /** Opens a reader of a file of rows with known predictions. */
 export async function openGoldenReader(options: ParquetOptions): Promise<GoldenReader> {
-  const { openParquetDecoder } = await import("../formats/parquet/decoder.js");
+  const { openParquetDecoder } = await import("../../formats/parquet/decoder.js");
   const decoder = openParquetDecoder(options);
   return {
     decoder,

@@ -1,5 +1,5 @@
-import { openDuckDb } from "../duckdb/instance.js";
-import type { JobContext } from "../scoring/context.js";
+import { openDuckDb } from "../../duckdb/instance.js";
+import type { JobContext } from "../../scoring/context.js";
 
 /** Makes a function that opens a DuckDB which reads Parquet parts in a folder. */
 export function partReaders(limits: {
@@ -7,7 +7,7 @@ export function partReaders(limits: {
   readonly memoryBytes: number;
 }): JobContext["openPartReader"] {
   return async (folder) => {
-    const { rowsWithout } = await import("../duckdb/key-match.js");
+    const { rowsWithout } = await import("../../duckdb/key-match.js");
     const duckdb = await openDuckDb({ ...limits, allowed: { folders: [folder] } });
     const connection = await duckdb.connect();
     return {

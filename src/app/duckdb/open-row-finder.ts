@@ -1,9 +1,9 @@
-import { openDuckDb } from "../duckdb/instance.js";
-import { type KeyColumn, keyedRows, keyedTexts, loadKeys, rowsWithout } from "../duckdb/key-match.js";
-import type { KeyList } from "../publish/erasure.js";
-import type { OpenRowFinder, RowFinder } from "../run/erasing/copy-run.js";
-import { JobError } from "../util/errors.js";
-import { usableCores } from "./process-limits.js";
+import { openDuckDb } from "../../duckdb/instance.js";
+import { type KeyColumn, keyedRows, keyedTexts, loadKeys, rowsWithout } from "../../duckdb/key-match.js";
+import type { KeyList } from "../../publish/erasure.js";
+import type { OpenRowFinder, RowFinder } from "../../run/erasing/copy-run.js";
+import { JobError } from "../../util/errors.js";
+import { usableCores } from "../process-limits.js";
 
 /** Makes a function that opens a DuckDB which finds the rows of some keys in Parquet files. @param found collects the keys that were found, by index */
 export function rowFinders(

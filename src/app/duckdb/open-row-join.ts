@@ -1,10 +1,10 @@
-import { openDuckDb } from "../duckdb/instance.js";
-import { joinRows, loadRows, matchRows, readJoined, readKeys, type RowJoin } from "../duckdb/row-join.js";
-import type { RowJoiner } from "../run/diff.js";
-import { openSpool } from "../s3/spool.js";
-import { JobError, messageOf } from "../util/errors.js";
-import { attemptServices } from "./attempt-services.js";
-import { spoolRoot } from "./open-store.js";
+import { openDuckDb } from "../../duckdb/instance.js";
+import { joinRows, loadRows, matchRows, readJoined, readKeys, type RowJoin } from "../../duckdb/row-join.js";
+import type { RowJoiner } from "../../run/diff.js";
+import { openSpool } from "../../s3/spool.js";
+import { JobError, messageOf } from "../../util/errors.js";
+import { attemptServices } from "../attempt-services.js";
+import { spoolRoot } from "../open-store.js";
 
 interface JoinOptions {
   /** Folders of the files. */

@@ -1,11 +1,11 @@
-import { reuseColumn } from "../binding/reuse-column.js";
-import type { FixedColumn } from "../columnar/types.js";
-import { type DuckDBConnection, openDuckDb } from "../duckdb/instance.js";
-import { addWanted, joinStored, loadStored, readStored, type StoredColumns } from "../duckdb/stored-rows.js";
-import { openSpool } from "../s3/spool.js";
-import type { StoredRowsJoin, StoredRowsReader, StoredRowsRequest } from "../scoring/context.js";
-import type { AttemptServices } from "./attempt-services.js";
-import { spoolRoot } from "./open-store.js";
+import { reuseColumn } from "../../binding/reuse-column.js";
+import type { FixedColumn } from "../../columnar/types.js";
+import { type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
+import { addWanted, joinStored, loadStored, readStored, type StoredColumns } from "../../duckdb/stored-rows.js";
+import { openSpool } from "../../s3/spool.js";
+import type { StoredRowsJoin, StoredRowsReader, StoredRowsRequest } from "../../scoring/context.js";
+import type { AttemptServices } from "../attempt-services.js";
+import { spoolRoot } from "../open-store.js";
 
 interface StoredRowsOptions extends Pick<AttemptServices, "writer" | "isDead"> {
   /** The folder of the spec. */

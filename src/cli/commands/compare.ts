@@ -2,7 +2,7 @@ import { compareModels } from "../../run/compare.js";
 import { resolveCompared } from "../../app/compared-models.js";
 import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
-import { comparisonJson, comparisonText } from "../compare-text.js";
+import { comparisonJson, comparisonText } from "../texts/compare-text.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -3,7 +3,7 @@ import { budgetOf, openLoaded } from "../../app/job-context.js";
 import { parquetFolder } from "../../app/parquet-folder.js";
 import { lineageColumns } from "../../binding/lineage.js";
 import { reuseColumn } from "../../binding/reuse-column.js";
-import { openRowJoin } from "../../app/open-row-join.js";
+import { openRowJoin } from "../../app/duckdb/open-row-join.js";
 import { defaultMemory, usableCores } from "../../app/process-limits.js";
 import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
 import { readSpec } from "../../app/reading/read-spec.js";
@@ -13,7 +13,7 @@ import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";
 import { memoryBudget } from "../../util/memory-budget.js";
-import { differenceJson, differenceText } from "../diff-text.js";
+import { differenceJson, differenceText } from "../texts/diff-text.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -1,5 +1,5 @@
 import { openLoaded } from "../../app/job-context.js";
-import { rowFinders } from "../../app/open-row-finder.js";
+import { rowFinders } from "../../app/duckdb/open-row-finder.js";
 import { readKeys } from "../../app/reading/read-keys.js";
 import { type JobOptions, readSpec, readSpecOnce } from "../../app/reading/read-spec.js";
 import type { KeyList } from "../../publish/erasure.js";

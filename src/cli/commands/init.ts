@@ -1,4 +1,4 @@
-import { access, open, unlink, writeFile } from "node:fs/promises";
+import { access, open, stat, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, parse, relative, resolve } from "node:path";
 import { proposeBinding, type ProposalRequest } from "../../binding/propose.js";
 import { showTensor } from "../../binding/side-by-side.js";
@@ -44,7 +44,7 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
     schema: `./${schemaFile}`,
     command: `infer-batch run ${shellWord(path)}`,
     name,
-    ...placesOf(options, { folder, name, into: others.some(writesToOut) ? `out-${name}` : "out" }),
+    ...placesOf(options, { folder, name, into: (await isOutUsed(folder, others)) ? `out-${name}` : "out" }),
   };
   const survey = await look(path, { ...base, columns: [], notes: [], types: new Map() });
   const request: ProposalRequest = { ...survey, carry: options.columns?.split(",").map((column) => column.trim()) };
@@ -62,6 +62,11 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
   io.stdout.write(
     `${path} is written${schema}\n${bound}${notes.map((note) => `note     ${note}\n`).join("")}${nextSteps(path, options, date)}`,
   );
+}
+
+/** Whether the folder `out` is another job's: a spec beside this one names it, or it is there, from a spec elsewhere. */
+async function isOutUsed(folder: string, others: readonly string[]): Promise<boolean> {
+  return others.some(writesToOut) || (await stat(join(folder, "out")).catch(() => undefined)) !== undefined;
 }
 
 /** The date in the names of the input files, in place of which the spec has the date of the run; undefined: none, or several. */

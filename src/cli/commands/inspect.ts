@@ -13,7 +13,7 @@ import { isS3Uri, s3UriProblem } from "../../spec/s3/s3-uri.js";
 import { attemptServices } from "../../app/attempt-services.js";
 import { resolveModel } from "../../app/open-model.js";
 import { fileError } from "../../app/reading/given-files.js";
-import { modelJson, modelText, shardJson, shardText } from "../inspect-text.js";
+import { modelJson, modelText, shardJson, shardText } from "../texts/inspect-text.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

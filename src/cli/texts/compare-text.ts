@@ -1,10 +1,10 @@
-import type { Measures } from "../checks/agreement/agreement.js";
-import { agreementFields } from "../report/agreement/fields.js";
-import { agreementTables, apartTable, differentRowTables, type ShownAgreement } from "../report/agreement/tables.js";
-import { showBytes } from "../report/plan-text.js";
-import { count } from "../report/report.js";
-import { table } from "../report/table.js";
-import type { Comparison, ModelSpeed } from "../run/compare.js";
+import type { Measures } from "../../checks/agreement/agreement.js";
+import { agreementFields } from "../../report/agreement/fields.js";
+import { agreementTables, apartTable, differentRowTables, type ShownAgreement } from "../../report/agreement/tables.js";
+import { showBytes } from "../../report/plan-text.js";
+import { count } from "../../report/report.js";
+import { table } from "../../report/table.js";
+import type { Comparison, ModelSpeed } from "../../run/compare.js";
 
 /** Shows a comparison as tables. */
 export function comparisonText(comparison: Comparison, tolerance: number): string {

@@ -1,10 +1,10 @@
-import type { Measures } from "../checks/agreement/agreement.js";
-import { agreementFields } from "../report/agreement/fields.js";
-import { agreementTables, apartTable, differentRowTables, type ShownAgreement } from "../report/agreement/tables.js";
-import { count, showCount } from "../report/report.js";
-import { table } from "../report/table.js";
-import { assertNever } from "../util/errors.js";
-import type { Difference } from "../run/diff.js";
+import type { Measures } from "../../checks/agreement/agreement.js";
+import { agreementFields } from "../../report/agreement/fields.js";
+import { agreementTables, apartTable, differentRowTables, type ShownAgreement } from "../../report/agreement/tables.js";
+import { count, showCount } from "../../report/report.js";
+import { table } from "../../report/table.js";
+import { assertNever } from "../../util/errors.js";
+import type { Difference } from "../../run/diff.js";
 
 /** The number of columns that are shown for people. */
 const shownColumns = 10;

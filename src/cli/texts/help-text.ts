@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { examples } from "./examples.js";
+import { examples } from "../examples.js";
 
 /** What a scheduler does with the exit codes; docs/operations.md has all of it. */
 const exitCodes = `

@@ -1,12 +1,12 @@
-import { batchDependence, lostOutputs, type ModelTraits } from "../binding/model-traits.js";
-import { showTensor } from "../binding/side-by-side.js";
-import type { ModelSignature, TensorSignature } from "../columnar/tensor.js";
-import type { ShardDetails } from "../formats/port.js";
-import type { OnnxFile } from "../models/model-file.js";
-import { printable } from "../util/printable.js";
-import { modelName, showBytes } from "../report/plan-text.js";
-import { count, showCount } from "../report/report.js";
-import { table } from "../report/table.js";
+import { batchDependence, lostOutputs, type ModelTraits } from "../../binding/model-traits.js";
+import { showTensor } from "../../binding/side-by-side.js";
+import type { ModelSignature, TensorSignature } from "../../columnar/tensor.js";
+import type { ShardDetails } from "../../formats/port.js";
+import type { OnnxFile } from "../../models/model-file.js";
+import { printable } from "../../util/printable.js";
+import { modelName, showBytes } from "../../report/plan-text.js";
+import { count, showCount } from "../../report/report.js";
+import { table } from "../../report/table.js";
 
 /** A model file, and its signature. */
 export interface InspectedModel extends OnnxFile {
