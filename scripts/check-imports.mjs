@@ -74,6 +74,17 @@ const canaries = {
   "src/s3/canary-cli.ts": { code: 'import "../app/version.js";\n', rule: "only-cli-and-app-wire" },
 };
 
+/** Files of a folder, beside its subfolders, at most: more are not seen at a glance. */
+const mostFiles = 25;
+
+function crowded(names) {
+  const counts = new Map();
+  for (const name of names) {
+    counts.set(dirname(name), (counts.get(dirname(name)) ?? 0) + 1);
+  }
+  return [...counts].filter(([, count]) => count > mostFiles);
+}
+
 function put(folder, name, text) {
   const path = join(folder, name);
   mkdirSync(dirname(path), { recursive: true });
@@ -105,6 +116,12 @@ const complain = (text) => {
 };
 try {
   const sources = readdirSync("src", { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
+  for (const [folder, count] of crowded(sources)) {
+    complain(`src/${folder} has ${count} files, and ${mostFiles} at most are wanted: give some a folder of their own`);
+  }
+  if (crowded(Array.from({ length: mostFiles + 1 }, (_, index) => `canary/${index}.ts`)).length !== 1) {
+    complain("a folder of too many files was not found: the check does not work");
+  }
   for (const name of sources) {
     put(
       copy,
