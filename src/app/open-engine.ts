@@ -116,7 +116,7 @@ async function openOn(model: ModelFile, need: EngineNeed, options: OpenOn): Prom
 
 /** What gives ports to the threads of an engine that has as many of them; undefined: this one has its own threads. */
 function hostOf(need: EngineNeed, sessions: number): LocalEngine["guestPort"] {
-  const local = "beside" in need ? need.beside?.local : undefined;
+  const local = "champion" in need ? need.champion?.local : undefined;
   return local?.sessions === sessions ? local.guestPort : undefined;
 }
 

@@ -82,7 +82,7 @@ interface Planned {
 /** Statuses of a run that is neither published nor over. */
 const openStatuses: ReadonlySet<RunStatus> = new Set(["unfinished", "failed", "held"]);
 
-/** An approved run is published by the next attempt, whatever that does then. */
+/** An approved run is published by the next attempt, before that attempt does anything else. */
 function wasPublished({ status }: Planned): boolean {
   return status === "published" || status === "pruned" || status === "approved";
 }

@@ -29,7 +29,7 @@ function isOfFeature({ isFeature }: CheckResult): boolean {
 
 /**
  * The results of each feature, its PSI first; the feature that moved most comes first. `others`: results among which those
- * that hold the run leave out their features, of which another line tells.
+ * that hold the run leave out their features, which another line names.
  */
 function featureGroups(results: readonly CheckResult[], others: readonly CheckResult[]): CheckResult[][] {
   const held = new Set(others.filter(({ level }) => level === "hold").map(({ column }) => column));

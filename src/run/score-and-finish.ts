@@ -52,7 +52,7 @@ export async function scoreAndFinish(context: JobContext, parts: RunParts): Prom
   record.recordLate = run.recordLate?.bind(run);
   takeUpRejects(context, plan, run);
   const pending = pendingRows(plan, run.committed, share);
-  await using challenger = await openChallenger(context, plan, { rows: pending, beside: engine });
+  await using challenger = await openChallenger(context, plan, { rows: pending, champion: engine });
   const probe = await openProbe(context, { plan, engine, decoder });
   const [writer, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),
@@ -160,7 +160,7 @@ async function scoreShares(
   const { worker, progress, signal, log } = context;
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
-  const isTold = scoring.engine.paid?.bulk === undefined; // else the passes in bulk have told it
+  const isTold = scoring.engine.paid?.bulk === undefined; // else the passes in bulk have logged it
   await using rejects = await openRejects(context, { plan, run, share, steal: context.steal, isTold });
   await using found = await openReuse(context, { plan, run, decoder, source, share });
   const reuse = rejects?.reuse ?? found;

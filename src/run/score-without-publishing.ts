@@ -26,7 +26,7 @@ interface UnpublishedScoringOptions {
   readonly reuse?: Reuse | undefined;
   /** Which rows are scored, by the run's numbers. Default: all. */
   readonly isScored?: ((row: number) => boolean) | undefined;
-  /** Bad rows count as the spec says, beside those that the run has rejected. Default: each is rejected. */
+  /** Bad rows count as the spec says, together with those that the run has rejected. Default: each is rejected. */
   readonly rejectedRows?: number | undefined;
 }
 

@@ -209,7 +209,7 @@ export type EngineNeed =
       /** The provider that `providers: auto` has chosen, with the CPU for what fails. Default: those of the spec. */
       readonly provider?: Provider | undefined;
       /** An engine that is open, whose threads may hold the sessions of this one, too. Default: it has its own threads. */
-      readonly beside?: Engine | undefined;
+      readonly champion?: Engine | undefined;
     }
   | EngineLayout;
 

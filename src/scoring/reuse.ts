@@ -12,7 +12,7 @@ export interface Reuse extends ReuseTools {
    * this run's. Calls are in the order of the rows. Default: all stored rows are in the table, or there are none.
    */
   readonly find?: ((rows: SoughtRows) => Promise<StoredRows>) | undefined;
-  /** Whether a row of the run takes its stored prediction whatever its features are now. Default: none does. */
+  /** Whether a row of the run takes its stored prediction even if its features have changed. Default: none does. */
   readonly keeps?: ((row: number) => boolean) | undefined;
 }
 

@@ -225,7 +225,7 @@ async function takePiece(
   do {
     const open = (state.open ??= spanFrom(state, rowStart + from));
     const to = Math.min(rowsRead(batch), open.piece.rowEnd - rowStart);
-    const stored = await state.reuse?.find?.(soughtRows({ rowStart, batch }, from, to)); // before faults are told
+    const stored = await state.reuse?.find?.(soughtRows({ rowStart, batch }, from, to)); // before faults are reported
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     takeFeatures(state.features, open, { batch, range, firstRow: rowStart });
     const repeated = repeatsIn(open);

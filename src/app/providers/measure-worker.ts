@@ -28,7 +28,7 @@ async function main(task: MeasureTask): Promise<void> {
   }
 }
 
-/** Ends this process if the run that waits for it is killed: nobody else would stop it, nor remove its folder. */
+/** Ends this process, and removes its folder, if the run that waits for it is killed: no other process does that. */
 function endWithParent(folder: string): void {
   process.stdin.on("close", () => {
     rmSync(folder, { recursive: true, force: true });

@@ -64,7 +64,7 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
   );
 }
 
-/** Whether the folder `out` is another job's: a spec beside this one names it, or it is there, from a spec elsewhere. */
+/** Whether the folder `out` is another job's: a spec in the same folder names it, or it exists already. */
 async function isOutUsed(folder: string, others: readonly string[]): Promise<boolean> {
   return others.some(writesToOut) || (await stat(join(folder, "out")).catch(() => undefined)) !== undefined;
 }
@@ -105,7 +105,7 @@ function notWritten(path: string, cause: unknown): unknown {
   return fileError(`writing ${path}`, cause, "name a file in a folder that is there and that this user can write to");
 }
 
-/** Returns the name, with a number if another spec beside this one has it: jobs of one name would share their runs. */
+/** Returns the name, with a number if another spec in the folder has it: jobs of one name would share their runs. */
 function freeName(name: string, others: readonly string[]): string {
   const isFree = (wanted: string): boolean => !others.some((other) => hasName(other, wanted));
   for (let number = 2; !isFree(name) && number <= others.length + 1; number += 1) {

@@ -1,6 +1,6 @@
 /**
  * MurmurHash3_x86_128 of many rows at once in WebAssembly (`hash-loops.wat`), in a sixth of the time of JavaScript. The
- * rows are copied into its memory a block at a time, which costs little beside hashing them.
+ * rows are copied into its memory a block at a time, which costs little compared with hashing them.
  */
 import { hashLoopsCode } from "./hash-loops-code.js";
 import { loopsWithMemory } from "./vectors.js";

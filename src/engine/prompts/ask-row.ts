@@ -181,7 +181,7 @@ async function askOnce(state: PromptState, makeRequest: () => AskedPrompt, numbe
   }
 }
 
-/** What is told when the server takes requests in another form. */
+/** The warning when the server takes requests in another form. */
 export function formWarning(
   before: RequestForm,
   { form, message }: Pick<Extract<Asked, { kind: "form" }>, "form" | "message">,

@@ -9,7 +9,7 @@ export interface Reservation {
   /** Counts the worst case: an answer was lost, which may have cost as much. The reservation stays. */
   lost(): void;
   /**
-   * Waits until the request may be sent: again, after `lost`, its worst case must fit beside those that were lost.
+   * Waits until the request may be sent: again, after `lost`, its worst case must fit in addition to those that were lost.
    * @throws JobError BUDGET if it does not fit and no request is left that could free a part
    */
   ready(this: void): Promise<void>;

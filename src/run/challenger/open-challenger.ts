@@ -19,7 +19,7 @@ export interface ChallengerNeed {
   /** Rows that this attempt will score. */
   readonly rows: number;
   /** The champion's engine, whose threads score with both models if they can. */
-  readonly beside?: Engine | undefined;
+  readonly champion?: Engine | undefined;
 }
 
 /**
@@ -30,7 +30,7 @@ export interface ChallengerNeed {
 export async function openChallenger(
   context: JobContext,
   plan: Plan,
-  { rows, beside }: ChallengerNeed,
+  { rows, champion }: ChallengerNeed,
 ): Promise<(Challenger & AsyncDisposable) | undefined> {
   const { challenger: planned } = plan;
   const own = challengerContext(context);
@@ -38,7 +38,7 @@ export async function openChallenger(
     return undefined;
   }
   try {
-    return await openPlanned(context, { plan, planned, own }, { rows, beside });
+    return await openPlanned(context, { plan, planned, own }, { rows, champion });
   } catch (error) {
     requireAway(context, error);
     context.log.warn(`the challenger ${planned.uri} scores no row in this attempt: ${messageOf(error)}`);
@@ -56,11 +56,11 @@ interface PlannedTools {
 async function openPlanned(
   context: JobContext,
   { plan, planned, own }: PlannedTools,
-  { rows, beside }: ChallengerNeed,
+  { rows, champion }: ChallengerNeed,
 ): Promise<Challenger & AsyncDisposable> {
   const { model } = await findPlanned(own, planned);
   const inputBytes = plan.input.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  const loading = loadEngine(own, model, { inputBytes, beside });
+  const loading = loadEngine(own, model, { inputBytes, champion });
   try {
     const engine = await loading.engine;
     const { contract } = planned;

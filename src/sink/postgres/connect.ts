@@ -202,7 +202,7 @@ function tlsMode(host: string, sslmode: string | undefined, asked: PostgresTls |
         : "require";
   }
   if (sslmode === "disable") {
-    throw new JobError("SPEC_INVALID", `${doing}: sslmode=disable would send rows to ${host} for everybody to read`, {
+    throw new JobError("SPEC_INVALID", `${doing}: sslmode=disable would send rows to ${host} without encryption`, {
       hint: "write output.postgres.tls: disable in the spec if that is meant",
     });
   }

@@ -25,7 +25,7 @@ export interface TruncateSpec {
   readonly side: "start" | "end";
 }
 
-/** What an answer tells besides its content. */
+/** Facts about an answer other than its content. */
 export const answerColumns = ["prompt_tokens", "completion_tokens", "finish_reason", "model"] as const;
 
 export type AnswerColumn = (typeof answerColumns)[number];
@@ -102,7 +102,7 @@ export const prompt = z
       wrong(["system"], "a text that is embedded has no system message");
     }
     if (truncate !== undefined && most === undefined) {
-      wrong(["truncate"], "expected max_input_tokens beside it");
+      wrong(["truncate"], "expected max_input_tokens in the same prompt");
     }
     if (truncate !== undefined && file === undefined && !columnsIn([system, user, input]).includes(truncate.column)) {
       wrong(["truncate", "column"], `the prompt has no {{${truncate.column}}}`);

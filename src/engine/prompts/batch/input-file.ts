@@ -58,7 +58,7 @@ export function createInputFile(given: readonly FiledRequest[] = []): InputFile 
   return file;
 }
 
-/** The path of requests, as files and batches name it: whatever the server's own base path is. */
+/** The path of requests, as files and batches name it. It does not contain the server's own base path. */
 export function endpointOf(kind: PromptTask["kind"]): string {
   return kind === "embedding" ? "/v1/embeddings" : "/v1/chat/completions";
 }

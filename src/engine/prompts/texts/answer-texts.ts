@@ -92,7 +92,7 @@ function openTextFile(): TextFile {
   };
 }
 
-/** Opens a file without a name, which goes with the process, however it ends: answers are nobody else's. */
+/** Opens a file without a name: it disappears when the process ends, also by SIGKILL, and no other process can open it. */
 function openNameless(use: string): number {
   const path = join(tmpdir(), `infer-batch-${use}-${randomUUID()}`);
   const file = openSync(path, "wx+", 0o600);

@@ -73,7 +73,7 @@ async function addFailure(files: SmallFiles, { plan, errors }: Layout, failure: 
   }
 }
 
-/** Adds an attempt that has begun, if an earlier one has failed: without a failure nobody asks for it. */
+/** Adds an attempt that has begun, if an earlier one has failed: the list is only read after a failure. */
 async function addBegun(files: SmallFiles, { errors }: Layout, writer: string): Promise<void> {
   const notes = parseNotes(await files.read(errors));
   if (notes.errors.length > 0) {
