@@ -26,8 +26,17 @@ async function onlyRun(sink: Sink): Promise<RecordedRun | undefined> {
 const ofJob = (plan: Plan): Plan => ({ ...plan, job: "job" });
 const badRow = (text: string): JobError => new JobError("BAD_ROW", text);
 
+interface HistoryContractOptions {
+  /** Whether an attempt that asks again is told the same: the answer to a COMMIT may be lost. Default: no answer is lost. */
+  readonly repeatsAnswers?: boolean;
+}
+
 /** The contract of every sink that keeps what became of its runs. */
-export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
+export function historyContractOf(
+  name: string,
+  worldOf: () => Promise<SinkWorld>,
+  { repeatsAnswers = false }: HistoryContractOptions = {},
+): void {
   describe(name, () => {
     test("a target without a run has no history", async () => {
       await using world = await worldOf();
@@ -80,6 +89,8 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       const found = await Promise.all([run.recordLate?.(late), again.recordLate?.(late)]);
       expect(found.filter((isFirst) => isFirst === true)).toHaveLength(1);
       expect(await run.recordLate?.("the run missed 06:00")).toBe(false);
+      const first = found[0] === true ? run : again;
+      expect(await first.recordLate?.(late)).toBe(repeatsAnswers);
       expect([await onlyRun(sink), await again.lastFailure?.()]).toMatchObject([{ failure: undefined }, undefined]);
     });
 

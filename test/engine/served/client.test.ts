@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { NamedTensor } from "#src/columnar/tensor.js";
 import { type InferenceClient, openClient } from "#src/engine/served/client.js";
@@ -19,9 +20,11 @@ interface World extends AsyncDisposable {
 async function worldOf({
   version,
   most = 1,
+  retry = {},
 }: {
   readonly version?: string;
   readonly most?: number;
+  readonly retry?: Partial<ModelServer["retry"]>;
 } = {}): Promise<World> {
   const one = { datatype: "FP32", shape: [-1, 1] };
   const server = await serveV2({
@@ -46,6 +49,7 @@ async function worldOf({
         return Promise.resolve();
       },
       warn() {},
+      ...retry,
     },
     signal: new AbortController().signal,
     findProxy: () => undefined,
@@ -167,4 +171,18 @@ test("a server that does not know the model while it starts (404) is asked again
   await expect(ask(client, Float32Array.of(1))).rejects.toMatchObject({ code: "MODEL_CHANGED" });
   expect(answers).toBe(3);
   expect(await ask(client, Float32Array.of(1))).toMatchObject({ kind: "answered" });
+});
+
+test("requests to a server that has lost its model end so, also if the breaker would be tried too late for them", async () => {
+  // With this number, a breaker that takes the server for down is tried at 0.98 s and at 2.02 s.
+  const retry = { maxSeconds: 2, nowMs: () => performance.now(), random: () => 0.3, sleep: (ms: number) => sleep(ms) };
+  await using world = await worldOf({ version: "1", most: 8, retry });
+  const { server, client } = world;
+  await ask(client, Float32Array.of(1));
+  server.misbehave = () => ({ status: 404, said: "unknown model" });
+  const ended = await Promise.allSettled(Array.from({ length: 8 }, () => ask(client, Float32Array.of(2))));
+  const codes = ended.map((one) =>
+    one.status === "rejected" ? (one.reason as { code: string }).code : one.value.kind,
+  );
+  expect(new Set(codes)).toEqual(new Set(["MODEL_CHANGED"]));
 });
