@@ -1,29 +1,13 @@
 import { expect, test } from "vitest";
 import { type BatchJob, batchJob } from "../support/batch-job.js";
-import type { CliResult } from "../support/cli.js";
 import type { HeldCall } from "../support/prompt-server.js";
-import type { TicketJob } from "../support/prompt-torture.js";
+import type { CliResult } from "../support/cli.js";
+import { killWhen } from "../support/prompt-torture.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
-import { until } from "../support/waiting.js";
 
 const timeout = torture ? 3_600_000 : 120_000;
 const server = { runMs: 50, validateMs: 20 } as const;
-
-/** Ends a run with SIGKILL when `isDue`, unless it ends before. */
-async function killWhen(job: TicketJob, isDue: () => Promise<boolean>): Promise<CliResult> {
-  let child: { kill(signal: NodeJS.Signals): boolean } | undefined;
-  let ended = false;
-  const run = job.run([], (started) => {
-    child = started;
-  });
-  void run.finally(() => {
-    ended = true;
-  });
-  await until(async () => ended || (await isDue()));
-  child?.kill("SIGKILL");
-  return await run;
-}
 
 /** Kills a run while the server holds a call. @param isDue waits for more than the call */
 async function killAt(

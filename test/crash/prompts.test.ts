@@ -7,6 +7,7 @@ import { everyFault } from "../support/prompt-server/fates.mjs";
 import {
   costOfTickets,
   filesTarget,
+  killWhen,
   postgresTarget,
   type PromptTarget,
   rightRejects,
@@ -50,22 +51,13 @@ async function killAt(
   { received, isSettled, before }: KillMoment,
 ): Promise<PromptKill> {
   await server.control({ latencyMs, changes: [{ after: received, set: { latencyMs: hangingMs } }] });
-  let child: { kill(signal: NodeJS.Signals): boolean } | undefined;
-  let ended = false;
-  const run = job.run([], (started) => {
-    child = started;
-  });
-  void run.finally(() => {
-    ended = true;
-  });
-  await until(async () => ended || (await server.books()).received >= received);
   const isDurable = async (): Promise<boolean> => {
     const now = { at: Date.now(), kept: await job.target.kept() };
     return (await auditBooks(server, [...before, now])).unkept.at(-1)?.length === 0;
   };
-  await (isSettled ? until(async () => ended || (await isDurable()), torture ? 500 : 20) : undefined);
-  child?.kill("SIGKILL");
-  const { signal, stderr } = await run;
+  const isDue = async (): Promise<boolean> =>
+    (await server.books()).received >= received && (!isSettled || (await isDurable()));
+  const { signal, stderr } = await killWhen(job, isDue, isSettled && torture ? 500 : 20);
   expect(signal, stderr).toBe("SIGKILL");
   const at = Date.now();
   await until(async () => (await server.books()).in_flight === 0);

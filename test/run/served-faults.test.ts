@@ -165,7 +165,7 @@ describe("a fault of the server that has the model", () => {
     const ended = await resumed;
 
     expect(ended, ended.stderr).toMatchObject({ code: 0 });
-    expect(ended.stderr).toContain("it may be loading");
+    expect(ended.stderr).toContain("waiting for a model that may be loading");
     await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
   });
 

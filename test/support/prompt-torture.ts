@@ -11,6 +11,7 @@ import type { PromptServer } from "./prompt-server.js";
 import { rejectLines } from "./rejects.js";
 import { type Bucket, s3Env } from "./s3.js";
 import { mirror } from "./s3-target.js";
+import { until } from "./waiting.js";
 
 /** Where a job with prompts writes, and what it finds there. */
 export interface PromptTarget {
@@ -238,4 +239,19 @@ export function costOfTickets({ rows, every }: Tickets): number {
     cost += (prompt - cached) * price.input + cached * price.cached_input + completion * price.output;
   }
   return cost / 1e6;
+}
+
+/** Ends a run of the job with SIGKILL when `isDue`, unless it ends before. @param everyMs how often `isDue` is asked */
+export async function killWhen(job: TicketJob, isDue: () => Promise<boolean>, everyMs?: number): Promise<CliResult> {
+  let child: { kill(signal: NodeJS.Signals): boolean } | undefined;
+  let ended = false;
+  const run = job.run([], (started) => {
+    child = started;
+  });
+  void run.finally(() => {
+    ended = true;
+  });
+  await until(async () => ended || (await isDue()), everyMs);
+  child?.kill("SIGKILL");
+  return await run;
 }

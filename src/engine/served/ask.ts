@@ -72,19 +72,22 @@ export async function untilLoaded<T>(
     return await work();
   }
   const { retry } = first;
-  const untilMs = retry.nowMs() + loadingSeconds(retry) * 1000;
-  for (let pauseMs = 500; ; pauseMs = Math.min(pauseMs * 2, 5000)) {
-    try {
-      return await work();
-    } catch (error) {
-      const isMissing = error instanceof JobError && error.code === "FILE_MISSING";
-      if (!isMissing || retry.nowMs() + pauseMs > untilMs) {
-        throw error;
-      }
-      retry.warn(`${error.message}; it may be loading: trying again in ${pauseMs / 1000} s`);
-      await retry.sleep(pauseMs);
-    }
+  const rules = {
+    judge: (error: unknown) =>
+      isMissing(error) ? ({ kind: "again", found: error.message } as const) : ({ kind: "end", error } as const),
+    code: "FILE_MISSING",
+    hint: "",
+  } as const;
+  const doing = "waiting for a model that may be loading";
+  try {
+    return await tryAgain(doing, { ...retry, maxSeconds: loadingSeconds(retry) }, rules, work);
+  } catch (error) {
+    throw error instanceof JobError && isMissing(error.cause) ? error.cause : error;
   }
+}
+
+function isMissing(error: unknown): error is JobError {
+  return error instanceof JobError && error.code === "FILE_MISSING";
 }
 
 /** The texts in a list of an answer; none if it has no such list. */
