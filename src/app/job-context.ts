@@ -33,7 +33,7 @@ import { type JobOptions, readSpec } from "./reading/read-spec.js";
 import type { openProviderTrials as OpenTrials } from "./providers/provider-trials.js";
 import type { ProviderTrials } from "../scoring/provider-trials.js";
 import { programVersion, versionsFor } from "./version.js";
-import { decidedBy } from "./decided-by.js";
+import { actingUser } from "./acting-user.js";
 import { readGivenText } from "./reading/given-files.js";
 import { filesAtOnce } from "../duckdb/open-files.js";
 import { checkSeveral } from "./worker.js";
@@ -138,9 +138,9 @@ async function trialsOf(...[spec, options]: Parameters<typeof OpenTrials>): Prom
   return openProviderTrials(spec, options);
 }
 
-const ofProcess: Pick<JobContext, "filesAtOnce" | "decidedBy" | "program"> = {
+const ofProcess: Pick<JobContext, "filesAtOnce" | "actingUser" | "program"> = {
   filesAtOnce,
-  decidedBy: () => decidedBy(process.env),
+  actingUser: () => actingUser(process.env),
   program: `infer-batch ${programVersion}`,
 };
 
@@ -178,10 +178,10 @@ async function openEnds(
 function otherTools(
   loaded: LoadedSpec,
   options: AttemptServices & EndsOptions,
-): Pick<JobContext, "filesAtOnce" | "decidedBy" | "readGiven" | "openChallengerSink"> {
+): Pick<JobContext, "filesAtOnce" | "actingUser" | "readGiven" | "openChallengerSink"> {
   return {
     filesAtOnce,
-    decidedBy: () => decidedBy(process.env),
+    actingUser: () => actingUser(process.env),
     readGiven: (path, key) =>
       readGivenText(resolve(options.folder, path), { key: loaded.where(key), limitBytes: givenBytes }),
     openChallengerSink: challengerSink(loaded, options),

@@ -1,5 +1,5 @@
 import { JobError } from "../util/errors.js";
-import type { Worker } from "../plan/share.js";
+import type { Worker } from "../plan/worker-shares.js";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

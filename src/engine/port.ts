@@ -1,7 +1,7 @@
 import type { WorkerPort } from "../util/worker-port.js";
 import type { ModelSignature, NamedTensor, Tensor } from "../columnar/tensor.js";
 import type { AnswerFault } from "../columnar/types.js";
-import type { PaidEngine } from "./paid.js";
+import type { PaidEngine } from "./paid-engine.js";
 
 /** One batch. The tensors' buffers go to the engine and are detached here. */
 export interface EngineRequest {

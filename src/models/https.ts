@@ -1,5 +1,5 @@
 import { downloadTo, fileOf, headOf } from "../net/http.js";
-import type { HttpAnswer, HttpPlace } from "../net/http-place.js";
+import type { HttpAnswer, HttpEndpoint } from "../net/http-endpoint.js";
 import type { FindProxy } from "../net/proxy.js";
 import { JobError } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
@@ -24,7 +24,14 @@ export function httpModels({ cache, retry, signal, findProxy }: HttpModelOptions
       }
       const doing = `loading model ${uri}`;
       const hint = "when the server is reachable again, run the same command again";
-      const place: HttpPlace = { doing, retry, signal, findProxy, hint, refused: (answer) => refused(doing, answer) };
+      const place: HttpEndpoint = {
+        doing,
+        retry,
+        signal,
+        findProxy,
+        hint,
+        refused: (answer) => refused(doing, answer),
+      };
       const urlOf = (location?: string): string =>
         location === undefined ? uri : new URL(location.split("/").map(encodeURIComponent).join("/"), uri).href;
       const stateOf = async (location?: string): Promise<string | undefined> =>

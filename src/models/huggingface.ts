@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { normalize } from "node:path";
 import { downloadTo, headOf, readJson } from "../net/http.js";
-import type { HttpAnswer, HttpPlace } from "../net/http-place.js";
+import type { HttpAnswer, HttpEndpoint } from "../net/http-endpoint.js";
 import { type HubUri, parseHubUri } from "../spec/model-uri.js";
 import { isRecord } from "../util/checks.js";
 import type { FindProxy } from "../net/proxy.js";
@@ -38,7 +38,7 @@ export function hubModels(options: HubModelOptions): ModelSource {
       const named = parseHubUri(uri);
       const hub = { ...named, revision: pinned?.version ?? named.revision };
       const doing = `loading ${cache.noun} ${uri}`;
-      const place: HttpPlace = {
+      const place: HttpEndpoint = {
         doing,
         retry,
         signal,
@@ -72,7 +72,11 @@ function stateOf({ headers }: HttpAnswer): string | undefined {
   return etag?.replace(/^W\//, "").replaceAll('"', "");
 }
 
-async function commitOf({ endpoint }: HubModelOptions, { repo, revision }: HubUri, place: HttpPlace): Promise<string> {
+async function commitOf(
+  { endpoint }: HubModelOptions,
+  { repo, revision }: HubUri,
+  place: HttpEndpoint,
+): Promise<string> {
   const found = await readJson(
     `${endpoint}/api/models/${repo}/revision/${encodeURIComponent(revision ?? "main")}`,
     place,

@@ -1,6 +1,6 @@
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors, type Verdict } from "../util/retry.js";
-import type { HttpAnswer, HttpPlace } from "./http-place.js";
+import type { HttpAnswer, HttpEndpoint } from "./http-endpoint.js";
 import { RefusingProxyError } from "./request.js";
 import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
@@ -20,7 +20,7 @@ export class BrokenTransfer extends Error {}
 const transientStatus: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
 
 /** Classifies a failed request: it is retried, or ends with an error. */
-export function verdictOf(place: HttpPlace, error: unknown): Verdict {
+export function verdictOf(place: HttpEndpoint, error: unknown): Verdict {
   const { refused, signal } = place;
   if (signal.aborted) {
     return { kind: "end", error: signal.reason };
@@ -42,13 +42,13 @@ export function verdictOf(place: HttpPlace, error: unknown): Verdict {
   return judgeConnection(place, error);
 }
 
-function refusedByProxy({ doing }: HttpPlace, { message }: RefusingProxyError): JobError {
+function refusedByProxy({ doing }: HttpEndpoint, { message }: RefusingProxyError): JobError {
   return new JobError("PERMISSION", `${doing}: ${message}`, {
     hint: "set HTTPS_PROXY and HTTP_PROXY to the proxy, with user and password if it needs them; NO_PROXY lists hosts that are reached without it",
   });
 }
 
-function judgeConnection({ doing }: HttpPlace, error: unknown): Verdict {
+function judgeConnection({ doing }: HttpEndpoint, error: unknown): Verdict {
   const errno = errnoOf(error) ?? "";
   // HPE_…: the response is not HTTP. Z_…: its compressed body is damaged.
   if (connectionErrors.has(errno) || /^(HPE|Z)_/.test(errno)) {

@@ -3,7 +3,7 @@ import { JobError } from "../util/errors.js";
 import { tryAgain } from "../util/retry.js";
 import { writeAll } from "../util/write-all.js";
 import { BrokenTransfer, RefusedAnswer, verdictOf } from "./http-failures.js";
-import type { HttpAnswer, HttpPlace } from "./http-place.js";
+import type { HttpAnswer, HttpEndpoint } from "./http-endpoint.js";
 import { type HttpResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
 import { startSilenceTimeout, type SilenceTimeout } from "./silence-timeout.js";
 
@@ -25,7 +25,7 @@ const longestPauseMs = 60_000;
  */
 export async function headOf(
   url: string,
-  place: HttpPlace,
+  place: HttpEndpoint,
   { crossOrigin = true }: { readonly crossOrigin?: boolean } = {},
 ): Promise<HttpAnswer> {
   return await retried(place, async () => {
@@ -37,7 +37,7 @@ export async function headOf(
 }
 
 /** Reads the JSON at a URL. */
-export async function readJson(url: string, place: HttpPlace): Promise<unknown> {
+export async function readJson(url: string, place: HttpEndpoint): Promise<unknown> {
   return await retried(place, async () => {
     using watch = startSilenceTimeout(place);
     const response = await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal });
@@ -51,7 +51,7 @@ export async function readJson(url: string, place: HttpPlace): Promise<unknown> 
 }
 
 /** Reads the text at a URL. */
-export async function readText(url: string, place: HttpPlace): Promise<string> {
+export async function readText(url: string, place: HttpEndpoint): Promise<string> {
   return await retried(place, async () => {
     using watch = startSilenceTimeout(place);
     return await textOf(await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal }), watch);
@@ -64,7 +64,7 @@ export async function readText(url: string, place: HttpPlace): Promise<string> {
  */
 export async function readLines(
   url: string,
-  place: HttpPlace,
+  place: HttpEndpoint,
   { take, atLeast = 0 }: { readonly take: (line: string) => void; readonly atLeast?: number },
 ): Promise<void> {
   await retried(place, async () => {
@@ -114,7 +114,7 @@ async function textOf(response: HttpResponse, watch: SilenceTimeout): Promise<st
  * that.
  * @throws JobError MODEL_CHANGED if the file at the URL changes during the download
  */
-export async function downloadTo(url: string, place: HttpPlace, path: string): Promise<HttpFile> {
+export async function downloadTo(url: string, place: HttpEndpoint, path: string): Promise<HttpFile> {
   await using file = await open(path, "wx");
   let received = 0;
   let known: HttpFile | undefined;
@@ -200,7 +200,7 @@ interface FollowOptions {
 /** Sends a request and follows redirects. Headers of the place are sent to its own origin only. */
 async function follow(
   from: string,
-  { headers, tls = {}, findProxy }: HttpPlace,
+  { headers, tls = {}, findProxy }: HttpEndpoint,
   { method, crossOrigin, signal, extra }: FollowOptions,
 ): Promise<HttpResponse> {
   let url = new URL(from);
@@ -236,7 +236,7 @@ async function follow(
   throw new BrokenTransfer(`more than ${mostRedirects} redirects`);
 }
 
-async function retried<T>(place: HttpPlace, work: () => Promise<T>): Promise<T> {
+async function retried<T>(place: HttpEndpoint, work: () => Promise<T>): Promise<T> {
   const { doing, retry, hint } = place;
   return await tryAgain(
     doing,
@@ -254,7 +254,7 @@ async function retried<T>(place: HttpPlace, work: () => Promise<T>): Promise<T> 
 }
 
 /** Waits as long as a server that limits requests asks for: `Retry-After`, or Hugging Face's `RateLimit`. */
-async function pauseAsAsked({ retry }: HttpPlace, error: unknown): Promise<void> {
+async function pauseAsAsked({ retry }: HttpEndpoint, error: unknown): Promise<void> {
   if (!(error instanceof RefusedAnswer) || ![429, 503].includes(error.answer.status)) {
     return;
   }

@@ -1,4 +1,4 @@
-import type { SpanRange } from "./share.js";
+import type { SpanRange } from "./worker-shares.js";
 import type { Plan, PlannedShard, Slice, Span } from "./plan.js";
 
 /** The number of a plan's spans. */

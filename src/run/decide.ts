@@ -124,12 +124,12 @@ async function findRun(
 }
 
 function decisionOf(
-  { decidedBy, dateMs }: JobContext,
+  { actingUser, dateMs }: JobContext,
   kind: Decision["kind"],
   { by, reason, asBaseline }: DecisionRequest,
 ): Decision {
   const at = new Date(dateMs()).toISOString();
-  return { kind, by: by ?? decidedBy(), at, reason: reason ?? null, asBaseline };
+  return { kind, by: by ?? actingUser(), at, reason: reason ?? null, asBaseline };
 }
 
 function notHeld(

@@ -9,7 +9,7 @@ import type { PipeReport } from "../report/pipe-report.js";
 import type { RowWriter } from "../sink/row-writer.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { JobError } from "../util/errors.js";
-import { type FeedPiece, rowsRead } from "../scoring/feed.js";
+import { type DecodedRows, rowsRead } from "../scoring/read-ranges.js";
 import { openBatchLimit } from "../scoring/batch-limit.js";
 import type { ScoringContext, ShardFiles } from "../scoring/context.js";
 import { bindFirstShard } from "./planning/bind-model.js";
@@ -19,7 +19,7 @@ import { createRejectBudget, type RejectLimit } from "../scoring/reject-budget.j
 import { openPinnedModel } from "./model.js";
 import { scorePieces } from "../scoring/score.js";
 import type { SpanTarget } from "../scoring/span-pipeline.js";
-import { type StreamedBatches, streamedBatches, withoutClosing } from "../scoring/streamed.js";
+import { type StreamedBatches, streamedBatches, withoutClosing } from "../scoring/stream-batches.js";
 import { warmUp } from "../scoring/warm-up.js";
 
 /** The context of scoring a stream. The function that opens a resource closes it. */
@@ -152,7 +152,11 @@ async function bindStream(context: PipeContext, { decoder, engine, model }: Stre
 }
 
 /** Decodes the batches of a stream. */
-async function* piecesOf(batches: StreamedBatches, decoder: Decoder, projection: Contract): AsyncGenerator<FeedPiece> {
+async function* piecesOf(
+  batches: StreamedBatches,
+  decoder: Decoder,
+  projection: Contract,
+): AsyncGenerator<DecodedRows> {
   for (let batch = await batches.next(); batch !== undefined; batch = await batches.next()) {
     const { file, rowStart, rowEnd } = batch;
     if (rowStart === rowEnd) {
@@ -167,7 +171,7 @@ async function* piecesOf(batches: StreamedBatches, decoder: Decoder, projection:
 }
 
 /** A stream has no shards that could change while they are read. */
-const shards: FeedPiece["shards"] = [];
+const shards: DecodedRows["shards"] = [];
 
 function emptyBatch({ passthrough }: Contract): RecordBatch {
   const carried = passthrough.map(({ source }) => createColumnBuilder(source.type, 0).finish());

@@ -170,7 +170,7 @@ function isNothing({ files, tables, rejects, profiles }: Removed): boolean {
 }
 
 /** The tombstone of a group: the stored one, or one to store. */
-function pruningOf({ decidedBy, dateMs }: JobContext, group: RunGroup): Pruning {
+function pruningOf({ actingUser, dateMs }: JobContext, group: RunGroup): Pruning {
   const { latest, runs } = group;
   const plan = planOf(group);
   if (latest.pruned !== undefined) {
@@ -187,6 +187,6 @@ function pruningOf({ decidedBy, dateMs }: JobContext, group: RunGroup): Pruning 
     rows: published?.rows ?? null,
     rejected: published?.rejected ?? null,
     at: new Date(dateMs()).toISOString(),
-    by: decidedBy(),
+    by: actingUser(),
   };
 }

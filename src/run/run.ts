@@ -277,12 +277,12 @@ async function replaceHeld(
   context: JobContext,
   { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
 ): Promise<RunReport | undefined> {
-  const { sink, decidedBy, dateMs } = context;
+  const { sink, actingUser, dateMs } = context;
   const { base, number } = splitRunId(stored.plan.runId);
   const successor = numberedRunId(base, number + 1);
   await sink.admitNewRun?.(successor);
   const at = new Date(dateMs()).toISOString();
-  await run.decide({ kind: "superseded", by: decidedBy(), at, reason: null, asBaseline: false, successor });
+  await run.decide({ kind: "superseded", by: actingUser(), at, reason: null, asBaseline: false, successor });
   return await whereDecided(context, { stored, run: await sink.open(stored) });
 }
 

@@ -24,9 +24,9 @@ import { openProbe } from "./model-probe/model-probe.js";
 import { openRejects } from "./rejects/open-rejects.js";
 import { openReuse } from "./reusing/open-reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
-import { pendingRanges } from "../scoring/feed.js";
+import { pendingRanges } from "../scoring/read-ranges.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
-import { shareOf, type SpanRange, spansToSteal } from "../plan/share.js";
+import { shareOf, type SpanRange, spansToSteal } from "../plan/worker-shares.js";
 import { verifyingSource } from "./planning/verify.js";
 import { measureEngine } from "../scoring/warm-up.js";
 

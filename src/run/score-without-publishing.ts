@@ -7,7 +7,7 @@ import { silentProgress } from "../report/progress/progress.js";
 import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
 import { fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
-import type { RowRange } from "../scoring/feed.js";
+import type { RowRange } from "../scoring/read-ranges.js";
 import type { Reuse } from "../scoring/reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans } from "../scoring/score.js";

@@ -9,7 +9,7 @@ import { silentProgress } from "../report/progress/progress.js";
 import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
 import { type BatchSizer, fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
-import { type FeedPiece, feedRows, rowsRead } from "../scoring/feed.js";
+import { type DecodedRows, readRanges, rowsRead } from "../scoring/read-ranges.js";
 import { scorePieces } from "../scoring/score.js";
 import { timeRow } from "../scoring/warm-up.js";
 import type { SliceReader } from "../scoring/workers/slice-reader.js";
@@ -144,7 +144,7 @@ async function scoreSpan(context: JobContext, parts: SpanParts, span: Span): Pro
       dedupe: false,
       pieceBytes: Number.POSITIVE_INFINITY,
     },
-    markKept(feedRows(feed, [span]), { span, kept }),
+    markKept(readRanges(feed, [span]), { span, kept }),
   );
   if (output === undefined) {
     throw new Error(`span ${span.index} was not scored`);
@@ -158,7 +158,7 @@ interface KeptRows {
   readonly kept: Uint8Array;
 }
 
-async function* markKept(pieces: AsyncIterable<FeedPiece>, { span, kept }: KeptRows): AsyncGenerator<FeedPiece> {
+async function* markKept(pieces: AsyncIterable<DecodedRows>, { span, kept }: KeptRows): AsyncGenerator<DecodedRows> {
   for await (const piece of pieces) {
     const { batch, rowStart } = piece;
     const from = rowStart - span.rowStart;

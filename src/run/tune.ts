@@ -6,7 +6,7 @@ import type { FoundModel } from "../models/port.js";
 import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import { spansOf } from "../plan/spans.js";
-import { feedRows } from "../scoring/feed.js";
+import { readRanges } from "../scoring/read-ranges.js";
 import { openSliceReader } from "../scoring/workers/slice-reader.js";
 import type { EngineLayout, JobContext } from "../scoring/context.js";
 import { wholeInput } from "./planning/input.js";
@@ -57,9 +57,10 @@ export async function* tune(
       const rowEnd = Math.min(plan.input.rows, Math.max(...triedSizes(engine)));
       await using reader = openSliceReader({ decoder, ...context.decodeWorkers, memory: context.memory });
       const { source } = context;
-      const feed = feedRows({ source, decoder, reader, windowsAhead: 1, spans, projection: contract, uniform: false }, [
-        { rowStart: 0, rowEnd },
-      ]);
+      const feed = readRanges(
+        { source, decoder, reader, windowsAhead: 1, spans, projection: contract, uniform: false },
+        [{ rowStart: 0, rowEnd }],
+      );
       rows = { contract, batch: await packAll(contract, feed, rowEnd) };
       if (contract.fixedBatchRows === null && rows.batch.rowCount < Math.max(...batchSizes)) {
         onFewRows?.();
@@ -102,7 +103,7 @@ function triedSizes({ provider }: Engine): readonly number[] {
 /** Packs the rows that pass the filter into one batch. Bad rows take as long as others. */
 async function packAll(
   contract: Contract,
-  feed: ReturnType<typeof feedRows>,
+  feed: ReturnType<typeof readRanges>,
   batchRows: number,
 ): Promise<FeatureBatch> {
   const packer = createPacker({

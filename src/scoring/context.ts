@@ -19,7 +19,7 @@ import type { Provider } from "../spec/engine-spec.js";
 import type { BatchLimitCache } from "./batch-limit-cache.js";
 import type { ProviderTrials } from "./provider-trials.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
-import type { Worker } from "../plan/share.js";
+import type { Worker } from "../plan/worker-shares.js";
 
 /** What scoring needs, wherever rows come from and go to; `app/` provides it. */
 export interface ScoringContext {
@@ -69,7 +69,7 @@ export interface JobContext extends ScoringContext {
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
   /** Who uses this program, for decisions: a scheduler's task or a user. */
-  readonly decidedBy: () => string;
+  readonly actingUser: () => string;
   /** The command line that carries out the run of these params; or that decides on one of their runs. */
   readonly command: (
     params: Readonly<Record<string, string>>,

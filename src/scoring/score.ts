@@ -17,7 +17,7 @@ import { commitConcurrency, type RunSink } from "../sink/port.js";
 import type { Progress } from "../report/progress/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
-import { checkAll, type FeedPiece, feedRows, type RowRange, rowsRead } from "./feed.js";
+import { checkAll, type DecodedRows, readRanges, type RowRange, rowsRead } from "./read-ranges.js";
 import { onlyRows, soughtRows } from "./some-rows.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
@@ -90,7 +90,7 @@ export async function scoreSpans(
       challenger,
       reuse,
     },
-    onlyRows(feedRows(feed, ranges), contract, isScored),
+    onlyRows(readRanges(feed, ranges), contract, isScored),
   );
 }
 
@@ -134,7 +134,7 @@ export interface PieceOptions {
 export async function scorePieces(
   context: Pick<ScoringContext, "signal" | "progress" | "log" | "record">,
   tools: PieceOptions,
-  pieces: AsyncIterable<FeedPiece>,
+  pieces: AsyncIterable<DecodedRows>,
 ): Promise<void> {
   const { contract, sizer, lineage, rejects, target } = tools;
   const { stages } = context.record;
@@ -217,7 +217,7 @@ function spanFrom(state: ScoringState, rowStart: number, before?: SpanTotals): O
 async function takePiece(
   state: ScoringState,
   { packer, pipeline }: { readonly packer: Packer; readonly pipeline: SpanPipeline },
-  { rowStart, batch, shards }: FeedPiece,
+  { rowStart, batch, shards }: DecodedRows,
 ): Promise<void> {
   const { stages } = state;
   let sinceMs = stages.nowMs();

@@ -1,22 +1,22 @@
 import type { Contract } from "../binding/contract.js";
 import { rowState, selectRows } from "../packing/select-rows.js";
 import type { RecordBatch } from "../columnar/types.js";
-import type { FeedPiece } from "./feed.js";
+import type { DecodedRows } from "./read-ranges.js";
 import type { SoughtRows } from "./reuse.js";
 
 /** Leaves rows out, as if `input.where` had. @param isScored by the run's number of a row; undefined: all stay */
 export async function* onlyRows(
-  pieces: AsyncIterable<FeedPiece>,
+  pieces: AsyncIterable<DecodedRows>,
   contract: Pick<Contract, "passthrough">,
   isScored: ((row: number) => boolean) | undefined,
-): AsyncGenerator<FeedPiece> {
+): AsyncGenerator<DecodedRows> {
   for await (const piece of pieces) {
     yield isScored === undefined ? piece : { ...piece, batch: someRows(piece, contract, isScored) };
   }
 }
 
 function someRows(
-  { rowStart, batch }: FeedPiece,
+  { rowStart, batch }: DecodedRows,
   contract: Pick<Contract, "passthrough">,
   isScored: (row: number) => boolean,
 ): RecordBatch {
@@ -42,7 +42,7 @@ function someRows(
 
 /** Rows [from, to) of those that a batch was made from. */
 export function soughtRows(
-  { rowStart, batch }: Pick<FeedPiece, "rowStart" | "batch">,
+  { rowStart, batch }: Pick<DecodedRows, "rowStart" | "batch">,
   from: number,
   to: number,
 ): SoughtRows {

@@ -1,6 +1,6 @@
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import { type FeatureBatch, type Packer } from "../packing/packer.js";
-import type { Predictions } from "../packing/scored.js";
+import type { Predictions } from "../packing/scored-batch.js";
 import {
   mergeSpanProfiles,
   type PredictedColumn,

@@ -3,7 +3,7 @@ import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { downloadTo } from "#src/net/http.js";
-import type { HttpPlace } from "#src/net/http-place.js";
+import type { HttpEndpoint } from "#src/net/http-endpoint.js";
 import { JobError } from "#src/util/errors.js";
 import { etagOf, type FileServer, serveFiles } from "../support/hub.js";
 import { scratchFolder } from "../support/job.js";
@@ -12,7 +12,7 @@ import { until } from "../support/waiting.js";
 const body = Buffer.from(Array.from({ length: 1000 }, (_, index) => index % 251));
 const half = 500;
 
-const place: HttpPlace = {
+const place: HttpEndpoint = {
   doing: "fetching a model",
   retry: { maxSeconds: 60, nowMs: () => 0, random: () => 0, sleep: () => Promise.resolve(), warn() {} },
   signal: new AbortController().signal,
@@ -26,7 +26,7 @@ interface Download extends AsyncDisposable {
   /** Bytes that are written to the file so far. */
   readonly received: () => Promise<number>;
   /** Returns the file, whose size and ETag must be those of `body`. */
-  fetch(url: string, more?: Partial<HttpPlace>): Promise<Buffer>;
+  fetch(url: string, more?: Partial<HttpEndpoint>): Promise<Buffer>;
 }
 
 async function downloadFrom(server: FileServer): Promise<Download> {

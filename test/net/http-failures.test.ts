@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 import { verdictOf } from "#src/net/http-failures.js";
-import type { HttpPlace } from "#src/net/http-place.js";
+import type { HttpEndpoint } from "#src/net/http-endpoint.js";
 
 const place = {
   doing: "loading model https://models.example/net.onnx",
   signal: new AbortController().signal,
-} as HttpPlace;
+} as HttpEndpoint;
 
 const systemError = (code: string): Error => Object.assign(new Error("what Node says"), { code });
 

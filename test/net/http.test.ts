@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { readJson } from "#src/net/http.js";
-import type { HttpPlace } from "#src/net/http-place.js";
+import type { HttpEndpoint } from "#src/net/http-endpoint.js";
 import { proxiesOf } from "#src/net/proxy.js";
 import { JobError } from "#src/util/errors.js";
 import { refusalOf } from "../support/faulty.js";
@@ -92,7 +92,7 @@ async function openWorld({ refusing }: { readonly refusing?: number } = {}): Pro
   };
 }
 
-const placeWith = (more: Partial<HttpPlace>): HttpPlace => ({
+const placeWith = (more: Partial<HttpEndpoint>): HttpEndpoint => ({
   doing: "loading a model",
   retry: { maxSeconds: 0, nowMs: () => 0, random: () => 1, sleep: () => Promise.resolve(), warn() {} },
   signal: new AbortController().signal,

@@ -2,7 +2,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import * as fc from "fast-check";
 import type { Contract } from "#src/binding/contract.js";
 import type { FeaturePlan } from "#src/checks/features/feature-plan.js";
-import type { ScoredBatch } from "#src/packing/scored.js";
+import type { ScoredBatch } from "#src/packing/scored-batch.js";
 import { rowState, selectRows } from "#src/packing/select-rows.js";
 import { encodeTexts, type NamedTensor, type Tensor } from "#src/columnar/tensor.js";
 import type { Column, OutputRows, RecordBatch, SpanOutput } from "#src/columnar/types.js";
@@ -16,7 +16,7 @@ import { type AttemptRecord, createAttemptRecord, withRecord } from "#src/report
 import { silentProgress } from "#src/report/progress/progress.js";
 import { fixedSize } from "#src/scoring/batch-size.js";
 import { batchFeatures, featurePlanOf } from "#src/scoring/features.js";
-import { rowsRead } from "#src/scoring/feed.js";
+import { rowsRead } from "#src/scoring/read-ranges.js";
 import { scorePieces } from "#src/scoring/score.js";
 import { emptyContract, listColumn, matrix, matrixBinding, ref } from "./batches.js";
 

@@ -2,7 +2,7 @@ import { readFile, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join, parse, relative, resolve } from "node:path";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import type { Log } from "../../scoring/context.js";
-import type { Worker } from "../../plan/share.js";
+import type { Worker } from "../../plan/worker-shares.js";
 import { makeFolder, replaceDurably } from "../../sink/parquet/local/durable.js";
 import { nodeFileSystem } from "../../sink/parquet/common/file-system.js";
 import type { JobSpec } from "../../spec/job-spec.js";

@@ -1,7 +1,7 @@
 import { type ColumnType, type NamedColumn, showType } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
 import { mean } from "../profiles/number-profile.js";
-import { alignProfiles } from "../verdicts/aligned.js";
+import { alignProfiles } from "../verdicts/align-profiles.js";
 import { psi, psiBins } from "../verdicts/psi.js";
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { type ColumnAgreement, comparableKind, compareColumns, mergeColumnAgreements } from "./column-agreement.js";

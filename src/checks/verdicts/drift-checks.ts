@@ -2,7 +2,7 @@ import { type ColumnProfile, mergeProfiles, profileLimits } from "../profiles/co
 import { type Histogram, quantile, quantileBin } from "../profiles/histogram.js";
 import type { ValueCounts } from "../profiles/value-counts.js";
 import { centroidCosine } from "../profiles/vector-profile.js";
-import { type Aligned, alignProfiles } from "./aligned.js";
+import { type Aligned, alignProfiles } from "./align-profiles.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
 import { type EntryBin, nameBins, psi, psiBins, psiLimit } from "./psi.js";
 import type { CheckResult, Level } from "./verdict.js";

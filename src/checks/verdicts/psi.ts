@@ -1,4 +1,4 @@
-import type { Aligned } from "./aligned.js";
+import type { Aligned } from "./align-profiles.js";
 
 /** One bin of the two histograms that a PSI was computed from. */
 export interface PsiBin extends Counts {

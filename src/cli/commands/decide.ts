@@ -1,5 +1,5 @@
 import { dirname, resolve } from "node:path";
-import { reportDecision } from "../../app/reports/decided.js";
+import { reportDecision } from "../../app/reports/report-decision.js";
 import { approveRun, type DecisionReport, type DecisionRequest, discardRun } from "../../run/decide.js";
 import { JobError } from "../../util/errors.js";
 import { alone, openLoaded } from "../../app/job-context.js";

@@ -1,6 +1,6 @@
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { MalformedAnswer } from "../served/message.js";
-import type { TokenCount } from "../paid.js";
+import type { TokenCount } from "../paid-engine.js";
 import type { PromptTask } from "./request.js";
 
 /** The answer of a language model to one request. */

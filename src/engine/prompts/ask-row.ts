@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from "node:crypto";
 import { JobError } from "../../util/errors.js";
-import type { Price, SpendingLimits, Spent, TokenCount } from "../paid.js";
+import type { Price, SpendingLimits, Spent, TokenCount } from "../paid-engine.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
 import type { ModelServer } from "../served/server.js";
 import type { ModelAnswer } from "./answer.js";

@@ -1,6 +1,6 @@
 import { type Condition, createCondition } from "../../util/condition.js";
 import { JobError } from "../../util/errors.js";
-import { costOf, type Price, type SpendingLimits, type TokenCount } from "../paid.js";
+import { costOf, type Price, type SpendingLimits, type TokenCount } from "../paid-engine.js";
 
 /** What a request may spend at most, until it is known what it did. */
 export interface Reservation {

@@ -1,5 +1,5 @@
 import type { AnswerFault } from "../../columnar/types.js";
-import type { BulkAsking } from "../paid.js";
+import type { BulkAsking } from "../paid-engine.js";
 
 /** Why a row has no answer. */
 export interface RowRefusal {

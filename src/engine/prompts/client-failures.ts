@@ -1,6 +1,6 @@
 import type { AnswerFault } from "../../columnar/types.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
-import type { HttpPlace } from "../../net/http-place.js";
+import type { HttpEndpoint } from "../../net/http-endpoint.js";
 import { JobError } from "../../util/errors.js";
 import type { Endpoint } from "../served/client-state.js";
 import type { RequestEnd } from "../served/in-flight-limit.js";
@@ -44,7 +44,7 @@ export interface PromptEndpoint extends Endpoint {
 export interface ClientState extends PromptClientOptions {
   readonly endpoints: readonly PromptEndpoint[];
   readonly pool: Pool<PromptEndpoint>;
-  readonly place: HttpPlace;
+  readonly place: HttpEndpoint;
   readonly counter: TrafficCounter;
   /** Answers so far. */
   answers: number;

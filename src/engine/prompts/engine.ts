@@ -1,4 +1,4 @@
-import { type PaidEngine, type Spending, sumOfSpent, sumOfTokens } from "../paid.js";
+import { type PaidEngine, type Spending, sumOfSpent, sumOfTokens } from "../paid-engine.js";
 import type { Engine, EngineResponse } from "../port.js";
 import { serversText } from "../served/server.js";
 import {

@@ -1,6 +1,6 @@
 import { awaitedLater } from "../../util/promises.js";
 import { createHash, randomUUID } from "node:crypto";
-import type { AnswerStore, KeptAnswer, Spent, TokenCount } from "../paid.js";
+import type { AnswerStore, KeptAnswer, Spent, TokenCount } from "../paid-engine.js";
 import { createAnswerTexts } from "./texts/answer-texts.js";
 import { keptText, lostText, type ModelAnswer, type PaidAnswer, parseKept, parseLost } from "./answer.js";
 

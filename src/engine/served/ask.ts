@@ -1,6 +1,6 @@
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { readJson } from "../../net/http.js";
-import type { HttpAnswer, HttpPlace } from "../../net/http-place.js";
+import type { HttpAnswer, HttpEndpoint } from "../../net/http-endpoint.js";
 import { JobError } from "../../util/errors.js";
 import { type RetryTools, tryAgain } from "../../util/retry.js";
 import { type ModelServer, placeOf } from "./server.js";
@@ -18,7 +18,7 @@ export async function ask(
   server: ModelServer,
   doing: string,
   url: string,
-  read: (url: string, place: HttpPlace) => Promise<unknown> = readJson,
+  read: (url: string, place: HttpEndpoint) => Promise<unknown> = readJson,
 ): Promise<Asked> {
   const place = placeOf(server, doing);
   let refused: HttpAnswer | undefined;

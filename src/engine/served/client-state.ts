@@ -1,4 +1,4 @@
-import type { HttpPlace } from "../../net/http-place.js";
+import type { HttpEndpoint } from "../../net/http-endpoint.js";
 import type { OneServersTraffic, ServerTraffic } from "../port.js";
 import { createBreaker } from "./circuit-breaker.js";
 import { createInFlightLimit } from "./in-flight-limit.js";
@@ -20,7 +20,7 @@ export interface ClientOptions {
 /** A server, and what this client knows about it. */
 export interface Endpoint extends PooledServer {
   readonly server: ModelServer;
-  readonly place: HttpPlace;
+  readonly place: HttpEndpoint;
   readonly counter: TrafficCounter;
   /** Since when it has answered that it does not know the model. */
   unknownSinceMs?: number | undefined;
@@ -31,7 +31,7 @@ export interface ClientState extends Pick<ClientOptions, "protocol" | "version" 
   readonly endpoints: readonly Endpoint[];
   readonly pool: Pool<Endpoint>;
   /** The servers together, as messages name them. */
-  readonly place: HttpPlace;
+  readonly place: HttpEndpoint;
   readonly counter: TrafficCounter;
   /** A small request that a server answered. */
   control?: EncodedRequest;

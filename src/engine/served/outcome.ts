@@ -1,5 +1,5 @@
 import { BrokenTransfer, verdictOf } from "../../net/http-failures.js";
-import type { HttpPlace } from "../../net/http-place.js";
+import type { HttpEndpoint } from "../../net/http-endpoint.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import type { Verdict } from "../../util/retry.js";
 import type { ClientState, Endpoint } from "./client-state.js";
@@ -181,6 +181,6 @@ async function isServerReady(protocol: Protocol, server: ModelServer): Promise<b
 }
 
 /** Whether a request that failed is sent again. */
-export function judge(place: HttpPlace, error: unknown): Verdict {
+export function judge(place: HttpEndpoint, error: unknown): Verdict {
   return error instanceof ServerFault ? { kind: "again", found: error.message } : verdictOf(place, error);
 }

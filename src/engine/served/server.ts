@@ -1,4 +1,4 @@
-import type { HttpAnswer, HttpPlace } from "../../net/http-place.js";
+import type { HttpAnswer, HttpEndpoint } from "../../net/http-endpoint.js";
 import type { FindProxy } from "../../net/proxy.js";
 import type { ConnectionPool } from "../../net/connection-pool.js";
 import type { TlsSettings } from "../../net/request.js";
@@ -55,7 +55,7 @@ const serverAway =
   "run the same command again when the server answers: what is committed is kept; retry.max_seconds is how long a run waits for it";
 
 /** The server as a place that answers requests. @param doing the act that messages begin with */
-export function placeOf(server: ModelServer, doing: string): HttpPlace {
+export function placeOf(server: ModelServer, doing: string): HttpEndpoint {
   const { headers, timeoutMs: silenceMs, retry, signal, findProxy, tls } = server;
   const refused = (answer: HttpAnswer): JobError => refusalOf(server, doing, answer);
   return { doing, headers, silenceMs, retry, signal, findProxy, tls, refused, hint: serverAway };

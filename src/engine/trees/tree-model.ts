@@ -4,7 +4,13 @@ import type { OnnxSession } from "../onnx/session.js";
 import type { EngineRequest } from "../port.js";
 import { boundOf, differenceOf } from "./compare-scores.js";
 import { type CompiledOutput, type CompiledTrees, compileTrees } from "./compiled.js";
-import { type CutEnsemble, type CutModel, cutModel, elements, type OwnOutput } from "./cut.js";
+import {
+  type PartitionedEnsemble,
+  type PartitionedModel,
+  partitionModel,
+  elements,
+  type OwnOutput,
+} from "./partition.js";
 import { Mismatch, Unsupported } from "./ensemble.js";
 import { makeTestRows } from "./test-rows.js";
 import type { RowType } from "./row-values.js";
@@ -44,7 +50,7 @@ export async function openTreeModel({ model, wanted, openPart }: TreeModelOption
   if (graph === undefined) {
     throw new Unsupported("it has functions, subgraphs or sparse constants");
   }
-  const cut = cutModel(graph, wanted);
+  const cut = partitionModel(graph, wanted);
   const sessions: OnnxSession[] = [];
   const open: OpenPart = async (part, names) => {
     const session = await openPart(part, names);
@@ -83,7 +89,7 @@ const elementOfType: Readonly<Record<RowType, number>> = {
 };
 
 /** What the rows of an ensemble consist of. @throws Unsupported */
-function rowTypeOf({ element, input, node }: CutEnsemble, before: OnnxSession | undefined): RowType {
+function rowTypeOf({ element, input, node }: PartitionedEnsemble, before: OnnxSession | undefined): RowType {
   const given = before?.signature.outputs.find(({ name }) => name === input)?.dtype;
   const types = Object.keys(elementOfType) as RowType[];
   const type = types.find((one) => (element === undefined ? one === given : elementOfType[one] === element));
@@ -95,11 +101,11 @@ function rowTypeOf({ element, input, node }: CutEnsemble, before: OnnxSession | 
   return type;
 }
 
-function givesDoubles({ node }: CutEnsemble, isDouble: boolean): boolean {
+function givesDoubles({ node }: PartitionedEnsemble, isDouble: boolean): boolean {
   return isDouble && node.operator === "TreeEnsemble";
 }
 
-function elementOfOutput(cut: CutModel, compiled: readonly CompiledTrees[], own: OwnOutput): number {
+function elementOfOutput(cut: PartitionedModel, compiled: readonly CompiledTrees[], own: OwnOutput): number {
   const ensemble = cut.ensembles[own.ensemble];
   if (own.kind === "labels") {
     return ensemble?.ensemble.classes?.labels.kind === "string" ? elements.string : elements.int64;
@@ -116,7 +122,7 @@ const mostRows = 4096;
 
 async function compileChecked(
   graph: OnnxGraph,
-  cut: CutEnsemble,
+  cut: PartitionedEnsemble,
   { type, openPart }: { readonly type: RowType } & Pick<TreeModelOptions, "openPart">,
 ): Promise<CompiledTrees> {
   const { ensemble, node, input } = cut;
@@ -154,7 +160,7 @@ function compare(
     expected,
     cut: { ensemble, node },
     outputs,
-  }: { readonly expected: readonly Tensor[]; readonly cut: CutEnsemble; readonly outputs: readonly string[] },
+  }: { readonly expected: readonly Tensor[]; readonly cut: PartitionedEnsemble; readonly outputs: readonly string[] },
 ): void {
   const values = node.outputs[ensemble.classes === undefined ? 0 : 1];
   for (const [index, name] of outputs.entries()) {
@@ -169,7 +175,7 @@ function compare(
 }
 
 interface Parts {
-  readonly cut: CutModel;
+  readonly cut: PartitionedModel;
   readonly compiled: readonly CompiledTrees[];
   readonly before: OnnxSession | undefined;
   readonly after: OnnxSession | undefined;

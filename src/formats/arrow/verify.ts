@@ -1,5 +1,5 @@
 import { readPieces } from "./columns/batches.js";
-import { rewriteShard } from "../hints.js";
+import { rewriteShard } from "../error-hints.js";
 import type { OpenArrow } from "./ipc/shards.js";
 import { columnTypeOf } from "./columns/types.js";
 import { fetchArrowRows } from "./windows.js";

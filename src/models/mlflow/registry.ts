@@ -1,5 +1,5 @@
 import { readJson } from "../../net/http.js";
-import type { HttpPlace } from "../../net/http-place.js";
+import type { HttpEndpoint } from "../../net/http-endpoint.js";
 import type { ModelOrigin } from "../../plan/plan.js";
 import type { MlflowUri } from "../../spec/model-uri.js";
 import { isRecord } from "../../util/checks.js";
@@ -23,7 +23,7 @@ export interface LocatedModel {
 export interface Registry {
   /** The tracking URI, without a slash at its end. */
   readonly url: string;
-  readonly place: HttpPlace;
+  readonly place: HttpEndpoint;
 }
 
 type Json = Readonly<Record<string, unknown>>;

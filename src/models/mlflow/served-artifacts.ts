@@ -1,6 +1,6 @@
 import { posix } from "node:path";
 import { downloadTo, readJson, readText } from "../../net/http.js";
-import type { HttpPlace } from "../../net/http-place.js";
+import type { HttpEndpoint } from "../../net/http-endpoint.js";
 import { isRecord } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
 import type { Artifacts } from "../remote.js";
@@ -8,7 +8,7 @@ import type { Artifacts } from "../remote.js";
 export interface ProxiedOptions {
   /** The server's URL, without a slash at its end. */
   readonly url: string;
-  readonly place: HttpPlace;
+  readonly place: HttpEndpoint;
   /** The path of the folder, below the root of the server's store. */
   readonly root: string;
 }
@@ -71,7 +71,7 @@ function sizesOf(answer: unknown): ReadonlyMap<string, number> {
 }
 
 /** Opens a folder whose files the server only serves one by one, as its web pages do. */
-export function shownArtifacts(urlOf: (path: string) => string, place: HttpPlace): Artifacts {
+export function shownArtifacts(urlOf: (path: string) => string, place: HttpEndpoint): Artifacts {
   return {
     place: urlOf(""),
     stateOf: () => Promise.resolve("written once"),

@@ -1,6 +1,6 @@
 import { posix } from "node:path";
 import { createHash } from "node:crypto";
-import type { HttpPlace } from "../../net/http-place.js";
+import type { HttpEndpoint } from "../../net/http-endpoint.js";
 import type { FindProxy } from "../../net/proxy.js";
 import type { TlsSettings } from "../../net/request.js";
 import { parseMlflowUri } from "../../spec/model-uri.js";
@@ -49,7 +49,7 @@ export function mlflowModels(options: MlflowModelOptions): ModelSource {
       }
       const { url, headers, tls } = await options.server();
       const doing = `loading model ${uri}`;
-      const place: HttpPlace = {
+      const place: HttpEndpoint = {
         doing,
         retry,
         signal,
@@ -122,7 +122,7 @@ async function openArtifacts(
   return shownArtifacts(servedAt, place);
 }
 
-function unreadable({ doing }: HttpPlace, artifactUri: string): JobError {
+function unreadable({ doing }: HttpEndpoint, artifactUri: string): JobError {
   return new JobError("MODEL_INVALID", `${doing}: its files are at ${artifactUri}, which this program cannot read`, {
     hint: "start the server with --serve-artifacts; or download the model (mlflow artifacts download) and name its file",
   });

@@ -1,5 +1,5 @@
 import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
-import { alignProfiles } from "../../checks/verdicts/aligned.js";
+import { alignProfiles } from "../../checks/verdicts/align-profiles.js";
 import { psi, psiBins } from "../../checks/verdicts/psi.js";
 import type { ColumnProfiles, RunProfile } from "../../checks/verdicts/run-profile.js";
 import type { CheckResult, Level } from "../../checks/verdicts/verdict.js";

@@ -61,11 +61,11 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
   if (request.dryRun) {
     return found;
   }
-  const { decidedBy, dateMs } = context;
+  const { actingUser, dateMs } = context;
   const erasure = {
     of: stored.plan.runId,
     at: new Date(dateMs()).toISOString(),
-    by: decidedBy(),
+    by: actingUser(),
     writer: context.writer,
   };
   const plan: Plan = { ...stored.plan, version: 2, runId: numberedRunId(base, number + 1), erasure };

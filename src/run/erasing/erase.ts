@@ -49,10 +49,10 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
 
 /** Erases rows from tables; undefined: the rows are in files. */
 async function eraseFromTables(
-  { sink, decidedBy, command }: Pick<JobContext, "sink" | "decidedBy" | "command">,
+  { sink, actingUser, command }: Pick<JobContext, "sink" | "actingUser" | "command">,
   { keys, dryRun, found }: EraseRequest,
 ): Promise<readonly ErasedRun[] | undefined> {
-  const tables = await sink.erase?.({ keys, dryRun, found, by: decidedBy(), command });
+  const tables = await sink.erase?.({ keys, dryRun, found, by: actingUser(), command });
   return tables?.map(({ name, rows, rejects }) => ({
     runId: undefined,
     params: {},

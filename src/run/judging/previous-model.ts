@@ -10,7 +10,7 @@ import type { Plan } from "../../plan/plan.js";
 import { spanCount, spansOf } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
-import { pendingRanges } from "../../scoring/feed.js";
+import { pendingRanges } from "../../scoring/read-ranges.js";
 import { timeRow } from "../../scoring/warm-up.js";
 import { messageOf } from "../../util/errors.js";
 import { loadEngine } from "../loading.js";

@@ -1,13 +1,13 @@
 import { outputTensors } from "../../binding/contract.js";
-import { costOf, type PaidEngine } from "../../engine/paid.js";
+import { costOf, type PaidEngine } from "../../engine/paid-engine.js";
 import type { Engine, EngineResponse } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
-import type { SpanRange } from "../../plan/share.js";
+import type { SpanRange } from "../../plan/worker-shares.js";
 import type { Plan } from "../../plan/plan.js";
 import { spansOf } from "../../plan/spans.js";
 import { count, showCount } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
-import { pendingRanges } from "../../scoring/feed.js";
+import { pendingRanges } from "../../scoring/read-ranges.js";
 import { allowedRejects } from "../../scoring/reject-budget.js";
 import type { RunSink } from "../../sink/port.js";
 import { createEvent } from "../../util/condition.js";

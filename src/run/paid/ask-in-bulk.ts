@@ -1,12 +1,12 @@
 import { blankRows } from "../../columnar/blank-rows.js";
 import type { NamedTensor, Tensor } from "../../columnar/tensor.js";
-import type { BulkAsking, BulkRowState, PaidEngine } from "../../engine/paid.js";
+import type { BulkAsking, BulkRowState, PaidEngine } from "../../engine/paid-engine.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
-import type { SpanRange } from "../../plan/share.js";
+import type { SpanRange } from "../../plan/worker-shares.js";
 import { spanCount, spansOf } from "../../plan/spans.js";
 import type { JobContext } from "../../scoring/context.js";
-import { pendingRanges } from "../../scoring/feed.js";
+import { pendingRanges } from "../../scoring/read-ranges.js";
 import type { RunSink, StoredPlan } from "../../sink/port.js";
 import type { Source } from "../../storage/port.js";
 import { openRejects } from "../rejects/open-rejects.js";

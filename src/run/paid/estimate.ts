@@ -1,4 +1,4 @@
-import { costOf } from "../../engine/paid.js";
+import { costOf } from "../../engine/paid-engine.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";

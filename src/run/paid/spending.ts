@@ -1,4 +1,4 @@
-import { costOf, type Price, type Spending, type Spent } from "../../engine/paid.js";
+import { costOf, type Price, type Spending, type Spent } from "../../engine/paid-engine.js";
 import type { SpendingReport, SpentReport } from "../../report/spending/spending-report.js";
 
 /** What an engine spent, as reports have it. */

@@ -7,7 +7,7 @@ import { logicalDateOf } from "../../publish/published-run.js";
 import { instantOf } from "../../report/deadline.js";
 import { showDuration } from "../../report/report.js";
 import { atKey, type JobContext } from "../../scoring/context.js";
-import { type SliceOfRun, windowsAhead } from "../../scoring/windows.js";
+import { type SliceOfRun, windowsAhead } from "../../scoring/read-windows.js";
 import { JobError } from "../../util/errors.js";
 import { didYouMean } from "../../util/suggest.js";
 import { type NamedSchema, refuseDrift, withTypesOf } from "./drift.js";

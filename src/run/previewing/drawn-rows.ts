@@ -1,4 +1,4 @@
-import type { RowRange } from "../../scoring/feed.js";
+import type { RowRange } from "../../scoring/read-ranges.js";
 import { randomNumbers } from "../../util/random.js";
 
 /** Draws rows of a table at random, each at most once, and each of those that are left with the same chance. */

@@ -1,5 +1,5 @@
 import type { Plan, PlannedRejects, RunId } from "../../plan/plan.js";
-import type { SpanRange } from "../../plan/share.js";
+import type { SpanRange } from "../../plan/worker-shares.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { ScoringOptions } from "../../scoring/score.js";

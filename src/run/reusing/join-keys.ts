@@ -5,7 +5,7 @@ import { combineHashes } from "../../packing/feature-hasher.js";
 import type { ComparedRows } from "../../packing/row-reuse.js";
 import { spansOf } from "../../plan/spans.js";
 import type { JobContext, StoredRowsReader } from "../../scoring/context.js";
-import { feedRows } from "../../scoring/feed.js";
+import { readRanges } from "../../scoring/read-ranges.js";
 import { openSliceReader } from "../../scoring/workers/slice-reader.js";
 import type { RowsToFind } from "./rows-to-find.js";
 import { openStoredCursor, type StoredCursor } from "./stored-cursor.js";
@@ -55,7 +55,7 @@ async function* readKeys(
   const projection = keyProjection(plan.contract);
   const uniform = plan.input.uniform === true;
   const feed = { source, decoder, reader, windowsAhead: 1, spans: spansOf(plan), projection, uniform };
-  for await (const { rowStart, batch } of feedRows(feed, ranges)) {
+  for await (const { rowStart, batch } of readRanges(feed, ranges)) {
     const rows = new Float64Array(batch.rowCount);
     for (let row = 0; row < rows.length; row += 1) {
       rows[row] = rowStart + (batch.selection?.indices[row] ?? row);

@@ -5,7 +5,7 @@ import type { PinnedRun, Plan } from "../../plan/plan.js";
 import { spansOf } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
 import type { JobContext, StoredRowsReader } from "../../scoring/context.js";
-import { pendingRanges } from "../../scoring/feed.js";
+import { pendingRanges } from "../../scoring/read-ranges.js";
 import type { Reuse } from "../../scoring/reuse.js";
 import { exitCodeOf, messageOf } from "../../util/errors.js";
 import { fillTable, fitsInTable } from "./fill-table.js";

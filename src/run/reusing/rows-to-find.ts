@@ -1,8 +1,8 @@
 import type { Decoder } from "../../formats/port.js";
 import type { HashSeeds } from "../../packing/feature-hasher.js";
 import type { Plan } from "../../plan/plan.js";
-import type { SpanRange } from "../../plan/share.js";
-import type { pendingRanges } from "../../scoring/feed.js";
+import type { SpanRange } from "../../plan/worker-shares.js";
+import type { pendingRanges } from "../../scoring/read-ranges.js";
 import type { RunSink } from "../../sink/port.js";
 import type { Source } from "../../storage/port.js";
 

@@ -4,7 +4,7 @@ import type { AgreementPlan } from "../../checks/agreement/span-agreement.js";
 import type { Engine } from "../../engine/port.js";
 import { createPacker, type FeatureBatch, type Packer } from "../../packing/packer.js";
 import type { RowRange } from "../../packing/input-target.js";
-import type { Predictions, ScoredBatch } from "../../packing/scored.js";
+import type { Predictions, ScoredBatch } from "../../packing/scored-batch.js";
 import { messageOf } from "../../util/errors.js";
 import type { BatchLimit } from "../batch-limit.js";
 import type { BatchSizer } from "../batch-size.js";

@@ -3,7 +3,7 @@ import type { SharedProjection } from "../../binding/shared-projection.js";
 import type { SpanAgreement } from "../../checks/agreement/span-agreement.js";
 import type { OutputRows } from "../../columnar/types.js";
 import type { RowRange } from "../../packing/input-target.js";
-import type { ScoredBatch } from "../../packing/scored.js";
+import type { ScoredBatch } from "../../packing/scored-batch.js";
 import type { Span } from "../../plan/plan.js";
 
 /** The rows of a piece of a span, by the run's numbers. */

@@ -3,7 +3,7 @@ import type { FeaturePlan } from "../../checks/features/feature-plan.js";
 import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../formats/port.js";
 import { directPlan } from "../../packing/direct/plan.js";
 import type { FeatureHashing } from "../../packing/feature-hasher.js";
-import type { ScoredBatch } from "../../packing/scored.js";
+import type { ScoredBatch } from "../../packing/scored-batch.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import type { ChallengerScoring, UnitFailure, UnitLimits, UnitRequest } from "./protocol.js";

@@ -1,7 +1,7 @@
 import { decodedInputs } from "../../binding/contract.js";
 import { createPacker } from "../../packing/packer.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
-import type { Predictions, ScoredBatch } from "../../packing/scored.js";
+import type { Predictions, ScoredBatch } from "../../packing/scored-batch.js";
 import type { DecodedInput, RecordBatch } from "../../columnar/types.js";
 import type { RunModel } from "../../engine/port.js";
 import { isKnownFinite } from "./batch-transfer.js";

@@ -9,7 +9,7 @@ import { numericBuffers } from "../../columnar/tensor.js";
 import type { ElementType } from "../../columnar/values.js";
 import { doWithoutVectors } from "../../columnar/memory/vectors.js";
 import type { HashedRows } from "../../packing/feature-hasher.js";
-import type { Predictions, ScoredBatch } from "../../packing/scored.js";
+import type { Predictions, ScoredBatch } from "../../packing/scored-batch.js";
 import { createCondition } from "../../util/condition.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import { createLimit } from "../../util/limit.js";

@@ -23,7 +23,7 @@ import { runDecisions } from "./run-decisions.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
 import { findTable, fitColumns, refuseChanged, type TargetColumn } from "./table.js";
 import { transact } from "./transaction.js";
-import { unfitRows } from "./copy/unfit.js";
+import { unfitRows } from "./copy/unfit-values.js";
 
 export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunSink> {
   const { state, spans, files } = await transact(tools, (session) => readRun(session, tools, stored));

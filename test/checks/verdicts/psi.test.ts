@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { alignProfiles } from "#src/checks/verdicts/aligned.js";
+import { alignProfiles } from "#src/checks/verdicts/align-profiles.js";
 import { nameBins, psi, psiBins, type PsiBin, psiLimit } from "#src/checks/verdicts/psi.js";
 import { normals, numbersProfile, textsProfile } from "../../support/run-profiles.js";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { TokenCount } from "#src/engine/paid.js";
+import type { TokenCount } from "#src/engine/paid-engine.js";
 import { type Budget, createBudget } from "#src/engine/prompts/budget.js";
 
 const tokens = (completion: number): TokenCount => ({ prompt: 0, cached: 0, completion });

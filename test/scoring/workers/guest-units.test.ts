@@ -5,7 +5,7 @@ import { openUnitReader } from "#src/app/threads/unit-readers.js";
 import type { RunModel } from "#src/engine/port.js";
 import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { parquetUnits } from "#src/formats/parquet/units.js";
-import type { ScoredBatch } from "#src/packing/scored.js";
+import type { ScoredBatch } from "#src/packing/scored-batch.js";
 import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
 import { serveUnits } from "#src/scoring/workers/unit-server.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";

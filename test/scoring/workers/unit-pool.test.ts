@@ -2,7 +2,7 @@ import { truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { MessageChannel } from "node:worker_threads";
 import { describe, expect, test, vi } from "vitest";
-import type { ScoredBatch } from "#src/packing/scored.js";
+import type { ScoredBatch } from "#src/packing/scored-batch.js";
 import { openUnitReader } from "#src/app/threads/unit-readers.js";
 import type { SentRows, UnitRequest } from "#src/scoring/workers/protocol.js";
 import { openUnitPool, type UnitPool } from "#src/scoring/workers/unit-pool.js";

@@ -6,7 +6,7 @@ import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { readColumn } from "#src/duckdb/read-vector.js";
 import { copyStream, encodeRows } from "#src/sink/postgres/copy/copy-binary.js";
 import { type PgType, pgTypeOf, sqlOf } from "#src/sink/postgres/types.js";
-import { unfitRows } from "#src/sink/postgres/copy/unfit.js";
+import { unfitRows } from "#src/sink/postgres/copy/unfit-values.js";
 import { type TypeCase, typeCases } from "../../support/column-types.js";
 import { copyColumns } from "../../support/copy.js";
 import type { Database } from "../../support/pg-database.js";

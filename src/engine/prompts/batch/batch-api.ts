@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { BrokenTransfer } from "../../../net/http-failures.js";
 import { readJson, readLines } from "../../../net/http.js";
-import type { HttpPlace } from "../../../net/http-place.js";
+import type { HttpEndpoint } from "../../../net/http-endpoint.js";
 import { assertNever, JobError } from "../../../util/errors.js";
 import { tryAgain } from "../../../util/retry.js";
 import { encodedRequest } from "../../served/message.js";
@@ -41,7 +41,7 @@ const batchesOfPage = 100;
 
 export function openBatchApi(server: ModelServer): BatchApi {
   const at = (path: string): string => `${server.url}${path}`;
-  const placed = (act: string): HttpPlace => batchPlace(server, `${act} of ${serverText(server)}`);
+  const placed = (act: string): HttpEndpoint => batchPlace(server, `${act} of ${serverText(server)}`);
   return {
     batches: () => everyItem(placed("listing the batches"), at(`/batches?limit=${batchesOfPage}`), batchOf),
     async batch(id) {
@@ -76,7 +76,7 @@ export function openBatchApi(server: ModelServer): BatchApi {
 }
 
 /** The server as a place; without a Batch API it is named as such. */
-function batchPlace(server: ModelServer, doing: string): HttpPlace {
+function batchPlace(server: ModelServer, doing: string): HttpEndpoint {
   const place = placeOf(server, doing);
   return { ...place, refused: (answer) => batchRefusal(server, doing, answer) };
 }
@@ -98,7 +98,7 @@ function batchRefusal(
 
 /** Reads a list page by page. A server may repeat items, or a page. */
 async function everyItem<T extends { readonly id: string }>(
-  place: HttpPlace,
+  place: HttpEndpoint,
   url: string,
   read: (item: unknown) => T | undefined,
 ): Promise<T[]> {
@@ -117,7 +117,7 @@ async function everyItem<T extends { readonly id: string }>(
   return [...found.values()];
 }
 
-function requireItem<T>({ doing }: HttpPlace, json: unknown, read: (json: unknown) => T | undefined): T {
+function requireItem<T>({ doing }: HttpEndpoint, json: unknown, read: (json: unknown) => T | undefined): T {
   const item = read(json);
   if (item === undefined) {
     throw new JobError("MODEL_INVALID", `${doing}: the answer is none of the Batch API`, {
@@ -138,7 +138,7 @@ interface Posting<T> {
 /** Sends a request until it is answered or refused. */
 async function postRetried<T>(
   server: ModelServer,
-  place: HttpPlace,
+  place: HttpEndpoint,
   { url, encoded, read, find }: Posting<T>,
 ): Promise<T> {
   const rules = { judge: (error: unknown) => judge(place, error), code: "NETWORK", hint: place.hint } as const;
@@ -152,7 +152,7 @@ async function postRetried<T>(
   });
 }
 
-async function jsonOf(server: ModelServer, { doing, retry }: HttpPlace, received: Received): Promise<unknown> {
+async function jsonOf(server: ModelServer, { doing, retry }: HttpEndpoint, received: Received): Promise<unknown> {
   const { status, headers, body } = received;
   const said = Buffer.from(body).toString("utf8");
   if (status >= 200 && status < 300) {

@@ -1,5 +1,5 @@
 import { JobError } from "../../../util/errors.js";
-import type { BulkPass, BulkRun } from "../../paid.js";
+import type { BulkPass, BulkRun } from "../../paid-engine.js";
 import type { PromptState } from "../ask-row.js";
 import type { PromptBulk } from "../bulk.js";
 import { openBatchApi } from "./batch-api.js";

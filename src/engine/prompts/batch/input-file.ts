@@ -1,5 +1,5 @@
 import { createHash, type Hash } from "node:crypto";
-import type { TokenCount } from "../../paid.js";
+import type { TokenCount } from "../../paid-engine.js";
 import type { AskedPrompt, PromptTask } from "../request.js";
 
 /** What a file may have: https://platform.openai.com/docs/guides/batch */

@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import type { NamedTensor } from "../../../columnar/tensor.js";
 import { JobError } from "../../../util/errors.js";
-import type { BulkPass, BulkRowState } from "../../paid.js";
+import type { BulkPass, BulkRowState } from "../../paid-engine.js";
 import type { Reservation } from "../budget.js";
 import { controlOf, keyOfTry, type PromptState, valuesOf, worstCase } from "../ask-row.js";
 import { fitPrompt } from "../fit-prompt.js";

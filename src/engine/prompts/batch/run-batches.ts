@@ -1,4 +1,4 @@
-import type { BulkRun, TokenCount } from "../../paid.js";
+import type { BulkRun, TokenCount } from "../../paid-engine.js";
 import { serverText } from "../../served/server.js";
 import type { PromptState } from "../ask-row.js";
 import type { Reservation } from "../budget.js";

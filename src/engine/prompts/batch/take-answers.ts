@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { assertNever, JobError } from "../../../util/errors.js";
-import type { TokenCount } from "../../paid.js";
+import type { TokenCount } from "../../paid-engine.js";
 import { MalformedAnswer } from "../../served/message.js";
 import { refusalOf } from "../../served/server.js";
 import type { ModelAnswer } from "../answer.js";

@@ -1,7 +1,7 @@
 import { closeSync, fstatSync, openSync, promises } from "node:fs"; // a thread needs no more of promises
 import { errnoOf, JobError } from "../../../util/errors.js";
 import type { ByteRange, ShardFile } from "../../port.js";
-import { rewriteShard } from "../../hints.js";
+import { rewriteShard } from "../../error-hints.js";
 import { readFully, readLimitBytes } from "../../read-fully.js";
 
 /** A shard's bytes, read where they are asked for. */

@@ -1,7 +1,7 @@
 import type { Claim } from "../../by-format.js";
 import { inBatch } from "./body.js";
 import { corruptArrow, damageOf, type MessageReader, refuseBigEndian, type ShardBytes } from "./bytes.js";
-import { rewriteShard } from "../../hints.js";
+import { rewriteShard } from "../../error-hints.js";
 import { type Block, type Message, readFooterTable, readMessage, readPrefix } from "./messages.js";
 import { type ArrowIndex, type IndexedBatch, type IndexedDictionary, numberMessages } from "./numbering.js";
 import { readStreamIndex } from "./stream.js";

@@ -1,5 +1,5 @@
 import { corruptArrow, damageOf, type MessageReader, type ShardBytes } from "./bytes.js";
-import { rewriteShard } from "../../hints.js";
+import { rewriteShard } from "../../error-hints.js";
 import { type Block, type Message, readMessage, readPrefix } from "./messages.js";
 import {
   type ArrowIndex,

@@ -4,7 +4,7 @@ import { readColumns, schemaDigests } from "../../../duckdb/parquet-schema.js";
 import type { ConnectionPool } from "../../../duckdb/pool.js";
 import { firstLine } from "../../../duckdb/sql.js";
 import { JobError, messageOf } from "../../../util/errors.js";
-import { rewriteShard } from "../../hints.js";
+import { rewriteShard } from "../../error-hints.js";
 import type { SchemaReader } from "../footer/footers.js";
 
 /** Opens a reader of schemas as DuckDB interprets them. */

@@ -1,7 +1,7 @@
 import { open } from "node:fs/promises";
 import { type Cursor, readBinary, readInner, readList, readStruct } from "../../../util/thrift.js";
 import { messageOf } from "../../../util/errors.js";
-import { rewriteShard } from "../../hints.js";
+import { rewriteShard } from "../../error-hints.js";
 import type { ShardFile } from "../../port.js";
 import { corruptFooter, readTail } from "./tail.js";
 

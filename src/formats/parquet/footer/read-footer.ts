@@ -4,7 +4,7 @@ import { leavesOf, readElement, type SchemaElement, withoutMeaning } from "./lea
 import { faultOf } from "./faults.js";
 import { type ColumnChunk, type Footer, type RowGroup, rowsIn } from "./footer.js";
 import { corruptFooter, readTail } from "./tail.js";
-import { rewriteShard } from "../../hints.js";
+import { rewriteShard } from "../../error-hints.js";
 import type { ShardFile } from "../../port.js";
 import {
   type Cursor,

@@ -1,6 +1,6 @@
 import type { FileHandle } from "node:fs/promises";
 import { JobError } from "../../../util/errors.js";
-import { rewriteShard } from "../../hints.js";
+import { rewriteShard } from "../../error-hints.js";
 import type { ShardFile } from "../../port.js";
 
 /** `PAR1`, then pages; at the end the footer, its length and `PAR1`. */

@@ -4,7 +4,7 @@ import { sendingPass } from "#src/engine/prompts/batch/passes.js";
 import type { BatchState } from "#src/engine/prompts/batch/run-batches.js";
 import { createSubmitter } from "#src/engine/prompts/batch/submit.js";
 import { createBudget, type Reservation } from "#src/engine/prompts/budget.js";
-import type { BulkPass } from "#src/engine/paid.js";
+import type { BulkPass } from "#src/engine/paid-engine.js";
 import { torture } from "../../../support/torture.js";
 
 /** A pass over rows whose batches all stay under way, and how many reservations are open. */

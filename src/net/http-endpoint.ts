@@ -4,7 +4,7 @@ import type { FindProxy } from "./proxy.js";
 import type { ResponseHeaders, TlsSettings } from "./request.js";
 
 /** A server that is asked by HTTP, with the texts for its errors. */
-export interface HttpPlace {
+export interface HttpEndpoint {
   /** The act that messages begin with. */
   readonly doing: string;
   readonly retry: RetryTools;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Decoder } from "#src/formats/port.js";
 import { spansOf } from "#src/plan/spans.js";
-import { feedRows, type FeedOptions } from "#src/scoring/feed.js";
+import { readRanges, type ReadRangesOptions } from "#src/scoring/read-ranges.js";
 import type { SliceReader } from "#src/scoring/workers/slice-reader.js";
 import type { Source } from "#src/storage/port.js";
 import { matrixBatch, packingContract } from "../support/batches.js";
@@ -13,7 +13,7 @@ const rows = 2000;
 const batchRows = 100;
 
 interface Watched {
-  readonly tools: FeedOptions;
+  readonly tools: ReadRangesOptions;
   /** What was asked of source and decoder, in order. */
   readonly calls: string[];
 }
@@ -65,7 +65,7 @@ const never = (): Promise<never> => new Promise(() => {});
 test("a reader gets the number of pending rows that are left", async () => {
   const { tools } = watched(3);
   const left: number[] = [];
-  const reader: FeedOptions["reader"] = {
+  const reader: ReadRangesOptions["reader"] = {
     read(slices, rowsLeft, turn) {
       left.push(rowsLeft);
       return tools.reader.read(slices, rowsLeft, turn);
@@ -75,7 +75,7 @@ test("a reader gets the number of pending rows that are left", async () => {
     { rowStart: 500, rowEnd: rows + 100 },
     { rowStart: 2 * rows, rowEnd: 3 * rows },
   ];
-  for await (const piece of feedRows({ ...tools, reader, windowsAhead: 2 }, ranges)) {
+  for await (const piece of readRanges({ ...tools, reader, windowsAhead: 2 }, ranges)) {
     expect(piece.shards).toHaveLength(1);
   }
   expect(left).toEqual([rows - 500 + 100 + rows, 100 + rows, rows]);
@@ -87,7 +87,7 @@ describe("while a shard is read", () => {
     for await (const {
       rowStart,
       shards: [shard],
-    } of feedRows(tools, [{ rowStart: 0, rowEnd: 3 * rows }])) {
+    } of readRanges(tools, [{ rowStart: 0, rowEnd: 3 * rows }])) {
       calls.push(`${shard?.path} ${rowStart}`);
     }
     const rowBefore = (call: string): number => Number(calls[calls.indexOf(call) - 1]?.split(" ")[1]);
@@ -101,7 +101,7 @@ describe("while a shard is read", () => {
 
   test.each([0, 1500])("both are closed when its reader stops at row %i", async (stop) => {
     const { tools, calls } = watched(2);
-    for await (const { rowStart } of feedRows(tools, [{ rowStart: 0, rowEnd: 2 * rows }])) {
+    for await (const { rowStart } of readRanges(tools, [{ rowStart: 0, rowEnd: 2 * rows }])) {
       if (rowStart === stop) {
         break;
       }
@@ -123,7 +123,7 @@ describe("while a shard is read", () => {
       decoder: { ...decoder, windows: oneWindow },
       windowsAhead: 2,
     };
-    for await (const { rowStart } of feedRows(far, [{ rowStart: 0, rowEnd: 4 * rows }])) {
+    for await (const { rowStart } of readRanges(far, [{ rowStart: 0, rowEnd: 4 * rows }])) {
       if (rowStart === 300) {
         break;
       }
@@ -136,7 +136,7 @@ describe("while a shard is read", () => {
 
   test("while a shard is read, as many shards are started as threads score, each after the shard before it has given rows", async () => {
     const { tools, calls } = watched(4);
-    for await (const { rowStart } of feedRows({ ...tools, windowsAhead: 2 }, [{ rowStart: 0, rowEnd: 4 * rows }])) {
+    for await (const { rowStart } of readRanges({ ...tools, windowsAhead: 2 }, [{ rowStart: 0, rowEnd: 4 * rows }])) {
       calls.push(`row ${rowStart}`);
     }
     // What waits for its turn gives no rows: the one after it is begun then.

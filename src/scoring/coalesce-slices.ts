@@ -1,4 +1,4 @@
-import type { SliceOfRun } from "./windows.js";
+import type { SliceOfRun } from "./read-windows.js";
 
 export interface CoalesceLimits {
   /** Whether all shards have the same columns, of the same types. */

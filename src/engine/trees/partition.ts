@@ -7,8 +7,8 @@ import { isTreeNode, readEnsemble } from "./read-ensemble.js";
 export const elements = { float: 1, int32: 6, int64: 7, string: 8, double: 11 } as const;
 
 /** A model as nodes of trees, and what ONNX Runtime computes before and after them. */
-export interface CutModel {
-  readonly ensembles: readonly CutEnsemble[];
+export interface PartitionedModel {
+  readonly ensembles: readonly PartitionedEnsemble[];
   /** Gives the inputs of ensembles that the model itself does not take; undefined: it takes all of them. */
   readonly before: ModelPart | undefined;
   /** Gives those outputs that are no ensemble's own; undefined: there are none. */
@@ -17,7 +17,7 @@ export interface CutModel {
   readonly own: ReadonlyMap<string, OwnOutput>;
 }
 
-export interface CutEnsemble {
+export interface PartitionedEnsemble {
   readonly ensemble: Ensemble;
   readonly node: OnnxNode;
   readonly input: string;
@@ -45,20 +45,20 @@ interface AfterPart extends Omit<ModelPart, "model"> {
 }
 
 /**
- * Cuts a model at its first nodes of trees: those whose inputs no other one gives.
+ * Partitions a model at its first tree nodes: those whose inputs no other tree node gives.
  * @param wanted outputs of the model
  * @throws Unsupported where none of them can be compiled
  */
-export function cutModel(graph: OnnxGraph, wanted: readonly string[]): CutModel {
+export function partitionModel(graph: OnnxGraph, wanted: readonly string[]): PartitionedModel {
   const producers = new Map<string, OnnxNode>();
   for (const node of graph.nodes) {
     for (const output of node.outputs) {
       producers.set(output, node);
     }
   }
-  const cutting = { graph, producers };
-  const needed = new Set(ancestors(cutting, wanted, new Map()).nodes);
-  const ensembles = graph.nodes.filter((node) => needed.has(node) && isTreeNode(node)).flatMap(readable(cutting));
+  const source = { graph, producers };
+  const needed = new Set(ancestors(source, wanted, new Map()).nodes);
+  const ensembles = graph.nodes.filter((node) => needed.has(node) && isTreeNode(node)).flatMap(readable(source));
   if (ensembles.length === 0) {
     throw new Unsupported(reasonOf(graph));
   }
@@ -74,16 +74,16 @@ export function cutModel(graph: OnnxGraph, wanted: readonly string[]): CutModel 
   given.delete(""); // an output that the node leaves out
   const own = new Map<string, OwnOutput>();
   for (const name of wanted) {
-    const found = ownOutputOf(cutting, name, { given, ensembles });
+    const found = ownOutputOf(source, name, { given, ensembles });
     if (found !== undefined) {
       own.set(name, found);
     }
   }
   const others = wanted.filter((name) => !own.has(name));
-  return { ensembles, own, before: partBefore(cutting, ensembles), after: partAfter(cutting, others, given) };
+  return { ensembles, own, before: partBefore(source, ensembles), after: partAfter(source, others, given) };
 }
 
-interface Cutting {
+interface ModelGraph {
   readonly graph: OnnxGraph;
   readonly producers: ReadonlyMap<string, OnnxNode>;
 }
@@ -95,7 +95,7 @@ const fewTrees = 4;
  * Isolation forests come with each tree in a node of its own, and others behind each of them that take longer: compiled
  * trees would not make them faster.
  */
-function requireLargeNodes(ensembles: readonly CutEnsemble[]): void {
+function requireLargeNodes(ensembles: readonly PartitionedEnsemble[]): void {
   const trees = ensembles.reduce((sum, { ensemble }) => sum + ensemble.roots.length, 0);
   if (ensembles.length > fewNodes && trees < fewTrees * ensembles.length) {
     throw new Unsupported(`its ${trees} trees are in ${ensembles.length} nodes`);
@@ -112,7 +112,7 @@ function reasonOf(graph: OnnxGraph): string {
   return "its trees give nothing that is wanted";
 }
 
-function readable({ graph, producers }: Cutting): (node: OnnxNode) => CutEnsemble[] {
+function readable({ graph, producers }: ModelGraph): (node: OnnxNode) => PartitionedEnsemble[] {
   return (node) => {
     const [input = ""] = node.inputs;
     if (ancestors({ graph, producers }, [input], new Map()).nodes.some(isTreeNode)) {
@@ -130,7 +130,7 @@ function readable({ graph, producers }: Cutting): (node: OnnxNode) => CutEnsembl
 
 /** Nodes that tensors need, in the graph's order, up to those that are given; and inputs of the graph that they take. */
 function ancestors(
-  { graph, producers }: Cutting,
+  { graph, producers }: ModelGraph,
   tensors: readonly string[],
   given: ReadonlyMap<string, unknown>,
 ): { readonly nodes: readonly OnnxNode[]; readonly inputs: readonly string[]; readonly given: readonly string[] } {
@@ -154,25 +154,28 @@ function ancestors(
 
 /** The ensemble's output that a tensor is, bit for bit: exporters put nodes behind trees that change nothing. */
 function ownOutputOf(
-  cutting: Cutting,
+  model: ModelGraph,
   name: string,
-  { given, ensembles }: { readonly given: ReadonlyMap<string, OwnOutput>; readonly ensembles: readonly CutEnsemble[] },
+  {
+    given,
+    ensembles,
+  }: { readonly given: ReadonlyMap<string, OwnOutput>; readonly ensembles: readonly PartitionedEnsemble[] },
 ): OwnOutput | undefined {
-  const node = cutting.producers.get(name);
+  const node = model.producers.get(name);
   if (given.has(name) || node === undefined || node.domain !== "") {
     return given.get(name);
   }
   const [first = "", second = ""] = node.inputs;
-  const source = ownOutputOf(cutting, first, { given, ensembles });
-  const cut = source && ensembles[source.ensemble];
+  const source = ownOutputOf(model, first, { given, ensembles });
+  const ensemble = source && ensembles[source.ensemble];
   switch (node.operator) {
     case "Identity":
       return source;
     case "Mul":
-      return source?.kind === "values" && isOne(cutting.graph, second) ? source : undefined;
+      return source?.kind === "values" && isOne(model.graph, second) ? source : undefined;
     case "Cast":
       return source?.kind === "labels" &&
-        cut?.ensemble.classes?.labels.kind === "int64" &&
+        ensemble?.ensemble.classes?.labels.kind === "int64" &&
         integerIn(node.attributes, "to") === elements.int64
         ? source
         : undefined;
@@ -194,27 +197,27 @@ function isOne(graph: OnnxGraph, name: string): boolean {
   }
 }
 
-function partBefore(cutting: Cutting, ensembles: readonly CutEnsemble[]): ModelPart | undefined {
-  const outputs = [...new Set(ensembles.map(({ input }) => input))].filter((name) => cutting.producers.has(name));
+function partBefore(source: ModelGraph, ensembles: readonly PartitionedEnsemble[]): ModelPart | undefined {
+  const outputs = [...new Set(ensembles.map(({ input }) => input))].filter((name) => source.producers.has(name));
   if (outputs.length === 0) {
     return undefined;
   }
-  const { nodes, inputs } = ancestors(cutting, outputs, new Map());
-  const taken = cutting.graph.inputs.filter(({ name }) => inputs.includes(name));
-  const model = writeModelOf(cutting.graph, { nodes, inputs: taken, outputs: outputs.map((name) => valueOf(name)) });
+  const { nodes, inputs } = ancestors(source, outputs, new Map());
+  const taken = source.graph.inputs.filter(({ name }) => inputs.includes(name));
+  const model = writeModelOf(source.graph, { nodes, inputs: taken, outputs: outputs.map((name) => valueOf(name)) });
   return { inputs, outputs, model };
 }
 
 function partAfter(
-  cutting: Cutting,
+  source: ModelGraph,
   outputs: readonly string[],
   given: ReadonlyMap<string, OwnOutput>,
 ): AfterPart | undefined {
   if (outputs.length === 0) {
     return undefined;
   }
-  const { graph } = cutting;
-  const found = ancestors(cutting, outputs, given);
+  const { graph } = source;
+  const found = ancestors(source, outputs, given);
   const taken = graph.inputs.filter(({ name }) => found.inputs.includes(name));
   const from = new Map([...given].filter(([name]) => found.given.includes(name)));
   return {

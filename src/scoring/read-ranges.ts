@@ -1,19 +1,19 @@
 import { valuesPerRow, type Projection } from "../binding/contract.js";
-import type { ScoredBatch } from "../packing/scored.js";
+import type { ScoredBatch } from "../packing/scored-batch.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { Decoder } from "../formats/port.js";
 import type { SliceReader, Turn } from "./workers/slice-reader.js";
 import type { Spans } from "../plan/spans.js";
 import { type StageTimer, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../storage/port.js";
-import type { SpanRange } from "../plan/share.js";
+import type { SpanRange } from "../plan/worker-shares.js";
 import { createEvent } from "../util/condition.js";
 import { awaitedLater, ifOpened, settled } from "../util/promises.js";
-import { coalesceSlices } from "./coalesce.js";
-import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./windows.js";
+import { coalesceSlices } from "./coalesce-slices.js";
+import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./read-windows.js";
 
 /** Decoded rows of the run. */
-export interface FeedPiece {
+export interface DecodedRows {
   /** The run's number of the batch's first row. */
   readonly rowStart: number;
   /** Holds until the next piece is asked for. */
@@ -46,7 +46,7 @@ export function pendingRanges(spans: Spans, committed: Uint8Array, share: SpanRa
   return ranges;
 }
 
-export interface FeedOptions {
+export interface ReadRangesOptions {
   readonly source: Source;
   readonly decoder: Decoder;
   readonly spans: Spans;
@@ -64,7 +64,7 @@ export interface FeedOptions {
  * Yields the rows of `ranges`, in order. While one window is read, the bytes of the next ones are fetched, and workers may
  * decode them: as many windows as there are threads that score, so that each has work.
  */
-export async function* feedRows(tools: FeedOptions, ranges: readonly RowRange[]): AsyncGenerator<FeedPiece> {
+export async function* readRanges(tools: ReadRangesOptions, ranges: readonly RowRange[]): AsyncGenerator<DecodedRows> {
   const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
   const together = { uniform: tools.uniform, shards: tools.source.readAhead.coalescedFiles, rows: nearRows };
   const windows = windowsAhead(tools, coalesceSlices(slicesOf(tools, ranges), together));
@@ -114,7 +114,7 @@ interface Ahead {
 }
 
 /** @param rows of all windows */
-function openAhead(tools: FeedOptions, windows: AsyncGenerator<ReadyWindow>, rows: number): Ahead {
+function openAhead(tools: ReadRangesOptions, windows: AsyncGenerator<ReadyWindow>, rows: number): Ahead {
   let rowsLeft = rows;
   const upcoming: Promise<OpenWindow | undefined>[] = [];
   let isClosed = false;
@@ -160,7 +160,7 @@ function openAhead(tools: FeedOptions, windows: AsyncGenerator<ReadyWindow>, row
 const nearValues = 2 ** 21;
 
 function* slicesOf(
-  { spans }: FeedOptions,
+  { spans }: ReadRangesOptions,
   ranges: readonly { rowStart: number; rowEnd: number }[],
 ): Generator<SliceOfRun> {
   for (const range of ranges) {
@@ -177,9 +177,9 @@ interface OpenWindow {
   readonly rowEnd: number;
   readonly there: Promise<void>;
   /** The first piece, whose decoding has begun. */
-  readonly first: Promise<IteratorResult<FeedPiece>>;
+  readonly first: Promise<IteratorResult<DecodedRows>>;
   /** After the first. */
-  readonly pieces: AsyncGenerator<FeedPiece>;
+  readonly pieces: AsyncGenerator<DecodedRows>;
   /** Settled when the threads that decode know of all its rows, or will not. Never rejects. */
   readonly queued: Promise<unknown>;
   /** The rows before it are nearly through. */
@@ -194,7 +194,7 @@ interface Place {
   readonly rowsLeft: number;
 }
 
-function startWindow(tools: FeedOptions, window: ReadyWindow, { before, rowsLeft }: Place): OpenWindow {
+function startWindow(tools: ReadRangesOptions, window: ReadyWindow, { before, rowsLeft }: Place): OpenWindow {
   const [near, unwanted, ended] = [createEvent(), createEvent(), createEvent()];
   const dropped = unwanted.happened.then(() => {
     throw new Error("the window is no longer needed");
@@ -226,10 +226,10 @@ interface WindowPlace extends Pick<Place, "rowsLeft"> {
 }
 
 async function* readWindow(
-  { reader }: FeedOptions,
+  { reader }: ReadRangesOptions,
   window: ReadyWindow,
   { there, turn, rowsLeft, ended }: WindowPlace,
-): AsyncGenerator<FeedPiece> {
+): AsyncGenerator<DecodedRows> {
   try {
     let { rowStart } = window;
     const { shards } = window;
