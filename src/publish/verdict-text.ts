@@ -108,7 +108,8 @@ const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => stri
   nan: ({ measured }) => `${percent(measured)} NaN`,
   zero_vectors: ({ measured }) => `${percent(measured)} vectors of zeros`,
   repeated_vectors: ({ measured }) => `${percent(measured)} repeated vectors`,
-  psi: ({ measured }) => `PSI ${shown(measured)}`,
+  psi: ({ measured, numbers: { runs_together: runs } }) =>
+    `PSI ${shown(measured)}${runs === undefined ? "" : ` against the last ${runs} runs together`}`,
   slow_drift: ({ measured }) => `PSI ${shown(measured)} since the first run with this model`,
   unexplained: ({ measured }) => `PSI ${shown(measured)} that no feature explains`,
   quantiles: ({ measured }) => `quantiles shifted by ${shown(measured)} interquartile ranges`,

@@ -12,6 +12,10 @@ test.each<[CheckResult, string]>([
     "score: PSI 1.3 against 2026-11-20 (limit 0.25)",
   ],
   [
+    { ...common, check: "psi", measured: 0.6, limit: 0.5, numbers: { runs_together: 8 } },
+    "score: PSI 0.6 against the last 8 runs together (limit 0.5)",
+  ],
+  [
     { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50 } },
     "50 rows, 0.113 times the usual number (limit 0.7)",
   ],

@@ -44,7 +44,8 @@ export function checkPsi({ column, now, earlier }: ComparedColumn, levels: PsiLe
   const pooled = least <= 1 && now.rows < fewRows ? driftFrom(poolOf(earlier), now) : undefined;
   if (pooled !== undefined && pooled.psi > limitOf(levels.warn, pooled, now)) {
     const only = { warn: levels.warn, hold: Number.POSITIVE_INFINITY };
-    return [psiResult("psi", column, { now, drift: pooled, levels: only })];
+    const result = psiResult("psi", column, { now, drift: pooled, levels: only });
+    return [{ ...result, against: null, numbers: { ...result.numbers, runs_together: earlier.length } }];
   }
   return nearest === undefined ? [] : [psiResult("psi", column, { now, drift: nearest, levels })];
 }
@@ -55,7 +56,7 @@ function poolOf(earlier: readonly EarlierColumn[]): EarlierColumn {
   const limits = profileLimits(1);
   const profiles = earlier.map(({ profile }) => profile);
   return {
-    runId: earlier.map(({ runId }) => runId).join(", "),
+    runId: "", // of no single run
     profile: profiles.reduce((one, other) => mergeProfiles(one, other, limits)),
   };
 }

@@ -43,7 +43,7 @@ export interface OutputOptions {
   readonly psi?: number;
 }
 
-/** Those of `checks: {}`. docs/checks.md has what they do in a simulation. */
+/** Those of `checks: {}`. docs/simulated-years.md says how often they hold simulated runs. */
 export const defaultChecks: CheckOptions = {
   onFail: "hold",
   rows: { min: 0.7, max: 3 },

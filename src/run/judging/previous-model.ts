@@ -20,14 +20,14 @@ import { listInput } from "../planning/input.js";
 import { seenSchema, type SeenSchema } from "../planning/read-shards.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
 
-/** Rows of a run that the previous model scores, at most. */
-const mostRows = 100_000;
-/** Runs of up to so many rows are scored whole; of larger ones a tenth, if that is more. */
-const wholeRows = 10_000;
-/** A slow model scores fewer rows. */
-const mostMs = 60_000;
 /** Rows that are neighbours; the groups are spread over the run. */
 const groupRows = 2048;
+/** Rows of a run that the previous model scores, at most. */
+const mostRows = 48 * groupRows;
+/** Runs of up to so many rows are scored whole; of larger ones a tenth, if that is more. */
+const wholeRows = 5 * groupRows;
+/** A slow model scores fewer rows. */
+const mostMs = 60_000;
 
 /**
  * Has the model of the last run score rows of this run, whose spans are all committed: the verdict then says whether the new

@@ -215,7 +215,7 @@ describe("drift", () => {
   test("of few rows is found against all runs before together", () => {
     const baseline = nightsBefore(8, (nightsAgo) => few(0, nightsAgo));
     const result = only(judge({ run: runProfile(few(0.55, 99)), baseline }, defaultChecks), "psi", "score");
-    expect(result.level).toBe("warn");
+    expect(result).toMatchObject({ level: "warn", against: null, numbers: { runs_together: 8 } });
   });
 
   test("of vectors' direction warns, then holds", () => {
