@@ -90,7 +90,7 @@ function bindOutput(column: string, reference: string, request: ContractRequest,
     : { kind: "vector", column, tensor: output.name, type: { kind: "list", element: type } };
 }
 
-/** Values a row; null: the model does not say. The declared batch dimension is not believed: exporters get it wrong. */
+/** Values a row; null: the model does not say. The declared batch dimension is ignored: exporters get it wrong. */
 function widthOf(output: TensorSignature, request: ContractRequest): number | null {
   const [, width = 1] = output.shape;
   if (output.shape.length < 1 || output.shape.length > 2) {

@@ -2,7 +2,7 @@ import { type Column, type ColumnType, layoutOf } from "./types.js";
 import { allocate } from "./values.js";
 import { assertNever } from "../util/errors.js";
 
-/** NULLs only. */
+/** Makes a column that has only NULLs. */
 export function nullColumn(type: ColumnType, rows: number): Column {
   const layout = layoutOf(type);
   const valid = new Uint8Array(rows);

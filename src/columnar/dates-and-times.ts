@@ -43,7 +43,7 @@ export function timeText(micros: bigint): string {
 
 const microsPerDay = 86_400_000_000n;
 
-/** "2026-01-31T12:34:56", or "infinity". */
+/** Returns a timestamp as text: "2026-01-31T12:34:56", or "infinity". */
 export function momentText(micros: bigint): string {
   if (isInfinite(micros)) {
     return micros > 0n ? "infinity" : "-infinity";

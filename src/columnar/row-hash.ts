@@ -56,7 +56,7 @@ export function createRowHasher(seed: Int32Array, hasNan: boolean): RowHasher {
 
 type WordsField = Extract<Field, { kind: "words" }>;
 
-/** A field of as many bytes each row, as whole words; undefined: its rows have lengths of their own. */
+/** A field whose rows all have the same number of bytes, as whole words; undefined: their lengths differ. */
 function wordsField(field: Field, rows: number): WordsField | undefined {
   if (field.kind !== "bytes") {
     return field.kind === "words" ? field : undefined;

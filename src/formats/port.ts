@@ -71,7 +71,7 @@ export interface ByteRange {
 
 /** A shard as a file on this machine. */
 export interface ShardFile {
-  /** Absolute. */
+  /** The absolute path of the file. */
   readonly path: string;
   /** The shard's name in messages. */
   readonly name: string;
@@ -134,7 +134,7 @@ export interface StreamedBatch {
   /** [rowStart, rowEnd) of the stream. */
   readonly rowStart: number;
   readonly rowEnd: number;
-  /** Lets go of it. */
+  /** Releases the memory of the batch. */
   release(): void;
 }
 
@@ -156,7 +156,7 @@ export interface SliceUnits {
   readonly units: readonly Unit[];
   /** Columns from folder names, of one row. */
   readonly constants: ReadonlyMap<string, Column>;
-  /** How many of so many workers there is memory for, each reading one of these units. */
+  /** Returns how many of `workers` fit into memory if each reads one of these units. */
   readonly fitting: (workers: number) => number;
 }
 

@@ -38,7 +38,7 @@ export interface CachedModel {
 
 /** How to fetch a model into the cache. */
 export interface ModelFetch {
-  /** Identifies the place and its state: the same key stands for the same bytes. */
+  /** Identifies the place and its state: equal keys mean equal bytes. */
   readonly key: string;
   /** The model as messages name it. */
   readonly name: string;

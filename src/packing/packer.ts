@@ -33,7 +33,7 @@ export interface Packer {
   push(batch: RecordBatch, range: RowRange): Generator<FeatureBatch>;
   /** The rows that are left, padded with zeros where the model's batch is fixed. */
   flush(): FeatureBatch | undefined;
-  /** Takes back the tensors of a batch that is done with. */
+  /** Takes back the tensors of a scored batch, whose memory is used again. */
   recycle(inputs: readonly NamedTensor[]): void;
 }
 

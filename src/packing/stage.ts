@@ -7,7 +7,7 @@ import type { RowFault, RowRange } from "./input-target.js";
 import { createInputTarget } from "./input-targets.js";
 import { sourcesOf } from "./packer.js";
 
-/** Packs rows to look at them as the model would see them. */
+/** Packs rows as the model would get them, so that they can be compared. */
 export interface Stage {
   /** The greatest number of rows at a time. */
   readonly rows: number;

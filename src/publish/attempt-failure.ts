@@ -24,7 +24,7 @@ export function storedMessage(message: string): string {
   return text.length > longestMessage ? `${text.slice(0, longestMessage - 1)}…` : text;
 }
 
-/** What a target of files keeps of a run's attempts; it only informs people, and says whether a run may be given up. */
+/** What a target of files keeps of a run's attempts: it informs people, and says whether a run may be abandoned. */
 export interface AttemptNotes {
   /** The latest last. */
   readonly errors: readonly AttemptFailure[];

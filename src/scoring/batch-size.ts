@@ -18,7 +18,7 @@ export function fixedSize(rows: number): BatchSizer {
 const overheadMs = 0.05;
 /** The fastest of so many says what a size costs: anything slower was held up by something else. */
 const samples = 6;
-/** Less is noise. */
+/** A smaller gain is noise. */
 const gain = 0.015;
 /** A batch is not made longer than this to save overhead: a stop waits for it. */
 const longestMs = 500;

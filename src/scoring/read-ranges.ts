@@ -104,11 +104,11 @@ export async function* readRanges(tools: ReadRangesOptions, ranges: readonly Row
 
 /** Starts windows before their turn. */
 interface Ahead {
-  /** The next one. */
+  /** Takes the next window; undefined: there is none. */
   take(): Promise<OpenWindow | undefined>;
   /** Begins as many as there are threads that score. */
   fill(): void;
-  /** The rows before the next one are nearly through. */
+  /** Tells the next window that nearly all rows before it were read. */
   isNear(): void;
   close(): Promise<void>;
 }
@@ -154,8 +154,8 @@ function openAhead(tools: ReadRangesOptions, windows: AsyncGenerator<ReadyWindow
 }
 
 /**
- * Values that are left of a window when the next one is near: by then DuckDB is through with it, and holds no row group
- * of it any more, which is 100 MB where there are 200 columns; and there is work until the next one comes.
+ * Values that are left of a window when the next one is near: by then DuckDB has read the whole window, and no longer
+ * holds a row group of it, which is 100 MB with 200 columns; and there is work until the next one comes.
  */
 const nearValues = 2 ** 21;
 
@@ -178,11 +178,11 @@ interface OpenWindow {
   readonly there: Promise<void>;
   /** The first piece, whose decoding has begun. */
   readonly first: Promise<IteratorResult<DecodedRows>>;
-  /** After the first. */
+  /** The pieces after the first one. */
   readonly pieces: AsyncGenerator<DecodedRows>;
   /** Settled when the threads that decode know of all its rows, or will not. Never rejects. */
   readonly queued: Promise<unknown>;
-  /** The rows before it are nearly through. */
+  /** Tells the window that nearly all rows before it were read. */
   isNear(): void;
   close(): Promise<void>;
 }
@@ -208,7 +208,7 @@ function startWindow(tools: ReadRangesOptions, window: ReadyWindow, { before, ro
     there: window.there,
     first,
     pieces,
-    // Of several slices, one is begun when the one before it is through.
+    // Of several slices, each is begun after the one before it was read.
     queued: window.requests.length === 1 ? settled(first) : ended.happened,
     isNear: near.set,
     async close() {

@@ -29,7 +29,7 @@ export interface RejectOptions {
 /** Rows of one query for their values. */
 const rowsPerQuery = 1000;
 
-/** Tells each fault with its shard, row and values. These are read again: packing has lost what they were. */
+/** Describes faults with their shard, row and values, which are read again: packed rows no longer have them. */
 export async function describeFaults(tools: RejectOptions, faults: readonly RowFault[]): Promise<RejectedRow[]> {
   const rejected: RejectedRow[] = [];
   for (const { shard, members } of byShard(tools.spans, faults)) {

@@ -63,7 +63,7 @@ export interface SpanPipelineOptions {
   readonly slices?: SlicePlan | undefined;
   /** Profiles the expressions of `checks.sql` over rows; undefined: there are none. */
   readonly aggregate?: Aggregates["profile"] | undefined;
-  /** Tells rows that were set aside with their values. */
+  /** Describes rejected rows with their values. */
   readonly describe: (faults: readonly RowFault[]) => Promise<RejectedRow[]>;
   /** Adds the columns that come from neither input nor model. */
   readonly complete: (rows: OutputRows) => OutputRows;

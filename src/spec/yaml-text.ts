@@ -35,7 +35,7 @@ function explain(error: YAMLError, text: string): { found: string; hint: string 
   return { found: error.message, hint: quoted };
 }
 
-/** What the parser did not like and took. */
+/** Returns what the parser accepted with a warning. */
 export function parserWarnings(document: YamlDocument): Problem[] {
   return document.warnings.map((warning) => ({ path: [], text: warning.message, offset: warning.pos[0] }));
 }

@@ -5,7 +5,7 @@
 export interface Condition {
   /** Resolves at the next call of `notify`. */
   wait(): Promise<void>;
-  /** Wakes all who wait. */
+  /** Wakes all waiters. */
   readonly notify: () => void;
 }
 

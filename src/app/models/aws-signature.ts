@@ -12,7 +12,7 @@ export interface SignatureOptions {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** As for requests to S3. */
+/** Limits of a search for credentials, as for requests to S3. */
 const [requestMs, totalMs] = [10_000, 300_000];
 
 /**

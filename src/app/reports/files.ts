@@ -54,7 +54,7 @@ export async function refuseAmongPredictions(
 /** Resolves the links of the part of a path that exists. */
 async function realPath(path: string): Promise<string> {
   const parent = dirname(path);
-  // Not there, or not for this user to look at: opening the file tells.
+  // It does not exist, or this user may not read it: opening the file reports which.
   return await realpath(path).catch(async () =>
     parent === path ? path : join(await realPath(parent), basename(path)),
   );

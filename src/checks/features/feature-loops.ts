@@ -57,7 +57,7 @@ export interface NumberRows {
   readonly rows: number;
   /** Numbers of a row. */
   readonly width: number;
-  /** The first ones of a row are measured, so many and at least `atOnce`. */
+  /** How many of a row's first numbers are measured: at least `atOnce`. */
   readonly columns: number;
   /** All of the numbers, if they are in memory in the layout that the loops read; `copy` is not called then. */
   readonly numbers?: Numbers | undefined;

@@ -18,7 +18,7 @@ export interface FeatureColumn {
 /** Which columns of which rows are profiled. Plain JSON: it is sent to the threads that have the rows. */
 export interface FeaturePlan {
   readonly columns: readonly FeatureColumn[];
-  /** Columns that the model reads besides, which are not profiled. */
+  /** Further columns that the model reads, which are not profiled. */
   readonly left: number;
   /** Rows of a span: profiles are made span by span. */
   readonly spanRows: number;

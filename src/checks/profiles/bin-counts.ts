@@ -10,10 +10,10 @@ export interface BinCounts {
 /** Bits of the fraction that tell entries of a block apart. */
 const fractionBits = 10;
 const blockLength = 2 ** fractionBits;
-/** Signs and exponents. */
+/** The number of combinations of a sign and an exponent. */
 const blocks = 2 ** 12;
 
-/** Memory is touched where numbers are. */
+/** Makes empty counts. The system provides memory only for blocks that get numbers. */
 export function createBinCounts(): BinCounts {
   return { counts: new Uint32Array(blocks * blockLength), seen: new Uint8Array(blocks) };
 }

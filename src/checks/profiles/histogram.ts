@@ -13,7 +13,7 @@ export interface Histogram {
   readonly shift: number;
   /** Ascending; the bins that hold something. The bin of zero is 0, those of negative numbers are negative. */
   readonly keys: Int32Array;
-  /** Values in each. */
+  /** The number of values in each bin. */
   readonly counts: Float64Array;
 }
 

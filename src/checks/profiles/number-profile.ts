@@ -73,7 +73,7 @@ export function mergeNumbers(one: NumberProfile, other: NumberProfile, limits: P
   };
 }
 
-/** Of the finite numbers; NaN of none. */
+/** The mean of the finite numbers; NaN if there is none. */
 export function mean({ sum, finite }: Pick<NumberProfile, "sum" | "finite">): number {
   return exactMean(sum, finite);
 }

@@ -19,7 +19,7 @@ export const hashBins = 256;
 const countBytes = 16;
 
 export const noValues: ValueCounts = { kind: "few", counts: new Map() };
-/** Of numbers, which have a histogram. */
+/** The counts of a column of many numbers, which has a histogram instead. */
 export const manyNumbers: ValueCounts = { kind: "many", hashed: undefined };
 
 /** Bytes of a name, as limits count it. */
@@ -82,7 +82,7 @@ export function mergeValues(
 
 const encoder = new TextEncoder();
 
-/** Of texts up to this long all bytes are the name; a longer one is named by so many, and its hash. */
+/** Texts of up to this many bytes are their own names. A longer one is named by as many of its bytes, and its hash. */
 const namedBytes = 64;
 const decoder = new TextDecoder();
 

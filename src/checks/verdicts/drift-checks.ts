@@ -206,7 +206,7 @@ export function nameCause(result: CheckResult, features: readonly ComparedColumn
 }
 
 const quantiles = [0.1, 0.5, 0.9];
-/** Of the interquartile range before. */
+/** The largest shift of a quantile, as a share of the earlier interquartile range. */
 const largestShift = 0.5;
 const leastRows = 1000;
 

@@ -46,7 +46,7 @@ function middlesOf(values: readonly number[]): readonly [lower: number, upper: n
   return [sorted[(sorted.length - 1) >> 1] as number, sorted[sorted.length >> 1] as number];
 }
 
-/** Rejected rows; absolute. */
+/** Checks the share of rejected rows against its limit; earlier runs do not matter. */
 export function checkRejects({ rows, rejected }: RunProfile, { rejects }: CheckOptions): CheckResult[] {
   const share = rejected === 0 ? 0 : rejected / (rows + rejected);
   return [

@@ -28,7 +28,7 @@ export interface OnnxEngineOptions {
   readonly tokenizers?: readonly TokenizerPlace[] | undefined;
   /** Called by each session once its trees were compiled, or could not be. */
   readonly onTrees?: ((state: TreesState) => void) | undefined;
-  /** The first takes what it can of the model, the next what is left, the CPU the rest. */
+  /** The first one computes all operators that it can, the next one those that are left, the CPU the rest. */
   readonly providers: readonly Provider[];
   /** The device number for CUDA, TensorRT and DirectML; default: 0. */
   readonly deviceId?: number | undefined;
@@ -216,7 +216,7 @@ function keepTreesState({ onTrees }: Pick<OnnxEngineOptions, "onTrees">): {
   };
 }
 
-/** What it has loaded is what was pinned. */
+/** Opens a session, and checks that it has loaded the pinned model. */
 async function openChecked(
   { model, texts = noTexts, tokenizers = [], trees, intraOpThreads, profileFolder, startWorker }: OnnxEngineOptions,
   where: Where,

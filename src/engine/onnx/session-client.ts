@@ -21,7 +21,7 @@ export interface SessionClient {
   serveUnits(port: MessagePort): void;
   /** Has the worker serve a session of a second model, see `LocalEngine.guestPort`. */
   serveGuest(port: MessagePort): void;
-  /** Answers what it was asked before. */
+  /** Closes the session once it has answered all earlier calls. */
   close(): Promise<void>;
 }
 

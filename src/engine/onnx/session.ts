@@ -260,7 +260,7 @@ function textsOf(results: Results, name: string, count: Count): Tensor {
   return { dtype: "string", dims: dimsOf(name, Array.from(shape, Number), indices.length), data };
 }
 
-/** ONNX Runtime believes a shape without variables that a model says, and exporters get the batch's dimension wrong. */
+/** ONNX Runtime trusts a shape without variables that a model has, and exporters get the batch's dimension wrong. */
 function dimsOf(name: string, said: readonly number[], length: number): number[] {
   const [first, ...others] = said;
   const width = sizeOf(others);

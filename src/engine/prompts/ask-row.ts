@@ -31,7 +31,7 @@ export interface PromptEngineOptions {
   readonly version: string | undefined;
   /** How often a row is asked until its answer is valid. */
   readonly tries: number;
-  /** After which an answer is durable. */
+  /** The time after which an answer is durable, at the latest. */
   readonly flushMs: number;
   readonly limits: SpendingLimits;
   readonly price: Price | undefined;

@@ -1,21 +1,21 @@
-/** How much a server takes in a time, learnt from what it refuses with 429 where no header says it. */
+/** The rate that a server accepts, learnt from its refusals (429) if no header states it. */
 export interface LearntRate {
-  /** From when on a request of so much weight may be sent; 0: nothing is known. */
+  /** The time from which on a request of this weight may be sent; 0: the rate is not known. */
   readyMs(weight: number, nowMs: number): number;
   sent(weight: number, nowMs: number): void;
   heard(answer: { readonly weight: number; readonly isRefused: boolean }, nowMs: number): void;
 }
 
-/** Answers of so long are looked at together, and at least so many. */
+/** Answers are counted for at least this time, and until there are `leastAnswers`. */
 const windowMs = 2000;
 const leastAnswers = 10;
 /** A smaller share is no sign of a limit: gateways and other users of an account cause some. */
 const refusedShare = 0.1;
-/** What was taken while more was refused is about the limit: a little less is sent from then on. */
+/** The rate that a server accepted while it refused more is about its limit: the new rate is a little lower. */
 const decrease = 0.9;
 /** Added to the rate for each window without refusals, as a share of the rate at the last decrease. */
 const increase = 0.03;
-/** So much may be sent at once. */
+/** At most what the rate allows in this time may be sent at once. */
 const burstMs = 500;
 
 interface RateState {

@@ -70,7 +70,7 @@ export function tensorOf(
     : { dtype: "float64", dims: [1], data: Float64Array.of(value) };
 }
 
-/** What the server does not say is 0 or "". */
+/** A fact about an answer; 0 or "" if the server does not state it. */
 function aboutAnswer({ tokens, finish, model }: ModelAnswer, column: AnswerColumn): Tensor {
   switch (column) {
     case "prompt_tokens":

@@ -60,7 +60,7 @@ export function loadingSeconds({ maxSeconds }: Pick<RetryTools, "maxSeconds">): 
 
 /**
  * Repeats `work` while servers lack a model that they had when the run was planned.
- * @throws what `work` throws in the end
+ * @throws the last error of `work`
  */
 export async function untilLoaded<T>(
   isPlanned: boolean,

@@ -30,7 +30,7 @@ export interface ServerStatistics {
   /** Calls of the model: a server may join requests. */
   readonly executions: number;
   readonly requests: number;
-  /** Of all requests together. */
+  /** The time of all requests together. */
   readonly queueSeconds: number;
   readonly computeSeconds: number;
 }

@@ -12,7 +12,7 @@ export interface Outcome {
   readonly labels: Uint32Array<ArrayBuffer>;
 }
 
-/** Takes the sums of rows [from, to) over to `outcome`. */
+/** Turns the sums of rows [from, to) into values of `outcome`. */
 export type Finish = (from: number, to: number, scores: readonly Floats[], outcome: Outcome) => void;
 
 /** @throws Unsupported where ONNX Runtime leaves some outputs as they were in memory */

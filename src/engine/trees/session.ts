@@ -42,7 +42,7 @@ export interface TreeSessionOptions {
 const costMs = { least: 20, perMegabyte: 150 } as const;
 /** Compiling saves time where ONNX Runtime takes so many times as long. */
 const worth = 2;
-/** Fewer rows take the compiled trees as long as 64. */
+/** With fewer rows, the compiled trees take as long as with 64. */
 const fewestRows = 16;
 
 export function openTreeSession(options: TreeSessionOptions): TreeSession {
@@ -86,7 +86,7 @@ export function openTreeSession(options: TreeSessionOptions): TreeSession {
 
 /** The state of a session's trees: not compiled yet, compiled, or abandoned. */
 interface Trees {
-  /** What it takes to compile them, about. */
+  /** The time that compiling them takes, about. */
   readonly costMs: number;
   /** undefined: ONNX Runtime is to score these rows. */
   modelFor(request: EngineRequest): CompiledModel | undefined;

@@ -116,7 +116,7 @@ function elementOfOutput(cut: PartitionedModel, compiled: readonly CompiledTrees
 
 /** Values that are compared, of the rows of one ensemble. */
 const checkedValues = 1_000_000;
-/** Nodes that both sides look at for these rows. */
+/** Limit of the nodes that ONNX Runtime and the compiled trees visit for these rows. */
 const checkedNodes = 100_000_000;
 const mostRows = 4096;
 

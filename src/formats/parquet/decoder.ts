@@ -66,7 +66,7 @@ export function openParquetDecoder({
 /** Pages are mostly of a MiB, or as long as 128 Ki values are. */
 const commonPageBytes = mebibytes(16);
 
-/** For each of so many workers. What is larger than a worker may hold, DuckDB reads, one page at a time. */
+/** The limits of each of so many workers. DuckDB reads pages that are larger than that, one at a time. */
 function limitsOf({ pageBytes, openPagesBytes, batchBytes }: MemoryBudget, workers: number): PageLimits {
   const fair = Math.max(commonPageBytes, Math.floor(openPagesBytes / workers));
   return { pageBytes: Math.min(pageBytes, fair), batchBytes };

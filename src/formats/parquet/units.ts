@@ -31,7 +31,7 @@ export interface UnitCut {
   readonly sharing?: UnitSharing | undefined;
 }
 
-/** Cuts a slice; undefined: something in it takes DuckDB. */
+/** Cuts a slice into units; undefined: a part of it needs DuckDB. */
 export function parquetUnits(
   footer: Footer,
   { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
@@ -109,7 +109,7 @@ function storedColumns(
 export interface UnitPiecesOptions {
   readonly read: ReadBytes;
   readonly scratch: (size: number) => Uint8Array;
-  /** For each column. */
+  /** The memory of each column's pages. */
   readonly pageMemories: PageMemory[];
 }
 
@@ -122,7 +122,7 @@ export interface UnitPieces {
   read(unit: ParquetUnit): Generator<Piece>;
 }
 
-/** Columns of a unit's row group, which are through up to the unit's end. */
+/** Columns of a unit's row group, which were read up to the unit's end. */
 interface OpenGroup {
   readonly unit: ParquetUnit;
   readonly columns: readonly (readonly [name: string, rows: ColumnRows])[];
@@ -140,7 +140,7 @@ export function openUnitPieces({ read, scratch, pageMemories }: UnitPiecesOption
     *read(unit) {
       const before = left !== undefined && goesOn(left.unit, unit) ? left : undefined;
       const columns = before?.columns ?? columnsOf(unit);
-      left = undefined; // until all of the unit is through
+      left = undefined; // until all rows of the unit were read
       for (const [, column] of columns) {
         column.skip(unit.rowStart - (before?.unit.rowEnd ?? unit.groupStart));
       }
@@ -155,7 +155,7 @@ export function openUnitPieces({ read, scratch, pageMemories }: UnitPiecesOption
   };
 }
 
-/** Whether rows of one row group follow on others, and the same is wanted of them. */
+/** Whether a unit continues the row group of the one before it, with the same columns. */
 function goesOn(before: ParquetUnit, unit: ParquetUnit): boolean {
   return (
     before.group === unit.group &&

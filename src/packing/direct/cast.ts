@@ -12,7 +12,7 @@ const bitsOf: Readonly<Record<string, number>> = { int8: 7, uint8: 8, int16: 15,
 /** Whole numbers of so many bits are each a float of the type. */
 export const exactBits: Partial<Record<NumericTensorType, number>> = { float32: 24, float64: 53 };
 
-/** undefined: it takes DuckDB, which knows the rest. What comes out is the same: see `castSql`. */
+/** Finds a cast that needs no DuckDB; undefined: only DuckDB has it. Both give the same values: see `castSql`. */
 export function castOf(from: ColumnType, dtype: NumericTensorType, { cast }: CastRules): Cast | undefined {
   if (from === dtype) {
     return "copy";

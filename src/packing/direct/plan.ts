@@ -29,7 +29,7 @@ interface Rows {
 type PackInput = (columns: Piece["columns"], rows: Rows) => DecodedInput;
 
 /**
- * undefined: something of the projection takes DuckDB.
+ * Plans how a projection is made without DuckDB; undefined: a part of it needs DuckDB.
  * @param take memory for matrices; default: each holds until the next batch is made
  */
 export function directPlan(projection: Projection, take?: TakeValues): DirectPlan | undefined {

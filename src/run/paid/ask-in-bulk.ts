@@ -83,7 +83,7 @@ async function passOver(
   return await pass.end();
 }
 
-/** Values that stand for an answer. */
+/** Returns placeholder values in place of an answer. */
 function blankOutputs({ signature }: Engine, names: readonly string[]): readonly Tensor[] {
   const blank = blankRows(signature.outputs, 1) ?? [];
   return names.flatMap((name) => blank.find((output) => output.name === name) ?? []);

@@ -59,7 +59,7 @@ interface SpanParts {
   close(): Promise<void>;
 }
 
-/** Spans may be asked for in any order; each is asked for until its rows are through. */
+/** Spans may be asked for in any order; each is asked for until all of its rows were read. */
 function openSpanFiles({ plan, run, reader, away }: KeptRun, outputs: Contract["outputs"]): SpanParts {
   const columns = outputs.map(({ column: name, type }) => ({ name, type }));
   let wanted = -1;

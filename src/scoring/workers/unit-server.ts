@@ -144,7 +144,7 @@ function openServer({ openReader, run, guest, isAddressSpaceLimited }: UnitServe
   };
 }
 
-/** Gives back all memory. */
+/** Releases all memory of a server. */
 function close({ matrices, readers }: UnitServer): Promise<void> {
   matrices.clear();
   for (const reader of readers.values()) {

@@ -18,7 +18,7 @@ import {
 } from "./protocol.js";
 import { receivedError } from "./sent-error.js";
 
-/** Sends a notice to a server, of whose answers nothing is heard. */
+/** Sends a notice to a server without listening for its answers. */
 export function notifyServer<P extends RpcProtocol, K extends keyof P["toServer"] & string>(
   port: Pick<WorkerPort, "postMessage">,
   _protocol: P,
@@ -39,7 +39,7 @@ export interface RpcCall<T> {
 export interface RpcClient<P extends RpcProtocol> {
   /** How many calls are not answered. */
   readonly pending: number;
-  /** Why no call is answered any more. */
+  /** The error after which no call is answered. */
   readonly broken: Error | undefined;
   /** @param onItem called with each item, in order */
   call<K extends CallName<P>>(

@@ -9,7 +9,7 @@ export type LineOutcome =
   /** It was not asked before the batch ended, and costs nothing. */
   | { readonly kind: "unasked" }
   | Exclude<PromptRefusal, { kind: "final" }>
-  /** No retry changes it. */
+  /** A refusal that no retry changes. */
   | { readonly kind: "final"; readonly status: number; readonly said: string };
 
 /** A line of the output or error file of a batch. */

@@ -86,7 +86,7 @@ const firstPauseMs = 250;
 const longestPauseMs = 60_000;
 const pauseGrowth = 1.5;
 
-/** Pauses between looks at the server, which grow. */
+/** Pauses between requests for the state of batches; each is longer than the one before. */
 export interface Pauses {
   next(): Promise<void>;
 }

@@ -49,11 +49,11 @@ const unlimited: BatchLimits = {
 
 /** How many bytes are read in one go. */
 interface ReadSizes {
-  /** Columns of a batch that take less are read as a whole. */
+  /** Columns of a record batch that together take at most this are read as a whole. */
   readonly held: number;
-  /** Columns of a larger batch are read in pieces of so many bytes, */
+  /** The size of the pieces in which the columns of a larger record batch are read. */
   readonly piece: number;
-  /** of each column at least. */
+  /** The least size of such a piece for each of its columns. */
   readonly column: number;
 }
 

@@ -1,6 +1,6 @@
 /**
- * A reader of FlatBuffers that believes nothing: every place is checked against the end of the bytes, and every vector
- * against what is left of them. https://flatbuffers.dev/internals/
+ * A reader of FlatBuffers that trusts none of them: every offset is checked against the end of the bytes, and every
+ * vector against the bytes that are left. https://flatbuffers.dev/internals/
  *
  * Reading outside the bytes makes `DataView` throw a RangeError; the checks here throw one, too.
  */

@@ -95,7 +95,7 @@ function readType(number: number, found: FlatTable | undefined): ArrowType {
   return simpleTypes[number] ?? readMeasured(number, found);
 }
 
-/** Types that their number says all of. */
+/** Types without parameters: their number is enough. */
 const simpleTypes: Readonly<Record<number, ArrowType>> = {
   1: { kind: "null" },
   4: { kind: "bytes", text: false, large: false },

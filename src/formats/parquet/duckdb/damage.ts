@@ -96,12 +96,12 @@ async function damageError(file: ShardFile, { group, range, column, failure }: F
   return corrupt(path, `${place}: ${message}`, failure.cause);
 }
 
-/** What is read of the file: neither folder values nor what is computed, but what it is computed from. */
+/** The file's columns that a slice reads, those that expressions use included; no values of folder names. */
 function columnsOf({ projection }: SliceRequest): ColumnRef[] {
   const bound = boundColumns(projection).filter(({ partition, computed }) => partition !== true && computed !== true);
   const { list, folders } = projection.expressions ?? { list: [], folders: [] };
   const used = list.flatMap(({ uses }) => uses).filter((name) => folders.every((folder) => folder.name !== name));
-  // Whether they can be read is asked, not what they are.
+  // Only whether they can be read matters, not their types.
   const refs = [...bound, ...used.map((name): ColumnRef => ({ name, path: [name], type: "utf8" }))];
   return [...new Map(refs.map((ref) => [ref.path.join("\n"), ref])).values()];
 }

@@ -7,7 +7,7 @@ import type { ShardFile } from "../../port.js";
 export const magicBytes = 4;
 const tailBytes = 8;
 const leastBytes = magicBytes + tailBytes;
-/** What is read at once: most footers fit. A second request costs more than some more bytes. */
+/** Bytes of the first read: most footers fit. A second request costs more than some more bytes. */
 const guessBytes = { local: 32 * 1024, remote: 64 * 1024 };
 
 export function corruptFooter(path: string, found: string, hint: string, cause?: unknown): JobError {

@@ -39,7 +39,7 @@ const headerLimitBytes = 1024 * 1024;
  */
 const pageLimitValues = 2 ** 24;
 
-/** Larger ones are not copied once more. */
+/** Larger pages are not copied once more. */
 const largePageBytes = 4 * 1024 * 1024;
 
 interface OpenPage {

@@ -1,6 +1,7 @@
 /**
- * Repetition and definition levels of nested columns, which DuckDB believes: where they do not fit the pages that they
- * are in, it gives rows that the writer did not write. https://parquet.apache.org/docs/file-format/nestedencoding/
+ * Repetition and definition levels of nested columns, which DuckDB does not check: where they do not fit the pages that
+ * they are in, it returns rows that the writer did not write.
+ * https://parquet.apache.org/docs/file-format/nestedencoding/
  */
 import { promises } from "node:fs";
 import { boundColumns, type Projection } from "../../../binding/contract.js";

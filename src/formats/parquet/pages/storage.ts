@@ -40,7 +40,7 @@ const physical = { boolean: 0, int32: 1, int64: 2, float: 4, double: 5, bytes: 6
 
 interface PlainType {
   readonly type: ColumnType & string;
-  /** DuckDB's name of it. */
+  /** DuckDB's name of the type. */
   readonly sourceType: string;
   readonly physical: number;
   /** What the schema says of its meaning. */
@@ -105,7 +105,7 @@ function isPlainName(name: string): boolean {
   return name !== "" && !/[\0\uFFFD]/.test(name);
 }
 
-/** undefined: only DuckDB reads it. `type` is what it says of the column. */
+/** How a column's values are stored; undefined: only DuckDB can read them. `type`: the column's type, by DuckDB. */
 export function storageOf(type: ColumnType, leaf: Leaf): Storage | undefined {
   const found = plainType(leaf);
   if (found === undefined || found.type !== type) {

@@ -5,7 +5,7 @@ import { type CopiedTable, copyRows } from "./copy-rows.js";
 
 /** Where the rows of published runs are. */
 export interface PublishedTable extends CopiedTable {
-  /** Whether the table has the rows of several runs, which `run_id` tells apart. */
+  /** Whether the table has the rows of several runs, which `run_id` distinguishes. */
   readonly hasRowsOfAllRuns: boolean;
 }
 
