@@ -1,6 +1,6 @@
 import { awaitedLater } from "../../util/promises.js";
 import { createHash, randomUUID } from "node:crypto";
-import type { AnswerStore, KeptAnswer, Spent, TokenCount } from "../paid.js";
+import { type AnswerStore, type KeptAnswer, type Spent, sumOfSpent, type TokenCount } from "../paid.js";
 import { createAnswerTexts } from "./texts/answer-texts.js";
 import { keptText, lostText, type ModelAnswer, type PaidAnswer, parseKept, parseLost } from "./answer.js";
 
@@ -20,8 +20,11 @@ export interface KeptAnswers extends Disposable {
   borrow(request: string, answer: ModelAnswer): void;
   /** Adds a request whose answer was lost, for the budget of later attempts. @param worst what it may have taken */
   addLost(worst: TokenCount): void;
-  /** Counts all answers that are kept now, and those that were borrowed. undefined: no answers are kept */
-  recount(onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
+  /**
+   * Counts all answers that are kept now, and those that were borrowed. undefined: no answers are kept
+   * @param own what this attempt paid for. If fewer are kept, another worker has finished the run and removed them
+   */
+  recount(own: Spent, onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
   /** Takes over what is kept. @param worker index of this worker; @param onAnswer called with each answer */
   begin(store: AnswerStore, worker: number, onAnswer: (answer: ModelAnswer) => void): Promise<void>;
   /** Makes all answers so far durable. @throws the error of the store, from then on in each call */
@@ -59,14 +62,19 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
       texts.set(request, keptText(answer, index));
       borrowed.add(request);
     },
-    async recount(onAnswer) {
+    async recount(own, onAnswer) {
       await writing.flush();
       const { store } = writing;
       const onRead = (request: string, answer: ModelAnswer): void => {
         borrowed.delete(request); // its worker has kept it
         onAnswer(answer);
       };
-      return store && withBorrowed(await countAll(store, onRead), borrowed, (request) => parsed(texts.get(request)));
+      if (store === undefined) {
+        return undefined;
+      }
+      const [kept, known] = [await countAll(store, onRead), sumOfSpent(own, earlier)];
+      const all = kept.answers < known.answers ? known : kept;
+      return withBorrowed(all, borrowed, (request) => parsed(texts.get(request)));
     },
     async begin(from, worker, onAnswer) {
       index = worker;
@@ -139,8 +147,13 @@ async function countAll(store: AnswerStore, onAnswer: (request: string, answer: 
   return all;
 }
 
-/** Adds the borrowed answers that the store does not have. */
-function withBorrowed(all: Sum, borrowed: ReadonlySet<string>, find: (request: string) => PaidAnswer | undefined): Sum {
+/** The sum of these answers and of the borrowed ones that the store does not have. */
+function withBorrowed(
+  kept: Spent,
+  borrowed: ReadonlySet<string>,
+  find: (request: string) => PaidAnswer | undefined,
+): Spent {
+  const all = { ...kept };
   for (const request of borrowed) {
     count(all, find(request) ?? { tokens: undefined });
   }
