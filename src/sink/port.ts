@@ -10,7 +10,7 @@ import type { ErasedTable, TableErasure } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
-import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
+import type { HistoryRequest, RecordedRun, RecordedSpending } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 import type { AnswerJournal } from "./answers.js";
@@ -222,6 +222,12 @@ export interface RunSink {
    * most, and does nothing if the error is that the target is unreachable. Default: the target stores no errors.
    */
   recordFailure?(error: JobError): Promise<void>;
+  /**
+   * Records what the run has paid for so far, as this attempt knows it, for `history`: the record with the most answers
+   * counts. It stays when the answers are removed. Never fails, and takes a few seconds at most. Default: the target
+   * stores it with a published run only.
+   */
+  recordSpending?(spending: RecordedSpending): Promise<void>;
   /**
    * Records that the run is late, and returns whether this attempt is the first to do so. Default: the target stores
    * nothing of it.

@@ -16,6 +16,7 @@ import { clearAndFinish, finishSeconds } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
+import { recordSpending } from "./control/spending.js";
 import { readRejects } from "./control/reject-rows.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
@@ -72,6 +73,7 @@ function runSink(
         transact(tools, (session) => isWorkedOn(session, control, plan.runId)),
       ),
     recordFailure: (error) => recordFailure(tools, plan.runId, error),
+    recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
     recordLate: (text) => retrying(`writing to ${target}`, retry, () => recordLate(tools, plan.runId, text)),
     committed: known.committed,
     get rejectedRows() {

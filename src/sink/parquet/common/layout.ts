@@ -27,6 +27,8 @@ export interface Layout {
   readonly decision: string;
   /** The last errors of the run's attempts, which only inform people. */
   readonly errors: string;
+  /** What the run has paid for, which only informs people. */
+  readonly spending: string;
   /** The attempt that was the first to find that the run is late. */
   readonly late: string;
   /** The profile of the run, which stays after it is published. */
@@ -102,6 +104,7 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
     verdict: `${control}/verdict.json`,
     decision: `${control}/decision.json`,
     errors: `${control}/errors.json`,
+    spending: `${control}/spending.json`,
     late: `${control}/late.json`,
     profile: `${control}/profile.json`,
     temporary: `${control}/tmp`,

@@ -160,6 +160,18 @@ const tables: readonly ControlTable[] = [
     },
   },
   {
+    table: "spending",
+    since: 2,
+    comment: "A row for each time that an attempt has told what its run had paid for by then; the most answers count",
+    columns: {
+      run_id: ["text NOT NULL", "the run"],
+      writer: ["text NOT NULL", "the attempt"],
+      answers: ["bigint NOT NULL", "answers of a language model"],
+      spending: ["json NOT NULL", "these answers, their tokens and cost"],
+      at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
+    },
+  },
+  {
     table: "swaps",
     comment: "A row for each time that a table was swapped: mode replace, and its rollback",
     columns: {
