@@ -222,11 +222,7 @@ export interface RunSink {
    * most, and does nothing if the error is that the target is unreachable. Default: the target stores no errors.
    */
   recordFailure?(error: JobError): Promise<void>;
-  /**
-   * Records what the run has paid for so far, as this attempt knows it, for `history`: the record with the most answers
-   * counts. It stays when the answers are removed. Never fails, and takes a few seconds at most. Default: the target
-   * stores it with a published run only.
-   */
+  /** Records what the run has paid for, for `history`: the record with the most answers counts. As `recordFailure`. */
   recordSpending?(spending: RecordedSpending): Promise<void>;
   /**
    * Records that the run is late, and returns whether this attempt is the first to do so. Default: the target stores

@@ -42,6 +42,7 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
   /** Requests whose answers another worker keeps, and that were not found at the target yet. */
   const borrowed = new Set<string>();
   const writing = createWriting(flushMs);
+  const find = (request: string): PaidAnswer | undefined => parsed(texts.get(request));
   return {
     earlier,
     earlierByWorker,
@@ -52,7 +53,7 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     keep: writing.flush,
     requireKept: writing.requireKept,
     has: (request) => texts.get(request) !== undefined,
-    find: (request) => parsed(texts.get(request)),
+    find,
     add(request, answer) {
       const text = keptText(answer, index);
       texts.set(request, text);
@@ -65,16 +66,8 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     async recount(own, onAnswer) {
       await writing.flush();
       const { store } = writing;
-      const onRead = (request: string, answer: ModelAnswer): void => {
-        borrowed.delete(request); // its worker has kept it
-        onAnswer(answer);
-      };
-      if (store === undefined) {
-        return undefined;
-      }
-      const [kept, known] = [await countAll(store, onRead), sumOfSpent(own, earlier)];
-      const all = kept.answers < known.answers ? known : kept;
-      return withBorrowed(all, borrowed, (request) => parsed(texts.get(request)));
+      const kept = store && (await countAll(store, borrowed, onAnswer));
+      return kept && withBorrowed(mostOf(kept, sumOfSpent(own, earlier)), borrowed, find);
     },
     async begin(from, worker, onAnswer) {
       index = worker;
@@ -137,14 +130,23 @@ function createWriting(flushMs: number): Writing {
   return writing;
 }
 
-/** Adds up all answers of a store. */
-async function countAll(store: AnswerStore, onAnswer: (request: string, answer: ModelAnswer) => void): Promise<Sum> {
+/** Adds up all answers of a store. @param borrowed those that the store has are removed: their workers have kept them */
+async function countAll(
+  store: AnswerStore,
+  borrowed: Set<string>,
+  onAnswer: (answer: ModelAnswer) => void,
+): Promise<Sum> {
   const all = nothingSpent();
   for await (const { request, answer } of readKept(store)) {
     count(all, answer);
-    onAnswer(request, answer);
+    borrowed.delete(request);
+    onAnswer(answer);
   }
   return all;
+}
+
+function mostOf(kept: Spent, known: Spent): Spent {
+  return kept.answers < known.answers ? known : kept;
 }
 
 /** The sum of these answers and of the borrowed ones that the store does not have. */

@@ -12,6 +12,8 @@ const answer = {
 } as const;
 const key = (digit: number): string => String(digit).repeat(64);
 
+const none = (): void => undefined;
+
 /** Keeps answers in memory, until it is emptied. */
 function memoryStore(): {
   kept: KeptAnswer[];
@@ -33,7 +35,6 @@ function memoryStore(): {
 
 test("a worker that counts the answers of a run which another worker has finished still counts those that it knows", async () => {
   const store = memoryStore();
-  const none = (): void => undefined;
   using other = createKeptAnswers(1);
   await other.begin(store, 1, none);
   other.add(key(1), answer);

@@ -1,4 +1,4 @@
-import { numberedRunId, splitRunId } from "../../../plan/identity.js";
+import { nextRunId, splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 
 /**
@@ -137,8 +137,7 @@ function isLaterRun(runId: RunId): boolean {
 
 /** The layout of the run that would follow this one. */
 export function nextLayout({ folder, runId }: Layout): Layout {
-  const { base, number } = splitRunId(runId);
-  return layoutOf(folder, numberedRunId(base, number + 1));
+  return layoutOf(folder, nextRunId(runId));
 }
 
 /** The run that a file name of a part or of rejects belongs to. */
