@@ -10,10 +10,10 @@ import type { ErasedTable, TableErasure } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
-import type { HistoryRequest, RecordedRun, RecordedSpending } from "../publish/recorded-run.js";
+import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
-import type { AnswerJournal } from "./answers.js";
+import type { AnswerJournal, PaidRun } from "./answers.js";
 import type { AttemptFacts, CommittedBy } from "../publish/committed-by.js";
 
 /** A plan that is stored at the target: the first writer's. */
@@ -161,7 +161,7 @@ export interface UnfinishedRun {
 export type CommitOutcome = "committed" | "adopted";
 
 /** A run at its target, for reading. */
-export interface RunSink {
+export interface RunSink extends PaidRun {
   /** The state when the run was opened. */
   readonly state: RunState;
   /** One byte for each span of the plan: 1 means committed. `commit` and `refresh` update it. */
@@ -222,8 +222,6 @@ export interface RunSink {
    * most, and does nothing if the error is that the target is unreachable. Default: the target stores no errors.
    */
   recordFailure?(error: JobError): Promise<void>;
-  /** Records what the run has paid for, for `history`: the record with the most answers counts. As `recordFailure`. */
-  recordSpending?(spending: RecordedSpending): Promise<void>;
   /**
    * Records that the run is late, and returns whether this attempt is the first to do so. Default: the target stores
    * nothing of it.

@@ -170,8 +170,8 @@ function countOf(worker: number, sum: Sum, answer: PaidAnswer): void {
 }
 
 /** Yields the answers of a store that can be read. @param onOther called with each other text */
-async function* readKept(
-  store: AnswerStore,
+export async function* readKept(
+  store: Pick<AnswerStore, "read">,
   onOther?: (text: string) => void,
 ): AsyncGenerator<{ readonly request: string; readonly text: string; readonly answer: PaidAnswer }> {
   for await (const { request, answer: text } of store.read()) {

@@ -4,7 +4,7 @@ import type { RunState } from "../../publish/state.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import type { RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
-import { openAnswers } from "./answers/journal.js";
+import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
@@ -73,6 +73,7 @@ function runSink(
         transact(tools, (session) => isWorkedOn(session, control, plan.runId)),
       ),
     recordFailure: (error) => recordFailure(tools, plan.runId, error),
+    keptAnswers: () => keptAnswers(tools, plan),
     recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
     recordLate: (text) => retrying(`writing to ${target}`, retry, () => recordLate(tools, plan.runId, text)),
     committed: known.committed,
