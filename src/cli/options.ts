@@ -92,10 +92,12 @@ export function reuseOption(): Option {
   );
 }
 
+export const onlyRejectsFlag = "--only-rejects";
+
 /** Plans a run that scores the rejects of the one before. */
 export function onlyRejectsOption(): Option {
   return new Option(
-    "--only-rejects",
+    onlyRejectsFlag,
     "If the run of this spec is complete, plan a new run that keeps its predictions and scores its rejected rows again; otherwise continue the run",
   ).conflicts(["newRun", "reuse", "limit", "allowDuplicates"]);
 }

@@ -11,6 +11,7 @@ import {
   logFormat,
   logLevel,
   newRunOption,
+  onlyRejectsFlag,
   onlyRejectsOption,
   param,
   portOf,
@@ -163,6 +164,7 @@ function addPlan(program: Command, io: SafeIo): void {
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
+    .option(onlyRejectsFlag, "Show the run that `run --only-rejects` would plan, with the number of rejected rows")
     .option("--json", "Print the plan as JSON")
     .action(async (spec: string, options) => {
       const { planCommand } = await import("./commands/plan.js");

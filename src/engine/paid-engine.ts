@@ -1,4 +1,5 @@
 import type { NamedTensor } from "../columnar/tensor.js";
+import type { JobError } from "../util/errors.js";
 
 /** An answer that was paid for, as it is kept. */
 export interface KeptAnswer {
@@ -50,6 +51,29 @@ export interface Price {
   readonly cached_input?: number | undefined;
   readonly output: number;
 }
+
+/** What an unfinished run has paid for and asked for so far. */
+export interface PaidState {
+  /** Answers that attempts have kept, and what they took. */
+  readonly kept: Spent;
+  readonly price: Price | undefined;
+  /** The batches of the run that the server has; undefined: rows are asked one by one. */
+  readonly batches: readonly SentBatch[] | JobError | undefined;
+}
+
+/** A batch at the server. */
+export interface SentBatch {
+  readonly id: string;
+  /** As the server names it, such as `in_progress`. */
+  readonly status: string;
+  readonly requests: number;
+  /** Requests with an answer. */
+  readonly answered: number;
+  readonly hasEnded: boolean;
+}
+
+/** Looks at a run of a model whose answers cost money. Asks for nothing that costs money, and does not wait. */
+export type LookAtPaid = (run: Pick<BulkRun, "planId">, kept: AsyncIterable<KeptAnswer>) => Promise<PaidState>;
 
 /** The parts of an engine whose answers cost money. Each batch has one row. */
 export interface PaidEngine {

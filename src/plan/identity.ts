@@ -19,6 +19,12 @@ export function numberedRunId(base: RunId, number: number): RunId {
   return number === 1 ? base : (`${base}-r${number}` as RunId);
 }
 
+/** The id of the run that follows a run of the same job and params. */
+export function nextRunId(runId: RunId): RunId {
+  const { base, number } = splitRunId(runId);
+  return numberedRunId(base, number + 1);
+}
+
 /** Whether a text has the form of a run id. */
 export function isRunId(text: string): boolean {
   return /-[0-9a-f]{12}(-r[1-9]\d{0,8})?$/.test(text);

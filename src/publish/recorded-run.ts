@@ -1,4 +1,5 @@
 import { splitRunId } from "../plan/identity.js";
+import { parseJson } from "../plan/parse-plan.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import type { AttemptFailure } from "./attempt-failure.js";
 import type { Decision } from "./decision.js";
@@ -33,7 +34,7 @@ export interface RecordedRun {
   readonly decision: Decision | undefined;
   /** The last failure of an attempt, of a run that is not published. */
   readonly failure: AttemptFailure | undefined;
-  /** What its answers cost; absent: they are free, or the run is not published. */
+  /** What its answers cost, as far as attempts have told; absent: they are free, or no attempt has. */
   readonly spending?: RecordedSpending | undefined;
   /** How the run was pruned; absent: it was not. */
   readonly pruned?: Pruning | undefined;
@@ -62,6 +63,16 @@ export function recordedSpending(attempt: Readonly<Record<string, unknown>> | un
         cost: typeof cost === "number" ? cost : null,
       }
     : undefined;
+}
+
+/** What a run has paid for, as the text of a file. */
+export function spendingText(spending: RecordedSpending): string {
+  return `${JSON.stringify(spending)}\n`;
+}
+
+/** Reads what `spendingText` wrote; undefined: it is something else, or there is none. */
+export function parseSpending(text: string | undefined): RecordedSpending | undefined {
+  return text === undefined ? undefined : recordedSpending({ spending: { run: parseJson(text) } });
 }
 
 function fieldsOf(json: unknown): Readonly<Record<string, unknown>> {

@@ -27,10 +27,12 @@ export interface PlannedTarget {
   readonly untried: readonly string[];
   /** What the run will take; undefined: predictions are free. */
   readonly estimate?: PlanEstimate | undefined;
+  /** How many rejected rows of an earlier run are scored alone; undefined: all rows are. */
+  readonly rejectedRows?: number | undefined;
 }
 
 /** A plan as text. */
-export function planText(plan: Plan, { target, status, untried, estimate }: PlannedTarget): string {
+export function planText(plan: Plan, { target, status, untried, estimate, rejectedRows }: PlannedTarget): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
@@ -43,6 +45,11 @@ export function planText(plan: Plan, { target, status, untried, estimate }: Plan
         `           ${name.padEnd(width)}  ${count(shard.rows, "row")}, ${showBytes(shard.sizeBytes)}`,
     ),
     ...(shards.length > shownShards ? [`           … and ${count(shards.length - shownShards, "more shard")}`] : []),
+    ...(rejectedRows === undefined
+      ? []
+      : [
+          `rejects  ${count(rejectedRows, "rejected row")} of run ${plan.rejectsOf?.runId ?? ""} ${rejectedRows === 1 ? "is" : "are"} scored; its other rows keep their predictions`,
+        ]),
     `spans    ${showCount(spanCount(plan))} of up to ${count(plan.commitRows, "row")}`,
     `model    ${printable(modelName(plan.model))}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
     contractText(plan.contract).trimEnd(),

@@ -1,6 +1,6 @@
 import type { Model } from "../models/port.js";
 import { assertNever, type Damage, JobError, messageOf } from "../util/errors.js";
-import { numberedRunId, runIdOf, splitRunId } from "../plan/identity.js";
+import { nextRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { idleReport } from "../report/idle-report.js";
@@ -71,8 +71,7 @@ async function startNext(
   tell: () => void,
   rejectsOf?: StoredPlan,
 ): Promise<RunReport> {
-  const { base, number } = splitRunId(runId);
-  const next = numberedRunId(base, number + 1);
+  const next = nextRunId(runId);
   await context.sink.admitNewRun?.(next);
   tell();
   return await startRun(context, next, rejectsOf);
@@ -92,12 +91,11 @@ async function whereOnlyRejects(
     context.log[isOwn ? "debug" : "info"](text);
     return undefined;
   }
-  const { base, number } = splitRunId(stored.plan.runId);
   if (run.rejectedRows === 0) {
     context.log.info(`run ${stored.plan.runId} has no rejected rows`);
     return await alreadyComplete(context, { stored, run });
   }
-  return await startRun(context, numberedRunId(base, number + 1), stored);
+  return await startRun(context, nextRunId(stored.plan.runId), stored);
 }
 
 /**
@@ -278,8 +276,7 @@ async function replaceHeld(
   { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
 ): Promise<RunReport | undefined> {
   const { sink, actingUser, dateMs } = context;
-  const { base, number } = splitRunId(stored.plan.runId);
-  const successor = numberedRunId(base, number + 1);
+  const successor = nextRunId(stored.plan.runId);
   await sink.admitNewRun?.(successor);
   const at = new Date(dateMs()).toISOString();
   await run.decide({ kind: "superseded", by: actingUser(), at, reason: null, asBaseline: false, successor });

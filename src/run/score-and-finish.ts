@@ -59,13 +59,14 @@ export async function scoreAndFinish(context: JobContext, parts: RunParts): Prom
     measureEngine(context, plan, { engine, rows: pending }),
   );
   signal.throwIfAborted();
-  await using _ = await beginPaying(context, { engine, writer });
+  await using paying = await beginPaying(context, { engine, writer, run });
   record.startScoring({ ...engineFacts(engine, sizer), choice: parts.choice });
   await askAhead(context, parts, share);
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
   await probe?.check();
   await (worker.count === 1 ? undefined : engine.paid?.recount());
+  await paying?.tell(); // before the run is finished, or held
   return await conclude(context, { ...parts, writer });
 }
 

@@ -7,9 +7,11 @@ import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { Decision } from "../publish/decision.js";
 import type { VerdictReport } from "../report/report.js";
 import { spanAt, spanCount } from "../plan/spans.js";
-import type { RunSink } from "../sink/port.js";
+import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { CommittedBy } from "../publish/committed-by.js";
+import type { PaidReport } from "../report/spending/paid-text.js";
 import { countCommitted } from "./conclude.js";
+import { paidReport } from "./paid/spending.js";
 import { decidingCommands, verdictReport } from "./held-or-discarded.js";
 import type { JobContext } from "../scoring/context.js";
 
@@ -33,6 +35,8 @@ export interface RunState {
   readonly decision: Decision | null;
   /** The error that the last attempt which failed ended with, while the run is not complete; null: none is recorded. */
   readonly lastFailure: AttemptFailure | null;
+  /** What an unfinished run has paid for and asked for; undefined: predictions are free, or it was not looked at. */
+  readonly paid?: PaidReport | undefined;
   /** The commands that decide on a held run; none for another. */
   readonly commands: readonly string[];
   /** null: the run's plan is gone or unreadable. */
@@ -54,8 +58,11 @@ export interface RunState {
   readonly output: string;
 }
 
-/** Returns the state of a run from the target alone. Writes nothing. */
-export async function runState(context: JobContext): Promise<RunState> {
+/**
+ * Returns the state of a run from the target alone. Writes nothing.
+ * @param isDetailed also reads what the run has paid for, and asks the model's server for its batches
+ */
+export async function runState(context: JobContext, isDetailed = false): Promise<RunState> {
   const { spec, sink } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const stored = await orDamage(() => sink.find(base));
@@ -92,12 +99,19 @@ export async function runState(context: JobContext): Promise<RunState> {
     ...planned,
     status: run.state.kind === "published" ? "complete" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
+    paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, stored, run) : undefined,
     lastFailure: ["unfinished", "approved"].includes(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null,
     spansCommitted: countCommitted(run),
     rowsCommitted: rowsCommitted(plan, run),
     attempts: countByAttempt(run.committedBy),
     ...about,
   };
+}
+
+async function paidOf(context: JobContext, stored: StoredPlan, run: RunSink): Promise<PaidReport | undefined> {
+  const kept = run.keptAnswers?.();
+  const found = kept && (await context.lookAtPaid?.(stored, kept));
+  return found && paidReport(found);
 }
 
 /** What the checks say of a run, and what was decided on it. */

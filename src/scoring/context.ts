@@ -1,6 +1,7 @@
 import type { Aggregates } from "../checks/aggregates.js";
 import type { Column, ColumnType, OutputRows } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
+import type { LookAtPaid } from "../engine/paid-engine.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/port.js";
 import { JobError } from "../util/errors.js";
@@ -31,6 +32,8 @@ export interface ScoringContext {
   /** Finds a tokenizer of the spec. @param planned the same one, as the plan of an unfinished run pins it */
   readonly resolveTokenizer: (uri: string, planned?: PinnedTokenizer) => Promise<TokenizerFile>;
   readonly openEngine: (model: Model, need: EngineNeed) => Promise<Engine>;
+  /** Looks at an unfinished run; undefined: predictions are free. */
+  readonly lookAtPaid?: LookAtPaid | undefined;
   /** The same for the spec's challenger; undefined: it has none. */
   readonly challenger?: Pick<ScoringContext, "resolveModel" | "openEngine"> | undefined;
   readonly earlierModels: EarlierModels;

@@ -13,7 +13,7 @@ import type { PublishedRun, Series } from "../publish/published-run.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
-import type { AnswerJournal } from "./answers.js";
+import type { AnswerJournal, PaidRun } from "./answers.js";
 import type { AttemptFacts, CommittedBy } from "../publish/committed-by.js";
 
 /** A plan that is stored at the target: the first writer's. */
@@ -161,7 +161,7 @@ export interface UnfinishedRun {
 export type CommitOutcome = "committed" | "adopted";
 
 /** A run at its target, for reading. */
-export interface RunSink {
+export interface RunSink extends PaidRun {
   /** The state when the run was opened. */
   readonly state: RunState;
   /** One byte for each span of the plan: 1 means committed. `commit` and `refresh` update it. */

@@ -180,6 +180,14 @@ describe("--only-rejects", () => {
     expect(await job.run()).toMatchObject({ report: { rows_scored: 240, rows_rejected: 60 } });
     const asked = job.server.requests.length;
     await job.rewrite(sampling(50));
+    const planned = await job.command("plan", job.spec, "--only-rejects");
+    expect(planned.stdout, planned.stderr).toMatch(
+      /^run +labels-\w+-r2\n[^]*\nrejects +60 rejected rows of run labels-\w+ are scored; its other rows keep their predictions\n/,
+    );
+    expect(planned.stdout).toMatch(
+      /\nprompts +about 60 prompts, 1\d\d tokens in .*, at most 3,000 out\ntarget +\S+out\n/,
+    );
+    expect(job.server.requests).toHaveLength(asked);
 
     const ended = await job.run("--only-rejects");
 
@@ -187,6 +195,40 @@ describe("--only-rejects", () => {
     const again = job.server.requests.slice(asked).map(({ text }) => text);
     expect([again.length, again.filter((text) => !/[37]$/.test(text))]).toEqual([60, []]);
     expect(await job.rows()).toEqual(Array.from({ length: 300 }, (_, id) => ({ id, response: `text ${id}` })));
+  });
+
+  test("plan --only-rejects counts the rejected rows of a complete run, and estimates their prompts alone", async () => {
+    // Every twentieth row has a long text; the server refuses these, and some others have none.
+    const body = "CASE WHEN i % 20 = 3 THEN repeat('long ', 400) || i WHEN i % 20 <> 7 THEN 'text ' || i END";
+    const price = { input: 1, output: 1 };
+    await using job = await promptJob({
+      reply: ({ text }) => (text.length > 1000 ? { content: "", finish: "length" } : { content: text }),
+      select: `SELECT i::INTEGER AS id, ${body} AS body FROM range(100) t(i)`,
+      ...reject,
+      model: { sampling: { max_tokens: 10 }, budget: { price } },
+      output: { columns: ["id"], parquet: { path: "out/ds=${ds}" } },
+      params: { ds: "a" },
+    });
+    const plan = (...args: readonly string[]): ReturnType<typeof job.command> =>
+      job.command("plan", job.spec, "--only-rejects", "--json", ...args);
+    expect(await plan()).toMatchObject({ code: 64, stderr: expect.stringContaining("there is none") });
+    expect(await job.run()).toMatchObject({ report: { rows_rejected: 10 } });
+
+    const { code, stdout, stderr } = await plan();
+
+    expect(code, stderr).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({
+      runId: expect.stringMatching(/-r2$/),
+      rejected_rows: 10,
+      rejectsOf: { runId: expect.not.stringMatching(/-r2$/) },
+      estimate: { requests: 5, prompt_tokens: 5 * 500 + 2, most_completion_tokens: 50 },
+    });
+    await job.rewrite({ on_bad_row: "fail", model: { sampling: { max_tokens: 10 } } });
+    expect(await job.run("--param", "ds=b")).toMatchObject({ code: 65 });
+    expect(await plan("--param", "ds=b")).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining("it is not complete"),
+    });
   });
 
   test("of a run with rejects, only their prompts are sent again in a batch", async () => {

@@ -27,7 +27,7 @@ export async function openJournal(run: Pick<RunWriter, "answers">): Promise<Answ
 }
 
 /** Reads a journal: answers by request, in order. */
-export async function answersIn(journal: AnswerJournal): Promise<KeptAnswer[]> {
+export async function answersIn(journal: Pick<AnswerJournal, "read">): Promise<KeptAnswer[]> {
   const all = new Map((await collect(journal.read())).map(({ request, answer }) => [request, answer]));
   return inOrder([...all].map(([request, answer]) => ({ request, answer })));
 }
@@ -44,7 +44,12 @@ async function journalOf(sink: Sink, plan: Plan) {
 /** What another attempt of the run reads. */
 async function readAnew(world: SinkWorld, plan: Plan): Promise<KeptAnswer[]> {
   await using sink = await world.open();
-  return await answersIn((await journalOf(sink, plan)).journal);
+  const { run, journal } = await journalOf(sink, plan);
+  const answers = await answersIn(journal);
+  expect(await answersIn({ read: () => run.keptAnswers?.() ?? expect.fail("the sink keeps no answers") })).toEqual(
+    answers,
+  );
+  return answers;
 }
 
 /** A target whose journals can be counted. */

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan } from "#src/plan/plan.js";
-import { latestFirst, type RecordedRun } from "#src/publish/recorded-run.js";
+import { latestFirst, type RecordedRun, type RecordedSpending } from "#src/publish/recorded-run.js";
 import type { Sink } from "#src/sink/port.js";
 import { JobError } from "#src/util/errors.js";
 import type { SinkWorld } from "./sink-contract.js";
@@ -24,6 +24,17 @@ async function onlyRun(sink: Sink): Promise<RecordedRun | undefined> {
 }
 
 const ofJob = (plan: Plan): Plan => ({ ...plan, job: "job" });
+const ofPrompt = (plan: Plan): Plan => ({
+  ...ofJob(plan),
+  request: { ...plan.request, prompt: { user: "{{id}}", sampling: {} } },
+});
+const spendingOf = (answers: number): RecordedSpending => ({
+  answers,
+  prompt_tokens: answers * 10,
+  cached_tokens: 0,
+  completion_tokens: answers,
+  cost: null,
+});
 const badRow = (text: string): JobError => new JobError("BAD_ROW", text);
 
 interface HistoryContractOptions {
@@ -148,6 +159,45 @@ export function historyContractOf(
       expect((await runsAt(sink)).map(({ status, rows }) => [status, rows])).toEqual([
         ["published", 25],
         ["published", 25],
+      ]);
+    });
+
+    test("what a run has paid for stays in the history when a later run replaces it, and the record with the most answers counts", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = ofPrompt(planFor(sink.planTarget));
+      const { stored, run } = await begun(sink, plan);
+      expect((await onlyRun(sink))?.spending).toBeUndefined();
+      await run.recordSpending?.(spendingOf(20));
+      await run.recordSpending?.(spendingOf(7));
+      expect(await onlyRun(sink)).toMatchObject({ status: "unfinished", spending: spendingOf(20) });
+      await commitProfiled(run, stored);
+      await run.finish();
+      const second = await begun(sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
+      await second.run.recordSpending?.(spendingOf(3));
+      await commitProfiled(second.run, second.stored);
+      await second.run.finish({ spending: { run: spendingOf(4) } });
+      expect((await runsAt(sink)).map(({ status, spending }) => [status, spending])).toEqual([
+        ["published", spendingOf(4)],
+        ["published", spendingOf(20)],
+      ]);
+    });
+
+    test("what a run has paid for is in the history of a run that a person approves or discards", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      for (const [number, kind] of ["discarded", "approved"].entries()) {
+        const plan = ofPrompt(stagedPlan(sink.planTarget, { params: { ds: `2026-11-2${number}` } }));
+        const { stored, run } = await begun(sink, { ...plan, runId: numberedRunId(plan.runId, number + 1) });
+        await commitSpans(run, stored, everySpan);
+        await run.recordSpending?.(spendingOf(9));
+        await run.judge(verdictOf("hold"));
+        await run.decide(decisionOf(kind as "approved"));
+        await (kind === "approved" ? run.finish() : run.tidy?.());
+      }
+      expect((await runsAt(sink)).map(({ status, spending }) => [status, spending])).toEqual([
+        ["published", spendingOf(9)],
+        ["discarded", spendingOf(9)],
       ]);
     });
 

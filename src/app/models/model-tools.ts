@@ -8,7 +8,7 @@ import { type EngineOptions, openEngine } from "../open-engine.js";
 import { type ModelOptions, resolveModel } from "../open-model.js";
 import { earlierModels } from "./earlier-models.js";
 
-type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine">;
+type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine" | "lookAtPaid">;
 
 export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
   /** Returns the place of a key in the spec file, for messages. */
@@ -37,6 +37,7 @@ export function modelTools(
 function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: ModelToolsOptions): ModelTools {
   const { server, path = "" } = model;
   return {
+    ...lookingAtPaid(model, options),
     async resolveModel(planned) {
       if (server?.protocol === "openai") {
         const { findPrompted } = await import("./prompted-model.js");
@@ -64,6 +65,18 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
       return await openFile(found, need, { ...options, spec: { model, engine } });
     },
   };
+}
+
+function lookingAtPaid(model: JobSpec["model"], options: ModelToolsOptions): Pick<ScoringContext, "lookAtPaid"> {
+  const { server } = model;
+  return server?.protocol !== "openai"
+    ? {}
+    : {
+        async lookAtPaid(...look) {
+          const { lookAtPrompted } = await import("./prompted-model.js");
+          return await lookAtPrompted({ ...model, server }, options, ...look);
+        },
+      };
 }
 
 /**

@@ -3,6 +3,8 @@ import { unknownTraits } from "../../binding/served-model.js";
 import { ask } from "../../engine/served/ask.js";
 import type { DiagnosedServer } from "../../report/server-diagnosis.js";
 import { type ModelServer, serversText, serverText, withoutRetry } from "../../engine/served/server.js";
+import type { LookAtPaid, PaidState } from "../../engine/paid-engine.js";
+import { lookAtRun } from "../../engine/prompts/look-at-run.js";
 import { openPromptEngine } from "../../engine/prompts/engine.js";
 import { promptSignature } from "../../engine/prompts/signature.js";
 import type { PromptTask } from "../../engine/prompts/request.js";
@@ -77,6 +79,17 @@ export async function openPrompted(
   };
 }
 
+/** Looks at what a run of a language model has kept, and at its batches. */
+export async function lookAtPrompted(
+  { server, budget }: PromptedSpec,
+  options: ServedOptions,
+  ...look: Parameters<LookAtPaid>
+): Promise<PaidState> {
+  const [first] = await promptServers({ server }, options);
+  using _ = first.connections;
+  return await lookAtRun({ server: first, transport: server.transport ?? "online", price: budget?.price })(...look);
+}
+
 /** Asks each server of a language model whether it answers and takes the token. Nothing is asked that costs money. */
 export async function diagnosePrompted(spec: PromptedSpec, options: ServedOptions): Promise<ServersFound> {
   const servers = await promptServers(spec, options);
@@ -137,7 +150,7 @@ function templateOf(text: string): PromptTemplate {
 
 /** Servers by their base URLs: those without a path have the API at /v1. */
 async function promptServers(
-  { server }: PromptedSpec,
+  { server }: Pick<PromptedSpec, "server">,
   options: ServedOptions,
 ): Promise<readonly [ModelServer, ...ModelServer[]]> {
   const [first, ...others] = await serversOf(

@@ -69,7 +69,7 @@ function cellsOf(run: RecordedRun): string[] {
     seconds === null ? "" : seconds < 10 ? `${Math.max(0.1, seconds).toFixed(1)} s` : showDuration(seconds),
     plan === undefined ? "" : (plan.model.version ?? plan.model.sha256.slice(0, 12)),
     at === null ? "" : `${at.slice(0, 16).replace("T", " ")}Z`,
-    why(run),
+    remarks(run),
   ];
 }
 
@@ -84,8 +84,14 @@ function paidText(spending: RecordedSpending): string {
   return spentText({ answers, promptTokens, cachedTokens, completionTokens, cost });
 }
 
-/** Why the run has its status, in one line: the error that it ended with, the checks that hold it, or who decided. */
-function why({ status, plan, spansCommitted, verdict, decision, failure, pruned, spending }: RecordedRun): string {
+/** What the run cost, and why it has its status, in one line. */
+function remarks(run: RecordedRun): string {
+  const { spending } = run;
+  return [...(spending === undefined ? [] : [paidText(spending)]), why(run)].filter((text) => text !== "").join("; ");
+}
+
+/** The error that a run ended with, the checks that hold it, or who decided. */
+function why({ status, plan, spansCommitted, verdict, decision, failure, pruned }: RecordedRun): string {
   if (pruned !== undefined) {
     return `pruned by ${pruned.by}`;
   }
@@ -104,7 +110,6 @@ function why({ status, plan, spansCommitted, verdict, decision, failure, pruned,
     isOpen && plan !== undefined && spansCommitted !== null
       ? [`${showCount(spansCommitted)} of ${count(spanCount(plan), "span")} committed`]
       : [];
-  const paid = spending === undefined ? [] : [paidText(spending)];
   const rejects = plan?.rejectsOf === undefined ? [] : [`only the rejects of ${plan.rejectsOf.runId}`];
-  return [...paid, ...rejects, ...spans, ...(error === undefined ? [] : [error])].join("; ");
+  return [...rejects, ...spans, ...(error === undefined ? [] : [error])].join("; ");
 }

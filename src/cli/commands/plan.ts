@@ -2,28 +2,38 @@ import { estimateFields } from "../../report/spending/estimate-text.js";
 import { planText } from "../../report/plan-text.js";
 import { previewPlan } from "../../run/previewing/preview.js";
 import type { SafeIo } from "../io.js";
-import { openLoaded } from "../../app/job-context.js";
+import { alone, openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import type { Plan } from "../../plan/plan.js";
+import type { RunState } from "../../run/state.js";
 import { checkTarget } from "../../run/check-target.js";
 import { forPerson } from "../dry-run.js";
 import { createWarningLog } from "../logger.js";
 
 export async function planCommand(
   spec: string,
-  options: JobOptions & { readonly json?: boolean },
+  options: JobOptions & { readonly json?: boolean; readonly onlyRejects?: boolean },
   io: SafeIo,
 ): Promise<void> {
   const loaded = forPerson(await readSpec(spec, options));
   const log = createWarningLog(io.stderr);
-  await using job = await openLoaded(loaded, spec, { log });
-  const { plan, estimate } = await previewPlan(job);
+  await using job = await openLoaded(loaded, spec, {
+    log,
+    attempt: { ...alone, onlyRejects: options.onlyRejects === true },
+  });
+  const { plan, estimate, rejectedRows } = await previewPlan(job);
   const { state, untried } = await checkTarget(job, plan);
   io.stdout.write(
     options.json === true
-      ? `${JSON.stringify(estimate === undefined ? plan : { ...plan, estimate: estimateFields(estimate) })}\n`
-      : planText(plan, { target: job.sink.target, status: state?.status, untried, estimate }),
+      ? `${JSON.stringify({ ...plan, ...(rejectedRows === undefined ? {} : { rejected_rows: rejectedRows }), ...(estimate === undefined ? {} : { estimate: estimateFields(estimate) }) })}\n`
+      : planText(plan, { target: job.sink.target, status: statusOf(plan, state), untried, estimate, rejectedRows }),
   );
   if (options.json === true && state === undefined) {
     log.warn(`not checked: ${untried.join("; ")}`);
   }
+}
+
+/** The status of a planned run; undefined: it is unknown, or the target has an earlier run. */
+function statusOf({ runId }: Plan, state: RunState | undefined): string | undefined {
+  return state?.runId === runId ? state.status : undefined;
 }

@@ -2,6 +2,7 @@ import { printable } from "../../util/printable.js";
 import { challengerLines } from "../../report/agreement/challenger-text.js";
 import { challengerFields } from "../../report/agreement/fields.js";
 import { count, failureFields, showCount, verdictFields } from "../../report/report.js";
+import { paidFields, paidLines } from "../../report/spending/paid-text.js";
 import { table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
 import { JobError, messageOf } from "../../util/errors.js";
@@ -24,7 +25,7 @@ export async function statusCommand(specs: readonly string[], options: StatusOpt
     return;
   }
   await using job = await openLoaded(await readRunSpec(spec, options), spec);
-  const state = await runState(job);
+  const state = await runState(job, true);
   io.stdout.write(`${options.json === true ? JSON.stringify(stateJson(state)) : stateText(state)}\n`);
   if (state.error !== undefined) {
     throw state.error; // with its hint and exit code
@@ -49,6 +50,7 @@ function stateJson(state: RunState): object {
     verdict: verdictFields(state.verdict),
     ...(state.challenger === undefined ? {} : { challenger: challengerFields(state.challenger, false) }),
     decision: state.decision,
+    ...(state.paid === undefined ? {} : { paid: paidFields(state.paid) }),
     last_error: failureFields(state.lastFailure ?? undefined),
     commands: state.commands,
     damage: state.damage,
@@ -144,6 +146,7 @@ function stateText(state: RunState): string {
   return [
     summary(state),
     ...reviewText(state),
+    ...(state.paid === undefined ? [] : paidLines(state.paid).map((line) => `  ${line}`)),
     ...failureText(state),
     ...state.damage,
     ...attemptsText(state),

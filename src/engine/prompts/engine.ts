@@ -79,7 +79,7 @@ function paidPart(state: PromptState): PaidEngine {
       return { own: { ...own }, earlier, run: both, lost: client.lost, reused, price };
     },
     async recount() {
-      state.run = await answers.recount((answer) => requireModel(state, answer));
+      state.run = await answers.recount(state.own, (answer) => requireModel(state, answer));
     },
     keep: () => answers.keep(),
     promptBytes(inputs) {

@@ -1,6 +1,6 @@
 import { awaitedLater } from "../../util/promises.js";
 import { createHash, randomUUID } from "node:crypto";
-import type { AnswerStore, KeptAnswer, Spent, TokenCount } from "../paid-engine.js";
+import { type AnswerStore, type KeptAnswer, type Spent, sumOfSpent, type TokenCount } from "../paid-engine.js";
 import { createAnswerTexts } from "./texts/answer-texts.js";
 import { keptText, lostText, type ModelAnswer, type PaidAnswer, parseKept, parseLost } from "./answer.js";
 
@@ -20,8 +20,11 @@ export interface KeptAnswers extends Disposable {
   borrow(request: string, answer: ModelAnswer): void;
   /** Adds a request whose answer was lost, for the budget of later attempts. @param worst what it may have taken */
   addLost(worst: TokenCount): void;
-  /** Counts all answers that are kept now, and those that were borrowed. undefined: no answers are kept */
-  recount(onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
+  /**
+   * Counts all answers that are kept now, and those that were borrowed. undefined: no answers are kept
+   * @param own what this attempt paid for. If fewer are kept, another worker has finished the run and removed them
+   */
+  recount(own: Spent, onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
   /** Takes over what is kept. @param worker index of this worker; @param onAnswer called with each answer */
   begin(store: AnswerStore, worker: number, onAnswer: (answer: ModelAnswer) => void): Promise<void>;
   /** Makes all answers so far durable. @throws the error of the store, from then on in each call */
@@ -39,6 +42,7 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
   /** Requests whose answers another worker keeps, and that were not found at the target yet. */
   const borrowed = new Set<string>();
   const writing = createWriting(flushMs);
+  const find = (request: string): PaidAnswer | undefined => parsed(texts.get(request));
   return {
     earlier,
     earlierByWorker,
@@ -49,7 +53,7 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     keep: writing.flush,
     requireKept: writing.requireKept,
     has: (request) => texts.get(request) !== undefined,
-    find: (request) => parsed(texts.get(request)),
+    find,
     add(request, answer) {
       const text = keptText(answer, index);
       texts.set(request, text);
@@ -59,14 +63,11 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
       texts.set(request, keptText(answer, index));
       borrowed.add(request);
     },
-    async recount(onAnswer) {
+    async recount(own, onAnswer) {
       await writing.flush();
       const { store } = writing;
-      const onRead = (request: string, answer: ModelAnswer): void => {
-        borrowed.delete(request); // its worker has kept it
-        onAnswer(answer);
-      };
-      return store && withBorrowed(await countAll(store, onRead), borrowed, (request) => parsed(texts.get(request)));
+      const kept = store && (await countAll(store, borrowed, onAnswer));
+      return kept && withBorrowed(mostOf(kept, sumOfSpent(own, earlier)), borrowed, find);
     },
     async begin(from, worker, onAnswer) {
       index = worker;
@@ -129,18 +130,32 @@ function createWriting(flushMs: number): Writing {
   return writing;
 }
 
-/** Adds up all answers of a store. */
-async function countAll(store: AnswerStore, onAnswer: (request: string, answer: ModelAnswer) => void): Promise<Sum> {
+/** Adds up all answers of a store. @param borrowed those that the store has are removed: their workers have kept them */
+async function countAll(
+  store: AnswerStore,
+  borrowed: Set<string>,
+  onAnswer: (answer: ModelAnswer) => void,
+): Promise<Sum> {
   const all = nothingSpent();
   for await (const { request, answer } of readKept(store)) {
     count(all, answer);
-    onAnswer(request, answer);
+    borrowed.delete(request);
+    onAnswer(answer);
   }
   return all;
 }
 
-/** Adds the borrowed answers that the store does not have. */
-function withBorrowed(all: Sum, borrowed: ReadonlySet<string>, find: (request: string) => PaidAnswer | undefined): Sum {
+function mostOf(kept: Spent, known: Spent): Spent {
+  return kept.answers < known.answers ? known : kept;
+}
+
+/** The sum of these answers and of the borrowed ones that the store does not have. */
+function withBorrowed(
+  kept: Spent,
+  borrowed: ReadonlySet<string>,
+  find: (request: string) => PaidAnswer | undefined,
+): Spent {
+  const all = { ...kept };
   for (const request of borrowed) {
     count(all, find(request) ?? { tokens: undefined });
   }
@@ -155,8 +170,8 @@ function countOf(worker: number, sum: Sum, answer: PaidAnswer): void {
 }
 
 /** Yields the answers of a store that can be read. @param onOther called with each other text */
-async function* readKept(
-  store: AnswerStore,
+export async function* readKept(
+  store: Pick<AnswerStore, "read">,
   onOther?: (text: string) => void,
 ): AsyncGenerator<{ readonly request: string; readonly text: string; readonly answer: PaidAnswer }> {
   for await (const { request, answer: text } of store.read()) {

@@ -1,3 +1,5 @@
+import type { RecordedSpending } from "../../publish/recorded-run.js";
+
 /** What an attempt, and its run, paid for. */
 export interface SpendingReport {
   /** Answers that this attempt paid for. */
@@ -26,7 +28,14 @@ export function spendingFields({ attempt, run, rowsReused, requestsLost }: Spend
   return { ...spentFields(attempt), rows_reused: rowsReused, requests_lost: requestsLost, run: spentFields(run) };
 }
 
-function spentFields({ answers, promptTokens, cachedTokens, completionTokens, cost }: SpentReport): object {
+/** What was spent under its JSON names. */
+export function spentFields({
+  answers,
+  promptTokens,
+  cachedTokens,
+  completionTokens,
+  cost,
+}: SpentReport): RecordedSpending {
   return {
     answers,
     prompt_tokens: promptTokens,

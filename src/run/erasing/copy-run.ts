@@ -1,6 +1,6 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { ColumnType, OutputRows } from "../../columnar/types.js";
-import { numberedRunId, splitRunId } from "../../plan/identity.js";
+import { nextRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { spanAt } from "../../plan/spans.js";
 import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows } from "../../publish/erasure.js";
@@ -53,7 +53,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
   const { folder } = run.parts?.() ?? { folder: "" };
   await using finder = await request.openFinder(folder, keyTypes(stored.plan, request.keys));
   const found = await countRows(run, finder);
-  const { base, number } = splitRunId(latest);
+  const { base } = splitRunId(latest);
   if (found.rows + found.rejects === 0) {
     await (request.dryRun ? undefined : sink.stripVerdicts?.(base)); // an erasure before this one may have been killed
     return found;
@@ -68,7 +68,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
     by: actingUser(),
     writer: context.writer,
   };
-  const plan: Plan = { ...stored.plan, version: 2, runId: numberedRunId(base, number + 1), erasure };
+  const plan: Plan = { ...stored.plan, version: 2, runId: nextRunId(latest), erasure };
   const next = await sink.create(plan);
   if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
     throw new JobError(

@@ -1,17 +1,30 @@
 import type { Engine } from "../../engine/port.js";
 import { count } from "../../report/report.js";
+import { runSpending } from "./spending.js";
 import type { JobContext } from "../../scoring/context.js";
-import type { RunWriter } from "../../sink/port.js";
+import type { RunSink, RunWriter } from "../../sink/port.js";
+
+interface PayingParts {
+  readonly engine: Engine;
+  readonly writer: RunWriter;
+  readonly run: Pick<RunSink, "recordSpending">;
+}
+
+/** An attempt whose answers are kept. Disposing keeps what is left, and tells the target what the run has paid for. */
+export interface PayingAttempt extends AsyncDisposable {
+  /** Tells the target what the run has paid for so far. Called when all of it is known. Never fails. */
+  tell(): Promise<void>;
+}
 
 /**
- * Takes over the answers that attempts of a run have kept, and keeps those of this attempt at the target. Disposing keeps
- * what is left. undefined: predictions are free.
+ * Takes over the answers that attempts of a run have kept, and keeps those of this attempt at the target. undefined:
+ * predictions are free.
  * @throws JobError MODEL_CHANGED, DISK, OBJECT_STORE, DATABASE
  */
 export async function beginPaying(
   { worker, log }: Pick<JobContext, "worker" | "log">,
-  { engine: { paid }, writer }: { readonly engine: Engine; readonly writer: RunWriter },
-): Promise<AsyncDisposable | undefined> {
+  { engine: { paid }, writer, run }: PayingParts,
+): Promise<PayingAttempt | undefined> {
   if (paid === undefined) {
     return undefined;
   }
@@ -26,9 +39,19 @@ export async function beginPaying(
   if (answers > 0) {
     log.info(`${count(answers, "answer")} of earlier attempts are kept, and not asked for again`);
   }
+  let told = 0; // a run that paid for nothing has nothing to tell
+  const tell = async (): Promise<void> => {
+    const { spending } = paid;
+    if (spending.run.answers > told) {
+      told = spending.run.answers;
+      await run.recordSpending?.(runSpending(spending));
+    }
+  };
   return {
+    tell,
     async [Symbol.asyncDispose]() {
       await begun[Symbol.asyncDispose]();
+      await tell();
       await journal?.[Symbol.asyncDispose]();
     },
   };

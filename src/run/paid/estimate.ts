@@ -4,6 +4,7 @@ import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import type { JobContext } from "../../scoring/context.js";
+import type { RejectedRows } from "../rejects/rejected-rows.js";
 import { sampleRows } from "./sample-rows.js";
 
 /** Rows whose prompts are measured. */
@@ -13,22 +14,32 @@ const bytesPerToken = 4;
 /** Estimates by bytes are wrong by up to this share of themselves. */
 const error = 0.4;
 
+interface EstimateOptions {
+  readonly plan: Plan;
+  readonly engine: Engine;
+  readonly decoder: Decoder;
+  /** The rows that are asked alone; undefined: all are. */
+  readonly rejected?: RejectedRows | undefined;
+}
+
 /**
  * Estimates what a run will take, from the prompts of some rows that are spread over its table. Nothing is asked.
  * undefined: predictions are free.
  */
 export async function estimateRun(
   context: JobContext,
-  { plan, engine, decoder }: { readonly plan: Plan; readonly engine: Engine; readonly decoder: Decoder },
+  { plan, engine, decoder, rejected }: EstimateOptions,
 ): Promise<PlanEstimate | undefined> {
   const { paid } = engine;
-  if (paid === undefined || plan.input.rows === 0) {
+  const all = rejected?.count ?? plan.input.rows;
+  if (paid === undefined || all === 0) {
     return undefined;
   }
-  const ranges = [{ rowStart: 0, rowEnd: plan.input.rows }];
-  const { rows, read } = await sampleRows(context, { plan, engine, decoder, ranges, count: measuredRows });
+  const ranges = rejected?.ranges() ?? [{ rowStart: 0, rowEnd: plan.input.rows }];
+  const tools = { plan, engine, decoder };
+  const { rows, read } = await sampleRows(context, { ...tools, ranges, count: measuredRows, isScored: rejected?.has });
   const bytes = rows.map((inputs) => paid.promptBytes(inputs)).reduce((sum, size) => sum + size, 0);
-  const requests = Math.round((plan.input.rows * rows.length) / Math.max(1, read));
+  const requests = Math.round((all * rows.length) / Math.max(1, read));
   const prompt = Math.round(((bytes / Math.max(1, rows.length)) * requests) / bytesPerToken);
   const most = paid.mostCompletionTokens;
   const completion = most === undefined ? undefined : most * requests;

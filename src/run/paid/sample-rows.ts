@@ -14,7 +14,7 @@ const places = 20;
 export interface RowSample {
   /** The inputs of each row that can be scored. */
   readonly rows: readonly (readonly NamedTensor[])[];
-  /** How many rows were read. */
+  /** How many rows of the sample were read. */
   readonly read: number;
 }
 
@@ -26,12 +26,14 @@ export interface SampleOptions {
   readonly ranges: readonly RowRange[];
   /** How many rows to read. */
   readonly count: number;
+  /** Which rows belong to the sample, by the run's numbers. Default: all. */
+  readonly isScored?: ((row: number) => boolean) | undefined;
 }
 
 /** Reads rows that are spread over ranges of a run. Nothing is asked. */
 export async function sampleRows(
   context: JobContext,
-  { plan, engine, decoder, ranges, count }: SampleOptions,
+  { plan, engine, decoder, ranges, count, isScored }: SampleOptions,
 ): Promise<RowSample> {
   const size = Math.ceil(count / places);
   const blocks = { ...plan, commitRows: size };
@@ -50,9 +52,11 @@ export async function sampleRows(
     const range = rowsOfSpans(blocks, { from: block, to: block + 1 });
     await scoreWithoutPublishing(
       context,
-      { plan: blocks, engine: collecting, decoder, ranges: [range] },
+      { plan: blocks, engine: collecting, decoder, ranges: [range], isScored },
       ({ rowStart, rowEnd }) => {
-        read += rowEnd - rowStart;
+        for (let row = rowStart; row < rowEnd; row += 1) {
+          read += isScored?.(row) === false ? 0 : 1;
+        }
       },
     );
   }

@@ -1,9 +1,22 @@
-import { costOf, type Price, type Spending, type Spent } from "../../engine/paid-engine.js";
-import type { SpendingReport, SpentReport } from "../../report/spending/spending-report.js";
+import { costOf, type PaidState, type Price, type Spending, type Spent } from "../../engine/paid-engine.js";
+import type { PaidReport } from "../../report/spending/paid-text.js";
+import type { RecordedSpending } from "../../publish/recorded-run.js";
+import { type SpendingReport, spentFields, type SpentReport } from "../../report/spending/spending-report.js";
+import { JobError } from "../../util/errors.js";
 
 /** What an engine spent, as reports have it. */
 export function spendingReport({ own, run, lost, reused, price }: Spending): SpendingReport {
   return { attempt: spentReport(own, price), run: spentReport(run, price), rowsReused: reused, requestsLost: lost };
+}
+
+/** What all attempts and workers of a run spent, as its target stores it. */
+export function runSpending({ run, price }: Spending): RecordedSpending {
+  return spentFields(spentReport(run, price));
+}
+
+/** What an unfinished run has paid for and asked for, as reports have it. */
+export function paidReport({ kept, price, batches }: PaidState): PaidReport {
+  return { kept: spentReport(kept, price), batches: batches instanceof JobError ? batches.message : batches };
 }
 
 function spentReport(spent: Spent, price: Price | undefined): SpentReport {

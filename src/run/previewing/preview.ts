@@ -6,13 +6,14 @@ import type { Decoder } from "../../formats/port.js";
 import type { Engine } from "../../engine/port.js";
 import type { FoundModel } from "../../models/port.js";
 import { JobError } from "../../util/errors.js";
-import { runIdOf } from "../../plan/identity.js";
+import { nextRunId, runIdOf } from "../../plan/identity.js";
 import type { ListedShard } from "../../plan/compare.js";
 import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import type { JobContext } from "../../scoring/context.js";
 import { loadEngine } from "../loading.js";
 import { estimateRun } from "../paid/estimate.js";
+import { findRejects, shardsOfRun } from "../rejects/plan-rejects.js";
 import { openPinnedModel } from "../model.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "../planning/input.js";
 import { bindFirstShard } from "../planning/bind-model.js";
@@ -22,14 +23,20 @@ import { type SeenSchema, seenSchema } from "../planning/read-shards.js";
 /** Makes the plan that `run` would make now, whether or not the target has one. Writes nothing. */
 export async function previewPlan(context: JobContext): Promise<PreviewedPlan> {
   const { spec } = context;
-  const runId = runIdOf(spec.name, spec.params, context.sha256);
-  const listing = await wholeInput(context);
-  warnOfUnmatched(context, listing);
+  const base = runIdOf(spec.name, spec.params, context.sha256);
+  const rejects = await findRejects(context, base);
+  const runId = rejects === undefined ? base : nextRunId(rejects.stored.plan.runId);
+  const whole = await wholeInput(context);
+  warnOfUnmatched(context, whole);
+  const listing = rejects === undefined ? whole : shardsOfRun(whole, rejects.stored);
   const resolved = await openPinnedModel(context);
   await using loading = loadEngine(context, resolved.model, { inputBytes: 0, preview: true });
   await using decoder = await context.openDecoder(listing.folders);
-  const plan = await planRun(context, { runId, listed: listing.shards, decoder, resolved, engine: loading.engine });
-  return { plan, estimate: await estimateRun(context, { plan, engine: await loading.engine, decoder }) };
+  const tools = { decoder, resolved, engine: loading.engine, rejectsOf: rejects?.stored };
+  const plan = await planRun(context, { runId, listed: listing.shards, ...tools });
+  const rejected = rejects?.rejected;
+  const estimate = await estimateRun(context, { plan, engine: await loading.engine, decoder, rejected });
+  return { plan, estimate, rejectedRows: rejected?.count };
 }
 
 /** A plan, and what its run will take. */
@@ -37,6 +44,8 @@ export interface PreviewedPlan {
   readonly plan: Plan;
   /** undefined: predictions are free. */
   readonly estimate: PlanEstimate | undefined;
+  /** How many rejected rows of an earlier run are scored alone; undefined: all rows are. */
+  readonly rejectedRows: number | undefined;
 }
 
 /** The signature of the model, and the columns of the first shard including those of its folder names. */

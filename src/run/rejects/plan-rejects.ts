@@ -1,24 +1,62 @@
 import { isSameShard } from "../../plan/compare.js";
-import type { Plan } from "../../plan/plan.js";
+import type { Plan, RunId } from "../../plan/plan.js";
 import { takeOverDifferences } from "../../plan/take-over.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { StoredPlan } from "../../sink/port.js";
 import type { Listing } from "../../storage/port.js";
 import { JobError } from "../../util/errors.js";
+import { refusePruned } from "../held-or-discarded.js";
+import { isPublished } from "../resume.js";
+import { readRejected, type RejectedRows } from "./rejected-rows.js";
 
 const instead = "score all rows with --new-run";
 
 /** @throws JobError USAGE if the rejects of a run are to be scored, and there is none */
-export function requireRun({ spec, onlyRejects }: JobContext, stored: StoredPlan | undefined): void {
-  if (onlyRejects === true && stored === undefined) {
-    throw new JobError(
-      "USAGE",
-      `looking for a run of ${spec.name} whose rejected rows are to be scored: there is none`,
-      {
-        hint: "leave out --only-rejects, or name the run with --param; infer-batch history lists the runs",
-      },
-    );
+export function requireRun(context: JobContext, stored: StoredPlan | undefined): void {
+  if (context.onlyRejects === true && stored === undefined) {
+    throw noRun(context);
   }
+}
+
+function noRun({ spec }: Pick<JobContext, "spec">): JobError {
+  return new JobError(
+    "USAGE",
+    `looking for a run of ${spec.name} whose rejected rows are to be scored: there is none`,
+    {
+      hint: "leave out --only-rejects, or name the run with --param; infer-batch history lists the runs",
+    },
+  );
+}
+
+/** The run whose rejected rows are to be planned, and these. */
+export interface PlannableRejects {
+  readonly stored: StoredPlan;
+  readonly rejected: RejectedRows;
+}
+
+/**
+ * Finds the rows that a run of rejects would score. undefined: a run of all rows is to be planned
+ * @throws JobError USAGE if there is no run, or if it is not complete
+ */
+export async function findRejects(context: JobContext, base: RunId): Promise<PlannableRejects | undefined> {
+  const { sink, onlyRejects } = context;
+  if (onlyRejects !== true) {
+    return undefined;
+  }
+  const stored = await sink.find(base);
+  if (stored?.pruned !== undefined) {
+    refusePruned({ ...context, newRun: false }, stored.pruned);
+  }
+  if (stored === undefined) {
+    throw noRun(context);
+  }
+  const run = await sink.open(stored);
+  if (!isPublished(run)) {
+    throw new JobError("USAGE", `planning the rejected rows of run ${stored.plan.runId}: it is not complete`, {
+      hint: "`run --only-rejects` finishes it first; leave out --only-rejects to see its plan",
+    });
+  }
+  return { stored, rejected: await readRejected(stored.plan, run.rejects(), () => true) };
 }
 
 /** @throws JobError PLAN_CHANGED if another attempt has planned the run for other rows meanwhile */

@@ -1,10 +1,13 @@
 import type { Plan } from "../../plan/plan.js";
 import type { RejectedRow } from "../../columnar/types.js";
+import type { RowRange } from "../../scoring/read-ranges.js";
 import { JobError } from "../../util/errors.js";
 
 /** The rejected rows of a run, by the run's numbers. */
 export interface RejectedRows {
   readonly count: number;
+  /** Neighbouring ones together, in order. */
+  ranges(this: void): readonly RowRange[];
   has(this: void, row: number): boolean;
 }
 
@@ -39,5 +42,22 @@ export async function readRejected(
     }
   }
   const sets = new Map([...bySpan].map(([span, rows]) => [span, new Set(rows)]));
-  return { count, has: (row) => sets.get(Math.floor(row / commitRows))?.has(row) === true };
+  return {
+    count,
+    has: (row) => sets.get(Math.floor(row / commitRows))?.has(row) === true,
+    ranges: () => rangesOf([...bySpan.values()].flat().toSorted((one, other) => one - other)),
+  };
+}
+
+function rangesOf(rows: readonly number[]): readonly RowRange[] {
+  const ranges: { rowStart: number; rowEnd: number }[] = [];
+  for (const row of rows) {
+    const last = ranges.at(-1);
+    if (last?.rowEnd === row) {
+      last.rowEnd += 1;
+    } else {
+      ranges.push({ rowStart: row, rowEnd: row + 1 });
+    }
+  }
+  return ranges;
 }

@@ -4,7 +4,7 @@ import type { RunState } from "../../publish/state.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import type { RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
-import { openAnswers } from "./answers/journal.js";
+import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
@@ -16,6 +16,7 @@ import { clearAndFinish, finishSeconds } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
+import { recordSpending } from "./control/spending.js";
 import { readRejects } from "./control/reject-rows.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
@@ -72,6 +73,8 @@ function runSink(
         transact(tools, (session) => isWorkedOn(session, control, plan.runId)),
       ),
     recordFailure: (error) => recordFailure(tools, plan.runId, error),
+    keptAnswers: () => keptAnswers(tools, plan),
+    recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
     recordLate: (text) => retrying(`writing to ${target}`, retry, () => recordLate(tools, plan.runId, text)),
     committed: known.committed,
     get rejectedRows() {

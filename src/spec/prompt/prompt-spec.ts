@@ -163,7 +163,9 @@ export const budget = z
     max_tokens: count(1, Number.MAX_SAFE_INTEGER)
       .optional()
       .describe("Most tokens of prompts and answers, over all attempts and workers of a run."),
-    max_cost: money.optional().describe("Most that a run costs, in the currency of price: 20 with prices in dollars is 20 dollars."),
+    max_cost: money
+      .optional()
+      .describe("Most that a run costs, in the currency of price: 20 with prices in dollars is 20 dollars."),
     max_cost_per_hour: money.optional().describe("Requests are spread so that an hour costs no more than this."),
     price: z
       .strictObject({

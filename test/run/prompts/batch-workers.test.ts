@@ -1,10 +1,25 @@
 import { describe, expect, test } from "vitest";
-import { batchJob } from "../../support/batch-job.js";
+import { type BatchJob, batchJob } from "../../support/batch-job.js";
 import { lastJson } from "../../support/nights.js";
 import { promptJob } from "../../support/prompt-job.js";
-import { startPromptServer } from "../../support/prompt-server.js";
+import { type BatchFaults, startPromptServer } from "../../support/prompt-server.js";
 import { reject } from "../../support/rejects.js";
 import { until } from "../../support/waiting.js";
+
+const endless = { runMs: 600_000 };
+
+/** Ends worker 0 of two with SIGKILL when it has a batch under way, and then the batch. */
+async function killFirstWorker({ job, server }: BatchJob, faults: BatchFaults): Promise<void> {
+  await server.control({ batch: { ...faults, ...endless } });
+  let child: { kill(signal: NodeJS.Signals): boolean } | undefined;
+  const running = job.run(["--worker", "0/2"], (started) => {
+    child = started;
+  });
+  await until(async () => (await server.books()).batches.statuses.includes("in_progress"));
+  child?.kill("SIGKILL");
+  expect((await running).signal).toBe("SIGKILL");
+  await server.control({ batch: { ...faults, finish: true } });
+}
 
 describe("batches of several workers", { timeout: 60_000 }, () => {
   test("of two workers the first one sends the requests of both", async () => {
@@ -80,5 +95,45 @@ describe("batches of several workers", { timeout: 60_000 }, () => {
       ends.map(({ stderr }) => stderr).join(""),
     ).toEqual([0, 0]);
     expect(await server.books()).toMatchObject({ billed_again: { requests: 0 }, batches: { created: 1 } });
+  });
+
+  test.each([
+    ["that names batches", {}],
+    ["that keeps no metadata", { forgetful: true }],
+  ])(
+    "a worker that steals the spans of worker 0, which was killed, takes its answers from its batch: a server %s",
+    async (_, faults) => {
+      await using batches = await batchJob();
+      await killFirstWorker(batches, faults);
+      const stolen = await batches.run("--worker", "1/2", "--steal");
+      await batches.requireRight(stolen);
+      expect(lastJson(stolen)).toMatchObject({ status: "complete", spans_committed: 2 });
+      expect((await batches.server.books()).batches).toMatchObject({ created: 1, files: 1 });
+    },
+  );
+
+  test("a worker that steals sends no batch: what worker 0 has not asked for is left to one that may send it", async () => {
+    await using batches = await batchJob({ retrySeconds: 1 });
+    await killFirstWorker(batches, { ending: ["expired"] });
+    const { code, stderr } = await batches.run("--worker", "1/2", "--steal");
+    expect([code, stderr]).toEqual([75, expect.stringContaining("run the command without --worker")]);
+    expect((await batches.server.books()).batches.created).toBe(1);
+    await batches.requireRight(await batches.run());
+    expect((await batches.server.books()).batches.created).toBe(2);
+  });
+
+  test("two workers that steal from each other send each request once", async () => {
+    await using batches = await batchJob({ commitRows: 10, mock: { batch: { runMs: 100 } } });
+    const other = batches.job.run(["--worker", "1/2", "--steal"]);
+    const first = await batches.run("--worker", "0/2", "--steal");
+    const ends = [first, await other];
+    expect(
+      ends.map(({ code }) => code),
+      ends.map(({ stderr }) => stderr).join(""),
+    ).toEqual([0, 0]);
+    for (const end of ends) {
+      await batches.requireRight(end);
+    }
+    expect((await batches.server.books()).batches.created).toBe(1);
   });
 });

@@ -102,6 +102,12 @@ describe("batches", { timeout }, () => {
     await using batches = await batchJob({ mock: { quota: 0.0003 } });
     const stopped = await batches.run();
     expect(lastJson(stopped), stopped.stderr).toMatchObject({ code: "QUOTA", exit_code: 67 });
+    const { billed } = await batches.server.books();
+    const { requests: answers, prompt_tokens, cached_tokens, completion_tokens } = billed;
+    const kept = { answers, prompt_tokens, cached_tokens, completion_tokens };
+    const status = lastJson(await batches.job.here("status", "--json"));
+    const sent = [{ id: "batch_1", status: "completed", requests: 59, answered: answers }];
+    expect(status).toMatchObject({ paid: { kept, batches: sent } });
     expect((await batches.job.target.kept()).size).toBe((await batches.server.books()).distinct);
     await batches.server.control({ quota: 1000 });
     await batches.requireRight(await batches.run());
@@ -134,6 +140,11 @@ describe("batches", { timeout }, () => {
     await using batches = await batchJob({ mock: { batch: { absent: true } } });
     const { code, stderr } = await batches.run();
     expect([code, stderr]).toEqual([64, expect.stringContaining("leave out model.server.transport")]);
+    const status = await batches.job.here("status");
+    expect([status.code, status.stdout]).toEqual([
+      0,
+      expect.stringMatching(/\n {2}batches +unknown: listing the batches of /),
+    ]);
   });
 
   test("a server that takes another form of requests gets it in the next batch", async () => {
@@ -207,7 +218,9 @@ describe("batches", { timeout }, () => {
         143,
         expect.stringContaining("1 batch (batch_1) is under way at the server"),
       ]);
-      expect((await job.here("status")).stdout).toContain("batch_1");
+      expect((await job.here("status")).stdout).toMatch(
+        /\n {2}kept +0 answers, .*\n {2}batches +1 sent with 59 requests, 0 answered; under way: batch_1 \(in_progress, 0 of 59\)\n/,
+      );
 
       const next = job.run([]);
       await until(async () => (await server.books()).batches.calls > 12);

@@ -165,4 +165,37 @@ describe("money", () => {
     expect(await job.run()).toMatchObject({ code: 0, report: { spending: { answers: 20, prompt_tokens: 0 } } });
     expect(tokensIn("text")).toBe(1);
   });
+
+  test("history shows what each run has paid for, also one that ended early and runs that later ones have replaced", async () => {
+    await using job = await promptJob({
+      server: { concurrency: 1 },
+      model: { sampling, budget: { max_tokens: 300, price } },
+    });
+    const spent = (): object => {
+      const { answers, prompt, completion } = job.server.books;
+      return { answers, prompt_tokens: prompt, completion_tokens: completion };
+    };
+    const stopped = await job.run();
+    expect(stopped.code, stopped.stderr).toBe(67);
+    const first = spent();
+    expect(first).not.toMatchObject({ answers: 0 });
+    const historyOf = async (): Promise<unknown> =>
+      JSON.parse((await job.command("history", job.spec, "--json")).stdout);
+    expect(await historyOf()).toMatchObject({ runs: [{ status: "failed", spending: first }] });
+
+    await job.rewrite({ model: { prompt: { user: "{{body}}!" }, sampling } });
+    const second = await job.run("--new-run");
+    expect(second.code, second.stderr).toBe(0);
+    const third = await job.run("--new-run");
+    expect(third.code, third.stderr).toBe(0);
+    expect(await historyOf()).toMatchObject({
+      runs: [
+        { status: "published", spending: { answers: 20 } },
+        { status: "published", spending: { answers: 20 } },
+        { status: "abandoned", spending: first },
+      ],
+    });
+    const { stdout } = await job.command("history", job.spec);
+    expect(stdout.match(/20 answers, /g)).toHaveLength(2);
+  });
 });

@@ -217,7 +217,7 @@ async function untilEnded(state: BatchState, takeUp: () => Promise<{ readonly en
     if (nowMs() - aliveMs > maxSeconds * 1000) {
       const message = `waiting for the batches of worker 0: ${placeText(state)} has had none of this run for ${maxSeconds} s`;
       throw new JobError("NETWORK", message, {
-        hint: "with transport: batch, worker 0 asks for the rows of all workers: start it, and this one again",
+        hint: "with transport: batch, worker 0 asks for the rows of all workers: start it, and this one again; or run the command without --worker, which asks for all rows that are left",
       });
     }
     await pauses.next();

@@ -1,4 +1,6 @@
 import { JobError } from "../../../util/errors.js";
+import type { BulkRun } from "../../paid-engine.js";
+import type { BatchApi } from "./batch-api.js";
 import { type Batch, hasEnded } from "./batch-object.js";
 import { keyIn } from "./input-file.js";
 import { type BatchState, filePrefix, metadataKeys, worstIn } from "./run-batches.js";
@@ -48,16 +50,26 @@ function logEnd({ run, isSubmitter }: BatchState, { id, status, total }: Batch, 
 
 /** Adds the files of the run that are at the server: another process may have uploaded some. */
 async function listFiles({ api, run, files }: BatchState): Promise<void> {
-  const prefix = filePrefix(run);
-  for (const { id, name } of await api.files()) {
-    if (name.startsWith(prefix)) {
-      files.set(id, name);
-    }
+  for (const [id, name] of await filesOfRun(api, run)) {
+    files.set(id, name);
   }
 }
 
-/** Those of the account's batches that are of this run. */
-function batchesOfRun({ run, files }: Pick<BatchState, "run" | "files">, batches: readonly Batch[]): Batch[] {
+/** The ids and names of the files of a run that are at the server. */
+export async function filesOfRun(
+  api: Pick<BatchApi, "files">,
+  run: Pick<BulkRun, "planId">,
+): Promise<(readonly [id: string, name: string])[]> {
+  const prefix = filePrefix(run);
+  const files = await api.files();
+  return files.filter(({ name }) => name.startsWith(prefix)).map(({ id, name }) => [id, name] as const);
+}
+
+/** Those of the account's batches that are of a run. */
+export function batchesOfRun(
+  { run, files }: { readonly run: Pick<BulkRun, "planId">; readonly files: ReadonlyMap<string, string> },
+  batches: readonly Batch[],
+): Batch[] {
   return batches.filter(
     ({ metadata, inputFile }) =>
       metadata[metadataKeys.plan] === run.planId || (inputFile !== undefined && files.has(inputFile)),

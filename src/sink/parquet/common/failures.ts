@@ -1,8 +1,9 @@
 import { type AttemptFailure, begunText, failureText, parseNotes } from "../../../publish/attempt-failure.js";
+import { parseSpending, type RecordedSpending, spendingText } from "../../../publish/recorded-run.js";
 import { bestEffort } from "../../../util/best-effort.js";
 import type { ErrorCode } from "../../../util/errors.js";
 import type { RunSink } from "../../port.js";
-import { ifThere, type TargetState } from "./file-system.js";
+import { ifReadable, ifThere, type TargetState } from "./file-system.js";
 import type { Layout } from "./layout.js";
 
 /** Reads the last failure of a run; undefined: none is recorded. */
@@ -37,12 +38,12 @@ interface NotesOf {
   readonly committed: Uint8Array;
 }
 
-/** How a run's failures, and attempts that resume it after one, are recorded and read. */
+/** How a run's failures, attempts that resume it after one, and what it has paid for are recorded and read. */
 export function attemptNotes(
   { fs, layout }: { readonly fs: TargetState; readonly layout: Layout },
   { guarded, smallFiles, isDead, away }: NotesTarget,
   { writer, committed }: NotesOf,
-): Pick<RunSink, "lastFailure" | "isWorkedOn" | "recordBegun" | "recordFailure"> {
+): Pick<RunSink, "lastFailure" | "isWorkedOn" | "recordBegun" | "recordFailure" | "recordSpending"> {
   const { errors } = layout;
   return {
     lastFailure: () => guarded(`reading ${errors}`, () => lastFailureOf(fs, layout)),
@@ -60,6 +61,9 @@ export function attemptNotes(
         await bestEffort((stop) => addFailure(smallFiles(stop), layout, failure));
       }
     },
+    async recordSpending(spending) {
+      await bestEffort((stop) => keepMost(smallFiles(stop), layout, spending));
+    },
   };
 }
 
@@ -70,6 +74,19 @@ export function attemptNotes(
 async function addFailure(files: SmallFiles, { plan, errors }: Layout, failure: AttemptFailure): Promise<void> {
   if (await files.exists(plan)) {
     await files.replace(errors, failureText(parseNotes(await files.read(errors)), failure));
+  }
+}
+
+/** Reads what a run has paid for; undefined: no attempt has told. */
+export async function spendingOf(fs: TargetState, { spending }: Layout): Promise<RecordedSpending | undefined> {
+  return parseSpending(await ifReadable(fs.readText(spending)));
+}
+
+/** Replaces what is known to be paid for, unless more is known: an attempt may not know the answers of other workers. */
+async function keepMost(files: SmallFiles, { plan, spending }: Layout, found: RecordedSpending): Promise<void> {
+  const known = parseSpending(await files.read(spending));
+  if (found.answers > (known?.answers ?? 0) && (await files.exists(plan))) {
+    await files.replace(spending, spendingText(found));
   }
 }
 

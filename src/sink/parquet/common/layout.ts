@@ -1,4 +1,4 @@
-import { numberedRunId, splitRunId } from "../../../plan/identity.js";
+import { nextRunId, splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 
 /**
@@ -27,6 +27,8 @@ export interface Layout {
   readonly decision: string;
   /** The last errors of the run's attempts, which only inform people. */
   readonly errors: string;
+  /** What the run has paid for, which only informs people. */
+  readonly spending: string;
   /** The attempt that was the first to find that the run is late. */
   readonly late: string;
   /** The profile of the run, which stays after it is published. */
@@ -102,6 +104,7 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
     verdict: `${control}/verdict.json`,
     decision: `${control}/decision.json`,
     errors: `${control}/errors.json`,
+    spending: `${control}/spending.json`,
     late: `${control}/late.json`,
     profile: `${control}/profile.json`,
     temporary: `${control}/tmp`,
@@ -134,8 +137,7 @@ function isLaterRun(runId: RunId): boolean {
 
 /** The layout of the run that would follow this one. */
 export function nextLayout({ folder, runId }: Layout): Layout {
-  const { base, number } = splitRunId(runId);
-  return layoutOf(folder, numberedRunId(base, number + 1));
+  return layoutOf(folder, nextRunId(runId));
 }
 
 /** The run that a file name of a part or of rejects belongs to. */

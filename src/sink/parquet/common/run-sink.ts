@@ -8,7 +8,7 @@ import { JobError } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, RunSink, RunWriter } from "../../port.js";
 import type { CommittedBy } from "../../../publish/committed-by.js";
-import { type AnswerFiles, openAnswerFiles } from "./answers/journal.js";
+import { type AnswerFiles, openAnswerFiles, readAnswers } from "./answers/journal.js";
 import type { SpilledPiece } from "./commit.js";
 import { createSpilledPieces, type SpillTarget } from "./spilled-pieces.js";
 import { refuseForeign } from "./claim.js";
@@ -115,6 +115,7 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
     parts: () => ({ folder: publisher.partsFolder, groups: partsOf(target, publisher) }),
     spanFiles: (isWanted) => readSpanFiles(target, known.parts, { localParts: publisher.localParts, isWanted }),
     rejects: () => readRejects(fs, layout, known.parts),
+    keptAnswers: () => readAnswers({ fs, layout, files: publisher.answers, guarded }),
     refresh: () =>
       guarded(`reading ${folder}`, async () => {
         addParts(known, (await committedParts(target, (span) => !known.parts.has(span))).parts);

@@ -83,7 +83,12 @@ function ignoreMissing(error: unknown): void {
   }
 }
 
-/** Yields all answers of a run, a bounded number at a time; none where the table is gone. */
+/** Yields all answers that are kept of a run; none where the table is gone. */
+export function keptAnswers(tools: RunTools, { runId }: Plan): AsyncIterable<KeptAnswer> {
+  return readAnswers(tools, answersTable(tools.control.schema, runId));
+}
+
+/** A bounded number at a time. */
 async function* readAnswers(tools: RunTools, name: TableName): AsyncGenerator<KeptAnswer> {
   for (let after = ""; ; ) {
     const from = { after, limit: rowsPerQuery };

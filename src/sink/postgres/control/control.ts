@@ -22,6 +22,7 @@ export type ControlTableName =
   | "verdicts"
   | "decisions"
   | "errors"
+  | "spending"
   | "swaps";
 
 /** Reads and inserts rows of the control tables. Each call is one or two statements on the given session. */

@@ -43,7 +43,10 @@ export async function readHistory(
 ): Promise<readonly RecordedRun[]> {
   const { table } = control;
   // Layout 1 has no logical dates.
-  const spending = layout < 2 ? "NULL" : "f.spending";
+  const spending =
+    layout < 2
+      ? "NULL"
+      : `coalesce(f.spending, (SELECT p.spending FROM ${table("spending")} p WHERE p.run_id = r.run_id ORDER BY p.answers DESC LIMIT 1))`;
   const date = layout < 2 ? "r.planned_at" : "coalesce(r.logical_date, r.planned_at)";
   const { rows } = await session.query<HistoryRow>({
     text: `SELECT r.run_id, r.plan, r.plan_id,

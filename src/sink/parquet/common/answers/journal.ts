@@ -74,7 +74,13 @@ async function append(
   return files.append !== undefined && open.sizeBytes + sizeBytes <= fileBytes && (await files.append(open.path, text));
 }
 
-async function* readAnswers({ fs, layout, files, guarded }: JournalTarget): AsyncGenerator<KeptAnswer> {
+/** Yields all answers that are kept of a run. */
+export async function* readAnswers({
+  fs,
+  layout,
+  files,
+  guarded,
+}: Omit<JournalTarget, "writer">): AsyncGenerator<KeptAnswer> {
   const folder = layout.answers;
   const doing = `reading the answers in ${folder}`;
   const names = await guarded(doing, () => listFolder(fs, folder));

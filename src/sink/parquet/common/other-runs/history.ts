@@ -14,7 +14,7 @@ import { stateOf } from "../../../../publish/state.js";
 import { JobError } from "../../../../util/errors.js";
 import type { StoredPlan } from "../../../port.js";
 import { readDecision, readVerdict } from "../control-files.js";
-import { lastFailureOf } from "../failures.js";
+import { lastFailureOf, spendingOf } from "../failures.js";
 import { ifPermitted, ifReadable, listFolder, type TargetState } from "../file-system.js";
 import { type Layout, layoutOf, plannedLayout } from "../layout.js";
 import { type Manifest, publishedManifest } from "../manifest.js";
@@ -128,11 +128,13 @@ async function plannedRun(
   const layout = plannedLayout(unstaged.folder, plan);
   const verdict = checks === null ? undefined : await readVerdict(fs, layout);
   const decision = staged ? await readDecision(fs, layout) : undefined;
-  const common = { runId, place: layout.folder, plan, verdict, decision, failure: undefined, at: decision?.at ?? null };
+  const paid = plan.request.prompt === undefined ? undefined : await spendingOf(fs, layout);
+  const known = { runId, place: layout.folder, plan, verdict, decision, spending: paid };
+  const common = { ...known, failure: undefined, at: decision?.at ?? null };
   if (published !== undefined) {
     const { rows, rows_rejected: rejected } = published;
     const at = decision?.at ?? startedAt(published);
-    const about = { at, seconds: secondsOf(published), spending: recordedSpending(published.attempt) };
+    const about = { at, seconds: secondsOf(published), spending: recordedSpending(published.attempt) ?? paid };
     return { ...common, status: "published", rows, rejected, spansCommitted: null, ...about };
   }
   const before = isOver && decision?.kind !== "discarded" ? await profileOf(fs, layout) : undefined;
