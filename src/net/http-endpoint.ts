@@ -3,6 +3,14 @@ import type { RetryTools } from "../util/retry.js";
 import type { FindProxy } from "./proxy.js";
 import type { ResponseHeaders, TlsSettings } from "./request.js";
 
+/** Headers, or what gives them for each request: a token may be rotated. */
+export type RequestHeaders = Readonly<Record<string, string>> | (() => Promise<Readonly<Record<string, string>>>);
+
+/** @throws what the function throws that gives them */
+export async function headersNow(headers: RequestHeaders): Promise<Readonly<Record<string, string>>> {
+  return typeof headers === "function" ? await headers() : headers;
+}
+
 /** A server that is asked by HTTP, with the texts for its errors. */
 export interface HttpEndpoint {
   /** The act that messages begin with. */
@@ -11,8 +19,8 @@ export interface HttpEndpoint {
   readonly signal: AbortSignal;
   /** How long the server may send nothing during a request. Default: 30 s. */
   readonly silenceMs?: number | undefined;
-  /** Headers for the origin of the URL. They are not sent to another origin after a redirect. */
-  readonly headers?: Readonly<Record<string, string>> | undefined;
+  /** Headers for the origin of the URL, as they are at each request. Another origin, after a redirect, does not get them. */
+  readonly headers?: RequestHeaders | undefined;
   /** TLS settings for the origin of the URL only. */
   readonly tls?: TlsSettings | undefined;
   readonly findProxy: FindProxy;

@@ -3,7 +3,7 @@ import { JobError } from "../util/errors.js";
 import { tryAgain } from "../util/retry.js";
 import { writeAll } from "../util/write-all.js";
 import { BrokenTransfer, RefusedAnswer, verdictOf } from "./http-failures.js";
-import type { HttpAnswer, HttpEndpoint } from "./http-endpoint.js";
+import { headersNow, type HttpAnswer, type HttpEndpoint } from "./http-endpoint.js";
 import { type HttpResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
 import { startSilenceTimeout, type SilenceTimeout } from "./silence-timeout.js";
 
@@ -200,7 +200,7 @@ interface FollowOptions {
 /** Sends a request and follows redirects. Headers of the place are sent to its own origin only. */
 async function follow(
   from: string,
-  { headers, tls = {}, findProxy }: HttpEndpoint,
+  { headers = {}, tls = {}, findProxy }: HttpEndpoint,
   { method, crossOrigin, signal, extra }: FollowOptions,
 ): Promise<HttpResponse> {
   let url = new URL(from);
@@ -208,7 +208,7 @@ async function follow(
   for (let turn = 0; turn <= mostRedirects; turn += 1) {
     const isOwn = url.origin === origin;
     // Else the size is that of a compressed body.
-    const sent = { "accept-encoding": "identity", ...(isOwn ? headers : undefined), ...extra };
+    const sent = { "accept-encoding": "identity", ...(isOwn ? await headersNow(headers) : undefined), ...extra };
     const proxy = findProxy(url);
     const response = await sendRequest(url, { method, headers: sent, signal, proxy, tls: isOwn ? tls : {} });
     const location = response.headers.get("location");

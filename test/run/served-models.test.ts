@@ -1,5 +1,6 @@
+import { writeFileSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
@@ -88,6 +89,33 @@ describe("a model that a server has", () => {
     const runId = names.find((name) => name !== "run.json") ?? "";
     const plan = await readFile(join(job.out, "_infer-batch", runId, "plan.json"), "utf8");
     expect(`${refused.stderr}${refused.stdout}${plan}`).not.toContain("s3cret");
+  });
+
+  test("a token in a file is rotated during a run", async () => {
+    const engine = { batch_size: 10 };
+    await using job = await servedJob({ keys: { token: "${file:token}", concurrency: 1 }, overrides: { engine } });
+    const file = join(dirname(job.spec), "token");
+    let token = "first";
+    writeFileSync(file, token);
+    const sent = new Set<unknown>();
+    job.server.misbehave = ({ headers, number }) => {
+      sent.add(headers.authorization);
+      if (headers.authorization !== `Bearer ${token}`) {
+        return { status: 401 };
+      }
+      if (number !== 5) {
+        return undefined;
+      }
+      token = "second";
+      writeFileSync(file, `${token}\n`);
+      return { delayMs: 1100 }; // the file is read at most once a second
+    };
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect([...sent]).toEqual(["Bearer first", "Bearer second"]);
+    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
   });
 
   test("requests go below the path of the URL", async () => {

@@ -10,6 +10,7 @@ import { v1 } from "../../engine/served/v1/v1.js";
 import { v2 } from "../../engine/served/v2/v2.js";
 import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
+import type { RequestHeaders } from "../../net/http-endpoint.js";
 import { proxiesOf } from "../../net/proxy.js";
 import { openConnectionPool } from "../../net/connection-pool.js";
 import type { DiagnosedServer, MeasuredServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
@@ -17,6 +18,7 @@ import { templateOf } from "../../spec/server/request-template.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
+import { secretFile } from "../../spec/secrets.js";
 import { readSecret } from "../secrets.js";
 import { readTls } from "./tls-files.js";
 
@@ -191,17 +193,37 @@ async function signingOf(
   return signAws({ urls: url, key: where(["model", "server", "auth"]), signal, env: process.env });
 }
 
-/** The headers of each request: token and headers of the spec. */
-async function headersOf(
-  { token, headers = {} }: ServerSpec,
-  options: ServedOptions,
-): Promise<Readonly<Record<string, string>>> {
+/** A token in a file is read again when it was read longer ago. */
+const tokenMs = 1000;
+
+/** The headers of each request: token and headers of the spec. A token in a file may be rotated while the run goes on. */
+async function headersOf({ token, headers = {} }: ServerSpec, options: ServedOptions): Promise<RequestHeaders> {
   const read: Record<string, string> = {};
   for (const [name, value] of Object.entries(headers)) {
     read[name.toLowerCase()] = await readHeader(value, ["headers", name], options);
   }
-  const login = token === undefined ? {} : { authorization: `Bearer ${await readHeader(token, ["token"], options)}` };
-  return { ...read, ...login };
+  if (token === undefined) {
+    return read;
+  }
+  const withToken = async (): Promise<Readonly<Record<string, string>>> => ({
+    ...read,
+    authorization: `Bearer ${await readHeader(token, ["token"], options)}`,
+  });
+  let known = withToken();
+  await known;
+  if (secretFile(token) === undefined) {
+    return await known;
+  }
+  const { nowMs } = options.retry;
+  let readMs = nowMs();
+  return async () => {
+    if (nowMs() - readMs > tokenMs) {
+      readMs = nowMs();
+      const before = known;
+      known = withToken().catch(() => before); // it is being written
+    }
+    return await known;
+  };
 }
 
 /** @throws JobError SPEC_INVALID for a secret that no header can carry */

@@ -1,4 +1,4 @@
-import type { HttpAnswer, HttpEndpoint } from "../../net/http-endpoint.js";
+import type { HttpAnswer, HttpEndpoint, RequestHeaders } from "../../net/http-endpoint.js";
 import type { FindProxy } from "../../net/proxy.js";
 import type { ConnectionPool } from "../../net/connection-pool.js";
 import type { TlsSettings } from "../../net/request.js";
@@ -20,7 +20,7 @@ export interface ModelServer {
   /** The model's name at the server, or the path of its predictions. */
   readonly model: string;
   /** Sent with each request: credentials. */
-  readonly headers: Readonly<Record<string, string>>;
+  readonly headers: RequestHeaders;
   /** Signs requests for predictions; undefined: the headers alone are the credentials. */
   readonly sign?: SignRequest | undefined;
   /** How long a request may take. */

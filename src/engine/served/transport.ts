@@ -1,6 +1,7 @@
 import { brotliDecompress, gunzip, inflate } from "node:zlib";
 import { promisify } from "node:util";
 import { exchange, StaleConnectionError } from "../../net/exchange.js";
+import { headersNow } from "../../net/http-endpoint.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
 import { startSilenceTimeout } from "../../net/silence-timeout.js";
@@ -37,7 +38,7 @@ export async function post(
   const { findProxy, sign } = server;
   const { body } = encoded;
   const url = new URL(inferUrl);
-  const plain = { ...server.headers, ...encoded.headers };
+  const plain = { ...(await headersNow(server.headers)), ...encoded.headers };
   const headers = sign === undefined ? plain : await sign({ method: "POST", url, headers: plain, body });
   const proxy = findProxy(url);
   return proxy === undefined
@@ -125,8 +126,8 @@ export async function isReady(server: ModelServer, readyUrl: string): Promise<bo
   const { headers, findProxy, signal, timeoutMs, tls } = server;
   const url = new URL(readyUrl);
   using watch = startSilenceTimeout({ signal, silenceMs: timeoutMs });
-  const send = { headers, signal: watch.signal, proxy: findProxy(url), tls };
   try {
+    const send = { headers: await headersNow(headers), signal: watch.signal, proxy: findProxy(url), tls };
     const response = await sendRequest(url, { method: "GET", ...send });
     response.body.resume();
     return response.status === 200;
