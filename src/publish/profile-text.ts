@@ -1,5 +1,5 @@
 import type { RunProfile } from "../checks/verdicts/run-profile.js";
-import { columnsJson, parseColumns } from "../checks/profiles/profile-json.js";
+import { type ColumnsJson, columnsJson, parseColumns } from "../checks/profiles/profile-json.js";
 import { publicSlices } from "../checks/slices/slices-json.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import { parseJson } from "../plan/parse-plan.js";
@@ -46,10 +46,19 @@ function challengersOutputs(
   return outputs.length === 0 ? {} : { challenger: { modelSha256: challenger.sha256, outputs: new Map(outputs) } };
 }
 
+/** The first facts of each profile. */
+const kind = { format: "infer-batch-profile", version: 1 } as const;
+const beginning = JSON.stringify(kind).slice(0, -1);
+
+/** Whether a text that `runProfileText` may have written is a profile; tells without reading all of it. */
+export function isRunProfile(text: string): boolean {
+  return text.startsWith(beginning);
+}
+
 /** The profile of a run as the text that stays after it is published; runs of equal predictions have equal texts. */
 export function runProfileText(run: RunProfile): string {
   const { runId, date, modelSha256, rows, rejected, outputs, features, slices, model, challenger } = run;
-  const facts = { format: "infer-batch-profile", version: 1, run_id: runId, date, model_sha256: modelSha256, model };
+  const facts = { ...kind, run_id: runId, date, model_sha256: modelSha256, model };
   const columns = {
     outputs: columnsJson(outputs),
     ...(features.size === 0 ? {} : { features: columnsJson(features) }),
@@ -61,10 +70,15 @@ export function runProfileText(run: RunProfile): string {
   return `${JSON.stringify({ ...facts, rows, rejected, ...columns })}\n`;
 }
 
-const columns = z.array(z.tuple([z.string(), z.record(z.string(), z.unknown())]));
+/** Not checked value by value: a night reads the profiles of up to 64 earlier ones, and their digests are pinned. */
+const columns = z.custom<ColumnsJson>(
+  (json) =>
+    Array.isArray(json) &&
+    json.every((column) => Array.isArray(column) && typeof column[0] === "string" && column[1] instanceof Object),
+);
 const schema = z.object({
-  format: z.literal("infer-batch-profile"),
-  version: z.literal(1),
+  format: z.literal(kind.format),
+  version: z.literal(kind.version),
   run_id: z.string(),
   date: z.string(),
   model_sha256: z.string(),
@@ -81,23 +95,40 @@ const schema = z.object({
   challenger: z.object({ model_sha256: z.string(), outputs: columns }).optional(),
 });
 
-/** Reads the text of a run's profile; undefined for another text. */
+/**
+ * Reads the text of a run's profile; undefined for another text. Columns are read when they are asked for: of most earlier
+ * runs, only the number of rows is.
+ */
 export function parseRunProfile(text: string): RunProfile | undefined {
   const { data } = schema.safeParse(parseJson(text));
-  return data === undefined
-    ? undefined
-    : {
-        runId: data.run_id,
-        date: data.date,
-        modelSha256: data.model_sha256,
-        rows: data.rows,
-        rejected: data.rejected,
-        outputs: parseColumns(data.outputs),
-        features: parseColumns(data.features ?? []),
-        ...(data.slices && { slices: new Map(data.slices.map(([slice, of]) => [slice, parseColumns(of)])) }),
-        ...(data.model && { model: data.model }),
-        ...(data.challenger && {
-          challenger: { modelSha256: data.challenger.model_sha256, outputs: parseColumns(data.challenger.outputs) },
-        }),
-      };
+  if (data === undefined) {
+    return undefined;
+  }
+  const { slices, challenger, model } = data;
+  const outputs = once(() => parseColumns(data.outputs));
+  const features = once(() => parseColumns(data.features ?? []));
+  return {
+    runId: data.run_id,
+    date: data.date,
+    modelSha256: data.model_sha256,
+    rows: data.rows,
+    rejected: data.rejected,
+    get outputs() {
+      return outputs();
+    },
+    get features() {
+      return features();
+    },
+    ...(slices && { slices: new Map(slices.map(([slice, of]) => [slice, parseColumns(of)])) }),
+    ...(model && { model }),
+    ...(challenger && {
+      challenger: { modelSha256: challenger.model_sha256, outputs: parseColumns(challenger.outputs) },
+    }),
+  };
+}
+
+/** Calls `make` the first time, and returns what it returned from then on. */
+function once<T>(make: () => T): () => T {
+  let made: { readonly value: T } | undefined;
+  return () => (made ??= { value: make() }).value;
 }

@@ -33,7 +33,9 @@ export type Misbehaviour =
   | { readonly silent: true }
   | { readonly text: string }
   | { readonly outputs: (outputs: readonly V2Tensor[]) => readonly V2Tensor[] }
-  | { readonly delayMs: number };
+  | { readonly delayMs: number }
+  /** The answer waits for this. */
+  | { readonly after: Promise<unknown> };
 
 export interface V2Request {
   /** From 1. */
@@ -88,7 +90,9 @@ export async function serveV2(model: V2Model, options: V2Options = {}): Promise<
     } else if (found !== undefined && "text" in found) {
       response.end(found.text);
     } else if (found === undefined || !("silent" in found)) {
-      await sleep(found !== undefined && "delayMs" in found ? found.delayMs : 0);
+      await (found !== undefined && "after" in found
+        ? found.after
+        : sleep(found !== undefined && "delayMs" in found ? found.delayMs : 0));
       const computed = await model.predict(inputs, wanted);
       const outputs = found !== undefined && "outputs" in found ? found.outputs(computed) : computed;
       const version = served.versions.at(-1);

@@ -96,10 +96,10 @@ function gatherRows({ data, valid, width }: Matrix, places: readonly number[], r
   const nulls = new Float64Array(places.length);
   const isBig = data instanceof BigInt64Array || data instanceof BigUint64Array;
   const numbers = isBig ? undefined : (data as Float64Array); // one loop for all types
-  for (let column = 0, to = 0; column < places.length; column += 1) {
-    const place = places[column] as number;
-    for (let row = 0; row < rows.length; row += 1, to += 1) {
-      const at = (rows[row] as number) * width + place;
+  for (let row = 0; row < rows.length; row += 1) {
+    const start = (rows[row] as number) * width;
+    for (let column = 0, to = row; column < places.length; column += 1, to += rows.length) {
+      const at = start + (places[column] as number);
       values[to] = numbers === undefined ? Number(data[at]) : (numbers[at] as number);
       if (valid !== undefined && valid[at] === 0) {
         values[to] = Number.NaN;

@@ -2,12 +2,12 @@ import { nullColumn } from "../../columnar/column-rows.js";
 import type { Column } from "../../columnar/types.js";
 import type { AllRows } from "../profiles/all-rows.js";
 import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/column-profile.js";
-import { createFewAdder, exactSumOf } from "../profiles/few-sums.js";
+import { createFewAdder, exactSumOf, type FewAdder } from "../profiles/few-sums.js";
 import { blockValues, type NextNumbers } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
 import type { VectorLimits } from "../profiles/vector-profile.js";
 import { counted } from "./feature-loops.js";
-import type { FeaturePart } from "./feature-part.js";
+import type { FeaturePart, SampledNumbers } from "./feature-part.js";
 import { featureLimits } from "./feature-limits.js";
 import { type FeatureColumn, type FeaturePlan, measuredColumn } from "./feature-plan.js";
 import { addCounts, createCounts, countOf } from "./measure-matrix.js";
@@ -23,16 +23,21 @@ export interface FeatureRows {
 
 /** @param outputs columns whose profiles are stored with these */
 export function createFeatureRows(plan: FeaturePlan, outputs: number): FeatureRows {
-  const features = plan.columns.map((column, index) => {
-    const values =
-      column.kind === "number" ? collectNumbers(column, placeAmong(plan, index)) : collectOthers(column, index);
-    return { column, values };
+  const matrices = new Map<number, MatrixValues>();
+  const features = plan.columns.map((column, index): Feature => {
+    if (column.kind !== "number") {
+      return { column, values: collectOthers(column, index) };
+    }
+    const matrix = matrices.get(column.input) ?? collectMatrix(plan, column.input);
+    matrices.set(column.input, matrix);
+    return { column, values: matrix.column(column) };
   });
+  const others = features.flatMap(({ values }) => ("add" in values ? [values] : []));
   let bytes = 0;
   return {
     add(part) {
       bytes += part.bytes;
-      for (const { values } of features) {
+      for (const values of [...matrices.values(), ...others]) {
         values.add(part);
       }
     },
@@ -50,18 +55,26 @@ export function createFeatureRows(plan: FeaturePlan, outputs: number): FeatureRo
   };
 }
 
-/** The place of a column of the plan among those of its input. */
-function placeAmong({ columns }: FeaturePlan, index: number): number {
-  const input = columns[index]?.input;
-  return columns.slice(0, index).filter((column) => column.input === input).length;
+interface Feature {
+  readonly column: FeatureColumn;
+  readonly values: FeatureValues | OtherValues;
 }
 
 /** What is kept of the values of a column. */
 interface FeatureValues {
-  add(part: FeaturePart): void;
   all(): AllRows;
   /** The profile of the sampled rows. */
   sampled(limits: VectorLimits): ColumnProfile;
+}
+
+interface OtherValues extends FeatureValues {
+  add(part: FeaturePart): void;
+}
+
+/** What is kept of the columns of a matrix. */
+interface MatrixValues {
+  add(part: FeaturePart): void;
+  column(column: FeatureColumn): FeatureValues;
 }
 
 function profileOf(column: FeatureColumn, values: FeatureValues, limits: VectorLimits): ColumnProfile {
@@ -72,7 +85,7 @@ function profileOf(column: FeatureColumn, values: FeatureValues, limits: VectorL
 }
 
 /** Collects a column of texts or of lists. */
-function collectOthers({ type }: FeatureColumn, index: number): FeatureValues {
+function collectOthers({ type }: FeatureColumn, index: number): OtherValues {
   const columns: Column[] = [nullColumn(type, 0)];
   let [rows, nulls] = [0, 0];
   return {
@@ -92,37 +105,57 @@ function collectOthers({ type }: FeatureColumn, index: number): FeatureValues {
   };
 }
 
-/** @param place the column's place among those of its input */
-function collectNumbers(column: FeatureColumn, place: number): FeatureValues {
-  const { counts } = createCounts(1);
-  const adder = createFewAdder();
-  const samples: Float64Array[] = [];
-  let [rows, others, sampledRows, sampledNulls] = [0, 0n, 0, 0];
+/** Collects the columns of an input with numbers. */
+function collectMatrix(plan: FeaturePlan, input: number): MatrixValues {
+  const columns = plan.columns.filter((column) => column.input === input);
+  const { counts } = createCounts(columns.length);
+  const adders = columns.map(createFewAdder);
+  const others = columns.map(() => 0n);
+  const samples: SampledNumbers[] = [];
+  let rows = 0;
   return {
     add(part) {
       rows += part.to - part.from;
-      const matrix = part.counts.get(column.input);
-      const sample = part.numbers.get(column.input);
+      const matrix = part.counts.get(input);
+      const sample = part.numbers.get(input);
       if (matrix !== undefined) {
-        addCounts(counts, 0, matrix.counts, place * counted);
-        adder.add(matrix.sums, place, matrix.counts.length / counted);
-        for (const { column: of, values, sum } of matrix.others) {
-          others += of === place ? sum + exactSumOf(values) : 0n;
+        for (const [place, adder] of adders.entries()) {
+          addCounts(counts, place * counted, matrix.counts, place * counted);
+          adder.add(matrix.sums, place, columns.length);
+        }
+        for (const { column, values, sum } of matrix.others) {
+          others[column] = (others[column] as bigint) + sum + exactSumOf(values);
         }
       }
       if (sample !== undefined) {
-        samples.push(sample.values.subarray(place * sample.rows, (place + 1) * sample.rows));
-        sampledRows += sample.rows;
-        sampledNulls += sample.nulls[place] as number;
+        samples.push(sample);
       }
     },
-    all: () => allNumbers(rows, counts, others + adder.finish()),
-    sampled(limits) {
-      const profile = profileNumbers(chained(samples), limits);
-      const numbers = { ...profile, nan: profile.nan - sampledNulls };
-      return { type: measuredColumn(column).type, rows: sampledRows, nulls: sampledNulls, kind: "numbers", numbers };
+    column(column) {
+      const place = columns.indexOf(column);
+      const [adder, other] = [adders[place] as FewAdder, () => others[place] as bigint];
+      const own = counts.subarray(place * counted, (place + 1) * counted);
+      return {
+        all: () => allNumbers(rows, own, other() + adder.finish()),
+        sampled: (limits) => profileOfSamples(column, { samples, place }, limits),
+      };
     },
   };
+}
+
+interface SampledColumn {
+  readonly samples: readonly SampledNumbers[];
+  /** The place of the column among those of its input. */
+  readonly place: number;
+}
+
+function profileOfSamples(column: FeatureColumn, sampled: SampledColumn, limits: VectorLimits): ColumnProfile {
+  const { samples, place } = sampled;
+  const rows = samples.reduce((sum, sample) => sum + sample.rows, 0);
+  const nulls = samples.reduce((sum, sample) => sum + (sample.nulls[place] as number), 0);
+  const profile = profileNumbers(valuesOf(sampled), limits);
+  const numbers = { ...profile, nan: profile.nan - nulls };
+  return { type: measuredColumn(column).type, rows, nulls, kind: "numbers", numbers };
 }
 
 /** @param sum in units of 2^-1074 */
@@ -143,18 +176,21 @@ function allNumbers(rows: number, counts: Float64Array, sum: bigint): AllRows {
   };
 }
 
-/** The values of all columns, one after the other. */
-function chained(columns: readonly Float64Array[]): NextNumbers {
-  let [next, from] = [0, 0];
+/** The values of a column, sample by sample. */
+function valuesOf({ samples, place }: SampledColumn): NextNumbers {
+  let [next, row] = [0, 0];
   return (target) => {
     let filled = 0;
-    while (filled < blockValues && next < columns.length) {
-      const column = columns[next] as Float64Array;
-      const some = column.subarray(from, from + blockValues - filled);
-      target.set(some, filled);
-      filled += some.length;
-      from += some.length;
-      [next, from] = from === column.length ? [next + 1, 0] : [next, from];
+    while (filled < blockValues && next < samples.length) {
+      const { rows, values } = samples[next] as SampledNumbers;
+      const count = Math.min(rows - row, blockValues - filled);
+      const from = place * rows + row;
+      target.set(values.subarray(from, from + count), filled);
+      filled += count;
+      row += count;
+      if (row === rows) {
+        [next, row] = [next + 1, 0];
+      }
     }
     return filled;
   };

@@ -10,7 +10,8 @@
 ;; 0x1018040  bins by the highest bit in which their key differs from the key of the bin before (33 i32)
 ;; 0x1018100  what `listPlaces` lists, or the keys (1,024 i32) and the counts (1,024 i32) that `takeBins` lists
 ;; 0x1020000  a hash table of different numbers: 1,024 slots of a number (f64) and how often it came (i64), 0 if free
-;; 0x1024000  the numbers to add
+;; 0x1024000  the numbers to add (4,096 f64)
+;; 0x102c000  places of the bins that hold something (i32), by ascending key: the first 4,096
 (module
   (memory (export "memory") 262) ;; pages of 64 KiB: of no cost before they are written to
 
@@ -152,12 +153,36 @@
       (br_if $next (i32.lt_u (local.get $place) (i32.const 6144))))
     (i32.shr_u (i32.sub (local.get $to) (i32.const 0x1018100)) (i32.const 2)))
 
+  ;; Takes the bin at a place: lists its key and its count after those of `bins` others, or adds it to the last of them if
+  ;; both have one key after the shift. The bin is empty afterwards. Returns how many bins are listed.
+  (func $takeBin (param $at i32) (param $shift i32) (param $bins i32) (result i32)
+    (local $key i32) (local $next i32)
+    (local.set $key (i32.shr_s (call $keyOf (local.get $at)) (local.get $shift)))
+    (local.set $next (i32.shl (local.get $bins) (i32.const 2)))
+    (if (i32.or (i32.eqz (local.get $bins)) (i32.ne (i32.load offset=0x10180fc (local.get $next)) (local.get $key)))
+      (then
+        (i32.store offset=0x1018100 (local.get $next) (local.get $key))
+        (i32.store offset=0x1019100 (local.get $next) (i32.const 0))
+        (local.set $bins (i32.add (local.get $bins) (i32.const 1)))
+        (local.set $next (i32.shl (local.get $bins) (i32.const 2)))))
+    (local.set $at (i32.shl (local.get $at) (i32.const 2)))
+    (i32.store offset=0x10190fc (local.get $next)
+      (i32.add (i32.load offset=0x10190fc (local.get $next)) (i32.load (local.get $at))))
+    (i32.store (local.get $at) (i32.const 0))
+    (local.get $bins))
+
+  ;; The key of the bin at a place, of 21 bits. Those of negative numbers are the others' complements.
+  (func $keyOf (param $at i32) (result i32)
+    (i32.xor
+      (i32.and (local.get $at) (i32.const 0x1fffff))
+      (i32.sub (i32.const 0) (i32.shr_u (local.get $at) (i32.const 21)))))
+
   ;; Goes through the bins that hold something by ascending key. While `shift` is -1, it counts the bits in which
-  ;; neighbours differ; else it lists keys and counts, those that have one key after the shift as one bin, and empties
-  ;; the bins. Returns how many bins there are, or were listed.
+  ;; neighbours differ, and lists places; else it lists keys and counts, those that have one key after the shift as one
+  ;; bin, and empties the bins. Returns how many bins there are, or were listed.
   (func $walkBins (param $shift i32) (result i32)
     (local $step i32) (local $place i32) (local $sign i32) (local $entry i32) (local $at i32)
-    (local $count i32) (local $key i32) (local $last i32) (local $bins i32) (local $to i32)
+    (local $key i32) (local $last i32) (local $bins i32) (local $to i32)
     (loop $nextPlace
       ;; Negative numbers come first, the greatest exponent first of all.
       (local.set $sign (select (i32.const -1) (i32.const 0) (i32.lt_u (local.get $step) (i32.const 2048))))
@@ -187,13 +212,11 @@
               (i32.or
                 (i32.shl (local.get $place) (i32.const 10))
                 (i32.xor (local.get $entry) (i32.and (local.get $sign) (i32.const 1023)))))
-            (local.set $count (i32.load (i32.shl (local.get $at) (i32.const 2))))
-            (if (local.get $count)
+            (if (i32.load (i32.shl (local.get $at) (i32.const 2)))
               (then
-                ;; A key has 21 bits, and those of negative numbers are the others' complements.
-                (local.set $key (i32.xor (i32.and (local.get $at) (i32.const 0x1fffff)) (local.get $sign)))
                 (if (i32.eq (local.get $shift) (i32.const -1))
                   (then
+                    (local.set $key (call $keyOf (local.get $at)))
                     (if (local.get $bins)
                       (then
                         (local.set $to
@@ -202,19 +225,11 @@
                             (i32.const 2)))
                         (i32.store offset=0x1018040 (local.get $to)
                           (i32.add (i32.load offset=0x1018040 (local.get $to)) (i32.const 1)))))
+                    (if (i32.lt_u (local.get $bins) (i32.const 4096))
+                      (then (i32.store offset=0x102c000 (i32.shl (local.get $bins) (i32.const 2)) (local.get $at))))
+                    (local.set $last (local.get $key))
                     (local.set $bins (i32.add (local.get $bins) (i32.const 1))))
-                  (else
-                    (i32.store (i32.shl (local.get $at) (i32.const 2)) (i32.const 0))
-                    (local.set $key (i32.shr_s (local.get $key) (local.get $shift)))
-                    (if (i32.or (i32.eqz (local.get $bins)) (i32.ne (local.get $key) (local.get $last)))
-                      (then
-                        (local.set $to (i32.shl (local.get $bins) (i32.const 2)))
-                        (i32.store offset=0x1018100 (local.get $to) (local.get $key))
-                        (i32.store offset=0x1019100 (local.get $to) (i32.const 0))
-                        (local.set $bins (i32.add (local.get $bins) (i32.const 1)))))
-                    (i32.store offset=0x1019100 (local.get $to)
-                      (i32.add (i32.load offset=0x1019100 (local.get $to)) (local.get $count)))))
-                (local.set $last (local.get $key))))
+                  (else (local.set $bins (call $takeBin (local.get $at) (local.get $shift) (local.get $bins)))))))
             (local.set $entry (i32.add (local.get $entry) (i32.const 1)))
             (br_if $nextEntry (i32.lt_u (local.get $entry) (i32.const 1024)))))))
       (local.set $step (i32.add (local.get $step) (i32.const 1)))
@@ -224,9 +239,10 @@
   ;; Lists keys and counts of the bins, as many as two by two become one until they are `limit` (1,024) at most, and
   ;; returns how many they are. The sums are those of the same numbers; bins are empty afterwards, sums are not.
   (func (export "takeBins") (param $limit i32) (result i32)
-    (local $bins i32) (local $shift i32)
+    (local $all i32) (local $bins i32) (local $shift i32) (local $at i32)
     (memory.fill (i32.const 0x1018040) (i32.const 0) (i32.const 132))
-    (local.set $bins (call $walkBins (i32.const -1)))
+    (local.set $all (call $walkBins (i32.const -1)))
+    (local.set $bins (local.get $all))
     (block $fit
       (loop $coarser
         (br_if $fit (i32.le_u (local.get $bins) (local.get $limit)))
@@ -235,5 +251,16 @@
           (i32.sub (local.get $bins) (i32.load offset=0x1018040 (i32.shl (local.get $shift) (i32.const 2)))))
         (br $coarser)))
     (i32.store (i32.const 0x1018020) (local.get $shift))
-    (call $walkBins (local.get $shift)))
+    (if (i32.gt_u (local.get $all) (i32.const 4096)) (then (return (call $walkBins (local.get $shift)))))
+    (local.set $bins (i32.const 0))
+    (block $through
+      (loop $next
+        (br_if $through (i32.eq (local.get $at) (local.get $all)))
+        (local.set $bins
+          (call $takeBin
+            (i32.load offset=0x102c000 (i32.shl (local.get $at) (i32.const 2)))
+            (local.get $shift) (local.get $bins)))
+        (local.set $at (i32.add (local.get $at) (i32.const 1)))
+        (br $next)))
+    (local.get $bins))
 )

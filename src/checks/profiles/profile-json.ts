@@ -111,7 +111,8 @@ function exactJson(sum: bigint): string {
 function histogramJson({ shift, keys, counts }: Histogram): readonly number[] {
   const numbers = [shift];
   let last = 0;
-  for (const [index, key] of keys.entries()) {
+  for (let index = 0; index < keys.length; index += 1) {
+    const key = keys[index] as number;
     numbers.push(key - last, counts[index] as number);
     last = key;
   }
@@ -178,14 +179,16 @@ function parseExact(text: string): bigint {
   return sign === "-" ? -magnitude : magnitude;
 }
 
-function parseHistogram([shift = 0, ...pairs]: readonly number[]): Histogram {
-  const keys = new Int32Array(pairs.length / 2);
+function parseHistogram(numbers: readonly number[]): Histogram {
+  const keys = new Int32Array((numbers.length - 1) / 2);
+  const counts = new Float64Array(keys.length);
   let last = 0;
-  for (let index = 0; index < keys.length; index += 1) {
-    last += pairs[2 * index] as number;
+  for (let index = 0, at = 1; index < keys.length; index += 1, at += 2) {
+    last += numbers[at] as number;
     keys[index] = last;
+    counts[index] = numbers[at + 1] as number;
   }
-  return { shift, keys, counts: Float64Array.from(keys, (_, index) => pairs[2 * index + 1] as number) };
+  return { shift: numbers[0] ?? 0, keys, counts };
 }
 
 function parseValues(json: unknown): ValueCounts {

@@ -109,10 +109,13 @@ export function checkSlowDrift(
   if (drift === undefined) {
     return [];
   }
-  const isKnown = earlier.some(({ profile }) => {
-    const before = driftFrom(first, profile);
-    return before !== undefined && before.psi > limitOf(warn, before, profile);
-  });
+  const isFar = drift.psi > limitOf(warn, drift, now);
+  const isKnown =
+    isFar &&
+    earlier.some(({ profile }) => {
+      const before = driftFrom(first, profile);
+      return before !== undefined && before.psi > limitOf(warn, before, profile);
+    });
   const levels = { warn: isKnown ? Number.POSITIVE_INFINITY : warn, hold: Number.POSITIVE_INFINITY };
   return [psiResult("slow_drift", column, { now, drift, levels })];
 }

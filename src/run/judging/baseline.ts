@@ -1,6 +1,6 @@
 import type { RunProfile } from "../../checks/verdicts/run-profile.js";
 import type { PinnedFile, PinnedRun, PlannedChecks } from "../../plan/plan.js";
-import { parseRunProfile } from "../../publish/profile-text.js";
+import { isRunProfile, parseRunProfile } from "../../publish/profile-text.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
 
@@ -50,26 +50,42 @@ async function readFile(
   return { pin: { uri, sha256: sha256(text) }, profile };
 }
 
-/** Profiles that are read at once. */
-const readsAtOnce = 8;
-
 /** Reads the profiles of pinned runs. @throws JobError (75) when one cannot be read */
-export async function readAll(context: Pick<JobContext, "sink">, pinned: readonly PinnedRun[]): Promise<RunProfile[]> {
-  const profiles: RunProfile[] = [];
-  for (let start = 0; start < pinned.length; start += readsAtOnce) {
-    const group = pinned.slice(start, start + readsAtOnce);
-    profiles.push(...(await Promise.all(group.map((run) => readPinned(context, run)))));
-  }
-  return profiles;
+async function readAll(context: Pick<JobContext, "sink">, pinned: readonly PinnedRun[]): Promise<RunProfile[]> {
+  return await ofAll(pinned, (run) => readPinned(context, run));
+}
+
+/** Checks that the profiles of pinned runs can be read. @throws JobError (75) when one cannot */
+export async function requireProfiles({ sink }: Pick<JobContext, "sink">, pinned: readonly PinnedRun[]): Promise<void> {
+  await ofAll(pinned, async (run) => {
+    if (!isRunProfile((await sink.readProfile?.(run)) ?? "")) {
+      throw noProfile(run);
+    }
+  });
 }
 
 /** Reads the profile of a pinned run. @throws JobError (75) when it cannot be read */
 export async function readPinned({ sink }: Pick<JobContext, "sink">, pinned: PinnedRun): Promise<RunProfile> {
   const profile = parseRunProfile((await sink.readProfile?.(pinned)) ?? "");
   if (profile === undefined) {
-    throw new JobError("DISK", `reading the profile of run ${pinned.runId}: it is not one of this program`, {
-      hint: "the checks compare this run with it; use the version of infer-batch that wrote it",
-    });
+    throw noProfile(pinned);
   }
   return profile;
+}
+
+function noProfile({ runId }: PinnedRun): JobError {
+  return new JobError("DISK", `reading the profile of run ${runId}: it is not one of this program`, {
+    hint: "the checks compare this run with it; use the version of infer-batch that wrote it",
+  });
+}
+
+/** Profiles that are read at once. */
+const readsAtOnce = 8;
+
+async function ofAll<T>(pinned: readonly PinnedRun[], read: (run: PinnedRun) => Promise<T>): Promise<T[]> {
+  const found: T[] = [];
+  for (let start = 0; start < pinned.length; start += readsAtOnce) {
+    found.push(...(await Promise.all(pinned.slice(start, start + readsAtOnce).map(read))));
+  }
+  return found;
 }

@@ -7,7 +7,7 @@ import { aggregatesOf } from "../aggregates.js";
 import { modelUri } from "../../spec/model-spec.js";
 import { pinGolden } from "../golden/golden-file.js";
 import { requireSlices } from "../slices.js";
-import { pinProfile, readAll } from "../judging/baseline.js";
+import { pinProfile, requireProfiles } from "../judging/baseline.js";
 import { requireKey } from "../review.js";
 import { JobError } from "../../util/errors.js";
 
@@ -72,7 +72,7 @@ async function planComparisons(
     );
   }
   // A profile that cannot be read is reported before rows are scored in vain.
-  await readAll({ sink }, [...chosen.baseline, ...(chosen.first === null ? [] : [chosen.first])]);
+  await requireProfiles({ sink }, [...chosen.baseline, ...(chosen.first === null ? [] : [chosen.first])]);
   return { ...chosen, isNewModel: chosen.first === null };
 }
 
