@@ -84,8 +84,8 @@ async function passOver(
 }
 
 /** Values that stand for an answer. */
-function blankOutputs({ signature }: Engine, names: readonly string[]): readonly Tensor[] {
-  const blank = blankRows(signature.outputs, 1) ?? [];
+export function blankOutputs({ signature }: Engine, names: readonly string[], rows = 1): readonly Tensor[] {
+  const blank = blankRows(signature.outputs, rows) ?? [];
   return names.flatMap((name) => blank.find((output) => output.name === name) ?? []);
 }
 
