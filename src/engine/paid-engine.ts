@@ -1,4 +1,5 @@
 import type { NamedTensor } from "../columnar/tensor.js";
+import type { AnswerFault } from "../columnar/types.js";
 import type { JobError } from "../util/errors.js";
 
 /** An answer that was paid for, as it is kept. */
@@ -96,6 +97,8 @@ export interface PaidEngine {
   readonly bulk?: BulkAsking | undefined;
   /** The size of a row's prompt, in bytes. */
   promptBytes(inputs: readonly NamedTensor[]): number;
+  /** Why a row is rejected without being asked; undefined: it is asked. Default: each row is. */
+  unaskable?(inputs: readonly NamedTensor[]): { readonly reason: AnswerFault; readonly message: string } | undefined;
   /** The most tokens of an answer; undefined: the spec has no limit. */
   readonly mostCompletionTokens: number | undefined;
   readonly spending: Spending;

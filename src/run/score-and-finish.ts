@@ -20,6 +20,7 @@ import { spendingReport } from "./paid/spending.js";
 import { askFirstRows } from "./paid/ask-first-rows.js";
 import { askInBulk, beginBulk, bulkShare } from "./paid/ask-in-bulk.js";
 import { beginPaying } from "./paid/begin-paying.js";
+import { checkRows } from "./paid/check-rows.js";
 import { openProbe } from "./model-probe/model-probe.js";
 import { openRejects } from "./rejects/open-rejects.js";
 import { openReuse } from "./reusing/open-reuse.js";
@@ -80,11 +81,13 @@ async function askAhead(context: JobContext, parts: RunParts, share: SpanRange):
   }
   await beginBulk(context, stored, paid);
   const asked = bulkShare(context, stored, { engine, share });
+  const source = verifyingSource(context, { plan, decoder, digests: parts.digests });
+  const rows = { stored, run, engine, decoder, source, share: asked };
   if (paid.bulk === undefined || context.worker.index === 0) {
+    await checkRows(context, rows);
     await askFirstRows(context, { plan, run, engine, decoder, share: asked });
   }
-  const source = verifyingSource(context, { plan, decoder, digests: parts.digests });
-  await askInBulk(context, { stored, run, engine, decoder, source, share: asked });
+  await askInBulk(context, rows);
 }
 
 function engineFacts({ provider, concurrency, local, traffic, paid }: Engine, sizer: BatchSizer): EngineInfo {

@@ -1,3 +1,4 @@
+import type { NamedTensor } from "../../columnar/tensor.js";
 import { type PaidEngine, type Spending, sumOfSpent, sumOfTokens } from "../paid-engine.js";
 import type { Engine, EngineResponse } from "../port.js";
 import { serversText } from "../served/server.js";
@@ -17,7 +18,7 @@ import { createGate } from "./gate.js";
 import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
 import { fitPrompt, promptBytes } from "./fit-prompt.js";
 import { createKeySet } from "./texts/key-set.js";
-import { firstForm, mostCompletionTokens } from "./request.js";
+import { firstForm, mostCompletionTokens, type PromptTask } from "./request.js";
 import { promptSignature, tensorOf } from "./signature.js";
 
 /** Asks a language model for each row. A batch is one row: rows are answered, and rejected, one by one. */
@@ -86,6 +87,7 @@ function paidPart(state: PromptState): PaidEngine {
       const fitted = fitPrompt(task, valuesOf(inputs));
       return fitted.kind === "values" ? promptBytes(task, fitted.values) : 0; // it is not asked
     },
+    ...(task.mostTokens === undefined ? {} : { unaskable: (inputs) => tooLong(task, inputs) }),
     mostCompletionTokens: mostCompletionTokens(task),
     async begin(store, worker) {
       if (store !== undefined) {
@@ -105,6 +107,11 @@ function paidPart(state: PromptState): PaidEngine {
       };
     },
   };
+}
+
+function tooLong(task: PromptTask, inputs: readonly NamedTensor[]): ReturnType<NonNullable<PaidEngine["unaskable"]>> {
+  const fitted = fitPrompt(task, valuesOf(inputs));
+  return fitted.kind === "too long" ? { reason: "prompt_too_long", message: fitted.message } : undefined;
 }
 
 async function run(

@@ -2,6 +2,7 @@ import { awaitedLater } from "../../util/promises.js";
 import { createHash, randomUUID } from "node:crypto";
 import { type AnswerStore, type KeptAnswer, type Spent, sumOfSpent, type TokenCount } from "../paid-engine.js";
 import { createAnswerTexts } from "./texts/answer-texts.js";
+import { createKeySet, type KeySet } from "./texts/key-set.js";
 import { keptText, lostText, type ModelAnswer, type PaidAnswer, parseKept, parseLost } from "./answer.js";
 
 /** The answers of a run that this attempt knows: those that attempts have kept, and its own. */
@@ -39,10 +40,9 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
   const [earlier, earlierByWorker] = [nothingSpent(), nothingSpent()];
   const earlierLost = { all: nothingSpent(), byWorker: nothingSpent() };
   let index = 0;
-  /** Requests whose answers another worker keeps, and that were not found at the target yet. */
-  const borrowed = new Set<string>();
+  /** Requests whose answers another worker keeps, and what these took. */
+  const borrowed = { requests: createKeySet(), sum: nothingSpent() };
   const writing = createWriting(flushMs);
-  const find = (request: string): PaidAnswer | undefined => parsed(texts.get(request));
   return {
     earlier,
     earlierByWorker,
@@ -53,7 +53,7 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     keep: writing.flush,
     requireKept: writing.requireKept,
     has: (request) => texts.get(request) !== undefined,
-    find,
+    find: (request) => parsed(texts.get(request)),
     add(request, answer) {
       const text = keptText(answer, index);
       texts.set(request, text);
@@ -61,13 +61,14 @@ export function createKeptAnswers(flushMs: number): KeptAnswers {
     },
     borrow(request, answer) {
       texts.set(request, keptText(answer, index));
-      borrowed.add(request);
+      borrowed.requests.add(request);
+      count(borrowed.sum, answer);
     },
     async recount(own, onAnswer) {
       await writing.flush();
       const { store } = writing;
-      const kept = store && (await countAll(store, borrowed, onAnswer));
-      return kept && withBorrowed(mostOf(kept, sumOfSpent(own, earlier)), borrowed, find);
+      const others = store && (await countOthers(store, borrowed.requests, onAnswer));
+      return others && sumOfSpent(mostOf(others, sumOfSpent(own, earlier)), borrowed.sum);
     },
     async begin(from, worker, onAnswer) {
       index = worker;
@@ -130,36 +131,25 @@ function createWriting(flushMs: number): Writing {
   return writing;
 }
 
-/** Adds up all answers of a store. @param borrowed those that the store has are removed: their workers have kept them */
-async function countAll(
+/** Adds up the answers of a store that were not borrowed. */
+async function countOthers(
   store: AnswerStore,
-  borrowed: Set<string>,
+  borrowed: Pick<KeySet, "has">,
   onAnswer: (answer: ModelAnswer) => void,
 ): Promise<Sum> {
   const all = nothingSpent();
   for await (const { request, answer } of readKept(store)) {
-    count(all, answer);
-    borrowed.delete(request);
+    if (!borrowed.has(request)) {
+      count(all, answer);
+    }
     onAnswer(answer);
   }
   return all;
 }
 
+/** What is kept, or what is known, if that is more: what was kept may be removed by now. */
 function mostOf(kept: Spent, known: Spent): Spent {
   return kept.answers < known.answers ? known : kept;
-}
-
-/** The sum of these answers and of the borrowed ones that the store does not have. */
-function withBorrowed(
-  kept: Spent,
-  borrowed: ReadonlySet<string>,
-  find: (request: string) => PaidAnswer | undefined,
-): Spent {
-  const all = { ...kept };
-  for (const request of borrowed) {
-    count(all, find(request) ?? { tokens: undefined });
-  }
-  return all;
 }
 
 /** Adds an answer to the sum of a worker if that worker paid for it. */

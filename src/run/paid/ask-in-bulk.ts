@@ -84,8 +84,8 @@ async function passOver(
 }
 
 /** Returns placeholder values in place of an answer. */
-function blankOutputs({ signature }: Engine, names: readonly string[]): readonly Tensor[] {
-  const blank = blankRows(signature.outputs, 1) ?? [];
+export function blankOutputs({ signature }: Engine, names: readonly string[], rows = 1): readonly Tensor[] {
+  const blank = blankRows(signature.outputs, rows) ?? [];
   return names.flatMap((name) => blank.find((output) => output.name === name) ?? []);
 }
 

@@ -46,6 +46,7 @@ test("a worker that counts the answers of a run which another worker has finishe
   count(own, answer);
   answers.borrow(key(3), answer);
   await answers.keep();
+  other.add(key(3), answer);
   other.add(key(4), answer);
   await other.keep();
   expect(await answers.recount(own, none)).toEqual({ answers: 4, prompt: 28, cached: 0, completion: 12 });

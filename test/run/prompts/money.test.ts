@@ -198,4 +198,24 @@ describe("money", () => {
     const { stdout } = await job.command("history", job.spec);
     expect(stdout.match(/20 answers, /g)).toHaveLength(2);
   });
+
+  test.each<[string, string, object]>([
+    ["NULL in a column of the prompt", "if(i % 60 = 59, NULL, 'text ' || i)", { max_rejects: 4 }],
+    ["a NULL, and on_bad_row: fail", "if(i = 299, NULL, 'text ' || i)", { on_bad_row: "fail" }],
+    ["prompts that are too long", "if(i % 60 = 59, repeat('long ', 100), 'text ' || i)", { max_rejects: "1%" }],
+  ])("rows that cannot be asked end a run before anything is paid for: %s", async (_, body, keys) => {
+    await using job = await promptJob({
+      select: `SELECT i::INTEGER AS id, ${body} AS body FROM range(300) t(i)`,
+      model: { prompt: { user: "{{body}}", max_input_tokens: 50 } },
+      on_bad_row: "reject",
+      commit_rows: 100,
+      ...keys,
+    });
+    const { code, stderr } = await job.run();
+    expect(code, stderr).toBe(65);
+    expect(job.server.requests).toEqual([]);
+    await job.rewrite({ on_bad_row: "reject", max_rejects: 5 });
+    const { report } = await job.run();
+    expect(report["rows_scored"]).toBe(job.server.requests.length);
+  });
 });

@@ -6,6 +6,7 @@ import { openBatchApi } from "./batch-api.js";
 import { type FileLimits, fileLimits } from "./input-file.js";
 import { sendingPass, stateOfRow, waitingPass } from "./passes.js";
 import { batchesText, type BatchState, placeText } from "./run-batches.js";
+import { createKeySet } from "../texts/key-set.js";
 import { createSubmitter, type Submitter } from "./submit.js";
 import { takeUp } from "./take-up.js";
 
@@ -55,7 +56,7 @@ async function begin(
     files: new Map(),
     live: new Map(),
     taken: new Set(),
-    underWay: new Set(),
+    underWay: createKeySet(),
     refused: new Map(),
     faults: new Map(),
     outcomes: 0,

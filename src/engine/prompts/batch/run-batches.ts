@@ -3,6 +3,7 @@ import { serverText } from "../../served/server.js";
 import type { PromptState } from "../ask-row.js";
 import type { Reservation } from "../budget.js";
 import type { RowRefusal } from "../bulk.js";
+import type { KeyList, KeySet } from "../texts/key-set.js";
 import type { BatchApi } from "./batch-api.js";
 import { type Batch, hasEnded } from "./batch-object.js";
 import type { FileLimits } from "./input-file.js";
@@ -23,7 +24,7 @@ export interface BatchState {
   /** Ids of batches whose answers were taken, or that had none. */
   readonly taken: Set<string>;
   /** Keys of requests in batches that have not ended. */
-  readonly underWay: Set<string>;
+  readonly underWay: KeySet;
   /** Rows that the server refuses, by the keys of their requests. */
   readonly refused: Map<string, RowRefusal>;
   /** How often the server failed on a request. */
@@ -38,7 +39,7 @@ export interface BatchState {
 export interface LiveBatch {
   readonly batch: Batch;
   /** The keys of its requests; undefined: they are not known. */
-  readonly keys: readonly string[] | undefined;
+  readonly keys: KeyList | undefined;
   /** Of all its requests; undefined: this worker sends none, and pays for none. */
   readonly reservation: Reservation | undefined;
 }
@@ -74,11 +75,11 @@ export function removeLive(state: BatchState, batch: Batch): void {
 
 /** Forgets a batch, whose requests are sent again: its reservation stays. */
 export function detach(state: BatchState, { id }: Batch): void {
-  const { keys = [] } = state.live.get(id) ?? {};
+  const { keys } = state.live.get(id) ?? {};
   state.live.delete(id);
   state.taken.add(id);
-  for (const key of keys) {
-    state.underWay.delete(key);
+  if (keys !== undefined) {
+    state.underWay.deleteAll(keys);
   }
 }
 

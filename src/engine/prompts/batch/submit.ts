@@ -14,6 +14,7 @@ import {
   removeLive,
   worstText,
 } from "./run-batches.js";
+import { keyList } from "../texts/key-set.js";
 import { takeAnswers } from "./take-answers.js";
 import { takeUp } from "./take-up.js";
 
@@ -141,11 +142,9 @@ async function createBatch(
   const isSame = ({ id, inputFile }: Batch): boolean => inputFile === fileId && !taken.has(id) && !live.has(id);
   const created = await api.create(request, async () => (await api.batches()).find(isSame));
   let batch: Batch = { ...created, metadata };
-  const keys = file.requests.map(({ key }) => key);
+  const keys = keyList(file.requests.map(({ key }) => key));
   live.set(batch.id, { batch, keys, reservation });
-  for (const key of keys) {
-    underWay.add(key);
-  }
+  underWay.addAll(keys);
   run.log(`batch ${batch.id}: ${keys.length} requests are sent to ${placeText(state)}`);
   const pauses = createPauses(state);
   while (batch.status === "validating") {

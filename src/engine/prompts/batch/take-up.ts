@@ -4,6 +4,7 @@ import type { BatchApi } from "./batch-api.js";
 import { type Batch, hasEnded } from "./batch-object.js";
 import { keyIn } from "./input-file.js";
 import { type BatchState, filePrefix, metadataKeys, worstIn } from "./run-batches.js";
+import { type KeyList, keyList } from "../texts/key-set.js";
 import { takeAnswers } from "./take-answers.js";
 
 /** Batches of the run that were taken up. */
@@ -85,13 +86,13 @@ async function addLive(state: BatchState, batch: Batch): Promise<void> {
   const reservation = state.prompts.budget.reserveSent(worstIn(batch));
   const keys = await keysOf(state, batch);
   state.live.set(batch.id, { batch, keys, reservation });
-  for (const key of keys ?? []) {
-    state.underWay.add(key);
+  if (keys !== undefined) {
+    state.underWay.addAll(keys);
   }
 }
 
 /** The keys in the input file of a batch. undefined: the server does not give it */
-async function keysOf({ api }: BatchState, { inputFile, total }: Batch): Promise<readonly string[] | undefined> {
+async function keysOf({ api }: BatchState, { inputFile, total }: Batch): Promise<KeyList | undefined> {
   const keys = new Set<string>();
   const take = (line: string): void => {
     const key = keyIn(line);
@@ -107,5 +108,5 @@ async function keysOf({ api }: BatchState, { inputFile, total }: Batch): Promise
     }
     return undefined;
   }
-  return keys.size === 0 ? undefined : [...keys];
+  return keys.size === 0 ? undefined : keyList([...keys]);
 }
