@@ -13,9 +13,8 @@ import tempfile
 job = json.loads(sys.argv[1])
 tuned = job["settings"] == "tuned"
 os.environ.update(DAFT_ANALYTICS_ENABLED="0", DO_NOT_TRACK="true", DAFT_PROGRESS_BAR="0", RAY_USAGE_STATS_ENABLED="0")
-BATCH = 1
 if tuned:
-    os.environ["DAFT_MAX_ASYNC_UDF_INFLIGHT_TASKS"] = str(job["concurrency"] // BATCH)
+    os.environ["DAFT_MAX_ASYNC_UDF_INFLIGHT_TASKS"] = str(job["concurrency"])
 
 import daft
 from daft.ai.openai.provider import OpenAIProvider
@@ -40,8 +39,9 @@ def run(**read):
         **({"on_error": "log"} if tuned else {}),
     )
     tickets = daft.read_parquet(job["table"] + "/*.parquet", **read)
-    # Without batches `prompt` sends the requests of all rows at once, and a rate limit ends most of them.
-    tickets = tickets.into_batches(BATCH) if tuned else tickets
+    # Batches bound the requests in flight: otherwise all rows are asked at once, and an error of one leaves all without an
+    # answer. Not with a checkpoint: it would take the batches for done before they are asked.
+    tickets = tickets.into_batches(1) if tuned and not read else tickets
     answers = tickets.select("id", answer.alias("answer"))
     columns = [daft.col("answer")[name].alias(name) for name in ("label", "sure")]
     answers.select("id", *columns).write_parquet(job["out"], write_mode="append" if read else "overwrite")

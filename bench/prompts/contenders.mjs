@@ -6,7 +6,7 @@ import { findPromptPeer } from "../python.mjs";
 import { labels, maxTokens, program, specOf, system } from "./world.mjs";
 
 /** Requests in flight that the others are allowed; infer-batch finds out by itself. */
-export const concurrency = 64;
+const concurrency = 64;
 
 /** The JSON Schema of an answer, as infer-batch makes it of its spec. */
 export const schema = {

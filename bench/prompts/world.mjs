@@ -40,13 +40,17 @@ export function startServer(given) {
   const child = spawn(process.execPath, [path("../../test/support/prompt-server/main.mjs"), JSON.stringify(given)], {
     stdio: ["ignore", "pipe", "inherit"],
   });
-  process.on("exit", () => child.kill());
+  const stop = () => {
+    process.off("exit", stop);
+    child.kill();
+  };
+  process.on("exit", stop);
   return new Promise((done, fail) => {
     child.once("exit", () => fail(new Error("the mock server did not start")));
     child.stdout.once("data", (text) => {
       const base = `http://127.0.0.1:${/READY (\d+)/.exec(String(text))?.[1]}`;
       const get = async (name) => (await fetch(`${base}/_mock/${name}`)).text();
-      done({ base, get, stop: () => child.kill() });
+      done({ base, get, stop });
     });
   });
 }
