@@ -29,6 +29,7 @@ const unset = {
  * @property {number} [peakMiB] resident memory at its highest; of several processes the sum, where shared pages count
  * for each
  * @property {string} said the end of its stdout
+ * @property {string} complained the end of its stderr
  * @property {number | string} [code] exit code, or the signal that ended it
  * @property {string} [by] how a floor was reached
  */
@@ -36,11 +37,12 @@ const unset = {
 /**
  * Runs a command to its end.
  * @param {readonly string[]} command the program, then its arguments
- * @param {{ tree?: boolean, mayFail?: boolean }} [options] tree: it starts processes of its own, which count as well
+ * @param {{ tree?: boolean, mayFail?: boolean, onStart?: (pid: number) => void }} [options] tree: it starts processes of
+ * its own, which count as well
  * @returns {Promise<Measure>}
  * @throws Error when it fails, with the end of what it said
  */
-export async function measure([program, ...args], { tree = false, mayFail = false } = {}) {
+export async function measure([program, ...args], { tree = false, mayFail = false, onStart } = {}) {
   // onnxruntime's telemetry is off for all: no contender's time should depend on a network.
   const env = { ...process.env, ORT_DISABLE_TELEMETRY: "1", ...unset };
   let said = "";
@@ -51,10 +53,11 @@ export async function measure([program, ...args], { tree = false, mayFail = fals
     result = (result + text).slice(-2000);
   });
   child.stderr.setEncoding("utf8").on("data", (text) => {
-    said = (said + text).slice(-2000);
+    said = (said + text).slice(-20_000);
   });
   const last = () => void child.kill();
   process.on("exit", last); // should this process end first
+  onStart?.(child.pid);
   const usage = tree ? usageOfTree(child.pid) : usageOfOne(child.pid);
   const sampling = setInterval(usage.sample, tree ? treeSampleMs : sampleMs);
   try {
@@ -64,9 +67,10 @@ export async function measure([program, ...args], { tree = false, mayFail = fals
     });
     const [code, signal] = await once(child, "close"); // all that it said has arrived
     if (code !== 0 && !mayFail) {
-      throw new Error(`running ${[program, ...args].join(" ")}: it ended with ${signal ?? code}\n${said}`);
+      throw new Error(`running ${[program, ...args].join(" ")}: it ended with ${signal ?? code}\n${said.slice(-2000)}`);
     }
-    return { seconds: (end - start) / 1000, ...usage.taken(), said: result, code: signal ?? code };
+    const seconds = (end - start) / 1000;
+    return { seconds, ...usage.taken(), said: result, complained: said, code: signal ?? code };
   } finally {
     clearInterval(sampling);
     process.off("exit", last);
@@ -134,7 +138,8 @@ function usageOfTree(root) {
   };
 }
 
-function descendants(root) {
+/** A process and all that it started, for as long as they hang together by their parents. */
+export function descendants(root) {
   const children = new Map();
   for (const name of readProcesses()) {
     const pid = Number(name);

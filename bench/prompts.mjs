@@ -4,12 +4,11 @@ import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { everyFault } from "../test/support/prompt-server/fates.mjs";
+import { program, specOf, startServer, ticketsSql } from "./prompts/world.mjs";
 
-const path = (relative) => fileURLToPath(new URL(relative, import.meta.url));
 const { values: options } = parseArgs({
   options: { rows: { type: "string", default: "3000" }, only: { type: "string" } },
 });
@@ -18,7 +17,6 @@ if (!Number.isSafeInteger(rows) || rows < 1) {
   throw new Error(`reading --rows: ${options.rows} is not a number of rows`);
 }
 
-// A prompt and its answer take about 60 tokens, of which the limit counts 80: the answer may have 30.
 const contests = [
   { name: "requests", what: "6,000 requests a minute", limit: { requestsPerMinute: 6000, burstSeconds: 1 } },
   { name: "tokens", what: "480,000 tokens a minute", limit: { tokensPerMinute: 480_000, burstSeconds: 1 } },
@@ -35,7 +33,7 @@ const scratch = mkdtempSync(join(tmpdir(), "infer-batch-bench-prompts-"));
 process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
 const connection = await (await DuckDBInstance.create()).connect();
 const table = join(scratch, "tickets.parquet");
-await connection.run(`COPY (SELECT i::INTEGER AS id, 'ticket ' || i AS body FROM range(${rows}) t(i)) TO '${table}'`);
+await connection.run(`COPY (${ticketsSql(rows)}) TO '${table}'`);
 
 console.log(`${rows} prompts, 200 ms for an answer\n`);
 console.log("| the server's limit | share used | requests a second | 429 | sent | paid twice | seconds |");
@@ -57,31 +55,12 @@ async function run({ name, limit, faults = {} }) {
   try {
     const folder = mkdtempSync(join(scratch, `${name}-`));
     const spec = join(folder, "job.yaml");
-    writeFileSync(
-      spec,
-      JSON.stringify({
-        version: 1,
-        name: "tickets",
-        input: { path: table },
-        model: {
-          server: { protocol: "openai", url: `${server.base}/v1`, name: "mock-1" },
-          prompt: {
-            system: "You classify tickets of customers, and say how sure you are. Answer in JSON, and nothing else.",
-            user: "{{body}}",
-          },
-          sampling: { max_tokens: 30 },
-          response: { label: { enum: ["billing", "bug", "other"] }, sure: { type: "number", minimum: 0, maximum: 1 } },
-        },
-        output: { columns: ["id"], parquet: { path: "out" } },
-      }),
-    );
-    const program = path("../bin/infer-batch.js");
+    writeFileSync(spec, JSON.stringify(specOf({ url: `${server.base}/v1`, table, out: "out" })));
     const { status, stdout, stderr } = await runProgram([program, "run", spec, "--json", "--no-progress"], folder);
     if (status !== 0) {
       throw new Error(`the job ended with ${status}: ${stderr.slice(-2000)}`);
     }
-    const books = await (await fetch(`${server.base}/_mock/books`)).json();
-    return { books, report: JSON.parse(stdout) };
+    return { books: JSON.parse(await server.get("books")), report: JSON.parse(stdout) };
   } finally {
     server.stop();
   }
@@ -93,18 +72,4 @@ function runProgram(args, folder) {
   child.stdout.on("data", (text) => (said.stdout += text));
   child.stderr.on("data", (text) => (said.stderr += text));
   return new Promise((done) => child.once("close", (status) => done({ status, ...said })));
-}
-
-function startServer(given) {
-  const child = spawn(process.execPath, [path("../test/support/prompt-server/main.mjs"), JSON.stringify(given)], {
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  process.on("exit", () => child.kill());
-  return new Promise((done, fail) => {
-    child.once("exit", () => fail(new Error("the mock server did not start")));
-    child.stdout.once("data", (text) => {
-      const port = /READY (\d+)/.exec(String(text))?.[1];
-      done({ base: `http://127.0.0.1:${port}`, stop: () => child.kill() });
-    });
-  });
 }

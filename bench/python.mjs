@@ -14,9 +14,12 @@ const environments = [
 const [loops, frameworks, compiledTrees] = environments;
 export const toInstall = "npm run bench -- --install";
 
+/** Makes the environment of the frameworks alone, or brings it up to its list of requirements. */
+export const installFrameworks = () => installPythons([frameworks]);
+
 /** Makes the virtual environments, or brings them up to their lists of requirements. */
-export function installPythons() {
-  for (const { folder, requirements, isOptional = false } of environments) {
+export function installPythons(wanted = environments) {
+  for (const { folder, requirements, isOptional = false } of wanted) {
     const list = fileURLToPath(new URL(`peers/${requirements}`, import.meta.url));
     console.error(`installing ${requirements} into ${folder}`);
     const stdio = ["ignore", "inherit", "inherit"];
@@ -72,17 +75,31 @@ export function findLleaves() {
  * @returns {Python}
  */
 export function findFramework(name) {
+  const found = askFrameworks(name, ["numpy", "onnxruntime", "pyarrow"]);
+  if (found.absent === undefined && name === "pyspark") {
+    const noJava = missingJava();
+    return { ...found, ...(noJava === undefined ? {} : { absent: noJava }) };
+  }
+  return found;
+}
+
+/**
+ * The same for what sends prompts: it needs other packages.
+ * @param {"daft" | "openai" | "ray"} name
+ * @returns {Python}
+ */
+export function findPromptPeer(name) {
+  return askFrameworks(name, ["aiohttp", "openai", "pyarrow", "pydantic"]);
+}
+
+function askFrameworks(name, needed) {
   const interpreter = interpreterIn(frameworks.folder) ?? findPython().interpreter;
   const found = ask(interpreter, [
     "import importlib.metadata, importlib.util",
-    `for package in ('numpy', 'onnxruntime', 'pyarrow', '${name}'):`,
+    `for package in ${JSON.stringify([...needed, name])}:`,
     "    if importlib.util.find_spec(package) is None: raise ModuleNotFoundError(f\"No module named '{package}'\")",
     `print('${name}', importlib.metadata.version('${name}'))`,
   ]);
-  if (found.absent === undefined && name === "pyspark") {
-    const noJava = missingJava();
-    return { interpreter, versions: found.versions, ...(noJava === undefined ? {} : { absent: noJava }) };
-  }
   return { interpreter, ...found };
 }
 
