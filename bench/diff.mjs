@@ -1,7 +1,7 @@
 // What `infer-batch diff` takes for two tables of ROWS rows (default 20 million), as folders of Parquet files and in
-// Postgres: `node bench/diff.mjs [ROWS]`. It needs 200 bytes of disk for each row.
+// Postgres: `node bench/diff.mjs [ROWS] [folders|postgres]`. It needs 400 bytes of disk for each row.
 import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -10,6 +10,7 @@ import { Client } from "pg";
 import { findBinaries, startServer } from "../test/support/postgres-server.mjs";
 
 const rows = Number(process.argv[2] ?? 20_000_000);
+const only = process.argv[3];
 const files = 10;
 const moved = 1000;
 const program = fileURLToPath(new URL("../bin/infer-batch.js", import.meta.url));
@@ -18,10 +19,17 @@ const sides = ["a", "b"];
 /** Of B, 1000 keys are others, and each hundredth score. `i` is the row's number. */
 const isB = (side) => (side === "b" ? 1 : 0);
 
+/** Where the program keeps what does not fit in memory. */
+const spill = join(folder, "spill");
+
 try {
-  await writeFolders();
-  await measure("folders", ["diff", join(folder, "b"), "--against", join(folder, "a"), "--key", "id"]);
-  const found = findBinaries();
+  mkdirSync(spill);
+  if (only !== "postgres") {
+    await writeFolders();
+    await measure("folders", ["diff", join(folder, "b"), "--against", join(folder, "a"), "--key", "id"]);
+    sides.forEach((side) => rmSync(join(folder, side), { recursive: true }));
+  }
+  const found = only === "folders" ? { missing: "as was asked for" } : findBinaries();
   if ("missing" in found) {
     console.log(`without Postgres: ${found.missing}`);
   } else {
@@ -68,15 +76,17 @@ async function inPostgres(native) {
   }
 }
 
-/** Prints seconds, CPU seconds and the peak of memory of a command. */
+/** Prints seconds, CPU seconds, and the peaks of memory and of what was spilled, of a command. */
 async function measure(name, args) {
   const started = performance.now();
-  const child = spawn(process.execPath, [program, ...args, "--json"], { stdio: ["ignore", "pipe", "inherit"] });
-  let [json, peakMiB, cpuSeconds] = ["", 0, 0];
+  const env = { ...process.env, TMPDIR: spill };
+  const child = spawn(process.execPath, [program, ...args, "--json"], { env, stdio: ["ignore", "pipe", "inherit"] });
+  let [json, peakMiB, cpuSeconds, spilledGiB] = ["", 0, 0, 0];
   child.stdout.on("data", (text) => (json += text));
   const timer = setInterval(() => {
     const usage = readUsage(child.pid);
     [peakMiB, cpuSeconds] = [Math.max(peakMiB, usage.peakMiB), Math.max(cpuSeconds, usage.cpuSeconds)];
+    spilledGiB = Math.max(spilledGiB, spilledBytes() / 1024 ** 3);
   }, 200);
   const code = await new Promise((done) => child.once("close", done));
   clearInterval(timer);
@@ -89,20 +99,30 @@ async function measure(name, args) {
   }
   const seconds = (performance.now() - started) / 1000;
   console.log(
-    `${name}: ${rows.toLocaleString("en")} rows twice, ${seconds.toFixed(0)} s, ${cpuSeconds.toFixed(0)} s of CPU, ${peakMiB.toFixed(0)} MiB at the peak`,
+    `${name}: ${rows.toLocaleString("en")} rows twice, ${seconds.toFixed(0)} s, ${cpuSeconds.toFixed(0)} s of CPU, ${peakMiB.toFixed(0)} MiB at the peak, ${spilledGiB.toFixed(1)} GiB of temporary files`,
   );
+}
+
+function spilledBytes() {
+  let bytes = 0;
+  for (const name of readdirSync(spill, { recursive: true })) {
+    const found = statSync(join(spill, name), { throwIfNoEntry: false });
+    bytes += found?.isFile() === true ? found.blocks * 512 : 0;
+  }
+  return bytes;
 }
 
 function readUsage(pid) {
   try {
-    const peakMiB = Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024;
+    // Of a process that has just ended, there is no peak any more.
+    const [, peak = "0"] = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
     const [user, system] = stat
       .slice(stat.lastIndexOf(")") + 2)
       .split(" ")
       .slice(11, 13)
       .map(Number);
-    return { peakMiB, cpuSeconds: (user + system) / 100 };
+    return { peakMiB: Number(peak) / 1024, cpuSeconds: (user + system) / 100 };
   } catch {
     return { peakMiB: 0, cpuSeconds: 0 };
   }

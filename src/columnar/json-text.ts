@@ -1,4 +1,5 @@
 import { assertNever } from "../util/errors.js";
+import { withPoint } from "./decimals.js";
 import { dateText, floorThousands, infiniteDay, momentText, timeText } from "./dates-and-times.js";
 import type { BytesColumn, Column, ColumnType, FixedColumn, ScalarType } from "./types.js";
 
@@ -40,15 +41,6 @@ export function jsonOf(type: ColumnType, column: Column, row: number): string {
     default:
       return assertNever(type);
   }
-}
-
-function withPoint(digits: string, scale: number): string {
-  if (scale === 0) {
-    return digits;
-  }
-  const sign = digits.startsWith("-") ? "-" : "";
-  const padded = digits.slice(sign.length).padStart(scale + 1, "0");
-  return `${sign}${padded.slice(0, -scale)}.${padded.slice(-scale)}`;
 }
 
 function scalarJson(type: ScalarType, column: Column, row: number): string {

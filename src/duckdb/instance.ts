@@ -62,9 +62,9 @@ function globalSettings({
 }: DuckDbOptions): Record<string, string> {
   const { files = [], folders = [] } = allowed;
   return {
+    preserve_insertion_order: "true",
     ...settings,
     ...(memoryBytes === undefined ? {} : memorySettings(memoryBytes)),
-    preserve_insertion_order: "true",
     // A GeoParquet column stays bytes: DuckDB refuses a whole file whose "geo" metadata it does not understand, such as
     // that of GeoParquet 0.x.
     enable_geoparquet_conversion: "false",

@@ -41,7 +41,7 @@ function challengersOutputs(
     return {};
   }
   const outputs = [...agreement.columns].flatMap(([name, column]) =>
-    column.kind === "vectors" ? [] : [[name, column.other] as const],
+    column.kind === "numbers" || column.kind === "labels" ? [[name, column.other] as const] : [],
   );
   return outputs.length === 0 ? {} : { challenger: { modelSha256: challenger.sha256, outputs: new Map(outputs) } };
 }

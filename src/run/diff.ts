@@ -26,9 +26,8 @@ type DiffColumn = Pick<SourceColumn, "name" | "type">;
 /** Joins the rows of two sets of files, A and B, by their keys. Memory is bounded. */
 export interface RowJoiner extends AsyncDisposable {
   load(side: "a" | "b", rows: StoredTable | LocalParts): Promise<readonly DiffColumn[]>;
-  match(key: readonly string[]): Promise<MatchedRows>;
-  /** Joins the rows of keys that are once in both. Returns how many of these rows differ. */
-  join(request: JoinRequest): Promise<number>;
+  /** Joins the rows of keys that are once in both, and counts them and those that differ. */
+  join(request: JoinRequest): Promise<MatchedRows & { readonly changed: number }>;
   /** Yields the joined rows. @throws Error unless `expected` rows come */
   joined(columns: readonly string[], expected: number): AsyncIterable<ComparedRows>;
   /** Reads the key columns of joined rows as texts. */
@@ -74,11 +73,10 @@ export async function diffRows(
 ): Promise<Difference> {
   const one = columnsOf(a, await joiner.load("a", a.rows), key);
   const other = columnsOf(b, await joiner.load("b", b.rows), key);
-  const rows = await joiner.match(key);
   const left = new Set([...key, ...ignored]);
   const matched = matchColumns(typed(one, left), typed(other, left));
   const { compared } = matched;
-  const changed = await joiner.join({ key, columns: compared, tolerance });
+  const rows = await joiner.join({ key, columns: compared, tolerance });
   let agreement: Agreement | undefined;
   for await (const group of joiner.joined(compared, rows.matched)) {
     const found = compareRows(group, { compared, tolerance });
@@ -87,7 +85,7 @@ export async function diffRows(
   const columns = new Map([...(agreement ?? [])].map(([name, column]) => [name, measure(column)] as const));
   const shown = new Set([...columns.values()].flatMap(({ most }) => most.map(({ row }) => row)));
   const keys = await joiner.keysOf(key, [...shown]);
-  return { a: a.name, b: b.name, key, rows: { ...rows, changed }, apart: matched.apart, columns, keys };
+  return { a: a.name, b: b.name, key, rows, apart: matched.apart, columns, keys };
 }
 
 /** The columns of a side, which has all key columns. */

@@ -27,9 +27,16 @@ export interface RejectLimit {
   readonly shownBy: string;
 }
 
-/** The rows that may be rejected. A percentage is rounded down. */
+/**
+ * The rows that may be rejected. A percentage is rounded down, but one above 0% allows a row: in a table of 569 rows 0.1%
+ * would allow none, and `on_bad_row: reject` would mean nothing.
+ */
 export function allowedRejects({ limit, rows }: Pick<RejectLimit, "limit" | "rows">): number {
-  return typeof limit === "number" ? limit : Math.floor((Number.parseFloat(limit) / 100) * rows);
+  if (typeof limit === "number") {
+    return limit;
+  }
+  const share = Number.parseFloat(limit) / 100;
+  return share === 0 ? 0 : Math.max(1, Math.floor(share * rows));
 }
 
 /** @throws JobError TOO_MANY_REJECTS when there are too many already */

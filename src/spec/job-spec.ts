@@ -126,7 +126,7 @@ const job = z.strictObject({
   max_rejects: rejectLimit
     .optional()
     .describe(
-      "Rejected rows that a run may have, over all its attempts: a count, or a percentage of the planned rows. More end the run with exit code 65.",
+      "Rejected rows that a run may have, over all its attempts: a count, or a percentage of the planned rows, which allows at least one row unless it is 0%. More end the run with exit code 65.",
     ),
   retry: z
     .strictObject({

@@ -89,6 +89,23 @@ describe("max_rejects", () => {
 
     await expect(scoreHere(spoiltToo.spec)).rejects.toThrow(/max_rejects is 0\.1% of 1797 rows, 1/);
   });
+
+  test("a percentage above 0 allows one row of a table in which it is less than a row", async () => {
+    await using scratch = await scratchFolder();
+    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt.slice(0, 2), settings);
+    expect(await refusalOf(scoreHere(job.spec))).toMatch(
+      "2 rows could not be scored, max_rejects is 0.1% of 442 rows, 1",
+    );
+
+    await using other = await scratchFolder();
+    const single = await spoiltJob(other.path, "diabetes-mlp", spoilt.slice(0, 1), { ...settings, max_rejects: "0%" });
+    expect(await refusalOf(scoreHere(single.spec))).toMatch(
+      "1 row could not be scored, max_rejects is 0% of 442 rows, 0",
+    );
+    await single.rewrite(settings);
+    await scoreHere(single.spec);
+    await expectAllThere(single, spoilt.slice(0, 1));
+  });
 });
 
 describe("a kill between a span's rejects and its part", () => {

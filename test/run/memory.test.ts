@@ -1,8 +1,7 @@
-import { readFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type CliResult, runCli } from "../support/cli.js";
+import { runMeasured } from "../support/peak-memory.js";
 import { writeArrow } from "../support/arrow.js";
 import { scratchFolder } from "../support/job.js";
 import { longRowsSql, writeLongRows, writeLongValuesSpec } from "../support/long-values.js";
@@ -11,34 +10,6 @@ import { torture } from "../support/torture.js";
 
 /** A process that has loaded all of its libraries takes 250 MiB. */
 const limitMiB = 700;
-
-interface Measured extends CliResult {
-  /** Resident memory at its highest. */
-  readonly peakMiB: number;
-}
-
-async function runMeasured(spec: string): Promise<Measured> {
-  let peakMiB = 0;
-  let sampling: NodeJS.Timeout | undefined;
-  const result = await runCli(["run", spec, "--quiet"], {
-    onStart({ pid }) {
-      sampling = setInterval(() => {
-        peakMiB = Math.max(peakMiB, residentMiB(pid));
-      }, 10);
-    },
-  });
-  clearInterval(sampling);
-  return { ...result, peakMiB };
-}
-
-function residentMiB(pid: number | undefined): number {
-  try {
-    const status = readFileSync(`/proc/${pid}/status`, "utf8");
-    return Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) / 1024;
-  } catch {
-    return 0; // it has ended
-  }
-}
 
 async function jobOver(
   folder: string,
@@ -96,7 +67,7 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
         options,
         spec: { engine: { memory: "448MiB" }, commit_rows: commitRows },
       });
-      const { code, stderr, peakMiB } = await runMeasured(spec);
+      const { code, stderr, peakMiB } = await runMeasured(["run", spec, "--quiet"]);
       expect([code, stderr]).toEqual([0, ""]);
       expect(await changedRows(scratch.path)).toBe(0);
       expect(peakMiB).toBeGreaterThan(100);
@@ -113,7 +84,7 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
       spec: { input: { path: "in/[0-9].parquet" }, engine: { memory: "448MiB" } },
     });
     await writeTinyShards(scratch.path, 10);
-    const { code, stderr, peakMiB } = await runMeasured(spec);
+    const { code, stderr, peakMiB } = await runMeasured(["run", spec, "--quiet"]);
     expect([code, stderr]).toEqual([0, ""]);
     const [found] = await query(
       `SELECT count(*) AS rows, sum(len(body)) AS bytes FROM read_parquet('${scratch.path}/out/*.parquet')`,
@@ -132,7 +103,7 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
     });
     const select = longRowsSql("repeat(chr(97 + (range % 26)::INT), 1000000)", 0, 400);
     await writeArrow(join(scratch.path, "in/a.arrow"), select, { batchRows: 400 });
-    const { code, stderr, peakMiB } = await runMeasured(spec);
+    const { code, stderr, peakMiB } = await runMeasured(["run", spec, "--quiet"]);
     expect([code, stderr]).toEqual([0, ""]);
     const [found] = await query(
       `SELECT count(DISTINCT id) AS rows, sum(len(body)) AS bytes FROM read_parquet('${scratch.path}/out/*.parquet')`,
@@ -150,7 +121,7 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
       options: "COMPRESSION snappy",
       spec: { engine: { memory: "64MiB" } },
     });
-    const { code, stderr, peakMiB } = await runMeasured(spec);
+    const { code, stderr, peakMiB } = await runMeasured(["run", spec, "--quiet"]);
     expect(code).toBe(65);
     expect(stderr).toMatch(
       /reading .*\/in\/a.parquet: row group 0, column `body`: a page has \d+ MiB when it is unpacked, more than 16 MiB, which is one of 4 parts of engine.memory\n {2}hint: set engine.memory to 1GiB/,

@@ -24,14 +24,15 @@ test("plan warns of a feature that the files' statistics state to be NULL in som
 });
 
 test("plan warns of NULL features that max_rejects does not allow", async () => {
-  const rejects = { on_bad_row: "reject", max_rejects: "0.1%" };
-  expect(await plannedWith(rejects)).toContain(`${finding}max_rejects (0.1%) allows 0 rejected rows`);
+  const rejects = { on_bad_row: "reject", max_rejects: "0%" };
+  expect(await plannedWith(rejects)).toContain(`${finding}max_rejects (0%) allows 0 rejected rows`);
 });
 
 test.each([
   ["become NaN", { model: { missing: "nan" } }],
   ["are replaced by an expression", { input: { columns: { age: "coalesce(age, 0)" } } }],
   ["are rejected within max_rejects", { on_bad_row: "reject", max_rejects: 1 }],
+  ["are rejected within a percentage", { on_bad_row: "reject", max_rejects: "0.1%" }],
 ] satisfies [string, SpecOverrides][])("plan does not warn of NULL features that %s", async (_, overrides) => {
   expect(await plannedWith(overrides)).not.toContain("NULL");
 });

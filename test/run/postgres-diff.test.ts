@@ -48,6 +48,11 @@ function reported(found: CliResult): Record<string, unknown> {
 
 const nights = ["--param", "ds=2026-11-21", "--against", "ds=2026-11-20"];
 
+/** SQL for what every so many rows move by. */
+function moved(every: number, what: string): string {
+  return `CASE WHEN i % ${every} = 0 THEN ${what} ELSE 0 END`;
+}
+
 /** What both nights differ by. */
 const difference = {
   rows_a: 441,
@@ -167,6 +172,45 @@ postgres.describe("diff in Postgres", () => {
     expect(await job.diff("--table", "scores.none", "--against", "scores.one", "--key", "k")).toMatchObject({
       code: 64,
       stderr: expect.stringContaining("comparing scores.none: there is no such table"),
+    });
+  });
+
+  test("diff counts and measures changed decimals, dates and timestamps of tables as Postgres itself does", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, {});
+    const days = (every: number): string => `(${moved(every, "i % 90")}) * interval '1 day'`;
+    await database.query(`CREATE SCHEMA scores;
+      CREATE TABLE scores.one AS SELECT i AS k, (i * 12345678901.37)::numeric(20,2) AS price, (i * 7)::numeric(9,1) AS short,
+        date '1900-01-01' + i AS day, timestamp '2026-01-01' + i * interval '1 second' AS at, 0.5::numeric(5,2) AS odd
+        FROM generate_series(1, 2000) AS t (i);
+      CREATE TABLE scores.other AS SELECT k, (price + ${moved(3, "(i % 5) * 0.01")})::numeric(20,2) AS price,
+        (short + ${moved(7, "0.001")})::numeric(12,4) AS short, (day + ${days(11)})::date AS day,
+        at + ${days(13)} + (${moved(17, "1")}) * interval '1 microsecond' AS at,
+        (CASE WHEN i = 9 THEN 'NaN' WHEN i = 10 THEN NULL ELSE odd END)::numeric(5,2) AS odd
+        FROM (SELECT *, k AS i FROM scores.one) AS t`);
+    const joined = "FROM scores.one AS a JOIN scores.other AS b USING (k)";
+    const [expected = {}] = await database.query(`SELECT
+      count(*) FILTER (WHERE (a.price, a.short, a.day, a.at, a.odd) IS DISTINCT FROM (b.price, b.short, b.day, b.at, b.odd))::int AS changed,
+      count(*) FILTER (WHERE abs(a.price - b.price) > 0.01)::int AS price, max(abs(a.price - b.price))::float8 AS largest,
+      count(*) FILTER (WHERE a.short <> b.short)::int AS short, max(abs(a.short - b.short))::float8 AS least,
+      count(*) FILTER (WHERE a.day = b.day)::int AS days, max(abs(a.day - b.day)) * 86400 AS shift,
+      count(*) FILTER (WHERE a.at = b.at)::int AS moments, max(abs(extract(epoch FROM b.at - a.at)))::float8 AS at ${joined}`);
+    const diff = async (...args: string[]) =>
+      reported(await job.diff("--table", "scores.other", "--against", "scores.one", "--key", "k", ...args));
+    expect(await diff()).toMatchObject({
+      rows_changed: expected["changed"],
+      not_compared: {},
+      outputs: {
+        short: { kind: "numbers", rows_beyond_tolerance: expected["short"], largest_difference: expected["least"] },
+        day: { kind: "times", rows_equal: expected["days"], largest_shift_seconds: expected["shift"] },
+        at: { kind: "times", rows_equal: expected["moments"], largest_shift_seconds: expected["at"] },
+        // NaN is no decimal: the column is compared as floats.
+        odd: { kind: "numbers", rows_beyond_tolerance: 2, largest_difference: 0 },
+      },
+    });
+    expect(await diff("--tolerance", "0.01")).toMatchObject({
+      outputs: { price: { rows_beyond_tolerance: expected["price"], largest_difference: expected["largest"] } },
     });
   });
 });

@@ -1,5 +1,6 @@
 import { openDuckDb } from "../../duckdb/instance.js";
-import { joinRows, loadRows, matchRows, readJoined, readKeys, type RowJoin } from "../../duckdb/row-join.js";
+import { joinByKey } from "../../duckdb/key-join.js";
+import { loadRows, readJoined, readKeys, type RowJoin } from "../../duckdb/row-join.js";
 import type { RowJoiner } from "../../run/diff.js";
 import { openSpool } from "../../s3/spool.js";
 import { JobError, messageOf } from "../../util/errors.js";
@@ -20,12 +21,17 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   const root = spoolRoot(process.cwd(), undefined);
   const spool = openSpool({ root, writer, use: "keys", isDead, maxBytes: Number.POSITIVE_INFINITY });
   await spool.prepare();
-  const duckdb = await openDuckDb({ threads, memoryBytes, spillFolder: spool.folder, allowed: { folders } });
-  const join: RowJoin = { connection: await duckdb.connect(), columns: { a: [], b: [] } };
+  const duckdb = await openDuckDb({
+    threads,
+    memoryBytes,
+    spillFolder: spool.folder,
+    allowed: { folders },
+    settings: { preserve_insertion_order: "false" }, // rows are joined by key, and numbered afterwards
+  });
+  const join: RowJoin = { connection: await duckdb.connect(), memoryBytes, columns: { a: [], b: [] } };
   return {
     load: (side, rows) => guarded(() => loadRows(join, side, rows), "columns" in rows ? tableHint : fileHint),
-    match: (key) => guarded(() => matchRows(join, key)),
-    join: (request) => guarded(() => joinRows(join, request)),
+    join: (request) => guarded(() => joinByKey(join, request)),
     joined: (columns, expected) => readJoined(join, columns, expected),
     keysOf: (key, rows) => guarded(() => readKeys(join, key, rows)),
     async [Symbol.asyncDispose]() {

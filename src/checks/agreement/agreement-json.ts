@@ -64,6 +64,8 @@ function columnJson(column: ColumnAgreement): ProfileJson {
       };
     case "vectors":
       return { kind, rows, without: column.without, cosines: numbersJson(column.cosines), most };
+    case "times":
+      return { kind, rows, equal: column.equal, largestShift: column.largestShift, most };
     default:
       return assertNever(kind);
   }
@@ -97,6 +99,8 @@ function parseColumn(json: ProfileJson): ColumnAgreement {
       };
     case "vectors":
       return { kind, rows, without: json["without"] as number, cosines: parseNumbers(json["cosines"]), most };
+    case "times":
+      return { kind, rows, equal: json["equal"] as number, largestShift: json["largestShift"] as number, most };
     default:
       return assertNever(kind);
   }

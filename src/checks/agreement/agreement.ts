@@ -127,6 +127,12 @@ export type Measures = { readonly rows: number; readonly most: readonly Differen
       /** The number of rows whose vectors differ and have no cosine. */
       readonly without: number;
     }
+  | {
+      readonly kind: "times";
+      readonly equal: number;
+      /** By how much two finite dates or times differ at most, in seconds; 0: none do. */
+      readonly largestShift: number;
+    }
 );
 
 export interface Flip {
@@ -161,6 +167,8 @@ export function measure(column: ColumnAgreement): Measures {
       const lowestCosine = cosines.finite === 0 ? Number.NaN : cosines.min;
       return { kind: "vectors", rows, most, meanCosine: mean(cosines), lowestCosine, without };
     }
+    case "times":
+      return { kind: "times", rows, most, equal: column.equal, largestShift: column.largestShift };
     default:
       return assertNever(column);
   }

@@ -6,10 +6,13 @@ import { mergeNumbers, type NumberProfile } from "../profiles/number-profile.js"
 import { limitValues, mergeValues, type ValueCounts } from "../profiles/value-counts.js";
 import { shown, valueAt } from "../row-values.js";
 import { createDifferentRows, type DifferentRow, mostDifferent } from "./different-rows.js";
+import { compareDecimals } from "./decimal-agreement.js";
+import { scaleOf } from "./exact-values.js";
 import { type AgreementOptions, numberAt, type PredictionPair, textsAt } from "./prediction-pair.js";
 import { compareFloats } from "./float-agreement.js";
 import { mergeSamples, type RankSample } from "./rank-sample.js";
 import { sameLabels } from "./same-labels.js";
+import { compareTimes, timeFamily, type TimeAgreement } from "./time-agreement.js";
 import { compareVectors, type VectorAgreement } from "./vector-agreement.js";
 
 /**
@@ -20,6 +23,7 @@ export type ColumnAgreement = { readonly rows: number; readonly most: readonly D
   | NumberAgreement
   | LabelAgreement
   | VectorAgreement
+  | TimeAgreement
 );
 
 export interface NumberAgreement {
@@ -52,18 +56,26 @@ export function comparableKind(one: ColumnType, other: ColumnType): ColumnAgreem
   if (family === undefined || family !== familyOf(other)) {
     return undefined;
   }
-  return family === "floats" ? "numbers" : family === "list of floats" ? "vectors" : "labels";
+  if (timeFamily(one) !== undefined) {
+    return "times";
+  }
+  return family === "numbers" ? "numbers" : family === "list of numbers" ? "vectors" : "labels";
 }
 
 function familyOf(type: ColumnType): string | undefined {
+  if (scaleOf(type) !== undefined) {
+    return "numbers";
+  }
   if (typeof type === "object") {
-    const element = type.kind === "list" && typeof type.element === "string" ? familyOf(type.element) : undefined;
+    const isComparable =
+      type.kind === "list" && typeof type.element === "string" && timeFamily(type.element) === undefined;
+    const element = isComparable ? familyOf(type.element) : undefined;
     return element === undefined ? undefined : `list of ${element}`;
   }
   if (type === "float32" || type === "float64") {
-    return "floats";
+    return "numbers";
   }
-  return isElementType(type) ? "integers" : type === "utf8" || type === "bool" ? type : undefined;
+  return isElementType(type) ? "integers" : type === "utf8" || type === "bool" ? type : timeFamily(type);
 }
 
 /** Compares two columns whose types are comparable. */
@@ -76,6 +88,8 @@ export function compareColumns(pair: PredictionPair): ColumnAgreement {
       return compareLabels(pair);
     case "vectors":
       return { rows: pair.rowNumbers.length, ...compareVectors(pair) };
+    case "times":
+      return { rows: pair.rowNumbers.length, ...compareTimes(pair) };
     case undefined:
       throw new RangeError(`column ${pair.one.name} has types that cannot be compared`);
     default:
@@ -85,7 +99,10 @@ export function compareColumns(pair: PredictionPair): ColumnAgreement {
 
 function compareNumbers(pair: PredictionPair): ColumnAgreement {
   const rows = pair.rowNumbers.length;
-  return { rows, kind: "numbers", ...compareFloats(pair), ...distributions(pair, pair.options) };
+  // Two decimals are compared exactly; a decimal and a float as the floats that they are or round to.
+  const areDecimals = scaleOf(pair.one.type) !== undefined && scaleOf(pair.other.type) !== undefined;
+  const compared = areDecimals ? compareDecimals(pair) : compareFloats(pair);
+  return { rows, kind: "numbers", ...compared, ...distributions(pair, pair.options) };
 }
 
 function compareLabels({ rowNumbers, one, other, options }: PredictionPair): ColumnAgreement {
@@ -165,6 +182,10 @@ export function mergeColumnAgreements(
       without: first.without + second.without,
       most,
     };
+  }
+  if (first.kind === "times" && second.kind === "times") {
+    const largestShift = Math.max(first.largestShift, second.largestShift);
+    return { rows, kind: "times", equal: first.equal + second.equal, largestShift, most };
   }
   throw new RangeError("two columns of different kinds cannot be merged");
 }

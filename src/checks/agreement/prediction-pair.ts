@@ -3,6 +3,7 @@ import { profileLimits } from "../profiles/column-profile.js";
 import type { VectorLimits } from "../profiles/vector-profile.js";
 import { blockValues, type NumberProfile } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
+import { exactText } from "./exact-values.js";
 import { type Scalar, shown, valueAt } from "../row-values.js";
 import type { DifferentRow } from "./different-rows.js";
 
@@ -55,6 +56,10 @@ export function textsAt(
   row: number,
 ): Pick<DifferentRow, "one" | "other"> {
   const text = ({ type, column }: NamedColumn): string => {
+    const exact = exactText(type, column, row);
+    if (exact !== undefined) {
+      return exact;
+    }
     const value = valueAt(type, column, row);
     const whole = Array.isArray(value)
       ? `[${value.map((element: Scalar) => shown(element)).join(", ")}]`

@@ -56,6 +56,7 @@ function differing(found: Measures): number {
     case "numbers":
       return found.beyond;
     case "labels":
+    case "times":
       return found.rows - found.equal;
     case "vectors":
       return found.most.length === 0 ? 0 : found.rows;

@@ -46,6 +46,13 @@ export function agreementFields(
         rows_without_cosine: found.without,
         most_different: most,
       };
+    case "times":
+      return {
+        kind: "times",
+        rows_equal: found.equal,
+        largest_shift_seconds: found.largestShift,
+        most_different: most,
+      };
     default:
       return assertNever(found);
   }

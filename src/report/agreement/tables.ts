@@ -1,5 +1,6 @@
 import type { Measures } from "../../checks/agreement/agreement.js";
 import type { DifferentRow } from "../../checks/agreement/different-rows.js";
+import { timeText } from "../../columnar/dates-and-times.js";
 import { assertNever } from "../../util/errors.js";
 import { count, showCount } from "../report.js";
 import { table } from "../table.js";
@@ -29,10 +30,12 @@ export function agreementTables({ columns, tolerance, names }: Omit<ShownAgreeme
   const numbers = ofKind(columns, "numbers");
   const labels = ofKind(columns, "labels");
   const vectors = ofKind(columns, "vectors");
+  const times = ofKind(columns, "times");
   return [
     ...(numbers.length === 0 ? [] : numberLines(numbers, tolerance)),
     ...(labels.length === 0 ? [] : labelLines(labels, names)),
     ...(vectors.length === 0 ? [] : vectorLines(vectors)),
+    ...(times.length === 0 ? [] : timeLines(times)),
   ];
 }
 
@@ -61,6 +64,8 @@ export function agreementLine(found: Measures, tolerance: number): string {
       return `${share(found.equal, found.rows)} of the rows equal, PSI ${shownFigure(found.psi)}`;
     case "vectors":
       return `mean cosine ${shownFigure(found.meanCosine)}, lowest ${shownFigure(found.lowestCosine)}`;
+    case "times":
+      return `${share(found.equal, found.rows)} of the rows equal, largest shift ${showShift(found.largestShift)}`;
     default:
       return assertNever(found);
   }
@@ -121,6 +126,24 @@ function vectorLines(columns: readonly Named<"vectors">[]): string[] {
   return ["vectors", ...table([["column", "mean cosine", "lowest", "rows without"], ...rows], { right: [1, 2, 3] })];
 }
 
+function timeLines(columns: readonly Named<"times">[]): string[] {
+  const rows = columns.map(([name, found]) => [name, share(found.equal, found.rows), showShift(found.largestShift)]);
+  return ["dates and times", ...table([["column", "equal", "largest shift"], ...rows], { right: [1, 2] })];
+}
+
+/** "2 days", "1 day 02:03:04.5", "00:00:01". */
+export function showShift(seconds: number): string {
+  if (!Number.isFinite(seconds)) {
+    return "infinite";
+  }
+  const days = Math.floor(seconds / secondsPerDay);
+  const rest = BigInt(Math.round((seconds - days * secondsPerDay) * 1_000_000));
+  const named = days === 0 ? [] : [count(days, "day")];
+  return [...named, ...(rest === 0n && days > 0 ? [] : [timeText(rest)])].join(" ");
+}
+
+const secondsPerDay = 86_400;
+
 /** The rows that differ most in a column. */
 function differentLines(
   { names, keysOf }: Pick<ShownAgreement, "names" | "keysOf">,
@@ -138,11 +161,11 @@ function differentLines(
       ...(keys.length === 0 ? [String(row.row)] : values),
       row.one,
       row.other,
-      ...(kind === "labels" ? [] : [figure(row.distance)]),
+      ...(kind === "labels" ? [] : [kind === "times" ? showShift(row.distance) : figure(row.distance)]),
     ];
   });
   const heads = keys.length === 0 ? ["row"] : keys;
-  const distance = { numbers: ["difference"], vectors: ["1 - cosine"], labels: [] }[kind];
+  const distance = { numbers: ["difference"], vectors: ["1 - cosine"], times: ["shift"], labels: [] }[kind];
   return [`rows that differ most in ${column}`, ...table([[...heads, ...names, ...distance], ...lines])];
 }
 

@@ -35,11 +35,13 @@ export async function readTable(tools: Tools, what: StoredPlan | string): Promis
         hint: "tables are named as in output.postgres.table, with their schema",
       });
     }
-    const read = found.columns.map(asRead);
-    columns = read;
     due = place.runId === undefined ? undefined : await rowsOfRun(session, tools, place.runId);
     const where = place.runId === undefined ? "" : ` WHERE run_id = '${place.runId.replaceAll("'", "''")}'`;
-    return `SELECT ${read.map(({ sql }) => sql).join(", ")} FROM ${quoteTable(place.name)}${where}`;
+    const rows = `${quoteTable(place.name)}${where}`;
+    const rounded = await roundedColumns(session, found.columns, rows);
+    const read = found.columns.map((column) => asRead(column, rounded.has(column.name)));
+    columns = read;
+    return `SELECT ${read.map(({ sql }) => sql).join(", ")} FROM ${rows}`;
   });
   tellMissing(tools, due, files.rows);
   return { ...files, columns };
@@ -119,14 +121,43 @@ interface ReadColumn {
   readonly sql: string;
 }
 
-/** How a column is read: with its own type, or else as text. */
-function asRead({ name, type }: TableColumn): ReadColumn {
+/**
+ * The columns of type numeric that are read as floats: those of no fixed scale, or of more digits than a decimal of DuckDB
+ * has, and those with a NaN. A whole number of any length stays exact: it may be a key.
+ */
+async function roundedColumns(
+  session: Session,
+  columns: readonly TableColumn[],
+  rows: string,
+): Promise<ReadonlySet<string>> {
+  const rounded = new Set<string>();
+  const decimals: string[] = [];
+  for (const { name, type } of columns) {
+    if (type?.name !== "numeric" || type.array) {
+      continue;
+    }
+    if (elementOf(type) !== undefined) {
+      decimals.push(name);
+    } else if (type.decimal?.scale !== 0) {
+      rounded.add(name);
+    }
+  }
+  if (decimals.length > 0) {
+    const anyNan = decimals.map((name, index) => `bool_or(${quoteName(name)} = 'NaN') AS c${index}`);
+    const found = await session.query<Record<string, boolean | null>>(`SELECT ${anyNan.join(", ")} FROM ${rows}`);
+    const [isNan = {}] = found.rows;
+    decimals.filter((_, index) => isNan[`c${index}`] === true).forEach((name) => rounded.add(name));
+  }
+  return rounded;
+}
+
+/** How a column is read: with its own type, or else as text. @param isRounded a numeric column is read as floats */
+function asRead({ name, type }: TableColumn, isRounded: boolean): ReadColumn {
   const quoted = quoteName(name);
   if (type?.name === "vector" && !type.array) {
     return { name, type: { kind: "list", element: "float32" }, sql: `array_to_json(${quoted}::real[])` };
   }
-  // Without fraction it may be a key, whose digits count.
-  if (type?.name === "numeric" && type.decimal?.scale !== 0 && !type.array) {
+  if (isRounded) {
     return { name, type: "float64", sql: `${quoted}::float8` };
   }
   const element = type === undefined ? undefined : elementOf(type);

@@ -1,0 +1,140 @@
+import type { JoinRequest, MatchedRows } from "../checks/agreement/matched-rows.js";
+import { differsSql } from "./differs-sql.js";
+import { type JoinSide, rowsOf, type RowJoin, typeOf } from "./row-join.js";
+import { quoteName } from "./sql.js";
+
+/** The number of repeated keys that are named. */
+const shownKeys = 5;
+/**
+ * The rows that are joined at once, in memory limits of both sides together. DuckDB joins what does not fit in memory, but
+ * fails where it is too much: 1.3 GB with 64 MiB failed, with 128 MiB it did not.
+ */
+const limitsAtOnce = 4;
+
+/**
+ * Joins the rows of the keys that are once in each table into the table `joined`, and counts the rows of both tables by
+ * their keys. Large tables are joined in several passes, each over the keys with some of the hashes.
+ */
+export async function joinByKey(
+  join: RowJoin,
+  request: JoinRequest,
+): Promise<MatchedRows & { readonly changed: number }> {
+  const tables = await keyTables(join, request);
+  const values = request.columns.flatMap((_, index) => [`a.v${index} AS a${index}`, `b.v${index} AS b${index}`]);
+  const selected = [...tables.names.map((name) => `a.${name}`), ...values].join(", ");
+  const run = async (sql: string): Promise<unknown> => await join.connection.run(sql);
+  await run(`CREATE TEMP TABLE repeated AS SELECT ${tables.names.join(", ")}, 0::BIGINT AS "in a", 0::BIGINT AS "in b"
+    FROM ${tables.rows("a", 0)} LIMIT 0`);
+  await run(`CREATE TEMP TABLE joined AS SELECT ${selected}
+    FROM ${tables.rows("a", 0)} AS a JOIN ${tables.rows("b", 0)} AS b ON ${tables.equal("a", "b")} LIMIT 0`);
+  for (let pass = 0; pass < tables.passes; pass += 1) {
+    const [a, b] = [tables.rows("a", pass), tables.rows("b", pass)];
+    await findRepeated(join, tables, [a, b]);
+    await run(`INSERT INTO joined SELECT ${selected} FROM ${a} AS a JOIN ${b} AS b ON ${tables.equal("a", "b")}
+      ANTI JOIN repeated ON ${tables.equal("a", "repeated")}`);
+  }
+  return { ...(await countRows(join, tables.names)), changed: await countChanged(join, request) };
+}
+
+/** The rows of both tables: keys as columns k0, k1, … of types that both sides share, and compared columns v0, v1, … */
+interface KeyTables {
+  readonly names: readonly string[];
+  readonly passes: number;
+  /** SQL for the rows of a table with the keys of a pass. */
+  readonly rows: (side: JoinSide, pass: number) => string;
+  /** SQL for whether the keys of two tables are equal. */
+  readonly equal: (one: string, other: string) => string;
+}
+
+async function keyTables(join: RowJoin, { key, columns }: JoinRequest): Promise<KeyTables> {
+  const quoted = key.map(quoteName).join(", ");
+  const described = await rowsOf(join, `DESCRIBE SELECT ${quoted} FROM a UNION ALL SELECT ${quoted} FROM b`);
+  const keys = key.map((name, index) => `CAST(${quoteName(name)} AS ${String(described[index]?.[1])})`);
+  const names = keys.map((_, index) => `k${index}`);
+  const [[bytes] = []] = await rowsOf(
+    join,
+    "SELECT sum(memory_usage_bytes + temporary_storage_bytes)::DOUBLE FROM duckdb_memory()",
+  );
+  const passes = Math.max(1, Math.ceil(Number(bytes) / (limitsAtOnce * join.memoryBytes)));
+  const selected = [
+    ...keys.map((sql, index) => `${sql} AS k${index}`),
+    ...columns.map((name, index) => `${quoteName(name)} AS v${index}`),
+  ].join(", ");
+  return {
+    names,
+    passes,
+    rows(side, pass) {
+      // The 0 makes it another hash than that of the join, which needs all of the bits of its own.
+      const where = passes === 1 ? "" : ` WHERE hash(${keys.join(", ")}, 0) % ${passes} = ${pass}`;
+      return `(SELECT ${selected} FROM ${side}${where})`;
+    },
+    equal: (one, other) => names.map((name) => `${one}.${name} IS NOT DISTINCT FROM ${other}.${name}`).join(" AND "),
+  };
+}
+
+/** Adds the keys that are several times in a side to the table `repeated`. */
+async function findRepeated(
+  join: RowJoin,
+  { names, equal }: KeyTables,
+  [a, b]: readonly [string, string],
+): Promise<void> {
+  const keys = names.join(", ");
+  // Groups of hashes take less memory than groups of keys; keys are only grouped where a hash is several times there.
+  const hash = `hash(${keys})`;
+  const several = (rows: string): string =>
+    `SELECT ${keys} FROM ${rows} WHERE ${hash} IN (SELECT ${hash} FROM ${rows} GROUP BY ${hash} HAVING count(*) > 1)
+     GROUP BY ${keys} HAVING count(*) > 1`;
+  const [[found] = []] = await rowsOf(
+    join,
+    `CREATE OR REPLACE TEMP TABLE several AS ${several(a)} UNION ${several(b)}`,
+  );
+  if (Number(found) === 0) {
+    return;
+  }
+  const counted = (rows: string): string =>
+    `(SELECT ${keys}, count(*) AS n FROM ${rows} AS r SEMI JOIN several ON ${equal("r", "several")} GROUP BY ${keys})`;
+  await join.connection.run(
+    `INSERT INTO repeated SELECT ${names.map((name) => `several.${name}`).join(", ")}, coalesce(a.n, 0), coalesce(b.n, 0)
+     FROM several LEFT JOIN ${counted(a)} AS a ON ${equal("a", "several")}
+     LEFT JOIN ${counted(b)} AS b ON ${equal("b", "several")}`,
+  );
+}
+
+async function countRows(join: RowJoin, names: readonly string[]): Promise<MatchedRows> {
+  const [sizes = []] = await rowsOf(
+    join,
+    "SELECT (SELECT count(*) FROM a)::DOUBLE, (SELECT count(*) FROM b)::DOUBLE, (SELECT count(*) FROM joined)::DOUBLE",
+  );
+  const [rowsA = 0, rowsB = 0, matched = 0] = sizes.map(Number);
+  const [counts = []] = await rowsOf(
+    join,
+    `SELECT count(*)::DOUBLE, (count(*) FILTER (WHERE "in a" <> "in b"))::DOUBLE,
+       (sum("in a") FILTER (WHERE "in b" > 0))::DOUBLE, (sum("in b") FILTER (WHERE "in a" > 0))::DOUBLE FROM repeated`,
+  );
+  const [repeated = 0, uneven = 0, repeatedA = 0, repeatedB = 0] = counts.map(Number);
+  const examples = await rowsOf(
+    join,
+    `SELECT concat_ws(', ', ${names.map((name) => `coalesce(left(${name}::VARCHAR, 60), 'NULL')`).join(", ")}),
+       "in a"::DOUBLE, "in b"::DOUBLE FROM repeated ORDER BY abs("in a" - "in b") DESC, 1 LIMIT ${shownKeys}`,
+  );
+  return {
+    rowsA,
+    rowsB,
+    onlyA: rowsA - matched - repeatedA,
+    onlyB: rowsB - matched - repeatedB,
+    matched,
+    repeated,
+    uneven,
+    examples: examples.map(([text, one, other]) => ({ key: String(text), a: Number(one), b: Number(other) })),
+  };
+}
+
+/** Counts the joined rows that differ in one of the columns. */
+async function countChanged(join: RowJoin, { columns, tolerance }: JoinRequest): Promise<number> {
+  const differs = columns.map((name, index) =>
+    differsSql([`a${index}`, `b${index}`], [typeOf(join, "a", name), typeOf(join, "b", name)], tolerance),
+  );
+  const where = differs.length === 0 ? "false" : differs.join(" OR ");
+  const [[changed] = []] = await rowsOf(join, `SELECT count(*)::DOUBLE FROM joined WHERE ${where}`);
+  return Number(changed);
+}
