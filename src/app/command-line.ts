@@ -1,22 +1,22 @@
 import type { JobContext } from "../scoring/context.js";
 import { type LimitedRun, limitParam } from "../spec/limited-spec.js";
 
-/** Returns the command line that carries out the run of these params, or decides on it. */
+/** Returns the command line that carries out the run of these params, decides on it, or shows it. */
 export function commandFor(
   specPath: string,
   params: Readonly<Record<string, string>>,
   {
-    deciding,
+    other,
     limited,
-  }: { readonly deciding?: Parameters<JobContext["command"]>[1]; readonly limited?: LimitedRun | undefined },
+  }: { readonly other?: Parameters<JobContext["command"]>[1]; readonly limited?: LimitedRun | undefined },
 ): string {
   const options = Object.entries(params).map(([name, value]) =>
     name === limitParam
       ? `--limit ${value} --output ${shellWord(limited?.folder ?? "")}`
       : `--param ${shellWord(`${name}=${value}`)}`,
   );
-  const run = deciding === undefined ? [] : [`--run ${deciding.runId}`];
-  return [`infer-batch ${deciding?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
+  const run = other === undefined || !("runId" in other) ? [] : [`--run ${other.runId}`];
+  return [`infer-batch ${other?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
 }
 
 /** Quotes a text so that a POSIX shell takes it as one word. */

@@ -104,7 +104,7 @@ export async function openLoaded(
     where,
     dateParam,
     writer: services.writer,
-    command: (params, deciding) => commandFor(specPath, params, { deciding, limited: attempt.limited }),
+    command: (params, other) => commandFor(specPath, params, { other, limited: attempt.limited }),
     sink,
     source,
     ...otherTools(loaded, { folder, cores, memory, attempt, ...services }),

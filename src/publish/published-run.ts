@@ -13,11 +13,15 @@ export interface Series {
   readonly date: string;
   /** Also find runs that later runs are not compared with: a person approved them, without --as-baseline. */
   readonly everyRun?: boolean;
+  /** Also find how long each run was scored. */
+  readonly withSeconds?: boolean;
 }
 
 /** A published run whose profile is stored. */
 export interface PublishedRun extends PinnedRun {
   readonly modelSha256: string;
+  /** How long it was scored; undefined: it is not known, or was not asked for. */
+  readonly seconds?: number | undefined;
 }
 
 /** The logical date of a run, "2026-11-23"; undefined: it has none. */

@@ -13,7 +13,10 @@ const mostFeatures = 10;
 export function resultLines({ verdict, dates: known }: RunVerdict, level: Level): string[] {
   const asChallenger = (verdict.asChallenger ?? []).map((id) => [id, `${known[id] ?? id}, when it was the challenger`]);
   const dates = { ...known, ...Object.fromEntries(asChallenger) };
-  const results = verdict.results.filter((result) => result.level === level);
+  const held = level === "hold" ? new Set() : new Set(verdict.results.filter(holdsByPsi).map(({ column }) => column));
+  const results = verdict.results.filter(
+    (result) => result.level === level && !(toldByPsi.has(result.check) && held.has(result.column)),
+  );
   const features = featureGroups(results, level === "hold" ? [] : verdict.results);
   const left = features.length - mostFeatures;
   return [
@@ -46,8 +49,13 @@ function psiOf(result: CheckResult | undefined): number {
   return result?.check === "psi" ? Number(result.measured) : -1;
 }
 
-/** Checks of a feature that its PSI tells, too: as shares that rose. */
-const toldByPsi: ReadonlySet<CheckName> = new Set<CheckName>(["nulls", "nan", "constant", "quantiles"]);
+/** Checks of a column that its PSI tells, too, of a feature as shares that rose. */
+const toldByPsi: ReadonlySet<CheckName> = new Set<CheckName>(["nulls", "nan", "constant", "quantiles", "slow_drift"]);
+
+/** Whether the PSI of a column holds the run: a warning that it drifted says no more. */
+function holdsByPsi({ check, level }: CheckResult): boolean {
+  return check === "psi" && level === "hold";
+}
 
 /** The results of a feature in one line. Its PSI comes first, if there is one. */
 function featureLine([first, ...others]: readonly CheckResult[], dates: RunVerdict["dates"]): string {
@@ -118,7 +126,7 @@ const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => stri
     measured,
     numbers: { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share },
   }) =>
-    `class ${shown(name)} has ${shown(rows)} rows, ${shown(measured)} times the ${shown(Math.round(Number(all) * Number(share)))} that earlier runs let expect`,
+    `class ${shown(name)} has ${shown(rows)} rows, ${shown(measured)} times the expected ${shown(Math.round(Number(all) * Number(share)))}`,
   unseen_value: ({ measured, numbers }) =>
     `value ${shown(numbers["value"] ?? "?")}, which no earlier run had, in ${percent(measured)} of the rows`,
   centroid: ({ measured }) => `cosine ${shown(measured)} between the mean directions`,

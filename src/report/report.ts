@@ -178,7 +178,8 @@ export function reportText(report: RunReport): string {
     report.status !== "partial"
       ? report.status
       : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
-  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${reusedText(report.rowsReused)}${rejected}${filtered}${resumed}${spent} -> ${output}`;
+  const where = report.status === "held" ? `; nothing of it is published in ${output}` : ` -> ${output}`;
+  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${reusedText(report.rowsReused)}${rejected}${filtered}${resumed}${spent}${where}`;
 }
 
 /** The part of a report that follows the count of scored rows: how many took the prediction of an equal row. */

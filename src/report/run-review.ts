@@ -11,6 +11,8 @@ export interface RunReview {
    * For a held run, the logical date of the run that readers still see; undefined: there is none, or it is not known.
    */
   readonly readersHave?: string | undefined;
+  /** How long earlier runs were scored, by run id; undefined: it is not known. */
+  readonly seconds?: ReadonlyMap<string, number> | undefined;
   /** How the challenger agrees; undefined: the run has none. */
   readonly challenger?: ChallengerResult | undefined;
   /** The verdict; undefined: the run has no checks. */

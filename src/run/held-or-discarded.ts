@@ -66,7 +66,7 @@ function heldError(context: JobContext, plan: Plan, verdict: RunVerdict): JobErr
     ...resultLines(verdict, "hold"),
   ].join("\n  ");
   const hint = [
-    "look at the predictions, then decide",
+    `look at the predictions (${context.command(plan.params, { verb: "stats" })}), then decide`,
     `to publish them: ${approve}`,
     `to throw them away: ${discard}`,
     `to score again, after you correct the input: ${newRun}`,

@@ -10,6 +10,7 @@ import { checkOptionsOf } from "../publish/check-options.js";
 import { runProfileOf } from "../publish/profile-text.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
+import type { RunReview } from "../report/run-review.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError, messageOf } from "../util/errors.js";
@@ -71,10 +72,10 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
     at: new Date(context.dateMs()).toISOString(),
   });
   await keepModel(context, plan);
-  const readersHave = await dateOfReaders(context, plan, verdict);
+  const shown = await shownOfOthers(context, plan, verdict);
   const { challenger } = verdict;
   const earlier = asPredictedBy(plan.model.sha256, judged.baseline);
-  context.record.setReview({ profile: judged.run, earlier, verdict, challenger, readersHave });
+  context.record.setReview({ profile: judged.run, earlier, verdict, challenger, ...shown });
   return verdict;
 }
 
@@ -101,7 +102,7 @@ export async function reviewForReports(
         earlier: asPredictedBy(plan.model.sha256, earlier),
         verdict,
         challenger: verdict?.challenger ?? resultOf(plan, profile),
-        readersHave: await dateOfReaders(context, plan, verdict),
+        ...(await shownOfOthers(context, plan, verdict)),
       });
     }
   } catch (error) {
@@ -110,29 +111,33 @@ export async function reviewForReports(
 }
 
 /**
- * Returns the logical date of the run that readers still see while this run is held; undefined: this run is not held,
- * the spec asks for no page, or the date is not known, as for a new run that replaces a run of the same date.
+ * Finds what the page of a run shows of published runs with earlier dates: how long they were scored, and the date of the
+ * run that readers still see while this one is held. Nothing, if the spec asks for no page; no date, if this run is not
+ * held or the date is not known, as for a new run that replaces a run of the same date.
  */
-async function dateOfReaders(
+async function shownOfOthers(
   { sink, spec, log }: JobContext,
   plan: Plan,
   verdict: RunVerdict | undefined,
-): Promise<string | undefined> {
+): Promise<Pick<RunReview, "readersHave" | "seconds">> {
   const { job, params, dateParam, runId } = plan;
   const date = logicalDateOf(plan);
-  const isAsked = spec.report.html !== undefined && verdict?.verdict.outcome === "hold";
-  if (!isAsked || dateParam === null || date === undefined || splitRunId(runId).number > 1) {
-    return undefined;
+  if (spec.report.html === undefined || verdict === undefined || dateParam === null || date === undefined) {
+    return {};
   }
   try {
-    const found = await sink.published?.({ job, params, dateParam, date, everyRun: true });
-    return found
-      ?.map((run) => run.date)
+    const series = { job, params, dateParam, date, everyRun: true, withSeconds: true };
+    const found = (await sink.published?.(series)) ?? [];
+    const seconds = found.flatMap((run) => (run.seconds === undefined ? [] : [[run.runId, run.seconds] as const]));
+    const last = found
+      .map((run) => run.date)
       .toSorted()
       .at(-1);
+    const isOnly = verdict.verdict.outcome === "hold" && splitRunId(runId).number === 1;
+    return { seconds: new Map(seconds), ...(isOnly ? { readersHave: last } : {}) };
   } catch (error) {
-    log.debug(`finding the published run for report.html: ${messageOf(error)}`);
-    return undefined;
+    log.debug(`finding the published runs for report.html: ${messageOf(error)}`);
+    return {};
   }
 }
 

@@ -73,10 +73,10 @@ export interface JobContext extends ScoringContext {
   readonly writer: string;
   /** Who uses this program, for decisions: a scheduler's task or a user. */
   readonly actingUser: () => string;
-  /** The command line that carries out the run of these params; or that decides on one of their runs. */
+  /** The command line that carries out the run of these params; or that decides on one of their runs, or shows the last. */
   readonly command: (
     params: Readonly<Record<string, string>>,
-    deciding?: { readonly verb: "approve" | "discard"; readonly runId: string },
+    other?: { readonly verb: "approve" | "discard"; readonly runId: string } | { readonly verb: "stats" },
   ) => string;
   readonly source: Source;
   readonly sink: Sink;

@@ -19,6 +19,8 @@ test("the page and metrics of a held run show the reason, and then the decision 
   expect([held.code, await state()]).toEqual([67, "held"]);
   const heldPage = await page();
   expect(heldPage).toContain("<h1>HELD. Readers still have the run of 21 Nov.</h1>");
+  // Two runs, each with its time.
+  expect(heldPage).toMatch(/duration <b>\d+\.\d s<\/b><\/figcaption><svg[^>]*><path class="line" d="M4 \S+L116 \S+"/);
   const { verdict } = lastJson(held) as { verdict: { failed: string[] } };
   expect(verdict.failed.length).toBeGreaterThan(0);
   expect(verdict.failed.filter((line) => !heldPage.includes(line))).toEqual([]);

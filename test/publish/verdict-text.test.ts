@@ -35,7 +35,7 @@ test.each<[CheckResult, string]>([
       limit: 0.2,
       numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
     },
-    "score: class churn has 10 rows, 0.0052 times the 1911 that earlier runs let expect (limit 0.2)",
+    "score: class churn has 10 rows, 0.0052 times the expected 1911 (limit 0.2)",
   ],
   [
     { ...common, check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.6134 } },
@@ -124,4 +124,14 @@ test("features beyond the first ten are counted", () => {
     "f9: PSI 11 against 2026-11-20 (limit 1)",
     "4 more features: see the verdict",
   ]);
+});
+
+test("a warning that repeats the PSI that holds a column is left out, and the other warnings of the column are not", () => {
+  const output: CheckResult = { ...common, check: "psi", measured: 5, limit: 0.25 };
+  const warning = { ...output, level: "warn" } as const;
+  const unseen = { ...warning, check: "unseen_value", limit: 0.001, measured: 0.01, numbers: { value: "x" } } as const;
+  const drifts = [{ ...warning, check: "quantiles" } as const, { ...warning, check: "slow_drift" } as const];
+  const line = "score: value x, which no earlier run had, in 1% of the rows (limit 0.1%)";
+  expect(resultLines(verdictOf([output, ...drifts, unseen]), "warn")).toEqual([line]);
+  expect(resultLines(verdictOf([warning, ...drifts]), "warn")).toHaveLength(3);
 });

@@ -111,6 +111,12 @@ describe("the report as text", () => {
     );
   });
 
+  test("the text report of a run that is held says that nothing of it is published", () => {
+    expect(reportText({ ...report, status: "held" })).toMatch(
+      /: held, 1,000,000 rows .*; nothing of it is published in out\/dt=2026-11-20$/,
+    );
+  });
+
   test("the text report of a run that took no time has no infinite rate", () => {
     expect(reportText({ ...report, rowsScored: 0, seconds: 0 })).toContain("0 rows scored in 0.0 s (0 rows/s)");
   });

@@ -1,3 +1,5 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob, type Nights } from "../support/nights.js";
@@ -13,7 +15,8 @@ type Mode = (typeof modes)[number];
 async function nightsIn(folder: string, { url }: Database, mode: Mode): Promise<Nights> {
   const key = mode === "append" ? [] : ["id"];
   const table = { url, table: "scores.predictions", mode, key, timeouts: { lock: 1 } };
-  return await nightlyJob(folder, { output: { parquet: undefined, postgres: table } });
+  const report = { html: "page-${ds}.html" };
+  return await nightlyJob(folder, { report, output: { parquet: undefined, postgres: table } });
 }
 
 const rowCount = async (database: Database): Promise<number> =>
@@ -38,6 +41,10 @@ postgres.describe("a run into Postgres whose checks fail", () => {
       await using database = await postgres.server().createDatabase();
       const nights = await nightsIn(scratch.path, database, mode);
       const runId = await heldNight(nights);
+      const page = await readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
+      expect(page, "the times of both runs").toMatch(
+        /duration <b>.* s<\/b><\/figcaption><svg[^>]*><path class="line" d="M4 \S+L116 \S+"/,
+      );
       expect((await nights.night("run", "2026-11-21")).code).toBe(67);
       expect([await rowCount(database), await statesIn(database)]).toEqual([
         442,

@@ -6,7 +6,9 @@ import type { RecordedRun, RecordedSpending } from "../../publish/recorded-run.j
 import { resultLines } from "../../publish/verdict-text.js";
 import { count, failureFields, rounded, showCount, showDuration, spentText } from "../../report/report.js";
 import { table } from "../../report/table.js";
-import { runHistory } from "../../run/history.js";
+import { type History, keptHistory, runHistory } from "../../run/history.js";
+import type { JobContext } from "../../scoring/context.js";
+import { messageOf } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
 
 export interface HistoryOptions extends JobOptions {
@@ -14,17 +16,52 @@ export interface HistoryOptions extends JobOptions {
   readonly json?: boolean;
 }
 
-/** Lists the runs of a job at its target, the latest first. */
+/** Lists the runs of a job at its target, the latest first, and those that keep its challenger's predictions. */
 export async function historyCommand(spec: string, options: HistoryOptions, io: SafeIo): Promise<void> {
   await using job = await openJob(spec, options);
-  const { runs, more } = await runHistory(job, options.last);
+  const { name } = job.spec;
+  const own = await runHistory(job, options.last);
+  const kept = await keptRuns(job, options.last);
   if (options.json === true) {
-    io.stdout.write(`${JSON.stringify({ job: job.spec.name, more, runs: runs.map(runJson) })}\n`);
+    const challenger = "failure" in kept ? null : { more: kept.more, runs: kept.runs.map(runJson) };
+    const about = { challenger, challenger_error: "failure" in kept ? kept.failure : null };
+    io.stdout.write(`${JSON.stringify({ job: name, more: own.more, runs: own.runs.map(runJson), ...about })}\n`);
     return;
   }
-  const lines = runs.length === 0 ? [] : table([headings, ...runs.map(cellsOf)], { right: [3, 4, 5] });
-  const shown = `${count(runs.length, "run")} of ${job.spec.name}${more ? ", the latest; --last lists more" : ""}`;
-  io.stdout.write(`${[...lines, shown].join("\n")}\n`);
+  const rows = [...own.runs.map((run) => cellsOf(run, remarks(run))), ...keptCells(kept)];
+  const lines = rows.length === 0 ? [] : table([headings, ...rows], { right: [3, 4, 5] });
+  io.stdout.write(`${[...lines, totalText(name, own), ...keptTotal(kept)].join("\n")}\n`);
+}
+
+type KeptRuns = History | { readonly failure: string };
+
+/** Returns the runs that keep the challenger's predictions, or why they cannot be listed: the job's own runs can. */
+async function keptRuns(job: JobContext, last: number): Promise<KeptRuns> {
+  try {
+    return (await keptHistory(job, last)) ?? noRuns;
+  } catch (error) {
+    job.signal.throwIfAborted();
+    return { failure: messageOf(error) };
+  }
+}
+
+const noRuns: History = { runs: [], more: false };
+
+function keptCells(kept: KeptRuns): string[][] {
+  return "failure" in kept
+    ? []
+    : kept.runs.map((run) => cellsOf(run, [`in ${run.place}`, remarks(run)].filter(Boolean).join("; ")));
+}
+
+function keptTotal(kept: KeptRuns): string[] {
+  if ("failure" in kept) {
+    return [`the predictions of the challenger cannot be listed: ${kept.failure}`];
+  }
+  return kept.runs.length === 0 ? [] : [totalText("its challenger, whose predictions they keep", kept)];
+}
+
+function totalText(of: string, { runs, more }: History): string {
+  return `${count(runs.length, "run")} of ${of}${more ? ", the latest; --last lists more" : ""}`;
 }
 
 function runJson(run: RecordedRun): object {
@@ -32,6 +69,7 @@ function runJson(run: RecordedRun): object {
   return {
     run_id: runId,
     params: plan?.params ?? null,
+    output: run.place,
     status,
     at,
     rows_planned: plan?.input.rows ?? null,
@@ -55,9 +93,10 @@ function modelJson({ uri, version, sha256 }: PlannedModel): object {
   return { uri, version: version ?? null, sha256 };
 }
 
-const headings = ["run", "params", "status", "rows", "rejected", "duration", "model", "since", ""];
+const headings = ["run", "params", "status", "rows", "rejected", "duration", "model", "since", "note"];
 
-function cellsOf(run: RecordedRun): string[] {
+/** @param about the last column */
+function cellsOf(run: RecordedRun, about: string): string[] {
   const { runId, status, plan, rows, rejected, seconds, at } = run;
   const params = Object.entries(plan?.params ?? {}).map(([name, value]) => `${name}=${value}`);
   return [
@@ -69,7 +108,7 @@ function cellsOf(run: RecordedRun): string[] {
     seconds === null ? "" : seconds < 10 ? `${Math.max(0.1, seconds).toFixed(1)} s` : showDuration(seconds),
     plan === undefined ? "" : (plan.model.version ?? plan.model.sha256.slice(0, 12)),
     at === null ? "" : `${at.slice(0, 16).replace("T", " ")}Z`,
-    remarks(run),
+    about,
   ];
 }
 

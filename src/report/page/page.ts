@@ -100,7 +100,9 @@ function predictions(record: AttemptRecord): Html {
   const { review } = record;
   const columns = pageColumns(record);
   const compared =
-    review === undefined ? nothing : html`${driftTable(columns, review)}${historyCharts(columns, review)}`;
+    review === undefined
+      ? nothing
+      : html`${driftTable(columns, review)}${historyCharts(columns, review, record.seconds || undefined)}`;
   const challenger = challengerSection(review?.challenger);
   return html`${outputCards(columns, review?.earlier.at(-1))}${challenger}${compared}`;
 }

@@ -1,5 +1,5 @@
 import type { RunProfile } from "../../checks/verdicts/run-profile.js";
-import { count, showCount } from "../report.js";
+import { count, showCount, showDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
 import { histogram, type Series, sparkline, valueBars } from "./charts.js";
 import { nullShare, type PageColumn, psiBetween } from "./columns.js";
@@ -112,8 +112,15 @@ const shownRuns = 30;
 /** The number of columns whose charts are not folded away. */
 const openColumns = 4;
 
-/** Renders small charts of this run and earlier ones: rows, and for each output NULLs, the median and the PSI. */
-export function historyCharts(columns: readonly PageColumn[], { profile, earlier }: RunReview): Html {
+/**
+ * Renders small charts of this run and earlier ones: rows and the time of scoring, and for each output NULLs, the median and
+ * the PSI. `seconds`: the time of this run; undefined: this attempt scored no row.
+ */
+export function historyCharts(
+  columns: readonly PageColumn[],
+  { profile, earlier, seconds: known }: RunReview,
+  seconds: number | undefined,
+): Html {
   const from = Math.max(earlier.length - (shownRuns - 1), 0);
   const runs = [...earlier.slice(from), profile];
   if (runs.length < 2) {
@@ -127,9 +134,11 @@ export function historyCharts(columns: readonly PageColumn[], { profile, earlier
       : html`<details><summary>${count(rest.length, "more output")}</summary>${rest}</details>`;
   const rows = small({ title: "rows", values: runs.map((run) => run.rows), show: showCount, upTo: 1 });
   const rejected = small({ title: "rejected", values: runs.map((run) => run.rejected), show: showCount, upTo: 1 });
+  const times = runs.map((run) => (run === profile ? seconds : known?.get(run.runId)));
+  const duration = small({ title: "duration", values: times, show: showSeconds, upTo: 1 });
   return html`<section><h2>The last ${runs.length} runs</h2>
 <p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the dot marks this run. Each PSI compares a run with the run before it.</p>
-<div class="history"><h3>all rows</h3>${rows}${rejected}</div>${outputs.slice(0, openColumns)}${folded}</section>
+<div class="history"><h3>all rows</h3>${rows}${rejected}${duration}</div>${outputs.slice(0, openColumns)}${folded}</section>
 `;
 }
 
@@ -156,4 +165,8 @@ function small(series: Series): Html {
   const [low, high] = [show(Math.min(...known)), show(Math.max(...known))];
   const range = low === high ? `always ${low}` : `${low} to ${high}`;
   return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b></figcaption>${sparkline(series)}<small>${range}</small></figure>`;
+}
+
+function showSeconds(seconds: number): string {
+  return seconds < 10 ? `${seconds.toFixed(1)} s` : showDuration(seconds);
 }

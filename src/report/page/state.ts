@@ -79,7 +79,9 @@ function failure({ message, hint }: Extract<Outcome, { kind: "failed" }>): Html 
 function findings({ verdict, decided }: RunReport): Html {
   const isHeld = verdict?.outcome === "hold";
   const warnings = warningsOf(verdict);
-  return html`${isHeld ? list("Checks that failed", "failed", verdict.failed) : nothing}${list("Warnings", "warned", warnings)}${decided?.commands === undefined ? nothing : deciding(decided.commands)}`;
+  const failed = isHeld ? list("Checks that failed", "failed", verdict.failed) : nothing;
+  const commands = decided?.commands === undefined ? nothing : deciding(decided.commands);
+  return html`${failed}${commands}${list("Warnings", "warned", warnings)}`;
 }
 
 function list(title: string, name: string, lines: readonly string[]): Html {

@@ -34,6 +34,7 @@ describe("the page of a held run", () => {
       "infer-batch approve job.yaml --param ds=2026-11-23 --run daily-0123456789ab</pre>",
       "infer-batch discard job.yaml",
       "--new-run</pre>",
+      "<h2>Warnings</h2>",
       "<h2>Predictions</h2>",
       "<h2>Drift by column</h2>",
       "<h2>The last 10 runs</h2>",

@@ -288,3 +288,9 @@ function withoutAttempt(text: string): string | undefined {
   const found = manifestSchema.safeParse(parseJson(text)).data;
   return found === undefined ? undefined : JSON.stringify({ ...found, attempt: undefined });
 }
+
+/** Returns how many seconds the attempt that finished the run has scored; null: it scored no row. */
+export function secondsOf({ attempt }: Pick<Manifest, "attempt">): number | null {
+  const { seconds, rows_scored: rows } = attempt ?? {};
+  return typeof seconds === "number" && typeof rows === "number" && rows > 0 ? seconds : null;
+}

@@ -54,6 +54,7 @@ interface PublishedRow {
   readonly run_id: RunId;
   readonly params: Readonly<Record<string, string>>;
   readonly profile_sha256: string;
+  readonly seconds: number | null;
   readonly model_sha256: string;
 }
 
@@ -67,19 +68,22 @@ export async function publishedRuns(
   { target, series }: { readonly target: string; readonly series: Series },
 ): Promise<readonly PublishedRun[]> {
   const { rows } = await session.query<PublishedRow>({
-    text: `SELECT r.run_id, r.params, f.profile_sha256, f.model_sha256
+    text: `SELECT r.run_id, r.params, f.profile_sha256, f.model_sha256,
+        CASE WHEN $4 THEN extract(epoch FROM
+          (SELECT max(s.committed_at) FROM ${control.table("spans")} s WHERE s.run_id = r.run_id)
+          - (SELECT min(a.started_at) FROM ${control.table("attempts")} a WHERE a.run_id = r.run_id))::float8 END AS seconds
       FROM ${control.table("finishes")} f JOIN ${control.table("runs")} r USING (run_id)
       WHERE f.target = $1 AND r.job = $2 AND r.params IS NOT NULL AND f.profile IS NOT NULL
         AND ($3 OR NOT EXISTS (SELECT FROM ${control.table("decisions")} d WHERE d.run_id = r.run_id AND NOT d.as_baseline))
         AND NOT EXISTS (SELECT FROM ${control.table("swaps")} s WHERE s.run_id = r.run_id AND s.action = 'rollback')
       ORDER BY f.publication`,
-    values: [target, series.job, series.everyRun === true],
+    values: [target, series.job, series.everyRun === true, series.withSeconds === true],
   });
   const byDate = new Map<string, PublishedRun>();
-  for (const { run_id: runId, params, profile_sha256: sha256, model_sha256: modelSha256 } of rows) {
+  for (const { run_id: runId, params, profile_sha256: sha256, model_sha256: modelSha256, seconds } of rows) {
     const date = earlierDateIn(series, { job: series.job, params });
     if (date !== undefined) {
-      byDate.set(date, { runId, date, sha256, modelSha256, place: "" });
+      byDate.set(date, { runId, date, sha256, modelSha256, place: "", seconds: seconds ?? undefined });
     }
   }
   return [...byDate.values()];

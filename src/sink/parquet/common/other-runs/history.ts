@@ -17,7 +17,7 @@ import { readDecision, readVerdict } from "../control-files.js";
 import { lastFailureOf, spendingOf } from "../failures.js";
 import { ifPermitted, ifReadable, listFolder, type TargetState } from "../file-system.js";
 import { type Layout, layoutOf, plannedLayout } from "../layout.js";
-import { type Manifest, publishedManifest } from "../manifest.js";
+import { type Manifest, publishedManifest, secondsOf } from "../manifest.js";
 import { runIdIn } from "../named-run.js";
 import { expand, foldersAtOnce, foldersLimit, type OtherFolders } from "./other-folders.js";
 import { readPlan } from "../stored-plan.js";
@@ -174,10 +174,4 @@ async function countCommitted(fs: TargetState, layout: Layout): Promise<number> 
 function startedAt({ attempt }: Manifest): string | null {
   const at = attempt?.["started_at"];
   return typeof at === "string" ? at : null;
-}
-
-/** Returns how many seconds the attempt that finished the run has scored; null: it scored no row. */
-function secondsOf({ attempt }: Manifest): number | null {
-  const { seconds, rows_scored: rows } = attempt ?? {};
-  return typeof seconds === "number" && typeof rows === "number" && rows > 0 ? seconds : null;
 }

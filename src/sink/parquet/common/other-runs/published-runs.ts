@@ -4,7 +4,7 @@ import { type ErrorCode, JobError } from "../../../../util/errors.js";
 import { sha256Of } from "../control-files.js";
 import { ifReadable, ifThere, type TargetState } from "../file-system.js";
 import { layoutOf } from "../layout.js";
-import { publishedManifest } from "../manifest.js";
+import { publishedManifest, secondsOf } from "../manifest.js";
 import { runIdIn } from "../named-run.js";
 import { type OtherFolders, searchFolders } from "./other-folders.js";
 import type { RunId } from "../../../../plan/plan.js";
@@ -50,6 +50,7 @@ async function publishedIn(
         modelSha256: manifest.model_sha256,
         sha256: profile.sha256,
         place: placeOf(`${folder === "/" ? "" : folder}/${profile.file}`),
+        ...(series.withSeconds === true ? { seconds: secondsOf(manifest) ?? undefined } : {}),
       };
 }
 
