@@ -97,6 +97,8 @@ export interface PaidEngine {
   readonly bulk?: BulkAsking | undefined;
   /** The size of a row's prompt, in bytes. */
   promptBytes(inputs: readonly NamedTensor[]): number;
+  /** About how many tokens the server's chat template adds to a prompt. */
+  readonly templateTokens: number;
   /** Why a row is rejected without being asked; undefined: it is asked. Default: each row is. */
   unaskable?(inputs: readonly NamedTensor[]): { readonly reason: AnswerFault; readonly message: string } | undefined;
   /** The most tokens of an answer; undefined: the spec has no limit. */

@@ -185,7 +185,7 @@ describe("--only-rejects", () => {
       /^run +labels-\w+-r2\n[^]*\nrejects +60 rejected rows of run labels-\w+ are scored; its other rows keep their predictions\n/,
     );
     expect(planned.stdout).toMatch(
-      /\nprompts +about 60 prompts, 1\d\d tokens in .*, at most 3,000 out\ntarget +\S+out\n/,
+      /\nprompts +about 60 prompts, 4\d\d tokens in .*, at most 3,000 out\ntarget +\S+out\n/,
     );
     expect(job.server.requests).toHaveLength(asked);
 
@@ -221,7 +221,7 @@ describe("--only-rejects", () => {
       runId: expect.stringMatching(/-r2$/),
       rejected_rows: 10,
       rejectsOf: { runId: expect.not.stringMatching(/-r2$/) },
-      estimate: { requests: 5, prompt_tokens: 5 * 500 + 2, most_completion_tokens: 50 },
+      estimate: { requests: 5, prompt_tokens: 5 * (500 + 6) + 2, most_completion_tokens: 50 },
     });
     await job.rewrite({ on_bad_row: "fail", model: { sampling: { max_tokens: 10 } } });
     expect(await job.run("--param", "ds=b")).toMatchObject({ code: 65 });

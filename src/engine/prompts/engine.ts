@@ -18,7 +18,7 @@ import { createGate } from "./gate.js";
 import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
 import { fitPrompt, promptBytes } from "./fit-prompt.js";
 import { createKeySet } from "./texts/key-set.js";
-import { firstForm, mostCompletionTokens, type PromptTask } from "./request.js";
+import { firstForm, mostCompletionTokens, type PromptTask, templateTokens } from "./request.js";
 import { promptSignature, tensorOf } from "./signature.js";
 
 /** Asks a language model for each row. A batch is one row: rows are answered, and rejected, one by one. */
@@ -88,6 +88,7 @@ function paidPart(state: PromptState): PaidEngine {
       return fitted.kind === "values" ? promptBytes(task, fitted.values) : 0; // it is not asked
     },
     ...(task.mostTokens === undefined ? {} : { unaskable: (inputs) => tooLong(task, inputs) }),
+    templateTokens: templateTokens(task),
     mostCompletionTokens: mostCompletionTokens(task),
     async begin(store, worker) {
       if (store !== undefined) {

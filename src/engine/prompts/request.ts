@@ -66,6 +66,14 @@ export function askPrompt(
   return { body, sha256: createHash("sha256").update(body).digest("hex") };
 }
 
+/** Tokens that a chat template adds, about: for each message, and for the answer. */
+const [tokensOfMessage, tokensOfAnswer] = [3, 3];
+
+/** About how many tokens a prompt has besides its texts, as OpenAI counts them. */
+export function templateTokens({ kind, system }: PromptTask): number {
+  return kind === "embedding" ? 0 : tokensOfAnswer + tokensOfMessage * (system === undefined ? 1 : 2);
+}
+
 /** The most tokens of an answer; undefined: the spec does not say. */
 export function mostCompletionTokens({ kind, sampling }: PromptTask): number | undefined {
   const given = sampling["max_tokens"] ?? sampling["max_completion_tokens"];

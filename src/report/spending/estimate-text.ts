@@ -29,7 +29,7 @@ export function estimateText(estimate: PlanEstimate): string {
   const sent =
     batches === undefined
       ? ""
-      : ` in ${showCount(batches)} ${batches === 1 ? "batch" : "batches"}, each of which may take 24 hours`;
+      : ` in ${batches === 1 ? "1 batch, which" : `${showCount(batches)} batches, each of which`} may take 24 hours`;
   return `about ${count(requests, "prompt")}${sent}, ${showCount(promptTokens)} tokens in (by bytes, ±${Math.round(error * 100)}%)${most}${cost}${limit}`;
 }
 

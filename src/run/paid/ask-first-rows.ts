@@ -41,7 +41,7 @@ export async function askFirstRows(
   const { paid } = engine;
   const ranges = pendingRanges(spansOf(plan), run.committed, share);
   const pending = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
-  if (paid === undefined || pending <= firstRows || (plan.reuseFrom ?? null) !== null || plan.rejectsOf !== undefined) {
+  if (paid === undefined || !asksFirstRows(plan, pending)) {
     return;
   }
   const sample = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });
@@ -65,6 +65,14 @@ export async function askFirstRows(
     await paid.keep();
     throw error;
   }
+}
+
+/** Whether some rows of a run are asked before all others. @param pending rows that are not committed */
+export function asksFirstRows(
+  { reuseFrom, rejectsOf }: Pick<Plan, "reuseFrom" | "rejectsOf">,
+  pending: number,
+): boolean {
+  return pending > firstRows && (reuseFrom ?? null) === null && rejectsOf === undefined;
 }
 
 /** How many of the first rows must have valid answers. */

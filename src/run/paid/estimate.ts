@@ -1,4 +1,5 @@
-import { costOf } from "../../engine/paid-engine.js";
+import { type BulkAsking, costOf } from "../../engine/paid-engine.js";
+import { asksFirstRows } from "./ask-first-rows.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
@@ -40,19 +41,26 @@ export async function estimateRun(
   const { rows, read } = await sampleRows(context, { ...tools, ranges, count: measuredRows, isScored: rejected?.has });
   const bytes = rows.map((inputs) => paid.promptBytes(inputs)).reduce((sum, size) => sum + size, 0);
   const requests = Math.round((all * rows.length) / Math.max(1, read));
-  const prompt = Math.round(((bytes / Math.max(1, rows.length)) * requests) / bytesPerToken);
+  const perPrompt = bytes / Math.max(1, rows.length) / bytesPerToken + paid.templateTokens;
+  const prompt = Math.round(perPrompt * requests);
   const most = paid.mostCompletionTokens;
   const completion = most === undefined ? undefined : most * requests;
+  const areFirst = asksFirstRows(plan, all);
   const { price } = paid.spending;
   const cost =
     price === undefined || completion === undefined ? undefined : costOf({ prompt, cached: 0, completion }, price);
   return {
     requests,
-    batches: paid.bulk === undefined ? undefined : Math.ceil(requests / paid.bulk.mostRequests),
+    batches: paid.bulk === undefined ? undefined : batchesOf(paid.bulk, requests, areFirst),
     promptTokens: prompt,
     error,
     mostCompletionTokens: completion,
     mostCost: cost,
     limits: paid.limits,
   };
+}
+
+/** Batches of full files, and one of the rows that are asked first. */
+function batchesOf({ mostRequests }: Pick<BulkAsking, "mostRequests">, requests: number, areFirst: boolean): number {
+  return Math.ceil(requests / mostRequests) + (areFirst ? 1 : 0);
 }

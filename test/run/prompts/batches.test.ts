@@ -275,6 +275,9 @@ describe("batches", { timeout }, () => {
   test("plan says how many batches there are", async () => {
     await using batches = await batchJob();
     const { stdout } = await batches.job.here("plan");
-    expect(stdout).toContain("about 59 prompts in 1 batch, each of which may take 24 hours");
+    expect(stdout).toContain("about 59 prompts in 1 batch, which may take 24 hours");
+    await using larger = await batchJob({ tickets: { rows: 400, every: 0 } });
+    const planned = await larger.job.here("plan"); // the first rows are a batch of their own
+    expect(planned.stdout).toContain("about 400 prompts in 2 batches, each of which may take 24 hours");
   });
 });

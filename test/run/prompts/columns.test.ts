@@ -101,11 +101,11 @@ describe("commands for language models", () => {
 
     expect(code).toBe(0);
     expect(stdout).toContain(
-      "prompts  about 20 prompts, 33 tokens in (by bytes, ±40%), at most 200 out, cost up to about 0.43 of max_cost 20",
+      "prompts  about 20 prompts, 153 tokens in (by bytes, ±40%), at most 200 out, cost up to about 0.55 of max_cost 20",
     );
     const json = await job.command("plan", job.spec, "--json");
     expect(JSON.parse(json.stdout)).toMatchObject({
-      estimate: { requests: 20, prompt_tokens: 33, most_completion_tokens: 200, most_cost: 0.433 },
+      estimate: { requests: 20, prompt_tokens: 153, most_completion_tokens: 200, most_cost: 0.553 },
     });
     expect(job.server.requests).toEqual([]);
   });

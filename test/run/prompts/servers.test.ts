@@ -1,8 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { ChatReply, ChatRequest } from "../../support/chat-server.js";
+import { type ChatReply, type ChatRequest, serveChat } from "../../support/chat-server.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { rejectLines } from "../../support/rejects.js";
 
+const texts = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
 const echo = ({ text }: ChatRequest): ChatReply => ({ content: text });
 const refusal = (status: number, error: object): ChatReply => ({ status, body: { error } });
 
@@ -195,5 +196,33 @@ describe("servers of language models", () => {
 
     expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 3000 } });
     expect(job.server.mostInFlight).toBeGreaterThan(60);
+  });
+
+  test("several servers share the requests, and one that fails on all of them is left out", async () => {
+    await using other = await serveChat(echo);
+    await using broken = await serveChat(() => ({ status: 503, body: { error: { message: "overloaded" } } }));
+    await using job = await promptJob({ reply: echo, select: texts(300) });
+    const urls = [job.server.url, other.url, broken.url];
+    await job.rewrite({ server: { url: urls } });
+
+    const { code, stderr, report } = await job.run();
+
+    expect(code, stderr).toBe(0);
+    expect(report).toMatchObject({ rows_scored: 300, rows_rejected: 0, spending: { answers: 300 } });
+    expect(job.server.books.answers).toBeGreaterThan(0);
+    expect(other.books.answers).toBeGreaterThan(0);
+    expect(job.server.books.answers + other.books.answers).toBe(300);
+    expect(broken.requests.length).toBeLessThan(100);
+  });
+
+  test("no prompt, answer or key is in the log, also with --log-level debug", async () => {
+    const secret = "sk-very-secret-key";
+    await using job = await promptJob({ reply: first([{ content: "answer 3" }]), server: { token: secret } });
+
+    const { code, stderr, stdout } = await job.command("run", job.spec, "--no-progress", "--log-level", "debug");
+
+    expect(code, stderr).toBe(0);
+    expect(`${stdout}${stderr}`).not.toMatch(/text \d|answer 3|very-secret/);
+    expect(stderr).toContain("DEBUG");
   });
 });
