@@ -1,7 +1,7 @@
 // npm run bench:prompts-peers [-- --rows N] [--only ID] [--contest NAME] [--install] [--write]: the same prompts by infer-batch,
 // Daft, Ray Data and a loop around the openai client, against the mock server of the tests. --write replaces the tables in docs/prompts.md.
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { DuckDBInstance } from "@duckdb/node-api";
@@ -51,6 +51,7 @@ process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
 const table = join(scratch, "tickets");
 await writeTickets(table);
 
+const [load] = loadavg();
 const { contenders, versions } = findPeers();
 const results = [];
 for (const contest of contests) {
@@ -64,7 +65,7 @@ for (const contest of contests) {
     }
   }
 }
-const text = tablesOf({ contests, results, rows, versions });
+const text = tablesOf({ contests, results, rows, versions, load });
 console.log(text);
 if (options.write) {
   writeTables(text);
