@@ -27,6 +27,9 @@ const shardCount = 16;
 if (!Number.isSafeInteger(rows) || rows < shardCount) {
   throw new Error(`reading --rows: ${options.rows} is not a number of rows from ${shardCount} on`);
 }
+if (options.write && (options.only ?? options.contest) !== undefined) {
+  throw new Error("reading --write: the documentation has all contenders and contests; leave out --only and --contest");
+}
 if (options.install) {
   installFrameworks();
 }
@@ -44,7 +47,7 @@ const contests = [
 ].filter(({ id }) => options.contest === undefined || id === options.contest);
 
 /** Five times what the limit allows, and a minute: an attempt that takes longer is ended. */
-const limitSeconds = Number(process.env.BASE ?? 60) + (5 * rows * 60) / limit.requestsPerMinute;
+const limitSeconds = 60 + (5 * rows * 60) / limit.requestsPerMinute;
 
 const scratch = mkdtempSync(join(tmpdir(), "infer-batch-bench-peers-"));
 process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
@@ -53,16 +56,22 @@ await writeTickets(table);
 
 const [load] = loadavg();
 const { contenders, versions } = findPeers();
+const absent = contenders.filter((one) => one.absent !== undefined);
+for (const { id, absent: why } of absent) {
+  console.error(`${id} is absent: ${why}`);
+}
+if (options.write && absent.length > 0) {
+  throw new Error("writing the documentation: contenders are absent; --install installs them");
+}
 const results = [];
 for (const contest of contests) {
-  const wanted = contenders.filter(({ id, contests: own }) => own.includes(contest.id) && (options.only ?? id) === id);
+  const wanted = contenders.filter(
+    ({ id, contests: own, absent: why }) =>
+      own.includes(contest.id) && (options.only ?? id) === id && why === undefined,
+  );
   for (const contender of wanted) {
-    console.error(
-      `${contest.id}: ${contender.id}${contender.absent === undefined ? "" : ` is absent: ${contender.absent}`}`,
-    );
-    if (contender.absent === undefined) {
-      results.push({ contest: contest.id, name: contender.name, ...(await compete(contender, contest)) });
-    }
+    console.error(`${contest.id}: ${contender.id}`);
+    results.push({ contest: contest.id, name: contender.name, ...(await compete(contender, contest)) });
   }
 }
 const text = tablesOf({ contests, results, rows, versions, load });
