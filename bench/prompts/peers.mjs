@@ -46,8 +46,8 @@ const contests = [
   { id: "kill", what: "Killed half-way and started again, no other faults", server: { limit }, isKilled: true },
 ].filter(({ id }) => options.contest === undefined || id === options.contest);
 
-/** Five times what the limit allows, and a minute: an attempt that takes longer is ended. */
-const limitSeconds = 60 + (5 * rows * 60) / limit.requestsPerMinute;
+/** Five times what the limit allows, and two minutes: an attempt that takes longer is ended. */
+const limitSeconds = 120 + (5 * rows * 60) / limit.requestsPerMinute;
 
 const scratch = mkdtempSync(join(tmpdir(), "infer-batch-bench-peers-"));
 process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
