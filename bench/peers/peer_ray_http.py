@@ -48,11 +48,13 @@ def answer_or_error(row):
 
 settings = {"batch_size": BATCH, "concurrency": (ACTORS, ACTORS), "max_retries": 10} if tuned else {}
 with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as scratch:  # the paths of its sockets must be short
-    # One more slot than actors, or nothing would be left to read and to write.
-    ray.init(num_cpus=ACTORS + 1, include_dashboard=False, logging_level="warning", _temp_dir=scratch)
+    # More slots than actors: a checkpoint's filter takes one, and without another nothing would be read or written.
+    ray.init(num_cpus=ACTORS + 4, include_dashboard=False, logging_level="warning", _temp_dir=scratch)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     if tuned:
+        # The newer reader makes one block of small files, whatever the number of blocks; a checkpoint keeps whole blocks.
+        context.use_datasource_v2 = False
         state = os.path.join(job["state"], "checkpoint")
         context.checkpoint_config = CheckpointConfig(id_column="id", checkpoint_path=state)
     processor = build_processor(

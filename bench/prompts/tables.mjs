@@ -1,12 +1,13 @@
 // The results as Markdown, and their place in the documentation.
 import { readFileSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 
 const page = fileURLToPath(new URL("../../docs/prompts.md", import.meta.url));
 const [begin, end] = ["<!-- bench:prompts-peers -->", "<!-- /bench:prompts-peers -->"];
 
 /** A table for each contest, the versions, and the errors that ended runs. */
-export function tablesOf({ contests, results, rows, versions }) {
+export function tablesOf({ contests, results, rows, versions, load }) {
   const tables = contests.map(({ id, what }) => {
     const own = results.filter(({ contest }) => contest === id);
     return [
@@ -24,7 +25,7 @@ export function tablesOf({ contests, results, rows, versions }) {
       .map(({ complained, code }) => `- ${name}: \`${errorOf(complained) ?? `exit code ${code}`}\``),
   );
   return [
-    `${rows.toLocaleString("en")} prompts, with ${versions.join(", ")}.`,
+    `${rows.toLocaleString("en")} prompts, with ${versions.join(", ")}, on ${availableParallelism()} cores (load average before: ${load.toFixed(1)}).`,
     "",
     ...tables,
     ...(errors.length === 0 ? [] : ["What ended the jobs that failed:", "", ...new Set(errors), ""]),
