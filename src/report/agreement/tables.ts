@@ -132,7 +132,7 @@ function timeLines(columns: readonly Named<"times">[]): string[] {
 }
 
 /** "2 days", "1 day 02:03:04.5", "00:00:01". */
-export function showShift(seconds: number): string {
+function showShift(seconds: number): string {
   if (!Number.isFinite(seconds)) {
     return "infinite";
   }
