@@ -74,12 +74,12 @@ async function makeNights() {
   const changed = `hash(id) % 1000 < ${Number(options.changed) * 10}`;
   const second = `* REPLACE (CASE WHEN ${changed} THEN f7 + 1 ELSE f7 END AS f7)`;
   for (const [night, columns, order] of [
-    [nights.first, "*", "id"],
-    [nights.second, second, options.shuffled ? "hash(id)" : "id"],
+    [nights.first, "*", ""],
+    [nights.second, second, options.shuffled ? "ORDER BY hash(id)" : ""],
   ]) {
     const all = `SELECT id, ${features.join(", ")} FROM range(${rows}) AS t(id)`;
     const path = join(folder, "in", `${night}.parquet`);
-    await query(`COPY (SELECT ${columns} FROM (${all}) ORDER BY ${order}) TO ${quote(path)} ${parquetFormat}`);
+    await query(`COPY (SELECT ${columns} FROM (${all}) ${order}) TO ${quote(path)} ${parquetFormat}`);
   }
 }
 

@@ -1,16 +1,11 @@
 import type { JoinRequest, MatchedRows } from "../checks/agreement/matched-rows.js";
 import { differsSql } from "./differs-sql.js";
 import { type JoinSide, rowsOf, type RowJoin, typeOf } from "./row-join.js";
+import { countPasses, isInPass, repeatedKeys } from "./passes.js";
 import { quoteName } from "./sql.js";
 
 /** The number of repeated keys that are named. */
 const shownKeys = 5;
-/**
- * The rows that are joined at once, in memory limits of both sides together. DuckDB joins what does not fit in memory, but
- * fails where it is too much: 1.3 GB with 64 MiB failed, with 128 MiB it did not.
- */
-const limitsAtOnce = 4;
-
 /**
  * Joins the rows of the keys that are once in each table into the table `joined`, and counts the rows of both tables by
  * their keys. Large tables are joined in several passes, each over the keys with some of the hashes.
@@ -51,11 +46,7 @@ async function keyTables(join: RowJoin, { key, columns }: JoinRequest): Promise<
   const described = await rowsOf(join, `DESCRIBE SELECT ${quoted} FROM a UNION ALL SELECT ${quoted} FROM b`);
   const keys = key.map((name, index) => `CAST(${quoteName(name)} AS ${String(described[index]?.[1])})`);
   const names = keys.map((_, index) => `k${index}`);
-  const [[bytes] = []] = await rowsOf(
-    join,
-    "SELECT sum(memory_usage_bytes + temporary_storage_bytes)::DOUBLE FROM duckdb_memory()",
-  );
-  const passes = Math.max(1, Math.ceil(Number(bytes) / (limitsAtOnce * join.memoryBytes)));
+  const passes = await countPasses(join.connection, join.memoryBytes);
   const selected = [
     ...keys.map((sql, index) => `${sql} AS k${index}`),
     ...columns.map((name, index) => `${quoteName(name)} AS v${index}`),
@@ -64,9 +55,7 @@ async function keyTables(join: RowJoin, { key, columns }: JoinRequest): Promise<
     names,
     passes,
     rows(side, pass) {
-      // The 0 makes it another hash than that of the join, which needs all of the bits of its own.
-      const where = passes === 1 ? "" : ` WHERE hash(${keys.join(", ")}, 0) % ${passes} = ${pass}`;
-      return `(SELECT ${selected} FROM ${side}${where})`;
+      return `(SELECT ${selected} FROM ${side} WHERE ${isInPass(keys, pass, passes)})`;
     },
     equal: (one, other) => names.map((name) => `${one}.${name} IS NOT DISTINCT FROM ${other}.${name}`).join(" AND "),
   };
@@ -79,14 +68,9 @@ async function findRepeated(
   [a, b]: readonly [string, string],
 ): Promise<void> {
   const keys = names.join(", ");
-  // Groups of hashes take less memory than groups of keys; keys are only grouped where a hash is several times there.
-  const hash = `hash(${keys})`;
-  const several = (rows: string): string =>
-    `SELECT ${keys} FROM ${rows} WHERE ${hash} IN (SELECT ${hash} FROM ${rows} GROUP BY ${hash} HAVING count(*) > 1)
-     GROUP BY ${keys} HAVING count(*) > 1`;
   const [[found] = []] = await rowsOf(
     join,
-    `CREATE OR REPLACE TEMP TABLE several AS ${several(a)} UNION ${several(b)}`,
+    `CREATE OR REPLACE TEMP TABLE several AS ${repeatedKeys(names, a)} UNION ${repeatedKeys(names, b)}`,
   );
   if (Number(found) === 0) {
     return;

@@ -5,6 +5,7 @@ import { appendRows, createTable } from "./append-rows.js";
 import type { DuckDBConnection } from "./instance.js";
 import { csvRows } from "./csv-rows.js";
 import { readColumns } from "./parquet-schema.js";
+import { countPasses, isInPass, repeatedKeys } from "./passes.js";
 import { readColumn } from "./read-vector.js";
 import { quoteName, quotePaths, sqlTypeOf } from "./sql.js";
 
@@ -115,11 +116,12 @@ export async function loadStored(
     const rows = await rowsIn(connection, columns, files, paths);
     await connection.run(`INSERT INTO stored SELECT ${names.join(", ")} FROM ${rows} WHERE ${complete}`);
   }
-  const keys = key.map(({ name }) => quoteName(name)).join(", ");
+  const keys = key.map(({ name }) => quoteName(name));
   // A key that is there often would be joined as often.
-  await connection.run(`CREATE TEMP TABLE repeated AS SELECT ${keys} FROM stored GROUP BY ${keys} HAVING count(*) > 1`);
+  await connection.run(`CREATE TEMP TABLE repeated AS ${repeatedKeys(keys, "stored")}`);
+  const list = keys.join(", ");
   await connection.run(
-    `DELETE FROM stored WHERE (SELECT count(*) FROM repeated) > 0 AND (${keys}) IN (SELECT (${keys}) FROM repeated)`,
+    `DELETE FROM stored WHERE (SELECT count(*) FROM repeated) > 0 AND (${list}) IN (SELECT (${list}) FROM repeated)`,
   );
   const [[rows] = []] = (await connection.runAndReadAll("SELECT count(*)::DOUBLE FROM stored")).getRows();
   return Number(rows);
@@ -171,21 +173,31 @@ export async function addWanted(
   await (isFirst ? createTable(connection, "wanted", wanted) : appendRows(connection, "wanted", wanted));
 }
 
-/** Joins the tables `wanted` and `stored`, and drops `wanted`. A stream that ends early only leaves rows out. */
+/**
+ * Joins the tables `wanted` and `stored`, and drops them. They are joined in passes and sorted afterwards: both at once
+ * take more memory than each. A stream that ends early only leaves rows out.
+ */
 export async function* joinStored(
   connection: DuckDBConnection,
   { key, outputs, hash }: StoredColumns,
+  memoryBytes: number,
 ): AsyncGenerator<FoundRows> {
-  const equal = key.map(({ name }) => `w.${quoteName(name)} = s.${quoteName(name)}`).join(" AND ");
+  const keys = key.map(({ name }) => quoteName(name));
+  const equal = keys.map((name) => `w.${name} = s.${name}`).join(" AND ");
   const columns = [...outputs, hash].map(({ name }) => `s.${quoteName(name)}`);
-  const result = await connection.stream(
-    `SELECT ${[`w.${quoteName(rowColumn)}`, ...columns].join(", ")} FROM wanted w JOIN stored s ON ${equal}
-     ORDER BY w.${quoteName(rowColumn)}`,
-  );
+  const passes = await countPasses(connection, memoryBytes);
+  for (let pass = 0; pass < passes; pass += 1) {
+    const of = (table: string): string => `(SELECT * FROM ${table} WHERE ${isInPass(keys, pass, passes)})`;
+    const rows = `SELECT ${[`w.${quoteName(rowColumn)}`, ...columns].join(", ")}
+      FROM ${of("wanted")} w JOIN ${of("stored")} s ON ${equal}`;
+    await connection.run(pass === 0 ? `CREATE TEMP TABLE found AS ${rows}` : `INSERT INTO found ${rows}`);
+  }
+  await connection.run("DROP TABLE wanted; DROP TABLE stored");
+  const result = await connection.stream(`SELECT * FROM found ORDER BY ${quoteName(rowColumn)}`);
   for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
     yield readFound(chunk, { outputs, hash });
   }
-  await connection.run("DROP TABLE wanted");
+  await connection.run("DROP TABLE found");
 }
 
 function readFound(chunk: DuckDBDataChunk, { outputs, hash }: Omit<StoredColumns, "key">): FoundRows {

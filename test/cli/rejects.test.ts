@@ -1,6 +1,8 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
+import { rejectsCommand } from "#src/cli/commands/rejects.js";
+import { safeIo } from "#src/cli/io.js";
 import { smallJob, spoiltJob, identity } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import { rejectLines, reject, spoil } from "../support/rejects.js";
@@ -34,6 +36,29 @@ describe("rejects", () => {
       .split("\n")
       .map((line) => JSON.parse(line) as unknown);
     expect(lines).toEqual(await rejectLines(out));
+  });
+
+  test("rejects has colours on a terminal, without NO_COLOR, and in nothing that a row quotes", async () => {
+    await using scratch = await scratchFolder();
+    const named = select.replace("'n' || row", String.raw`chr(27) || '[31m1 row: ' || chr(10) || '2 rows: x'`);
+    const { spec } = await smallJob(scratch.path, { model: identity, select: named, output, ...reject });
+    await scoreHere(spec);
+    const shown = async (isTTY: boolean): Promise<string> => {
+      let text = "";
+      const stdout = { isTTY, fd: 1, write: (chunk: string) => (text += chunk) } as unknown as typeof process.stdout & {
+        fd: number;
+      };
+      await rejectsCommand(spec, { param: [] }, safeIo({ stdout, stderr: { write() {} } }));
+      return text;
+    };
+    vi.stubEnv("NO_COLOR", "");
+    const [terminal, pipe] = [await shown(true), await shown(false)];
+    vi.stubEnv("NO_COLOR", "1");
+    expect(await shown(true)).toBe(pipe);
+    vi.unstubAllEnvs();
+    expect(pipe).not.toMatch(/\p{Cc}\[/u);
+    expect(terminal.replaceAll(/\p{Cc}\[\d+m/gu, "")).toBe(pipe);
+    expect(terminal.match(/\p{Cc}\[1m.*/gu)).toHaveLength(4);
   });
 
   test("rejects shows the rows of committed spans of an unfinished run", async () => {

@@ -72,7 +72,7 @@ postgres.describe("plan with an output in Postgres", () => {
     const planned = await runHere(["plan", spec]);
     expect([planned.code, planned.stdout], planned.stderr).toEqual([
       0,
-      expect.stringContaining("untried  triggers, rules and constraints of the table"),
+      expect.stringContaining("untried  triggers, rules, constraints, partitions and policies of the table"),
     ]);
     const left = await database.query(
       "SELECT nspname FROM pg_namespace WHERE nspname IN ('infer_batch', 'scores') UNION ALL SELECT relname FROM pg_class WHERE relname = 'predictions'",
@@ -155,6 +155,65 @@ postgres.describe("plan with an output in Postgres", () => {
     } finally {
       await database.query("DROP OWNED BY writer");
       await database.query("DROP ROLE writer");
+    }
+  });
+
+  test("plan ends with 64 for what only a write meets: sequences, functions, columns, policies and temporary tables", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const upsert = { output: { postgres: { mode: "upsert", key: ["id"] } } };
+    expect((await runHere(["run", await writePgSpec(scratch.path, wine, database, upsert), "--quiet"])).code).toBe(0);
+    const name = new URL(database.url).pathname.slice(1);
+    await database.query(`CREATE ROLE filler LOGIN;
+      GRANT USAGE, CREATE ON SCHEMA scores, infer_batch TO filler;
+      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA infer_batch TO filler;
+      GRANT SELECT, INSERT, UPDATE ON scores.predictions TO filler;
+      CREATE FUNCTION scores.filled() RETURNS int LANGUAGE sql AS 'SELECT 1';
+      REVOKE EXECUTE ON FUNCTION scores.filled() FROM PUBLIC`);
+    const url = new URL(database.url);
+    url.username = "filler";
+    const spec = await writePgSpec(scratch.path, wine, { url: url.href }, { name: "other", ...upsert });
+    const table = "ALTER TABLE scores.predictions";
+    try {
+      for (const [change, back, said] of [
+        [
+          `${table} ADD n serial`,
+          `${table} DROP n`,
+          "no right of USAGE ON SEQUENCE scores.predictions_n_seq, which fills",
+        ],
+        [
+          `${table} ADD n int DEFAULT scores.filled()`,
+          `${table} DROP n`,
+          "EXECUTE ON FUNCTION scores.filled(), which fills",
+        ],
+        [
+          "REVOKE INSERT ON scores.predictions FROM filler; GRANT INSERT (id) ON scores.predictions TO filler",
+          "GRANT INSERT ON scores.predictions TO filler",
+          "permission denied for table predictions",
+        ],
+        [
+          `REVOKE TEMP ON DATABASE "${name}" FROM PUBLIC`,
+          `GRANT TEMP ON DATABASE "${name}" TO PUBLIC`,
+          "permission denied to create temporary tables",
+        ],
+      ] as const) {
+        await database.query(change);
+        const refused = await runHere(["plan", spec]);
+        expect([refused.code, refused.stderr], change).toEqual([64, expect.stringContaining(said)]);
+        await database.query(back);
+      }
+      await database.query(`${table} ENABLE ROW LEVEL SECURITY`);
+      const appending = await writePgSpec(scratch.path, wine, { url: url.href }, { name: "third" });
+      const hidden = await runHere(["plan", appending]);
+      expect([hidden.code, hidden.stderr]).toEqual([64, expect.stringContaining("row-level security")]);
+      await database.query(`${table} DISABLE ROW LEVEL SECURITY`);
+      await writePgSpec(scratch.path, wine, { url: url.href }, { name: "other", ...upsert });
+      const allowed = await runHere(["plan", spec]);
+      expect(allowed.code, allowed.stderr).toBe(0);
+      expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+    } finally {
+      await database.query("DROP OWNED BY filler");
+      await database.query("DROP ROLE filler");
     }
   });
 

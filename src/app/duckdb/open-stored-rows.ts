@@ -34,7 +34,7 @@ export async function openStoredRows(
       }
     },
     async join() {
-      return joinOf(connection, columns, await loadStored(connection, columns, files));
+      return joinOf(connection, columns, { rowCount: await loadStored(connection, columns, files), memoryBytes });
     },
     async [Symbol.asyncDispose]() {
       connection.closeSync();
@@ -44,7 +44,11 @@ export async function openStoredRows(
   };
 }
 
-function joinOf(connection: DuckDBConnection, columns: StoredColumns, rowCount: number): StoredRowsJoin {
+function joinOf(
+  connection: DuckDBConnection,
+  columns: StoredColumns,
+  { rowCount, memoryBytes }: { readonly rowCount: number; readonly memoryBytes: number },
+): StoredRowsJoin {
   let isFirst = true;
   return {
     rowCount,
@@ -56,7 +60,7 @@ function joinOf(connection: DuckDBConnection, columns: StoredColumns, rowCount: 
       if (isFirst) {
         return; // there are no rows
       }
-      for await (const { rows, outputs: predictions, hashes } of joinStored(connection, columns)) {
+      for await (const { rows, outputs: predictions, hashes } of joinStored(connection, columns, memoryBytes)) {
         yield { rowCount: rows.length, rows, predictions, hashes: wordsOf(hashes) };
       }
     },

@@ -1,6 +1,7 @@
 import type { RejectedRow } from "../../columnar/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
 import { rejectedRows } from "../../run/state.js";
+import { writeRejects } from "../colors.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded } from "../../app/job-context.js";
 import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
@@ -18,5 +19,5 @@ export async function rejectsCommand(
     return;
   }
   const rows: AsyncIterable<RejectedRow> = rejectedRows(job);
-  io.stdout.write(await rejectsText(rows));
+  writeRejects(io.stdout, await rejectsText(rows));
 }

@@ -3,10 +3,11 @@ import { JobError } from "../../util/errors.js";
 import { controlLayout, makeControlTables } from "./control/schema.js";
 import { layoutVersion } from "./control/tables.js";
 import type { Session } from "./connections.js";
+import { copyStream } from "./copy/copy-binary.js";
 import { quoteTable } from "./names.js";
 import type { RunTools } from "./run-tools.js";
 import { plannedTarget } from "./target.js";
-import { findTable } from "./table.js";
+import { findTable, type TargetColumn } from "./table.js";
 import { transact } from "./transaction.js";
 
 /** Thrown at the end of a rehearsal, so that its transaction is rolled back. */
@@ -55,6 +56,7 @@ async function tryAll(
   }
   await makeControlTables(session, control.schema, program);
   await createRun(session);
+  const columns = await modeOf(plan).prepare(session, plan, { mayCreate: true });
   const { mode } = plannedTarget(plan);
   if (mode !== "append") {
     await refuseNewer(session, plan);
@@ -67,7 +69,40 @@ async function tryAll(
   for (const table of ["attempts", "errors", "finishes", "rejects", "spans"] as const) {
     await requireRights(session, target, { table: control.table(table), rights: ["INSERT"] });
   }
-  return ["triggers, rules and constraints of the table are checked when rows are written"];
+  await requireDefaults(session, target, { table: quoteTable(name), columns });
+  // A span without rows: the server checks rights on columns, row-level security and temporary tables as for one with rows.
+  await modeOf(plan).write(session, { plan, span: 0, chunks: copyStream(), columns });
+  return ["triggers, rules, constraints, partitions and policies of the table are checked when rows are written"];
+}
+
+/** Checks that the role may use what fills the columns that it gives no value for: sequences and functions. */
+async function requireDefaults(
+  session: Session,
+  target: string,
+  { table, columns }: { readonly table: string; readonly columns: readonly Pick<TargetColumn, "name">[] },
+): Promise<void> {
+  const { rows } = await session.query<{ role: string; column: string; right: string }>({
+    text: `SELECT current_user AS role, a.attname AS column,
+        CASE WHEN s.oid IS NULL THEN format('EXECUTE ON FUNCTION %s', f.oid::regprocedure) ELSE format('USAGE ON SEQUENCE %s', s.oid::regclass) END AS right
+      FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
+      JOIN pg_depend p ON p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid
+      LEFT JOIN pg_class s ON p.refclassid = 'pg_class'::regclass AND s.oid = p.refobjid
+        AND CASE WHEN s.relkind = 'S' THEN NOT has_sequence_privilege(s.oid, 'USAGE, UPDATE') ELSE false END
+      LEFT JOIN pg_proc f ON p.refclassid = 'pg_proc'::regclass AND f.oid = p.refobjid AND NOT has_function_privilege(f.oid, 'EXECUTE')
+      WHERE d.adrelid = to_regclass($1) AND NOT a.attname = ANY ($2::text[]) AND (s.oid IS NOT NULL OR f.oid IS NOT NULL)`,
+    values: [table, columns.map(({ name }) => name)],
+  });
+  const [missing] = rows;
+  if (missing !== undefined) {
+    const { role, column, right } = missing;
+    throw new JobError(
+      "PERMISSION",
+      `checking ${target}: ${role} has no right of ${right}, which fills column ${column}`,
+      {
+        hint: `GRANT ${right} TO ${role}`,
+      },
+    );
+  }
 }
 
 async function requireRights(
