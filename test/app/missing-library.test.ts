@@ -1,4 +1,4 @@
-import { cp, mkdir, rm, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { machineError } from "#src/app/machine-errors.js";
@@ -17,7 +17,9 @@ async function installWithout(library: "duckdb" | "onnxruntime" | "tokenizers", 
   }
   await mkdir(join(modules, "@duckdb"), { recursive: true });
   const copy = async (name: string): Promise<void> => {
-    await cp(join(projectFolder, "node_modules", name), join(modules, name), { recursive: true });
+    const from = join(projectFolder, "node_modules", name);
+    // Not the libraries of all platforms, which are hundreds of megabytes.
+    await cp(from, join(modules, name), { recursive: true, filter: (path) => path !== join(from, "bin") });
   };
   const link = async (name: string): Promise<void> => {
     await symlink(join(projectFolder, "node_modules", name), join(modules, name));
@@ -32,7 +34,6 @@ async function installWithout(library: "duckdb" | "onnxruntime" | "tokenizers", 
   } else {
     await link("@duckdb/node-bindings");
     await copy("onnxruntime-node");
-    await rm(join(modules, "onnxruntime-node/bin"), { recursive: true });
   }
   return join(folder, "bin/infer-batch.js");
 }

@@ -1,7 +1,7 @@
 import { cp, mkdir, readFile, readdir, writeFile } from "node:fs/promises";
 import { join, relative, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
-import { projectFolder, runCli, runHere } from "../support/cli.js";
+import { projectFolder, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
@@ -27,12 +27,12 @@ describe("init", () => {
     expect(await shownCli(args, folder.path, { cwd })).toMatchSnapshot();
     const text = await readFile(join(folder.path, "job.yaml"), "utf8");
     expect(text.replaceAll(/\b[0-9a-f]{64}\b/g, "<sha256>")).toMatchSnapshot();
-    const run = await runCli(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd });
+    const run = await runHere(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd });
     expect([run.code, run.stderr]).toEqual([0, expect.not.stringContaining("warn")]);
     const golden = await goldenRows(fixtureNamed("cancer-logistic"));
     expect(differences(await outputRows(join(folder.path, "out/dt=2026-11-20")), golden)).toEqual([]);
 
-    const again = await runCli(args, { cwd });
+    const again = await runHere(args, { cwd });
     expect([again.code, again.stderr]).toEqual([64, expect.stringContaining("writing job.yaml: it is there already")]);
     expect(await readFile(join(folder.path, "job.yaml"), "utf8")).toBe(text);
   });
@@ -42,13 +42,13 @@ describe("init", () => {
     const cwd = folder.path;
     await cp(join(cwd, "data"), join(cwd, "in/dt=2026-11-20"), { recursive: true });
     const input = "in/dt=2026-11-20/*.parquet";
-    const { code, stdout, stderr } = await runCli(["init", "--model", "cancer-logistic.onnx", "--input", input], {
+    const { code, stdout, stderr } = await runHere(["init", "--model", "cancer-logistic.onnx", "--input", input], {
       cwd,
     });
     expect(code, stderr).toBe(0);
     expect(stdout).toContain("infer-batch plan job.yaml --param ds=2026-11-20, then infer-batch run job.yaml --param");
     expect(await readFile(join(cwd, "job.yaml"), "utf8")).toContain("path: in/dt=${ds}/*.parquet");
-    expect((await runCli(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd })).code).toBe(0);
+    expect((await runHere(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd })).code).toBe(0);
   });
 
   test("init names another folder where the folder out is there, whose run would refuse the new job's", async () => {
@@ -56,7 +56,7 @@ describe("init", () => {
     const cwd = folder.path;
     await mkdir(join(cwd, "out"));
     const args = ["--model", "cancer-logistic.onnx", "--input", "data/*.parquet"];
-    expect((await runCli(["init", ...args], { cwd })).code).toBe(0);
+    expect((await runHere(["init", ...args], { cwd })).code).toBe(0);
     expect(await readFile(join(cwd, "job.yaml"), "utf8")).toContain("path: out-cancer-logistic/dt=${ds}");
   });
 
@@ -64,8 +64,8 @@ describe("init", () => {
     await using folder = await newcomer("cancer", "cancer-logistic.onnx");
     const cwd = folder.path;
     const args = ["--model", "cancer-logistic.onnx", "--input", "data/*.parquet"];
-    expect((await runCli(["init", ...args], { cwd })).code).toBe(0);
-    expect((await runCli(["init", ...args, "other.yaml"], { cwd })).code).toBe(0);
+    expect((await runHere(["init", ...args], { cwd })).code).toBe(0);
+    expect((await runHere(["init", ...args, "other.yaml"], { cwd })).code).toBe(0);
     const text = await readFile(join(cwd, "other.yaml"), "utf8");
     expect(text).toMatch(/^name: cancer-logistic-2$/m);
     expect(text).toContain("path: out-cancer-logistic-2/dt=${ds}");
@@ -75,15 +75,15 @@ describe("init", () => {
     expect(same.code, same.stderr).toBe(0);
     expect(same.stderr).toContain("warning: another spec in this folder has the name cancer-logistic: ");
     const day = ["--param", "ds=2026-11-20"];
-    expect((await runCli(["run", "job.yaml", ...day], { cwd })).code).toBe(0);
-    expect(await runCli(["run", "other.yaml", ...day], { cwd })).toMatchObject({ code: 0 });
+    expect((await runHere(["run", "job.yaml", ...day], { cwd })).code).toBe(0);
+    expect(await runHere(["run", "other.yaml", ...day], { cwd })).toMatchObject({ code: 0 });
   });
 
   test("init binds texts by name, writes paths relative to the spec, and leaves out a password", async () => {
     await using folder = await newcomer("penguins_complete", "penguins-pipeline.onnx");
     const url = "postgres://scorer:hunter2@db.example/warehouse";
     const [where, ...what] = ["jobs.yaml", "--model", join(folder.path, "penguins-pipeline.onnx")];
-    const { code, stdout, stderr } = await runCli(
+    const { code, stdout, stderr } = await runHere(
       [
         "init",
         join(folder.path, where ?? ""),
@@ -113,7 +113,7 @@ describe("init", () => {
   test("init pads lists of tokens and adds their mask, and the spec runs as it is", async () => {
     await using folder = await newcomer("sentences", "sentences-mean.onnx");
     const cwd = folder.path;
-    const { code, stdout, stderr } = await runCli(
+    const { code, stdout, stderr } = await runHere(
       ["init", "--model", "sentences-mean.onnx", "--input", "data/*.parquet"],
       { cwd },
     );
@@ -122,7 +122,7 @@ describe("init", () => {
     const text = await readFile(join(folder.path, "job.yaml"), "utf8");
     expect(text).toContain("    input_ids: {column: input_ids, pad: {to: 128}}\n");
     expect(text).toContain("    attention_mask: {mask_of: input_ids}\n");
-    const run = await runCli(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd });
+    const run = await runHere(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd });
     expect(run.code).toBe(0);
     const golden = await goldenRows(fixtureNamed("sentences-mean"));
     expect(differences(await outputRows(join(folder.path, "out/dt=2026-11-20")), golden)).toEqual([]);
@@ -161,7 +161,7 @@ describe("init", () => {
   test("init writes nothing when the columns do not fit, and says what to do", async () => {
     await using folder = await newcomer("wine", "cancer-logistic.onnx");
     await writeFile(join(folder.path, "other.yaml"), "mine");
-    const { code, stderr } = await runCli(["init", "--model", "cancer-logistic.onnx", "--input", "data/*.parquet"], {
+    const { code, stderr } = await runHere(["init", "--model", "cancer-logistic.onnx", "--input", "data/*.parquet"], {
       cwd: folder.path,
     });
     expect([code, stderr]).toEqual([
@@ -175,7 +175,7 @@ describe("init", () => {
 
 test("init without an input file ends with 64 and does not wait", async () => {
   await using folder = await newcomer("cancer", "cancer-logistic.onnx");
-  const { code, stderr } = await runCli(["init", "--model", "cancer-logistic.onnx", "--input", "none/*.parquet"], {
+  const { code, stderr } = await runHere(["init", "--model", "cancer-logistic.onnx", "--input", "none/*.parquet"], {
     cwd: folder.path,
   });
   expect([code, stderr]).toEqual([
@@ -200,11 +200,11 @@ s3.describe("init in S3", () => {
       env: { ...s3.server().env(), XDG_CACHE_HOME: join(elsewhere.path, "cache"), TMPDIR: elsewhere.path },
     };
     const places = ["--model", at("cancer-logistic.onnx"), "--input", at("data/*.parquet"), "--output", at("out")];
-    const { code, stdout, stderr } = await runCli(["init", ...places], options);
+    const { code, stdout, stderr } = await runHere(["init", ...places], options);
     expect([code, stderr]).toEqual([0, ""]);
     expect(stdout).toContain("next     infer-batch plan job.yaml, then infer-batch run job.yaml\n");
 
-    const run = await runCli(["run", "job.yaml", "--param", "ds=2026-11-20"], options);
+    const run = await runHere(["run", "job.yaml", "--param", "ds=2026-11-20"], options);
     expect([run.code, run.stderr]).toEqual([0, expect.not.stringContaining("warn")]);
     const to = join(elsewhere.path, "predictions");
     await mirror(bucket, "out/dt=2026-11-20", to);
@@ -215,7 +215,7 @@ s3.describe("init in S3", () => {
     await using folder = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const [model, input] = [`s3://${bucket.name}/no.onnx`, `s3://${bucket.name}/*.parquet`];
-    const { code, stderr } = await runCli(["init", "--model", model, "--input", input], {
+    const { code, stderr } = await runHere(["init", "--model", model, "--input", input], {
       cwd: folder.path,
       env: s3.server().env(),
     });

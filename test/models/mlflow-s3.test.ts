@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { projectFolder, runCli } from "../support/cli.js";
+import { projectFolder, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { onnxArtifacts, serveMlflow } from "../support/mlflow.js";
 import { useS3 } from "../support/s3.js";
@@ -26,13 +26,13 @@ s3.describe("a model of MLflow whose files are in S3", () => {
       MLFLOW_TRACKING_URI: mlflow.url,
       XDG_CACHE_HOME: scratch.path,
     };
-    const missing = await runCli(["inspect", "models:/churn/3"], { env });
+    const missing = await runHere(["inspect", "models:/churn/3"], { env });
     expect([missing.code, missing.stderr]).toMatchObject([
       64,
       expect.stringContaining(`loading model models:/churn/3: there is no object ${artifactUri}/weights.bin`),
     ]);
     await bucket.putFile("mlflow/1/models/m-3/artifacts/weights.bin", join(fixtures, "weights.bin"));
-    const shown = await runCli(["inspect", "models:/churn/3"], { env });
+    const shown = await runHere(["inspect", "models:/churn/3"], { env });
     expect([shown.code, shown.stdout], shown.stderr).toMatchObject([
       0,
       expect.stringMatching(/^external +weights\.bin/m),

@@ -27,7 +27,7 @@ async function runWaiting(
     ...overrides,
   });
   let arriving: Promise<void> | undefined;
-  const ended = await runCli(["run", spec, "--json", ...args], {
+  const ended = await runHere(["run", spec, "--json", ...args], {
     onStderr: (seen) => {
       if (waiting.test(seen)) {
         arriving ??= arrive(folder);

@@ -1,7 +1,7 @@
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type CliResult, projectFolder, runCli } from "../support/cli.js";
+import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
@@ -19,13 +19,18 @@ interface World extends AsyncDisposable {
   readonly out: string;
   readonly spec: (path?: string, checks?: object) => Promise<string>;
   readonly forgetModels: () => Promise<void>;
-  /** @param cache the machine */
-  readonly run: (args: readonly string[], cache?: string) => Promise<CliResult>;
+  readonly run: (args: readonly string[]) => Promise<CliResult>;
+  /** Runs a command in a process of its own. @param machine has a cache of its own */
+  readonly runApart: (args: readonly string[], machine: string) => Promise<CliResult>;
 }
 
 async function openWorld(): Promise<World> {
   const scratch = await scratchFolder();
   const mlflow = await serveChurn();
+  const envOf = (cache: string): Record<string, string> => ({
+    MLFLOW_TRACKING_URI: mlflow.url,
+    XDG_CACHE_HOME: join(scratch.path, cache),
+  });
   return {
     mlflow,
     out: join(scratch.path, "out"),
@@ -37,8 +42,8 @@ async function openWorld(): Promise<World> {
         ...(checks && { checks }),
       }),
     forgetModels: () => rm(join(scratch.path, "cache"), { recursive: true }),
-    run: (args, cache = "cache") =>
-      runCli(args, { env: { MLFLOW_TRACKING_URI: mlflow.url, XDG_CACHE_HOME: join(scratch.path, cache) } }),
+    run: (args) => runHere(args, { env: envOf("cache") }),
+    runApart: (args, machine) => runCli(args, { env: envOf(machine) }),
     async [Symbol.asyncDispose]() {
       await mlflow[Symbol.asyncDispose]();
       await scratch[Symbol.asyncDispose]();
@@ -75,8 +80,8 @@ describe("the version of a model", () => {
       return false;
     };
     const [one, other] = await Promise.all([
-      world.run(["run", spec, "--worker", "0/2"], "machine-0"),
-      world.run(["run", spec, "--worker", "1/2"], "machine-1"),
+      world.runApart(["run", spec, "--worker", "0/2"], "machine-0"),
+      world.runApart(["run", spec, "--worker", "1/2"], "machine-1"),
     ]);
     expect([one.code, other.code], `${one.stderr}${other.stderr}`).toEqual([0, 0]);
     const downloads = mlflow.requests.filter((request) => request.includes("get-download-uri")).toSorted();
@@ -113,8 +118,8 @@ describe("the version of a model", () => {
       return false;
     };
     const ended = await Promise.all([
-      world.run(["run", spec, "--worker", "0/2"], "machine-0"),
-      world.run(["run", otherSpec, "--worker", "1/2"], "machine-1"),
+      world.runApart(["run", spec, "--worker", "0/2"], "machine-0"),
+      world.runApart(["run", otherSpec, "--worker", "1/2"], "machine-1"),
     ]);
     const [winner, loser] = ended.toSorted((a, b) => Number(a.code) - Number(b.code));
     expect([winner?.code, loser?.code], ended.map(({ stderr }) => stderr).join("")).toEqual([0, 66]);

@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { runCli, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { partNames } from "../support/output.js";
@@ -140,7 +140,7 @@ describe("a model that a server has", () => {
 
   test("plan and validate ask the server for the model and score nothing but blank rows", async () => {
     await using job = await servedJob();
-    const [planned, valid] = [await runCli(["plan", job.spec]), await runCli(["validate", job.spec])];
+    const [planned, valid] = [await runHere(["plan", job.spec]), await runHere(["validate", job.spec])];
     expect([planned.code, valid.code], `${planned.stderr}${valid.stderr}`).toEqual([0, 0]);
     expect(planned.stdout).toContain("v2:m");
   });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { outputRows } from "../support/output.js";
@@ -65,7 +65,7 @@ describe("a model of TensorFlow Serving or KServe's V1 protocol", () => {
 
   test("a model without metadata and signature is refused with an example of a signature", async () => {
     await using job = await servedJob({ rest: { kind: "kserve" } });
-    const refused = await runCli(["validate", job.spec]);
+    const refused = await runHere(["validate", job.spec]);
     expect(refused).toMatchObject({ code: 64 });
     expect(refused.stderr).toContain("the server has no metadata of the model");
     expect(refused.stderr).toContain('features: "float32[10]"');

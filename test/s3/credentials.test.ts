@@ -1,3 +1,4 @@
+import { executionAsyncId } from "node:async_hooks";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest";
@@ -86,6 +87,13 @@ async function failure(store: S3Store): Promise<JobError> {
 }
 
 s3.describe("credentials for S3", () => {
+  test("a search for credentials leaves no hook behind that makes each promise of the process slower", async () => {
+    await using service = await credentialsService();
+    expect(await list(storeWith(containerAt(service)))).toEqual(["a"]);
+    await Promise.resolve();
+    expect(executionAsyncId(), "promises have no ids").toBe(0);
+  });
+
   test("a container's credentials service that answers 503 at first is retried, and its credentials are used", async () => {
     await using service = await credentialsService();
     service.fault = { status: 503 };

@@ -83,13 +83,19 @@ function shareCodeOf({ XDG_CACHE_HOME: cache }: NonNullable<CliOptions["env"]> =
  * it says. A third of what a process takes. For what a process has of its own (signals, a user, options of node,
  * threads that write to stderr by themselves), and for several at once on one target, there is `runCli`.
  */
-export async function runHere(args: readonly string[], { env = {} }: Pick<CliOptions, "env"> = {}): Promise<CliResult> {
+export async function runHere(
+  args: readonly string[],
+  { env = {}, cwd, onStderr }: Pick<CliOptions, "cwd" | "env"> & { onStderr?: (seen: string) => void } = {},
+): Promise<CliResult> {
   shareCodeOf(env);
-  using _ = changeEnv(env);
+  using _ = changeProcess(env, cwd);
   const said = { stdout: "", stderr: "" };
   const into = (name: "stdout" | "stderr"): { write(text: string): void } => ({
     write(text) {
       said[name] += text;
+      if (name === "stderr") {
+        onStderr?.(said.stderr);
+      }
     },
   });
   const io: Io = { stdout: into("stdout"), stderr: into("stderr") };
@@ -112,30 +118,42 @@ export interface HereOrApart extends CliOptions {
 /** In this process, unless something is asked for that only one of its own has. */
 export async function runCommand(
   args: readonly string[],
-  { ownProcess = false, env = {}, ...options }: HereOrApart = {},
+  { ownProcess = false, env = {}, cwd, ...options }: HereOrApart = {},
 ): Promise<CliResult> {
   const here = !ownProcess && Object.values(options).every((value) => value === undefined);
-  return here ? await runHere(args, { env }) : await runCli(args, { ...options, env });
+  const where = cwd === undefined ? { env } : { env, cwd };
+  return here ? await runHere(args, where) : await runCli(args, { ...options, ...where });
 }
 
 let runningHere = 0;
-let changedEnv = false;
+let isChanged = false;
 
-/** @throws where a command that runs beside this one would see the changes, or this one would see its own */
-function changeEnv(changes: NonNullable<CliOptions["env"]>): Disposable {
+/**
+ * Gives this process other variables and another working folder, until it is disposed.
+ * @throws where a command that runs beside this one would see the changes, or this one would see its own
+ */
+function changeProcess(changes: NonNullable<CliOptions["env"]>, cwd: string | undefined): Disposable {
   const names = Object.keys(changes);
-  if (changedEnv || (names.length > 0 && runningHere > 0)) {
-    throw new Error("two commands at once, with variables of their own: give each its own process (runCli)");
+  const changesAny = names.length > 0 || cwd !== undefined;
+  if (isChanged || (changesAny && runningHere > 0)) {
+    throw new Error(
+      "two commands at once, with variables or a folder of their own: give each its own process (runCli)",
+    );
   }
   runningHere += 1;
-  changedEnv = names.length > 0;
-  const before = names.map((name) => [name, process.env[name]] as const);
+  isChanged = changesAny;
+  const variables = names.map((name) => [name, process.env[name]] as const);
+  const folder = process.cwd();
   setEnv(Object.entries(changes));
+  if (cwd !== undefined) {
+    process.chdir(cwd);
+  }
   return {
     [Symbol.dispose]() {
-      setEnv(before);
+      process.chdir(folder);
+      setEnv(variables);
       runningHere -= 1;
-      changedEnv = false;
+      isChanged = false;
     },
   };
 }

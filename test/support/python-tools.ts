@@ -44,5 +44,21 @@ export function pythonTools(name: string, packages: readonly string[], python = 
     writeFileSync(join(folder, "complete"), "");
     return undefined;
   });
+  if (missing === undefined) {
+    compileOnce(folder);
+  }
   return { bin, missing, skipped: missing === undefined ? "" : ` (skipped: ${missing.split("\n")[0]})` };
+}
+
+/**
+ * Compiles what is installed. Python does so itself, but not where PYTHONDONTWRITEBYTECODE is set, as in many
+ * containers: there each process compiles all that it imports, which is most of what a short one does.
+ */
+function compileOnce(folder: string): void {
+  const venv = join(folder, "venv");
+  buildOnce(join(folder, "compiled"), () => {
+    // Packages have templates in other dialects, which do not compile: whatever fails is compiled when it is imported.
+    spawnSync(join(venv, "bin", "python"), ["-m", "compileall", "-q", "-j", "0", join(venv, "lib")]);
+    writeFileSync(join(folder, "compiled"), "");
+  });
 }
