@@ -12,6 +12,8 @@ export interface KeptAnswer {
 
 /** Keeps answers where all attempts of a run find them. */
 export interface AnswerStore {
+  /** How long an answer waits for others before it is written, in milliseconds, unless the spec says otherwise: longer where a write is dear. */
+  readonly pauseMs: number;
   /** Yields the answers that attempts of the run have kept. */
   read(): AsyncIterable<KeptAnswer>;
   /** Makes answers durable; resolves when they are. Calls never overlap. */

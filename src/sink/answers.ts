@@ -10,6 +10,8 @@ export interface KeptAnswer {
 
 /** The answers of a run that its attempts have kept at the target. A cache: losing it costs money, never rows. */
 export interface AnswerJournal extends AsyncDisposable {
+  /** How long an answer waits for others before it is written, in milliseconds, unless the spec says otherwise: longer where a write is dear. */
+  readonly pauseMs: number;
   /**
    * Yields all answers that attempts of this run have kept, of all workers; of equal requests at least one. Damaged
    * records are left out.

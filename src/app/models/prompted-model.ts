@@ -26,7 +26,6 @@ const mostInFlight = 256;
 /** Seconds: long answers of busy servers take minutes, and a request that times out may be paid for twice. */
 const defaultTimeout = 600;
 const defaultTries = 2;
-const defaultFlushSeconds = 2;
 
 /**
  * Finds the language model of a spec: whether its servers answer and take the token. Nothing is asked that costs money.
@@ -58,14 +57,14 @@ export async function openPrompted(
   version: string | undefined,
 ): Promise<Engine> {
   const servers = await promptServers(spec, options);
-  const { tries = defaultTries, flush_seconds: flushSeconds = defaultFlushSeconds } = spec.server;
+  const { tries = defaultTries, flush_seconds: flushSeconds } = spec.server;
   const { max_tokens: tokens, max_cost: cost, max_cost_per_hour: costPerHour, price } = spec.budget ?? {};
   const engine = openPromptEngine({
     task: taskOf(spec),
     servers,
     version,
     tries,
-    flushMs: flushSeconds * 1000,
+    flushMs: flushSeconds === undefined ? undefined : flushSeconds * 1000,
     limits: { tokens, cost, costPerHour },
     price,
     transport: spec.server.transport ?? "online",

@@ -31,8 +31,8 @@ export interface PromptEngineOptions {
   readonly version: string | undefined;
   /** How often a row is asked until its answer is valid. */
   readonly tries: number;
-  /** The time after which an answer is durable, at the latest. */
-  readonly flushMs: number;
+  /** How long an answer waits before it is written, at most; undefined: the store says it. */
+  readonly flushMs: number | undefined;
   readonly limits: SpendingLimits;
   readonly price: Price | undefined;
   /** batch: rows are asked in batches of the Batch API, once these have begun. */

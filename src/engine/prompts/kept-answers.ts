@@ -15,7 +15,7 @@ export interface KeptAnswers extends Disposable {
   readonly earlierLost: { readonly all: TokenCount; readonly byWorker: TokenCount };
   find(request: string): ModelAnswer | undefined;
   has(request: string): boolean;
-  /** Adds an answer, which is durable `flushMs` later at most. */
+  /** Adds an answer, whose write begins `flushMs` later at most. */
   add(request: string, answer: ModelAnswer): void;
   /** Adds an answer that another worker keeps. */
   borrow(request: string, answer: ModelAnswer): void;
@@ -34,8 +34,8 @@ export interface KeptAnswers extends Disposable {
   requireKept(): void;
 }
 
-/** @param flushMs after which an answer is durable */
-export function createKeptAnswers(flushMs: number): KeptAnswers {
+/** @param flushMs how long an answer waits before it is written; undefined: the store says it */
+export function createKeptAnswers(flushMs?: number): KeptAnswers {
   const texts = createAnswerTexts();
   const [earlier, earlierByWorker] = [nothingSpent(), nothingSpent()];
   const earlierLost = { all: nothingSpent(), byWorker: nothingSpent() };
@@ -97,7 +97,7 @@ interface Writing {
   requireKept(this: void): void;
 }
 
-function createWriting(flushMs: number): Writing {
+function createWriting(flushMs: number | undefined): Writing {
   let pending: KeptAnswer[] = [];
   let timer: NodeJS.Timeout | undefined;
   let last = Promise.resolve();
@@ -119,8 +119,11 @@ function createWriting(flushMs: number): Writing {
     store: undefined,
     flush,
     add(answer) {
+      if (writing.store === undefined) {
+        return; // a pipe keeps none
+      }
       pending.push(answer);
-      timer ??= setTimeout(() => void awaitedLater(flush()), flushMs);
+      timer ??= setTimeout(() => void awaitedLater(flush()), flushMs ?? writing.store.pauseMs);
     },
     requireKept() {
       if (failure !== undefined) {

@@ -8,6 +8,7 @@ import { withFolders } from "./temporary.js";
 export function answerFiles({ fs, layout, check }: DiskTarget): AnswerFiles {
   return {
     readAtOnce: 1,
+    pauseMs: 100,
     create: (path, text) =>
       withFolders({ fs, folders: [layout.answers], check }, () =>
         orRemove(fs, path, async () => {

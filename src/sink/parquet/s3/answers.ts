@@ -8,6 +8,7 @@ import type { S3Tools } from "./tools.js";
 export function answerObjects({ store }: S3Tools, { check }: Target): AnswerFiles {
   return {
     readAtOnce: 8,
+    pauseMs: 2000,
     async create(uri, text) {
       await store.put(objectAt(uri), text);
       await retractIfSuperseded(check, () => store.remove(objectAt(uri)));

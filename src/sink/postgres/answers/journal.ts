@@ -29,6 +29,7 @@ export async function openAnswers(tools: RunTools, plan: Plan): Promise<AnswerJo
     transact(tools, (session) => prepare(session, tools, { plan, name }), { last }),
   );
   return {
+    pauseMs: 200,
     read: () => readAnswers(tools, name),
     async keep(answers) {
       for (const group of groupsOf(answers)) {

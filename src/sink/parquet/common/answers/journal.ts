@@ -14,6 +14,8 @@ export interface AnswerFiles {
   readonly append?: (path: string, text: string) => Promise<boolean>;
   /** How many files are read at once. */
   readonly readAtOnce: number;
+  /** How long an answer waits for others before it is written, in milliseconds, unless the spec says otherwise: longer where a write is dear. */
+  readonly pauseMs: number;
 }
 
 /** A larger file gets no more records: readers hold a whole file in memory, or several. */
@@ -49,6 +51,7 @@ export function openAnswerFiles(target: JournalTarget): AnswerJournal {
     current = { path, sizeBytes };
   };
   return {
+    pauseMs: files.pauseMs,
     read: () => readAnswers(target),
     keep: (answers) =>
       guarded(`keeping answers in ${layout.answers}`, async () => {
