@@ -1,4 +1,4 @@
-// npm run bench:compare -- --against FOLDER | --without PART | --checks | --challenger: what a change costs or a part of
+// npm run bench:compare -- [--against FOLDER | --without PART] [--checks | --challenger]: what a change costs or a part of
 // the program earns. Runs two builds in turns over the bench's tables, and prints the medians of their CPU and wall times.
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { execFileSync } from "node:child_process";
@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { globSync } from "tinyglobby";
 import { parse } from "yaml";
 import { outFolder } from "./contenders.mjs";
 import { prepareData } from "./data.mjs";
@@ -32,12 +33,13 @@ const parts = {
     instead: "opened ??= { vectors: undefined }",
   },
 };
-const usage = `Usage: node bench/compare.mjs (--against FOLDER | --without PART | --checks | --challenger) [options]
+const usage = `Usage: node bench/compare.mjs [--against FOLDER | --without PART] [--checks | --challenger] [options]
 
   --against FOLDER  another checkout of the project that is built
   --without PART    this build without one of ${Object.keys(parts).join(", ")}
-  --checks          this build with \`checks: {}\` in the spec, and without
-  --challenger      this build with the model of the job as its challenger, too, and without
+  --checks          with \`checks: {}\` in the spec: both builds, or this one with and without
+  --challenger      with the model of the job as its challenger, too: both builds, or this one with and without
+  --nights N        each run has N published runs of earlier dates, over the same table (default 0)
   --only JOB        of bench/jobs, any number of times (default linear, mlp, mixed, strings, embeddings, mlp-small)
   --runs N          in turns (default 10), after one to warm up
 `;
@@ -47,16 +49,20 @@ const { values: options } = parseArgs({
     without: { type: "string" },
     checks: { type: "boolean", default: false },
     challenger: { type: "boolean", default: false },
+    nights: { type: "string", default: "0" },
     only: { type: "string", multiple: true, default: ["linear", "mlp", "mixed", "strings", "embeddings", "mlp-small"] },
     runs: { type: "string", default: "10" },
     help: { type: "boolean", default: false },
   },
 });
-const ways = [options.against !== undefined, options.without !== undefined, options.checks, options.challenger];
-if (options.help || ways.filter(Boolean).length !== 1) {
+const builds = [options.against, options.without].filter((one) => one !== undefined).length;
+const added = ["checks", "challenger"].filter((key) => options[key]);
+if (options.help || builds + added.length === 0 || builds > 1 || added.length > 1) {
   console.log(usage);
   process.exit(options.help ? 0 : 64);
 }
+
+const nights = Number(options.nights);
 
 /** A copy of this build without one of its parts. */
 function buildWithout(name) {
@@ -80,12 +86,21 @@ function buildWithout(name) {
   return copy;
 }
 
-/** The spec of a job with one more key, in a file beside it: paths in a spec are relative to it. */
-function specWith(path, key, keyOf) {
-  const copy = path.replace(/\.yaml$/, `-${key}-${process.pid}.yaml`);
+/**
+ * The spec of a job with one more key, in a file beside it: paths in a spec are relative to it. With `--nights`, each date
+ * has a folder of its own.
+ */
+function specWith(path, { side, more }) {
+  const copy = path.replace(/\.yaml$/, `-${side}-${process.pid}.yaml`);
   process.on("exit", () => rmSync(copy, { force: true }));
-  const text = readFileSync(path, "utf8");
-  writeFileSync(copy, `${text.trimEnd()}\n${key}: ${JSON.stringify(keyOf(parse(text)))}\n`);
+  const spec = parse(readFileSync(path, "utf8"));
+  const { parquet } = spec.output;
+  const dated = {
+    params: { ...spec.params, ds: "${today}" },
+    output: { ...spec.output, parquet: { ...parquet, path: `${parquet.path}-${side}/dt=\${ds}` } },
+  };
+  const keyed = more === undefined ? {} : { [more]: keys[more](spec) };
+  writeFileSync(copy, JSON.stringify({ ...spec, ...(nights === 0 ? {} : dated), ...keyed }));
   return copy;
 }
 
@@ -96,20 +111,42 @@ const keys = {
 };
 
 /** The two that are compared: a build, and the key that is added to the spec. */
-const added = Object.keys(keys).find((key) => options[key]);
-const here = { name: added === undefined ? project : `with ${added}`, folder: project, added };
+const [addedKey] = added;
+const withKey = addedKey === undefined ? "" : ` with ${addedKey}`;
+const here = { side: "here", name: `${project}${withKey}`, folder: project, key: addedKey };
 const other =
-  added !== undefined
-    ? { name: `without ${added}`, folder: project }
+  builds === 0
+    ? { side: "other", name: `without ${addedKey}`, folder: project }
     : options.against === undefined
-      ? { name: `without ${options.without}`, folder: buildWithout(options.without) }
-      : { name: options.against, folder: options.against };
+      ? {
+          side: "other",
+          name: `without ${options.without}${withKey}`,
+          folder: buildWithout(options.without),
+          key: addedKey,
+        }
+      : { side: "other", name: `${options.against}${withKey}`, folder: options.against, key: addedKey };
 
-function commandOf({ folder, added: key }, job) {
+/** Returns what runs a job; with `--nights`, for the n-th of its dates. */
+function commandOf({ side, folder, key: more }, job) {
   const [name, ...params] = job === "mlp-small" ? ["mlp", "--param", "table=mlp-small"] : [job];
   const path = join(project, "bench/jobs", `${name}.yaml`);
-  const spec = key === undefined ? path : specWith(path, key, keys[key]);
-  return [process.execPath, join(folder, "bin/infer-batch.js"), "run", spec, ...params, "--quiet"];
+  const spec = more === undefined && nights === 0 ? path : specWith(path, { side, more });
+  const command = [process.execPath, join(folder, "bin/infer-batch.js"), "run", spec, ...params, "--quiet"];
+  return (night) => (nights === 0 ? command : [...command, "--param", `ds=${dateOf(night)}`]);
+}
+
+/** The date of the n-th night; one that is measured comes after all others. */
+function dateOf(night) {
+  return new Date(Date.UTC(2026, 0, 1 + night)).toISOString().slice(0, 10);
+}
+
+/** Removes the output of the last run, and leaves that of earlier nights. */
+function removeOutput() {
+  const old =
+    nights === 0 ? [outFolder] : globSync(join(outFolder, "*", "*", `dt=${dateOf(nights)}`), { onlyDirectories: true });
+  for (const path of old) {
+    rmSync(path, { recursive: true, force: true });
+  }
 }
 
 await prepareData(new Set(options.only.map((job) => (job === "mlp-small" ? "mlp" : job))));
@@ -117,11 +154,17 @@ const rows = [];
 for (const job of options.only) {
   const taken = new Map([here, other].map((one) => [one, []]));
   const commands = new Map([here, other].map((one) => [one, commandOf(one, job)]));
+  rmSync(outFolder, { recursive: true, force: true });
+  for (let night = 0; night < nights; night += 1) {
+    for (const commandFor of commands.values()) {
+      await measure(commandFor(night));
+    }
+  }
   for (let round = 0; round <= Number(options.runs); round += 1) {
     // Each is the first one in every other round.
     for (const which of round % 2 === 0 ? [here, other] : [other, here]) {
-      rmSync(outFolder, { recursive: true, force: true });
-      const one = await measure(commands.get(which));
+      removeOutput();
+      const one = await measure(commands.get(which)(nights));
       if (round > 0) {
         taken.get(which).push(one);
       }
