@@ -1,4 +1,4 @@
-import { access, constants, lstat, stat, statfs } from "node:fs/promises";
+import { access, constants, stat, statfs } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { outputColumns } from "../../../binding/contract.js";
 import { outputRowBytes } from "../../../binding/row-bytes.js";
@@ -40,7 +40,7 @@ const written = { _rejects: true, _SUCCESS: false, "_manifest.json": false } as 
 /** Checks that no folder is in the place of a file that a run writes, and no file in that of a folder. */
 async function requireKinds(folder: string): Promise<void> {
   for (const [name, isFolder] of Object.entries(written)) {
-    const found = await lstat(join(folder, name)).catch(() => undefined);
+    const found = await stat(join(folder, name)).catch(() => undefined);
     if (found !== undefined && found.isDirectory() !== isFolder) {
       throw new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${name} is not a ${isFolder ? "folder" : "file"}`, {
         hint: "remove it, or choose another output.parquet.path",
