@@ -41,6 +41,20 @@ const filesOf = async (nights: Nights): Promise<string[]> =>
 const warning =
   /WARN: no golden rows check \S*model\.onnx \(sha256 [0-9a-f]{12}…\), and no run with an earlier date was published with it:/;
 
+test("plan scores the golden rows, too: a difference ends it with 65, as it would end the run", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await goldenNights(scratch.path);
+  for (const [score, expected] of [
+    ["score + 1", 65],
+    ["score", 0],
+  ] as const) {
+    await writeGolden(scratch.path, score);
+    const { code, stderr } = await nights.night("plan", "2026-11-20");
+    expect(code, stderr).toBe(expected);
+    expect(await filesOf(nights)).toEqual([]);
+  }
+});
+
 describe("a run without golden rows", () => {
   test("the first run of each model warns that no golden rows check it, and later runs with that model do not", async () => {
     await using scratch = await scratchFolder();

@@ -25,6 +25,23 @@ describe("plan with an output in files", () => {
     }
   });
 
+  test("plan ends with 64 if a folder is in the place of a file that a run writes, or a file in that of a folder", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, wine);
+    for (const [name, isFolder] of [
+      ["_rejects", false],
+      ["_SUCCESS", true],
+      ["_manifest.json", true],
+    ] as const) {
+      const path = join(scratch.path, "out", name);
+      await mkdir(isFolder ? path : join(scratch.path, "out"), { recursive: true });
+      await (isFolder ? undefined : writeFile(path, ""));
+      const { code, stderr } = await runHere(["plan", spec]);
+      expect([code, stderr]).toEqual([64, expect.stringMatching(`${name} is not a|EISDIR`)]);
+      await rm(path, { recursive: true });
+    }
+  });
+
   test("plan lists the checks that it did not carry out, and says that a run is complete", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine);

@@ -11,6 +11,7 @@ import type { ListedShard } from "../../plan/compare.js";
 import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import type { JobContext } from "../../scoring/context.js";
+import { checkGolden } from "../golden/golden.js";
 import { loadEngine } from "../loading.js";
 import { estimateRun } from "../paid/estimate.js";
 import { findRejects, shardsOfRun } from "../rejects/plan-rejects.js";
@@ -34,8 +35,12 @@ export async function previewPlan(context: JobContext): Promise<PreviewedPlan> {
   await using decoder = await context.openDecoder(listing.folders);
   const tools = { decoder, resolved, engine: loading.engine, rejectsOf: rejects?.stored };
   const plan = await planRun(context, { runId, listed: listing.shards, ...tools });
+  const engine = await loading.engine;
+  if (spec.model.server === undefined) {
+    await checkGolden(context, { plan, engine }); // a server may charge for it
+  }
   const rejected = rejects?.rejected;
-  const estimate = await estimateRun(context, { plan, engine: await loading.engine, decoder, rejected });
+  const estimate = await estimateRun(context, { plan, engine, decoder, rejected });
   return { plan, estimate, rejectedRows: rejected?.count };
 }
 

@@ -192,6 +192,11 @@ export const diskErrors: Readonly<Record<string, { code: ErrorCode; found: strin
     found: "it, or a folder above it, is a file",
     hint: "choose another output.parquet.path",
   },
+  EISDIR: {
+    code: "OUTPUT_FOREIGN",
+    found: "a folder has the name of a file that a run writes, such as _SUCCESS or _manifest.json",
+    hint: "remove this folder, or choose another output.parquet.path",
+  },
 };
 
 /** Runs `work`; an error of the disk is reported with the act, `doing`. */

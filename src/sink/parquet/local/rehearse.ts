@@ -1,5 +1,5 @@
 import { access, constants, stat, statfs } from "node:fs/promises";
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 import { outputColumns } from "../../../binding/contract.js";
 import { outputRowBytes } from "../../../binding/row-bytes.js";
 import type { Plan } from "../../../plan/plan.js";
@@ -21,6 +21,7 @@ export async function rehearse(folder: string, { contract, input }: Plan): Promi
       cause,
     });
   }
+  await requireKinds(folder);
   const { bavail, bsize } = await statfs(existing);
   const needed = input.rows * outputRowBytes(contract);
   const columns = outputColumns(contract).length;
@@ -31,6 +32,21 @@ export async function rehearse(folder: string, { contract, input }: Plan): Promi
         ]
       : [];
   return [...tight, "hard links and quotas of the disk"];
+}
+
+/** What a run writes into the folder besides its parts, and whether that is a folder. */
+const written = { _rejects: true, _SUCCESS: false, "_manifest.json": false } as const;
+
+/** Checks that no folder is in the place of a file that a run writes, and no file in that of a folder. */
+async function requireKinds(folder: string): Promise<void> {
+  for (const [name, isFolder] of Object.entries(written)) {
+    const found = await stat(join(folder, name)).catch(() => undefined);
+    if (found !== undefined && found.isDirectory() !== isFolder) {
+      throw new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${name} is not a ${isFolder ? "folder" : "file"}`, {
+        hint: "remove it, or choose another output.parquet.path",
+      });
+    }
+  }
 }
 
 /**
