@@ -53,8 +53,8 @@ export default defineConfig({
     // What is built is loaded as Node loads it: vite would read and rewrite each module.
     server: { deps: { external: [/\/dist\//] } },
     sequence: { sequencer: LongestFirst },
-    // One more than CI has cores: tests wait for processes, servers and pauses, and one of them always does.
-    maxWorkers: 3,
+    // Two more than CI has cores: tests wait for processes, servers and pauses, and some of them always do.
+    maxWorkers: 4,
     // Bounds of a hang, not of pace: what takes a second alone takes twenty on a slow machine with other work.
     testTimeout: 120_000,
     hookTimeout: 120_000,
