@@ -57,8 +57,8 @@ export interface Price {
 
 /** What an unfinished run has paid for and asked for so far. */
 export interface PaidState {
-  /** Answers that attempts have kept, and what they took. */
-  readonly kept: Spent;
+  /** Answers that attempts have kept, and what they took; or why they cannot be read. */
+  readonly kept: Spent | JobError;
   readonly price: Price | undefined;
   /** The batches of the run that the server has; undefined: rows are asked one by one. */
   readonly batches: readonly SentBatch[] | JobError | undefined;
@@ -75,7 +75,7 @@ export interface SentBatch {
   readonly hasEnded: boolean;
 }
 
-/** Looks at a run of a model whose answers cost money. Asks for nothing that costs money, and does not wait. */
+/** Looks at a run of a model whose answers cost money. Asks for nothing that costs money, and retries nothing. */
 export type LookAtPaid = (run: Pick<BulkRun, "planId">, kept: AsyncIterable<KeptAnswer>) => Promise<PaidState>;
 
 /** The parts of an engine whose answers cost money. Each batch has one row. */

@@ -48,7 +48,7 @@ function challengersOutputs(
 
 /** The first facts of each profile. */
 const kind = { format: "infer-batch-profile", version: 1 } as const;
-const beginning = JSON.stringify(kind).slice(0, -1);
+const beginning = `${JSON.stringify(kind).slice(0, -1)},`;
 
 /** Whether a text that `runProfileText` may have written is a profile; tells without reading all of it. */
 export function isRunProfile(text: string): boolean {
@@ -125,6 +125,17 @@ export function parseRunProfile(text: string): RunProfile | undefined {
       challenger: { modelSha256: challenger.model_sha256, outputs: parseColumns(challenger.outputs) },
     }),
   };
+}
+
+/** Reads a profile that a person names, with all of its columns; undefined for another text, or a damaged one. */
+export function parseWholeProfile(text: string): RunProfile | undefined {
+  try {
+    const profile = parseRunProfile(text);
+    void [profile?.outputs, profile?.features];
+    return profile;
+  } catch {
+    return undefined; // a column is not as this version writes them
+  }
 }
 
 /** Calls `make` the first time, and returns what it returned from then on. */

@@ -15,7 +15,7 @@ export function resultLines({ verdict, dates: known }: RunVerdict, level: Level)
   const dates = { ...known, ...Object.fromEntries(asChallenger) };
   const held = level === "hold" ? new Set() : new Set(verdict.results.filter(holdsByPsi).map(({ column }) => column));
   const results = verdict.results.filter(
-    (result) => result.level === level && !(toldByPsi.has(result.check) && held.has(result.column)),
+    (result) => result.level === level && !(drifts.has(result.check) && held.has(result.column)),
   );
   const features = featureGroups(results, level === "hold" ? [] : verdict.results);
   const left = features.length - mostFeatures;
@@ -49,8 +49,11 @@ function psiOf(result: CheckResult | undefined): number {
   return result?.check === "psi" ? Number(result.measured) : -1;
 }
 
-/** Checks of a column that its PSI tells, too, of a feature as shares that rose. */
-const toldByPsi: ReadonlySet<CheckName> = new Set<CheckName>(["nulls", "nan", "constant", "quantiles", "slow_drift"]);
+/** Checks that say of a column only that its distribution moved, as its PSI does. */
+const drifts: ReadonlySet<CheckName> = new Set<CheckName>(["quantiles", "slow_drift"]);
+
+/** Checks of a feature that its PSI tells, too: its line names the shares that rose. */
+const toldByPsi: ReadonlySet<CheckName> = new Set<CheckName>([...drifts, "nulls", "nan", "constant"]);
 
 /** Whether the PSI of a column holds the run: a warning that it drifted says no more. */
 function holdsByPsi({ check, level }: CheckResult): boolean {

@@ -132,6 +132,10 @@ test("a warning that repeats the PSI that holds a column is left out, and the ot
   const unseen = { ...warning, check: "unseen_value", limit: 0.001, measured: 0.01, numbers: { value: "x" } } as const;
   const drifts = [{ ...warning, check: "quantiles" } as const, { ...warning, check: "slow_drift" } as const];
   const line = "score: value x, which no earlier run had, in 1% of the rows (limit 0.1%)";
-  expect(resultLines(verdictOf([output, ...drifts, unseen]), "warn")).toEqual([line]);
+  const nulls = { ...warning, check: "nulls", measured: 0.4, lowered: "only 2 of 8 runs to compare with" } as const;
+  expect(resultLines(verdictOf([output, ...drifts, unseen, nulls]), "warn")).toEqual([
+    line,
+    "score: 40% NULL (limit 25%); only a warning: only 2 of 8 runs to compare with",
+  ]);
   expect(resultLines(verdictOf([warning, ...drifts]), "warn")).toHaveLength(3);
 });

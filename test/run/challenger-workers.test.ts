@@ -16,6 +16,9 @@ interface Found {
   readonly outputs: {
     readonly score: {
       readonly mean_difference: number;
+      readonly median_difference: number;
+      readonly p90_difference: number;
+      readonly p99_difference: number;
       readonly largest_difference: number;
       readonly rows_beyond_tolerance: number;
       readonly most_different: readonly { readonly row: number; readonly keys: { readonly id: string } }[];
@@ -78,6 +81,15 @@ test("rows that workers score with both models have the right figures across spa
   const found = await agreementOf(scratch.path, y);
   expect(shownOf(found)).toEqual(expected(() => true));
   expect(found.rows_missed).toEqual({});
+  const sorted = Array.from({ length: rows }, (_, row) => eighths(row)).toSorted((one, other) => one - other);
+  const { median_difference, p90_difference, p99_difference } = found.outputs.score;
+  for (const [share, quantile] of [
+    [0.5, median_difference],
+    [0.9, p90_difference],
+    [0.99, p99_difference],
+  ] as const) {
+    expect(quantile / (sorted[share * rows] ?? 0), String(share)).toBeCloseTo(1, 2);
+  }
 });
 
 test("rows that only the challenger cannot score are left out, whoever scores the rows beside them", async () => {

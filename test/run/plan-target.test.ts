@@ -234,6 +234,26 @@ postgres.describe("plan with an output in Postgres", () => {
     }
   });
 
+  test("plan starts no trigger, and does not wait for a table that another session has locked", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    expect((await runHere(["run", await writePgSpec(scratch.path, wine, database), "--quiet"])).code).toBe(0);
+    const spec = await writePgSpec(scratch.path, wine, database, { name: "other" });
+    await database.query("BEGIN; LOCK scores.predictions IN SHARE MODE"); // as CREATE INDEX does
+    const locked = await runHere(["plan", spec]);
+    await database.query("ROLLBACK");
+    expect([locked.code, locked.stdout]).toEqual([0, expect.stringContaining("another session has locked it")]);
+    await database.query(`CREATE SEQUENCE scores.started;
+      CREATE FUNCTION scores.start() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('scores.started'); RETURN NULL; END $$;
+      CREATE TRIGGER starts BEFORE INSERT ON scores.predictions FOR EACH STATEMENT EXECUTE FUNCTION scores.start()`);
+    const planned = await runHere(["plan", spec]);
+    expect([planned.code, planned.stdout]).toEqual([
+      0,
+      expect.stringContaining("triggers that run for each statement"),
+    ]);
+    expect(await database.query("SELECT is_called FROM scores.started")).toEqual([{ is_called: false }]);
+  });
+
   test("plan leaves control tables of an older layout as they are, and says so", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

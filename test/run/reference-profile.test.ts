@@ -38,12 +38,24 @@ test("a file of checks.baseline that is no profile or is missing ends planning w
   const missing = await nights.night("run", "2026-11-20");
   expect([missing.code, missing.stderr]).toEqual([64, expect.stringContaining("checks.baseline: ")]);
   const path = join(scratch.path, "training.json");
-  await writeFile(path, "{}");
-  const wrong = await nights.night("run", "2026-11-20");
-  expect([wrong.code, wrong.stderr]).toEqual([
-    64,
-    expect.stringContaining("training.json is not the profile of a run"),
-  ]);
+  const facts = {
+    format: "infer-batch-profile",
+    version: 1,
+    run_id: "r",
+    date: "2026-11-19",
+    model_sha256: "",
+    rows: 1,
+    rejected: 0,
+  };
+  const damaged = { ...facts, outputs: [["score", { kind: "numbers", type: "float32", rows: 1, nulls: 0 }]] };
+  for (const text of ["{}", JSON.stringify(damaged)]) {
+    await writeFile(path, text);
+    const wrong = await nights.night("run", "2026-11-20");
+    expect([wrong.code, wrong.stderr]).toEqual([
+      64,
+      expect.stringContaining("training.json is not the profile of a run"),
+    ]);
+  }
 
   const profile = {
     format: "infer-batch-profile",

@@ -78,15 +78,21 @@ export async function openPrompted(
   };
 }
 
+/** How long a server may be silent whose batches are asked for. */
+const lookMs = 10_000;
+
 /** Looks at what a run of a language model has kept, and at its batches. */
 export async function lookAtPrompted(
   { server, budget }: PromptedSpec,
   options: ServedOptions,
   ...look: Parameters<LookAtPaid>
 ): Promise<PaidState> {
-  const [first] = await promptServers({ server }, options);
-  using _ = first.connections;
-  return await lookAtRun({ server: first, transport: server.transport ?? "online", price: budget?.price })(...look);
+  const open = async (): Promise<ModelServer> => {
+    const [first] = await promptServers({ server }, options);
+    return { ...first, timeoutMs: Math.min(first.timeoutMs, lookMs) };
+  };
+  const price = budget?.price;
+  return await lookAtRun({ price, ...(server.transport === "batch" ? { open } : {}) })(...look);
 }
 
 /** Asks each server of a language model whether it answers and takes the token. Nothing is asked that costs money. */

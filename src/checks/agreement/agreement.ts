@@ -1,5 +1,6 @@
 import { type ColumnType, type NamedColumn, showType } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
+import { quantile } from "../profiles/histogram.js";
 import { mean } from "../profiles/number-profile.js";
 import { alignProfiles } from "../verdicts/align-profiles.js";
 import { psi, psiBins } from "../verdicts/psi.js";
@@ -103,6 +104,10 @@ export type Measures = { readonly rows: number; readonly most: readonly Differen
   | {
       readonly kind: "numbers";
       readonly meanDifference: number;
+      /** Quantiles of the absolute differences, to the precision of a histogram's bin. */
+      readonly medianDifference: number;
+      readonly p90Difference: number;
+      readonly p99Difference: number;
       readonly largestDifference: number;
       readonly rankCorrelation: number;
       /** The number of rows that the rank correlation is computed from. */
@@ -152,6 +157,9 @@ export function measure(column: ColumnAgreement): Measures {
         rows,
         most,
         meanDifference: mean(differences),
+        medianDifference: quantile(differences.histogram, 0.5),
+        p90Difference: quantile(differences.histogram, 0.9),
+        p99Difference: quantile(differences.histogram, 0.99),
         largestDifference: differences.finite === 0 ? Number.NaN : differences.max,
         rankCorrelation: rankCorrelation(sample),
         rankedRows: sample.rows.length,

@@ -4,8 +4,6 @@ import { previewPlan } from "../../run/previewing/preview.js";
 import type { SafeIo } from "../io.js";
 import { alone, openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import type { Plan } from "../../plan/plan.js";
-import type { RunState } from "../../run/state.js";
 import { checkTarget } from "../../run/check-target.js";
 import { forPerson } from "../dry-run.js";
 import { createWarningLog } from "../logger.js";
@@ -26,14 +24,16 @@ export async function planCommand(
   io.stdout.write(
     options.json === true
       ? `${JSON.stringify({ ...plan, ...(rejectedRows === undefined ? {} : { rejected_rows: rejectedRows }), ...(estimate === undefined ? {} : { estimate: estimateFields(estimate) }) })}\n`
-      : planText(plan, { target: job.sink.target, status: statusOf(plan, state), untried, estimate, rejectedRows }),
+      : planText(plan, {
+          target: job.sink.target,
+          // With --only-rejects, the plan is that of the run after the one that is there.
+          status: rejectedRows === undefined || state?.runId === plan.runId ? state?.status : undefined,
+          untried,
+          estimate,
+          rejectedRows,
+        }),
   );
   if (options.json === true && state === undefined) {
     log.warn(`not checked: ${untried.join("; ")}`);
   }
-}
-
-/** The status of a planned run; undefined: it is unknown, or the target has an earlier run. */
-function statusOf({ runId }: Plan, state: RunState | undefined): string | undefined {
-  return state?.runId === runId ? state.status : undefined;
 }

@@ -15,7 +15,7 @@ export interface KeptAnswers extends Disposable {
   readonly earlierLost: { readonly all: TokenCount; readonly byWorker: TokenCount };
   find(request: string): ModelAnswer | undefined;
   has(request: string): boolean;
-  /** Adds an answer, whose write begins `flushMs` later at most. */
+  /** Adds an answer, whose write begins `flushMs` later, or when the write before has ended. */
   add(request: string, answer: ModelAnswer): void;
   /** Adds an answer that another worker keeps. */
   borrow(request: string, answer: ModelAnswer): void;
@@ -101,14 +101,22 @@ function createWriting(flushMs: number | undefined): Writing {
   let pending: KeptAnswer[] = [];
   let timer: NodeJS.Timeout | undefined;
   let last = Promise.resolve();
+  /** Whether `last` has not begun. It writes all that is pending then: writes that are slow become large, not many. */
+  let isQueued = false;
   let failure: { readonly error: unknown } | undefined;
   const flush = (): Promise<void> => {
     clearTimeout(timer);
     timer = undefined;
-    const [answers, { store }] = [pending, writing];
-    if (store !== undefined && answers.length > 0) {
-      pending = [];
-      last = last.then(() => store.keep(answers)); // calls never overlap; after a failure each fails
+    const { store } = writing;
+    if (store !== undefined && pending.length > 0 && !isQueued) {
+      isQueued = true;
+      // Calls never overlap; after a failure each fails.
+      last = last.then(() => {
+        isQueued = false;
+        const answers = pending;
+        pending = [];
+        return store.keep(answers);
+      });
       last.catch((error: unknown) => {
         failure ??= { error };
       });

@@ -7,17 +7,17 @@ import { batchesOfRun, filesOfRun } from "./batch/take-up.js";
 import { count, nothingSpent, readKept } from "./kept-answers.js";
 
 interface LookOptions {
-  readonly server: ModelServer;
-  readonly transport: "online" | "batch";
   readonly price: Price | undefined;
+  /** Opens the server that has the run's batches; undefined: rows are asked one by one. */
+  readonly open?: (() => Promise<ModelServer>) | undefined;
 }
 
 /** Looks at what a run has kept, and at its batches. */
-export function lookAtRun({ server, transport, price }: LookOptions): LookAtPaid {
+export function lookAtRun({ price, open }: LookOptions): LookAtPaid {
   return async (run, kept) => ({
-    kept: await sumOf(kept),
+    kept: await sumOf(kept).catch(asJobError),
     price,
-    batches: transport === "batch" ? await batchesOf(server, run).catch(asJobError) : undefined,
+    batches: open === undefined ? undefined : await batchesOf(open, run).catch(asJobError),
   });
 }
 
@@ -29,7 +29,12 @@ async function sumOf(kept: Parameters<LookAtPaid>[1]): Promise<Spent> {
   return sum;
 }
 
-async function batchesOf(server: ModelServer, run: Parameters<LookAtPaid>[0]): Promise<readonly SentBatch[]> {
+async function batchesOf(
+  open: () => Promise<ModelServer>,
+  run: Parameters<LookAtPaid>[0],
+): Promise<readonly SentBatch[]> {
+  const server = await open();
+  using _ = server.connections;
   const api = openBatchApi(withoutRetry(server));
   const batches = await api.batches();
   const files = new Map(await filesOfRun(api, run));
@@ -39,7 +44,7 @@ async function batchesOf(server: ModelServer, run: Parameters<LookAtPaid>[0]): P
   });
 }
 
-/** The server may be away: that hides nothing else of the run. */
+/** What cannot be read, or a server that is away, hides nothing else of the run. */
 function asJobError(error: unknown): JobError {
   if (error instanceof JobError) {
     return error;

@@ -27,6 +27,9 @@ export function agreementFields(
       return {
         kind: "numbers",
         mean_difference: finite(found.meanDifference),
+        median_difference: finite(found.medianDifference),
+        p90_difference: finite(found.p90Difference),
+        p99_difference: finite(found.p99Difference),
         largest_difference: finite(found.largestDifference),
         rows_beyond_tolerance: found.beyond,
         rank_correlation: finite(found.rankCorrelation),

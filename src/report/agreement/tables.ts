@@ -55,6 +55,7 @@ export function agreementLine(found: Measures, tolerance: number): string {
     case "numbers":
       return [
         `mean difference ${shownFigure(found.meanDifference)}`,
+        `p99 ${shownFigure(found.p99Difference)}`,
         `largest ${shownFigure(found.largestDifference)}`,
         `${share(found.beyond, found.rows)} of the rows differ by more than ${tolerance}`,
         `rank correlation ${shownFigure(found.rankCorrelation)}`,
@@ -76,10 +77,23 @@ function shownFigure(value: number): string {
 }
 
 function numberLines(columns: readonly Named<"numbers">[], tolerance: number): string[] {
-  const head = ["column", "mean difference", "largest", `rows beyond ${tolerance}`, "rank correlation", "PSI"];
+  const head = [
+    "column",
+    "mean difference",
+    "median",
+    "p90",
+    "p99",
+    "largest",
+    `rows beyond ${tolerance}`,
+    "rank correlation",
+    "PSI",
+  ];
   const rows = columns.map(([name, found]) => [
     name,
     figure(found.meanDifference),
+    figure(found.medianDifference),
+    figure(found.p90Difference),
+    figure(found.p99Difference),
     figure(found.largestDifference),
     share(found.beyond, found.rows),
     figure(found.rankCorrelation),
@@ -88,7 +102,7 @@ function numberLines(columns: readonly Named<"numbers">[], tolerance: number): s
   const sampled = columns.find(([, found]) => found.isSampled)?.[1];
   return [
     "numbers",
-    ...table([head, ...rows], { right: [1, 2, 3, 4, 5] }),
+    ...table([head, ...rows], { right: [1, 2, 3, 4, 5, 6, 7, 8] }),
     ...(sampled === undefined
       ? []
       : [`  the rank correlation is that of a sample of ${count(sampled.rankedRows, "row")}`]),

@@ -3,8 +3,8 @@ import { spentFields, type SpentReport } from "./spending-report.js";
 
 /** What an unfinished run has paid for and asked for so far. */
 export interface PaidReport {
-  /** Answers that attempts have kept. */
-  readonly kept: SpentReport;
+  /** Answers that attempts have kept, or why they are not known. */
+  readonly kept: SpentReport | string;
   /** The batches of the run that the server has, or why they are not known; undefined: rows are asked one by one. */
   readonly batches: readonly BatchReport[] | string | undefined;
 }
@@ -25,7 +25,7 @@ const namedBatches = 3;
 
 /** What an unfinished run has paid for and asked for, in lines for people. */
 export function paidLines({ kept, batches }: PaidReport): string[] {
-  const known = `kept     ${spentText(kept)}`;
+  const known = `kept     ${typeof kept === "string" ? `unknown: ${kept}` : spentText(kept)}`;
   if (batches === undefined) {
     return [known];
   }
@@ -51,7 +51,7 @@ function sumOf(batches: readonly BatchReport[], key: "requests" | "answered"): n
 /** The same under its JSON names. */
 export function paidFields({ kept, batches }: PaidReport): object {
   return {
-    kept: spentFields(kept),
+    ...(typeof kept === "string" ? { kept: null, kept_error: kept } : { kept: spentFields(kept) }),
     ...(typeof batches === "string" ? { batches_error: batches } : {}),
     ...(typeof batches === "object"
       ? { batches: batches.map(({ id, status, requests, answered }) => ({ id, status, requests, answered })) }

@@ -1,6 +1,6 @@
 import type { RunProfile } from "../../checks/verdicts/run-profile.js";
 import type { PinnedFile, PinnedRun, PlannedChecks } from "../../plan/plan.js";
-import { isRunProfile, parseRunProfile } from "../../publish/profile-text.js";
+import { isRunProfile, parseRunProfile, parseWholeProfile } from "../../publish/profile-text.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
 
@@ -41,7 +41,7 @@ async function readFile(
   uri: string,
 ): Promise<{ readonly pin: PinnedFile; readonly profile: RunProfile }> {
   const text = await readGiven(uri, baselineKey);
-  const profile = parseRunProfile(text);
+  const profile = parseWholeProfile(text);
   if (profile === undefined) {
     throw new JobError("SPEC_INVALID", `reading ${where(baselineKey)}: ${uri} is not the profile of a run`, {
       hint: "name a copy of _infer-batch/<run id>/profile.json of a finished run, or write published",

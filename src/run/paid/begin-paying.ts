@@ -1,4 +1,5 @@
 import type { Engine } from "../../engine/port.js";
+import { bestEffort } from "../../util/best-effort.js";
 import { count } from "../../report/report.js";
 import { runSpending } from "./spending.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -51,6 +52,9 @@ export async function beginPaying(
     tell,
     async [Symbol.asyncDispose]() {
       await begun[Symbol.asyncDispose]();
+      if (told === 0 && worker.count > 1) {
+        await bestEffort(() => paid.recount()); // an attempt that ends with an error counts what the others have paid, too
+      }
       await tell();
       await journal?.[Symbol.asyncDispose]();
     },

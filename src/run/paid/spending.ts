@@ -16,7 +16,10 @@ export function runSpending({ run, price }: Spending): RecordedSpending {
 
 /** What an unfinished run has paid for and asked for, as reports have it. */
 export function paidReport({ kept, price, batches }: PaidState): PaidReport {
-  return { kept: spentReport(kept, price), batches: batches instanceof JobError ? batches.message : batches };
+  return {
+    kept: kept instanceof JobError ? kept.message : spentReport(kept, price),
+    batches: batches instanceof JobError ? batches.message : batches,
+  };
 }
 
 function spentReport(spent: Spent, price: Price | undefined): SpentReport {

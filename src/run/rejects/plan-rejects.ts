@@ -1,12 +1,12 @@
 import { isSameShard } from "../../plan/compare.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { takeOverDifferences } from "../../plan/take-over.js";
+import type { RunState } from "../../publish/state.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { StoredPlan } from "../../sink/port.js";
 import type { Listing } from "../../storage/port.js";
 import { JobError } from "../../util/errors.js";
 import { refusePruned } from "../held-or-discarded.js";
-import { isPublished } from "../resume.js";
 import { readRejected, type RejectedRows } from "./rejected-rows.js";
 
 const instead = "score all rows with --new-run";
@@ -51,13 +51,26 @@ export async function findRejects(context: JobContext, base: RunId): Promise<Pla
     throw noRun(context);
   }
   const run = await sink.open(stored);
-  if (!isPublished(run)) {
-    throw new JobError("USAGE", `planning the rejected rows of run ${stored.plan.runId}: it is not complete`, {
-      hint: "`run --only-rejects` finishes it first; leave out --only-rejects to see its plan",
+  const { kind } = run.state;
+  if (kind !== "published") {
+    const found = kind === "unfinished" ? "it is not complete" : `it is ${kind}`;
+    throw new JobError("USAGE", `planning the rejected rows of run ${stored.plan.runId}: ${found}`, {
+      hint: hints[kind],
     });
   }
   return { stored, rejected: await readRejected(stored.plan, run.rejects(), () => true) };
 }
+
+const finish = "`run --only-rejects` finishes it first; leave out --only-rejects to see its plan";
+const scoreAgain = "its rejected rows are not scored alone: `run --new-run` scores all rows again";
+/** What to do where a run is not published. */
+const hints: Readonly<Record<Exclude<RunState["kind"], "published">, string>> = {
+  unfinished: finish,
+  approved: finish,
+  held: "approve it first, then its rejected rows can be scored; or discard it, and score all rows again with `run --new-run`",
+  discarded: scoreAgain,
+  superseded: scoreAgain,
+};
 
 /** @throws JobError PLAN_CHANGED if another attempt has planned the run for other rows meanwhile */
 export function requireRejectsOf({ runId, rejectsOf }: Plan, wanted: StoredPlan | undefined): void {

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { KeptAnswer } from "#src/engine/paid-engine.js";
-import { until } from "../../support/waiting.js";
+import { setTimeout as sleep } from "node:timers/promises";
+import { latch, until } from "../../support/waiting.js";
 import { count, createKeptAnswers, nothingSpent } from "#src/engine/prompts/kept-answers.js";
 
 const answer = {
@@ -76,4 +77,31 @@ test("an answer waits for others as long as its store says, or the spec", async 
   expect(slow.kept).toEqual([]);
   await three.keep();
   expect(slow.kept.length).toBe(1);
+});
+
+test("a store that is slow gets few writes, each with all answers that came meanwhile", async () => {
+  const store = memoryStore();
+  const writes: number[] = [];
+  const next = [latch<void>(), latch<void>(), latch<void>()];
+  const slow = {
+    ...store,
+    pauseMs: 1,
+    async keep(more: readonly KeptAnswer[]) {
+      writes.push(more.length);
+      await next[writes.length - 1]?.promise;
+    },
+  };
+  using answers = createKeptAnswers();
+  await answers.begin(slow, 0, none);
+  answers.add(key(0), answer);
+  await until(() => writes.length === 1);
+  for (let index = 1; index <= 20; index += 1) {
+    answers.add(key(index), answer);
+    await sleep(2); // a timer of the store's pause may end
+  }
+  const kept = answers.keep();
+  next[0]?.resolve();
+  next[1]?.resolve();
+  await kept;
+  expect(writes).toEqual([1, 20]);
 });
