@@ -1,6 +1,7 @@
 import type { JoinRequest, MatchedRows } from "../checks/agreement/matched-rows.js";
 import { differsSql } from "./differs-sql.js";
 import { type JoinSide, rowsOf, type RowJoin, typeOf } from "./row-join.js";
+import { convertingKeys, type KeyColumn, sharedKey } from "./key-types.js";
 import { countPasses, isInPass, repeatedKeys } from "./passes.js";
 import { quoteName } from "./sql.js";
 
@@ -14,8 +15,14 @@ export async function joinByKey(
   join: RowJoin,
   request: JoinRequest,
 ): Promise<MatchedRows & { readonly changed: number }> {
-  const tables = await keyTables(join, request);
-  const values = request.columns.flatMap((_, index) => [`a.v${index} AS a${index}`, `b.v${index} AS b${index}`]);
+  const keys = await sharedKey(join, request.key);
+  const tables = await keyTables(join, keys, request.columns);
+  await convertingKeys(keys, () => joinPasses(join, tables, request.columns));
+  return { ...(await countRows(join, tables.names)), changed: await countChanged(join, request) };
+}
+
+async function joinPasses(join: RowJoin, tables: KeyTables, columns: readonly string[]): Promise<void> {
+  const values = columns.flatMap((_, index) => [`a.v${index} AS a${index}`, `b.v${index} AS b${index}`]);
   const selected = [...tables.names.map((name) => `a.${name}`), ...values].join(", ");
   const run = async (sql: string): Promise<unknown> => await join.connection.run(sql);
   await run(`CREATE TEMP TABLE repeated AS SELECT ${tables.names.join(", ")}, 0::BIGINT AS "in a", 0::BIGINT AS "in b"
@@ -25,10 +32,11 @@ export async function joinByKey(
   for (let pass = 0; pass < tables.passes; pass += 1) {
     const [a, b] = [tables.rows("a", pass), tables.rows("b", pass)];
     await findRepeated(join, tables, [a, b]);
-    await run(`INSERT INTO joined SELECT ${selected} FROM ${a} AS a JOIN ${b} AS b ON ${tables.equal("a", "b")}
-      ANTI JOIN repeated ON ${tables.equal("a", "repeated")}`);
+    // First without the keys that repeat: a key that is 100,000 times in both would give 10^10 rows.
+    await run(`INSERT INTO joined SELECT ${selected}
+      FROM (SELECT * FROM ${a} AS a ANTI JOIN several ON ${tables.equal("a", "several")}) AS a
+      JOIN ${b} AS b ON ${tables.equal("a", "b")}`);
   }
-  return { ...(await countRows(join, tables.names)), changed: await countChanged(join, request) };
 }
 
 /** The rows of both tables: keys as columns k0, k1, … of types that both sides share, and compared columns v0, v1, … */
@@ -41,10 +49,8 @@ interface KeyTables {
   readonly equal: (one: string, other: string) => string;
 }
 
-async function keyTables(join: RowJoin, { key, columns }: JoinRequest): Promise<KeyTables> {
-  const quoted = key.map(quoteName).join(", ");
-  const described = await rowsOf(join, `DESCRIBE SELECT ${quoted} FROM a UNION ALL SELECT ${quoted} FROM b`);
-  const keys = key.map((name, index) => `CAST(${quoteName(name)} AS ${String(described[index]?.[1])})`);
+async function keyTables(join: RowJoin, key: readonly KeyColumn[], columns: readonly string[]): Promise<KeyTables> {
+  const keys = key.map(({ sql }) => sql);
   const names = keys.map((_, index) => `k${index}`);
   const passes = await countPasses(join.connection, join.memoryBytes);
   const selected = [
@@ -61,7 +67,7 @@ async function keyTables(join: RowJoin, { key, columns }: JoinRequest): Promise<
   };
 }
 
-/** Adds the keys that are several times in a side to the table `repeated`. */
+/** Finds the keys that are several times in a side: the table `several` has those of this pass, `repeated` those of all passes. */
 async function findRepeated(
   join: RowJoin,
   { names, equal }: KeyTables,

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { MatchedRows } from "#src/checks/agreement/matched-rows.js";
-import { openDuckDb } from "#src/duckdb/instance.js";
+import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { joinByKey } from "#src/duckdb/key-join.js";
 import { randomOf } from "../support/random.js";
 
@@ -13,7 +13,7 @@ interface Row {
 /** Rows of which some have the same key, and some none. */
 function someRows(random: () => number, count: number): Row[] {
   return Array.from({ length: count }, () => ({
-    id: random() < 0.05 ? null : Math.floor(random() * 300),
+    id: random() < 0.05 ? null : Math.floor(random() * 300) - 150,
     part: random() < 0.7 ? "x" : "y",
     score: Math.floor(random() * 3),
   }));
@@ -28,13 +28,14 @@ const sqlOf = (rows: readonly Row[], type: string): string =>
 function expectedOf(
   a: readonly Row[],
   b: readonly Row[],
-): Omit<MatchedRows, "examples"> & { readonly changed: number } {
+): { readonly counts: Omit<MatchedRows, "examples"> & { readonly changed: number }; readonly alone: number[] } {
   const keyOf = ({ id, part }: Row): string => `${id} ${part}`;
   const [inA, inB] = [a, b].map((rows) => {
     const groups = new Map<string, Row[]>();
     rows.forEach((row) => groups.set(keyOf(row), [...(groups.get(keyOf(row)) ?? []), row]));
     return groups;
   }) as [Map<string, Row[]>, Map<string, Row[]>];
+  const alone = [0, 0];
   const counts = { onlyA: 0, onlyB: 0, matched: 0, repeated: 0, uneven: 0, changed: 0 };
   for (const key of new Set([...inA.keys(), ...inB.keys()])) {
     const [one, other] = [inA.get(key) ?? [], inB.get(key) ?? []];
@@ -43,44 +44,124 @@ function expectedOf(
     const isRepeated = one.length > 1 || other.length > 1;
     counts.repeated += isRepeated ? 1 : 0;
     counts.uneven += isRepeated && one.length !== other.length ? 1 : 0;
+    [one, other].forEach((rows, side, both) => {
+      alone[side] = (alone[side] ?? 0) + (rows.length > 1 && both[1 - side]?.length === 1 ? 1 : 0);
+    });
     if (one.length === 1 && other.length === 1) {
       counts.matched += 1;
       counts.changed += one[0]?.score === other[0]?.score ? 0 : 1;
     }
   }
-  return { rowsA: a.length, rowsB: b.length, ...counts };
+  return { counts: { rowsA: a.length, rowsB: b.length, ...counts }, alone };
+}
+
+/** Joins tables `a` and `b` by key. `passes`: how many were made. */
+async function joined(
+  connection: DuckDBConnection,
+  key: readonly string[],
+  memoryBytes = 2 ** 30,
+): Promise<Awaited<ReturnType<typeof joinByKey>> & { readonly passes: number }> {
+  const statements: string[] = [];
+  const watched = new Proxy(connection, {
+    get: (of, name) =>
+      name === "run"
+        ? async (sql: string) => (statements.push(sql), await of.run(sql))
+        : Reflect.get(of, name).bind(of),
+  });
+  const score = { name: "score", type: "float32" } as const;
+  const found = await joinByKey(
+    { connection: watched, memoryBytes, columns: { a: [score], b: [score] } },
+    { key, columns: ["score"], tolerance: 0 },
+  );
+  return { ...found, passes: statements.filter((sql) => sql.startsWith("INSERT INTO joined")).length };
+}
+
+/** A DuckDB with tables `a` and `b`. */
+async function tables(a: string, b: string): Promise<{ readonly connection: DuckDBConnection } & Disposable> {
+  const duckdb = await openDuckDb({ threads: 1, allowed: {} });
+  const connection = await duckdb.connect();
+  await connection.run(`CREATE TEMP TABLE a AS ${a}; CREATE TEMP TABLE b AS ${b}`);
+  return {
+    connection,
+    [Symbol.dispose]() {
+      connection.closeSync();
+      duckdb[Symbol.dispose]();
+    },
+  };
 }
 
 test.each([
-  { passes: "one pass", memoryBytes: 2 ** 30 },
-  { passes: "several passes", memoryBytes: 2 ** 14 },
+  { passes: "one pass", type: "BIGINT", memoryBytes: 2 ** 30 },
+  { passes: "several passes", type: "BIGINT", memoryBytes: 2 ** 13 },
+  { passes: "several passes", type: "DECIMAL(12,2)", memoryBytes: 2 ** 13 },
 ])(
-  "rows are matched by their keys in $passes as one by one: repeated keys, NULLs and keys of two types",
-  async ({ memoryBytes }) => {
-    using duckdb = await openDuckDb({ threads: 1, allowed: {} });
-    const connection = await duckdb.connect();
+  "rows are matched by keys of INTEGER and $type in $passes as one by one: repeated keys, NULLs and negative keys",
+  async ({ type, memoryBytes }) => {
     const random = randomOf(11);
-    const [a, b] = [someRows(random, 150), someRows(random, 180)];
-    await connection.run(`CREATE TEMP TABLE a AS ${sqlOf(a, "INTEGER")}`);
-    await connection.run(`CREATE TEMP TABLE b AS ${sqlOf(b, "BIGINT")}`);
-    const statements: string[] = [];
-    const watched = new Proxy(connection, {
-      get: (of, name) =>
-        name === "run"
-          ? async (sql: string) => (statements.push(sql), await of.run(sql))
-          : Reflect.get(of, name).bind(of),
-    });
-    const score = { name: "score", type: "float32" } as const;
-    const found = await joinByKey(
-      { connection: watched, memoryBytes, columns: { a: [score], b: [score] } },
-      { key: ["id", "part"], columns: ["score"], tolerance: 0 },
-    );
-    const { examples, ...counts } = found;
-    expect(counts).toEqual(expectedOf(a, b));
-    expect(counts.repeated).toBeGreaterThan(3);
+    const [a, b] = [someRows(random, 250), someRows(random, 280)];
+    using duckdb = await tables(sqlOf(a, "INTEGER"), sqlOf(b, type));
+    const { examples, passes, ...counts } = await joined(duckdb.connection, ["id", "part"], memoryBytes);
+    const expected = expectedOf(a, b);
+    expect(counts).toEqual(expected.counts);
+    // So many that some are in each pass.
+    expect(Math.min(...expected.alone)).toBeGreaterThanOrEqual(10);
     expect(examples).toHaveLength(5);
-    const joins = statements.filter((sql) => sql.startsWith("INSERT INTO joined"));
-    expect(joins.length > 1).toBe(memoryBytes < 2 ** 20);
-    connection.closeSync();
+    expect(passes > 2).toBe(memoryBytes < 2 ** 20);
   },
 );
+
+test.each([
+  ["BIGINT", "DOUBLE"],
+  ["INTEGER", "FLOAT"],
+  ["DECIMAL(18,2)", "DOUBLE"],
+  ["VARCHAR", "DOUBLE"],
+  ["DECIMAL(38,0)", "DECIMAL(18,10)"],
+  ["INTEGER[]", "DOUBLE[]"],
+  ['STRUCT("n" INTEGER)', 'STRUCT("n" DOUBLE)'],
+])("keys of %s and %s are refused: keys that differ would be rounded to one", async (one, other) => {
+  for (const [typeA, typeB] of [
+    [one, other],
+    [other, one],
+  ]) {
+    using duckdb = await tables(
+      `SELECT NULL::${typeA} AS id, 1::FLOAT AS score`,
+      `SELECT NULL::${typeB} AS id, 1::FLOAT AS score`,
+    );
+    await expect(joined(duckdb.connection, ["id"])).rejects.toMatchObject({
+      code: "USAGE",
+      message: `comparing the rows: key column id is ${typeA} in A and ${typeB} in B: keys that differ would be rounded to one`,
+      hint: expect.stringContaining("cast it"),
+    });
+  }
+});
+
+test("keys of FLOAT and DOUBLE are matched, as each FLOAT is a DOUBLE", async () => {
+  using duckdb = await tables(
+    "SELECT id, 1::FLOAT AS score FROM (VALUES (0.5::FLOAT), (0.1::FLOAT)) AS t (id)",
+    "SELECT id, 1::FLOAT AS score FROM (VALUES (0.5::DOUBLE), (0.1::DOUBLE)) AS t (id)",
+  );
+  expect(await joined(duckdb.connection, ["id"])).toMatchObject({ matched: 1, onlyA: 1, onlyB: 1 });
+});
+
+test("an error names the key column with a value that does not fit in the type that both tables share", async () => {
+  using duckdb = await tables(
+    "SELECT '2500-01-01'::TIMESTAMP AS at, 1 AS id, 1::FLOAT AS score",
+    "SELECT '2026-01-01'::TIMESTAMP_NS AS at, 1 AS id, 1::FLOAT AS score",
+  );
+  await expect(joined(duckdb.connection, ["at", "id"])).rejects.toMatchObject({
+    code: "USAGE",
+    message: expect.stringMatching(
+      /^comparing the rows: key column at is TIMESTAMP in A and TIMESTAMP_NS in B: Conversion Error/,
+    ),
+  });
+});
+
+test("rows of a key that is in both tables 200,000 times are counted, and never joined with each other", async () => {
+  const rows = "SELECT if(i < 200000, NULL, i)::INTEGER AS id, i::FLOAT AS score FROM range(200010) t(i)";
+  using duckdb = await tables(rows, rows);
+  expect(await joined(duckdb.connection, ["id"])).toMatchObject({
+    matched: 10,
+    repeated: 1,
+    examples: [{ a: 200_000, b: 200_000 }],
+  });
+});
