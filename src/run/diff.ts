@@ -110,9 +110,12 @@ function typed(columns: readonly DiffColumn[], left: ReadonlySet<string>): Typed
 
 /**
  * Opens the latest run of a job's params for a comparison: a published one, or one whose spans are all committed, such
- * as a held one. @throws JobError USAGE for another run, and for one whose rows cannot be told from those of others
+ * as a held one. @param key the columns that may be its key. @throws JobError USAGE for another run, and for one whose rows cannot be told from those of others
  */
-export async function openDiffSide({ spec, sink, sha256, command }: JobContext): Promise<DiffSide> {
+export async function openDiffSide(
+  { spec, sink, sha256, command }: JobContext,
+  key: readonly string[],
+): Promise<DiffSide> {
   const base = runIdOf(spec.name, spec.params, sha256);
   const stored = await sink.find(base);
   if (stored === undefined) {
@@ -129,7 +132,7 @@ export async function openDiffSide({ spec, sink, sha256, command }: JobContext):
     const found = committed < spans ? `${committed} of ${count(spans, "span")} are committed` : `it is ${kind}`;
     throw new JobError("USAGE", `${doing}: ${found}`, { hint: "only a run with all of its rows can be compared" });
   }
-  const rows = run.parts?.() ?? (await sink.readTable?.(stored));
+  const rows = run.parts?.() ?? (await sink.readTable?.(stored, key));
   if (rows === undefined) {
     throw new JobError("USAGE", `${doing}: ${sink.target} has no rows to compare`);
   }
@@ -146,9 +149,9 @@ function columnsOfRun({ contract, params, input: { shards } }: Plan): string[] {
     .map(({ column }) => column);
 }
 
-/** Opens a table of the job's database for a comparison. @throws JobError USAGE where the target is no database */
-export async function openDiffTable({ sink }: JobContext, table: string): Promise<DiffSide> {
-  const rows = await sink.readTable?.(table);
+/** Opens a table of the job's database for a comparison. @param key its key columns. @throws JobError USAGE where the target is no database */
+export async function openDiffTable({ sink }: JobContext, table: string, key: readonly string[]): Promise<DiffSide> {
+  const rows = await sink.readTable?.(table, key);
   if (rows === undefined) {
     throw new JobError("USAGE", `comparing table ${table}: the job writes files`, {
       hint: "to compare two folders: infer-batch diff out/new --against out/old --key customer_id",

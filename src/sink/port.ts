@@ -102,9 +102,10 @@ export interface Sink extends AsyncDisposable {
   /**
    * Offers rows as files on this machine: those of a run whose spans are all committed, or of the table with this name.
    * Offered where rows are in tables.
+   * @param key columns whose numbers stay exact, whatever their digits: as texts if need be
    * @throws JobError USAGE where there is no such table, or the rows cannot be told from those of other runs
    */
-  readTable?(what: StoredPlan | string): Promise<StoredTable>;
+  readTable?(what: StoredPlan | string, key: readonly string[]): Promise<StoredTable>;
   /**
    * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
    * any order. Writes nothing. Default: the target finds none.

@@ -175,6 +175,25 @@ postgres.describe("diff in Postgres", () => {
     });
   });
 
+  test("diff matches numeric keys of any length exactly, with NaN among them, and against other scales and integers", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, {});
+    const ids = "SELECT 123456789012345670 + i AS id, i::real AS score FROM generate_series(0, 9) AS t (i)";
+    const casts = { plain: "numeric", long: "numeric(20,0)", scaled: "numeric(24,4)", whole: "bigint" };
+    await database.query(
+      `CREATE SCHEMA scores; ${Object.entries(casts)
+        .map(([name, type]) => `CREATE TABLE scores.${name} AS SELECT id::${type} AS id, score FROM (${ids}) AS t`)
+        .join("; ")}; INSERT INTO scores.long VALUES ('NaN', 1); INSERT INTO scores.plain VALUES ('NaN', 1)`,
+    );
+    const diff = async (one: string, other: string) =>
+      reported(await job.diff("--table", `scores.${one}`, "--against", `scores.${other}`, "--key", "id"));
+    const exact = { rows_compared: 10, rows_changed: 0, keys_repeated: 0 };
+    expect(await diff("plain", "long")).toMatchObject({ ...exact, rows_compared: 11 });
+    expect(await diff("plain", "scaled")).toMatchObject({ ...exact, rows_gone: 0, rows_added: 1 });
+    expect(await diff("whole", "long")).toMatchObject({ ...exact, rows_gone: 1, rows_added: 0 });
+  });
+
   test("diff counts and measures changed decimals, dates and timestamps of tables as Postgres itself does", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

@@ -41,19 +41,21 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
   const [before, table] = await readAgainst(spec, options, loaded);
   await using one = await openLoaded(before, spec, { log });
   await using other = await openLoaded(loaded, spec, { log });
+  const { checks, output, reuse } = loaded.spec;
+  const named = options.key ?? checks?.unique ?? reuse?.key;
+  const keys = named ?? output.columns;
   const sides = [
-    table === undefined ? await openDiffSide(one) : await openDiffTable(one, table),
-    options.table === undefined ? await openDiffSide(other) : await openDiffTable(other, options.table),
+    table === undefined ? await openDiffSide(one, keys) : await openDiffTable(one, table, keys),
+    options.table === undefined ? await openDiffSide(other, keys) : await openDiffTable(other, options.table, keys),
   ] as const;
   if (sides[0].name === sides[1].name) {
     throw new JobError("USAGE", `comparing run ${sides[1].name}: --against names the same run`, {
       hint: "give another value, such as --param ds=2026-01-31 --against ds=2026-01-30",
     });
   }
-  const { checks, output, reuse } = loaded.spec;
   // A date in which the runs differ would make each row another one.
   const ofRun = sides[1].ofRun?.filter((name) => sides[0].ofRun?.includes(name)) ?? [];
-  const key = options.key ?? checks?.unique ?? reuse?.key ?? output.columns.filter((name) => !ofRun.includes(name));
+  const key = named ?? output.columns.filter((name) => !ofRun.includes(name));
   const ignored = [...ignoredIn(loaded.spec), ...ofRun];
   const { duckDbBytes } = budgetOf(loaded.spec, usableCores());
   await diffSides(sides, { ...options, key, memoryBytes: duckDbBytes, ignored }, io);

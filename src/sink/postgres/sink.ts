@@ -105,7 +105,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     stored: (runId) => inControlTables(`reading run ${runId}`, undefined, storedRun(control, runId)),
     readPublished: (request) =>
       readPublishedRows({ ...tools, hasRowsOfAllRuns: options.spec.mode === "append", spool: options.spool }, request),
-    readTable: (what) => readTable({ ...tools, spool: options.spool }, what),
+    readTable: (what, key) => readTable({ ...tools, spool: options.spool }, what, key),
     ...pruning(tools, { mode: options.spec.mode, read: inControlTables }),
     erase: (request) => eraseRows(tools, request),
     rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),

@@ -23,8 +23,9 @@ interface Place {
 /**
  * Copies the rows of a table, or of a run, into a file of the spool. @throws JobError USAGE for a table that is not
  * there, for a run whose rows are not in a table of their own and have no `run_id`, and for one without a row left
+ * @param key columns whose numbers are never rounded
  */
-export async function readTable(tools: Tools, what: StoredPlan | string): Promise<StoredTable> {
+export async function readTable(tools: Tools, what: StoredPlan | string, key: readonly string[]): Promise<StoredTable> {
   let columns: readonly { readonly name: string; readonly type: ColumnType }[] = [];
   let due: RowsOfRun | undefined;
   const files = await copyRows(tools, async (session) => {
@@ -38,8 +39,12 @@ export async function readTable(tools: Tools, what: StoredPlan | string): Promis
     due = place.runId === undefined ? undefined : await rowsOfRun(session, tools, place.runId);
     const where = place.runId === undefined ? "" : ` WHERE run_id = '${place.runId.replaceAll("'", "''")}'`;
     const rows = `${quoteTable(place.name)}${where}`;
-    const rounded = await roundedColumns(session, found.columns, rows);
-    const read = found.columns.map((column) => asRead(column, rounded.has(column.name)));
+    const isKey = ({ name, type }: TableColumn): boolean => key.includes(name) && isNumeric(type);
+    const others = found.columns.filter((column) => !isKey(column));
+    const rounded = await roundedColumns(session, others, rows);
+    const read = found.columns.map((column) =>
+      isKey(column) ? asExactText(column) : asRead(column, rounded.has(column.name)),
+    );
     columns = read;
     return `SELECT ${read.map(({ sql }) => sql).join(", ")} FROM ${rows}`;
   });
@@ -123,7 +128,7 @@ interface ReadColumn {
 
 /**
  * The columns of type numeric that are read as floats: those of no fixed scale, or of more digits than a decimal of DuckDB
- * has, and those with a NaN. A whole number of any length stays exact: it may be a key.
+ * has, and those with a NaN.
  */
 async function roundedColumns(
   session: Session,
@@ -133,12 +138,12 @@ async function roundedColumns(
   const rounded = new Set<string>();
   const decimals: string[] = [];
   for (const { name, type } of columns) {
-    if (type?.name !== "numeric" || type.array) {
+    if (!isNumeric(type)) {
       continue;
     }
-    if (elementOf(type) !== undefined) {
+    if (type !== undefined && elementOf(type) !== undefined) {
       decimals.push(name);
-    } else if (type.decimal?.scale !== 0) {
+    } else if (type?.decimal?.scale !== 0) {
       rounded.add(name);
     }
   }
@@ -149,6 +154,18 @@ async function roundedColumns(
     decimals.filter((_, index) => isNan[`c${index}`] === true).forEach((name) => rounded.add(name));
   }
   return rounded;
+}
+
+function isNumeric(type: PgType | undefined): boolean {
+  return type?.name === "numeric" && !type.array;
+}
+
+/**
+ * A numeric column of a key, as text without trailing zeros: equal numbers have equal texts, whatever the columns' digits
+ * and scales are, and so have integers.
+ */
+function asExactText({ name }: TableColumn): ReadColumn {
+  return { name, type: "utf8", sql: `trim_scale(${quoteName(name)})::text` };
 }
 
 /** How a column is read: with its own type, or else as text. @param isRounded a numeric column is read as floats */
