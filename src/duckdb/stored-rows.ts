@@ -98,14 +98,15 @@ function withoutNulls(
 }
 
 /**
- * Loads stored rows into the table `stored`, a group of files at a time, without those whose key is NULL or there twice.
- * Returns their number.
+ * Loads stored rows into the table `stored`, a group of files at a time, without those with a NULL, and the keys that are there
+ * several times into the table `repeated`. Returns the number of rows whose key is there once.
  * @throws Error when a file lacks a column, or has it with another type
  */
 export async function loadStored(
   connection: DuckDBConnection,
   { key, outputs, hash }: StoredColumns,
   files: StoredGroups,
+  memoryBytes: number,
 ): Promise<number> {
   const columns = [...key, ...outputs, hash];
   const definitions = columns.map(({ name, type }) => `${quoteName(name)} ${sqlTypeOf(type)}`).join(", ");
@@ -117,14 +118,27 @@ export async function loadStored(
     await connection.run(`INSERT INTO stored SELECT ${names.join(", ")} FROM ${rows} WHERE ${complete}`);
   }
   const keys = key.map(({ name }) => quoteName(name));
-  // A key that is there often would be joined as often.
-  await connection.run(`CREATE TEMP TABLE repeated AS ${repeatedKeys(keys, "stored")}`);
+  return await findRepeated(connection, keys, memoryBytes);
+}
+
+/** Finds the keys that are several times in the table `stored`, and returns the number of the other rows. */
+async function findRepeated(
+  connection: DuckDBConnection,
+  keys: readonly string[],
+  memoryBytes: number,
+): Promise<number> {
   const list = keys.join(", ");
-  await connection.run(
-    `DELETE FROM stored WHERE (SELECT count(*) FROM repeated) > 0 AND (${list}) IN (SELECT (${list}) FROM repeated)`,
-  );
-  const [[rows] = []] = (await connection.runAndReadAll("SELECT count(*)::DOUBLE FROM stored")).getRows();
-  return Number(rows);
+  // Their rows stay in the table: deleting them took more memory than all else.
+  await connection.run(`CREATE TEMP TABLE repeated AS SELECT ${list}, 0::BIGINT AS ${quoteName(timesColumn)}
+    FROM stored LIMIT 0`);
+  const passes = await countPasses(connection, memoryBytes);
+  for (let pass = 0; pass < passes; pass += 1) {
+    const rows = `(SELECT ${list} FROM stored WHERE ${isInPass(keys, pass, passes)})`;
+    await connection.run(`INSERT INTO repeated ${repeatedKeys(keys, rows, [...keys, "count(*)"])}`);
+  }
+  const result = await connection.runAndReadAll(`SELECT ((SELECT count(*) FROM stored)
+    - coalesce((SELECT sum(${quoteName(timesColumn)}) FROM repeated), 0))::DOUBLE`);
+  return Number(result.getRows()[0]?.[0]);
 }
 
 function rowsIn(
@@ -152,6 +166,7 @@ async function parquetRows(
 }
 
 const rowColumn = "row of the run";
+const timesColumn = "rows of the key";
 
 /** Adds the keys of rows to the table `wanted`, which it creates at first. */
 export async function addWanted(
@@ -174,7 +189,7 @@ export async function addWanted(
 }
 
 /**
- * Joins the tables `wanted` and `stored`, and drops them. They are joined in passes and sorted afterwards: both at once
+ * Joins the tables `wanted` and `stored`, but for the keys in `repeated`, and drops the three. They are joined in passes and sorted afterwards: both at once
  * take more memory than each. A stream that ends early only leaves rows out.
  */
 export async function* joinStored(
@@ -183,16 +198,17 @@ export async function* joinStored(
   memoryBytes: number,
 ): AsyncGenerator<FoundRows> {
   const keys = key.map(({ name }) => quoteName(name));
-  const equal = keys.map((name) => `w.${name} = s.${name}`).join(" AND ");
+  const equal = (other: string): string => keys.map((name) => `w.${name} = ${other}.${name}`).join(" AND ");
   const columns = [...outputs, hash].map(({ name }) => `s.${quoteName(name)}`);
   const passes = await countPasses(connection, memoryBytes);
   for (let pass = 0; pass < passes; pass += 1) {
     const of = (table: string): string => `(SELECT * FROM ${table} WHERE ${isInPass(keys, pass, passes)})`;
     const rows = `SELECT ${[`w.${quoteName(rowColumn)}`, ...columns].join(", ")}
-      FROM ${of("wanted")} w JOIN ${of("stored")} s ON ${equal}`;
+      FROM (SELECT * FROM ${of("wanted")} w ANTI JOIN ${of("repeated")} r ON ${equal("r")}) w
+      JOIN ${of("stored")} s ON ${equal("s")}`;
     await connection.run(pass === 0 ? `CREATE TEMP TABLE found AS ${rows}` : `INSERT INTO found ${rows}`);
   }
-  await connection.run("DROP TABLE wanted; DROP TABLE stored");
+  await connection.run("DROP TABLE wanted; DROP TABLE stored; DROP TABLE repeated");
   const result = await connection.stream(`SELECT * FROM found ORDER BY ${quoteName(rowColumn)}`);
   for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
     yield readFound(chunk, { outputs, hash });

@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import type { MatchedRows } from "#src/checks/agreement/matched-rows.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { joinByKey } from "#src/duckdb/key-join.js";
+import { watched } from "../support/watched-sql.js";
 import { randomOf } from "../support/random.js";
 
 interface Row {
@@ -62,15 +63,9 @@ async function joined(
   memoryBytes = 2 ** 30,
 ): Promise<Awaited<ReturnType<typeof joinByKey>> & { readonly passes: number }> {
   const statements: string[] = [];
-  const watched = new Proxy(connection, {
-    get: (of, name) =>
-      name === "run"
-        ? async (sql: string) => (statements.push(sql), await of.run(sql))
-        : Reflect.get(of, name).bind(of),
-  });
   const score = { name: "score", type: "float32" } as const;
   const found = await joinByKey(
-    { connection: watched, memoryBytes, columns: { a: [score], b: [score] } },
+    { connection: watched(connection, statements), memoryBytes, columns: { a: [score], b: [score] } },
     { key, columns: ["score"], tolerance: 0 },
   );
   return { ...found, passes: statements.filter((sql) => sql.startsWith("INSERT INTO joined")).length };

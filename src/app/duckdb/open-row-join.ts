@@ -1,10 +1,12 @@
 import { openDuckDb } from "../../duckdb/instance.js";
 import { joinByKey } from "../../duckdb/key-join.js";
+import { firstLine } from "../../duckdb/sql.js";
 import { loadRows, readJoined, readKeys, type RowJoin } from "../../duckdb/row-join.js";
 import type { RowJoiner } from "../../run/diff.js";
 import { openSpool } from "../../s3/spool.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { attemptServices } from "../attempt-services.js";
+import { limitError } from "./limit-errors.js";
 import { spoolRoot } from "../open-store.js";
 
 interface JoinOptions {
@@ -46,30 +48,20 @@ const fileHint = "a file is no Parquet file, was changed meanwhile, or has other
 const tableHint =
   "a value cannot be read as its column's type, such as NaN in a numeric column, or a row has more than 2 MB";
 
-/** Errors of DuckDB that a user can act on; others are bugs. */
-const known = [
-  {
-    said: /^Out of Memory Error/,
-    code: "MEMORY",
-    hint: "raise engine.memory, or set TMPDIR to a folder with more free space",
-  },
-  { said: /^IO Error.*(No space|write)/i, code: "DISK", hint: "set TMPDIR to a folder with more free space" },
-  {
-    said: /^(IO|Invalid Input|Invalid|Conversion|Binder) Error/,
-    code: "SHARD_CORRUPT",
-    hint: undefined,
-  },
-] as const;
+/** Errors of DuckDB that are those of the files. */
+const ofFiles = /^(IO|Invalid Input|Invalid|Conversion|Binder) Error/;
 
 /** Runs `work`; an error of DuckDB is reported as one of the files, the memory or the disk. */
 async function guarded<T>(work: () => Promise<T>, badRowsHint = fileHint): Promise<T> {
+  const doing = "comparing the rows";
   try {
     return await work();
   } catch (error) {
-    const [said = ""] = messageOf(error).split("\n");
-    const found = error instanceof JobError ? undefined : known.find((one) => one.said.test(said));
-    throw found === undefined
-      ? error
-      : new JobError(found.code, `comparing the rows: ${said}`, { hint: found.hint ?? badRowsHint, cause: error });
+    const said = firstLine(messageOf(error));
+    const isOfFiles = !(error instanceof JobError) && ofFiles.test(said);
+    throw (
+      limitError(error, doing) ??
+      (isOfFiles ? new JobError("SHARD_CORRUPT", `${doing}: ${said}`, { hint: badRowsHint, cause: error }) : error)
+    );
   }
 }

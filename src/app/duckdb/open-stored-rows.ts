@@ -5,6 +5,7 @@ import { addWanted, joinStored, loadStored, readStored, type StoredColumns } fro
 import { openSpool } from "../../s3/spool.js";
 import type { StoredRowsJoin, StoredRowsReader, StoredRowsRequest } from "../../scoring/context.js";
 import type { AttemptServices } from "../attempt-services.js";
+import { limitError } from "./limit-errors.js";
 import { spoolRoot } from "../open-store.js";
 
 interface StoredRowsOptions extends Pick<AttemptServices, "writer" | "isDead"> {
@@ -34,7 +35,8 @@ export async function openStoredRows(
       }
     },
     async join() {
-      return joinOf(connection, columns, { rowCount: await loadStored(connection, columns, files), memoryBytes });
+      const rowCount = await limited(() => loadStored(connection, columns, files, memoryBytes));
+      return joinOf(connection, columns, { rowCount, memoryBytes });
     },
     async [Symbol.asyncDispose]() {
       connection.closeSync();
@@ -53,18 +55,30 @@ function joinOf(
   return {
     rowCount,
     async add(rows, keys) {
-      await addWanted(connection, columns.key, { rows, keys, isFirst });
+      await limited(() => addWanted(connection, columns.key, { rows, keys, isFirst }));
       isFirst = false;
     },
     async *found() {
       if (isFirst) {
         return; // there are no rows
       }
-      for await (const { rows, outputs: predictions, hashes } of joinStored(connection, columns, memoryBytes)) {
+      const pieces = joinStored(connection, columns, memoryBytes);
+      for (let piece = await limited(() => pieces.next()); piece.done !== true; ) {
+        const { rows, outputs: predictions, hashes } = piece.value;
         yield { rowCount: rows.length, rows, predictions, hashes: wordsOf(hashes) };
+        piece = await limited(() => pieces.next());
       }
     },
   };
+}
+
+/** Runs `work` in DuckDB. @throws JobError MEMORY or DISK where DuckDB reaches a limit */
+async function limited<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw limitError(error, "joining the rows of an earlier run") ?? error;
+  }
 }
 
 function wordsOf({ data: { buffer, byteOffset, length } }: FixedColumn): Int32Array {

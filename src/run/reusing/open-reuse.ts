@@ -34,6 +34,10 @@ export async function openReuse(
   }
   const tell = (error: unknown): void => {
     context.signal.throwIfAborted();
+    // Asking again costs money: where memory, disk or the target may serve another attempt, this one ends.
+    if (plan.request.prompt !== undefined && exitCodeOf(error) === 75) {
+      throw error;
+    }
     context.log.warn(`all rows are scored: reusing the predictions of run ${reuseFrom.runId}: ${messageOf(error)}`);
   };
   const sinceMs = timer.nowMs();
@@ -42,10 +46,6 @@ export async function openReuse(
     timer.took(timer.nowMs() - sinceMs);
     return found ?? nothing;
   } catch (error) {
-    // Asking again costs money: if the target is unavailable, another attempt waits for it.
-    if (plan.request.prompt !== undefined && exitCodeOf(error) === 75) {
-      throw error;
-    }
     tell(error);
     return nothing;
   }
