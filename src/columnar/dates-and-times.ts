@@ -41,6 +41,15 @@ export function timeText(micros: bigint): string {
   return fraction === 0 ? clock : `${clock}.${pad(fraction, 6).replace(/0+$/, "")}`;
 }
 
+/** Adds the nanoseconds below a microsecond, 0 to 999, to a text that ends in a time of day in microseconds. */
+export function withNanos(text: string, nanos: bigint): string {
+  if (nanos === 0n) {
+    return text;
+  }
+  const [clock = "", fraction = ""] = text.split(".");
+  return `${clock}.${fraction.padEnd(6, "0")}${String(nanos).padStart(3, "0")}`;
+}
+
 const microsPerDay = 86_400_000_000n;
 
 /** Returns a timestamp as text: "2026-01-31T12:34:56", or "infinity". */

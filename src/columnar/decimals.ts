@@ -1,3 +1,5 @@
+import type { ColumnType } from "./types.js";
+
 /** Returns the digits of a whole number with a decimal point before the last `scale` of them: "-12345" as "-123.45". */
 export function withPoint(digits: string, scale: number): string {
   if (scale === 0) {
@@ -15,4 +17,9 @@ export function floorToScale(value: number, scale: number): bigint {
   const shift = scale - fraction.length + Number(exponent);
   const digits = BigInt(whole + fraction);
   return shift >= 0 ? digits * 10n ** BigInt(shift) : digits / 10n ** BigInt(-shift);
+}
+
+/** The digits of a decimal behind its point; undefined for other types. */
+export function scaleOf(type: ColumnType | undefined): number | undefined {
+  return typeof type === "object" && type.kind === "decimal" ? type.scale : undefined;
 }

@@ -1,4 +1,4 @@
-import { floorToScale, withPoint } from "../columnar/decimals.js";
+import { floorToScale, scaleOf, withPoint } from "../columnar/decimals.js";
 import type { ColumnType } from "../columnar/types.js";
 
 type Both<T> = readonly [one: T, other: T];
@@ -22,7 +22,7 @@ export function differsSql([a, b]: Both<string>, types: Both<ColumnType | undefi
     return `(coalesce(try(${isDistinct}), true)${and(`${a} - ${b}`, decimalSql(tolerance, scale))})`;
   }
   if (types.every(isNumber)) {
-    const [one, other] = [`${a}::DOUBLE`, `${b}::DOUBLE`];
+    const [one, other] = [doubleSql(a, types[0]), doubleSql(b, types[1])];
     return `(${one} IS DISTINCT FROM ${other}${and(`${one} - ${other}`, String(tolerance))})`;
   }
   return types[0] === types[1] ? isDistinct : `coalesce(try(${isDistinct}), true)`;
@@ -35,8 +35,10 @@ function decimalSql(tolerance: number, scale: number): string {
   return `${withPoint(String(units < most ? units : most), scale)}::DECIMAL(${mostDigits}, ${scale})`;
 }
 
-function scaleOf(type: ColumnType | undefined): number | undefined {
-  return typeof type === "object" && type.kind === "decimal" ? type.scale : undefined;
+/** Rounds to a float64 once. DuckDB rounds a decimal of more digits than a float64 has twice, but its text once. */
+function doubleSql(value: string, type: ColumnType | undefined): string {
+  const isLong = typeof type === "object" && type.kind === "decimal" && type.precision > 15;
+  return isLong ? `${value}::VARCHAR::DOUBLE` : `${value}::DOUBLE`;
 }
 
 function isNumber(type: ColumnType | undefined): boolean {

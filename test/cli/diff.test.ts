@@ -82,3 +82,46 @@ test("diff of two folders counts repeated keys, treats NULL as a key, and compar
     "1 key with several rows, not compared; 1 not as often in B as in A",
   );
 });
+
+test("diff counts the same rows as changed and as beyond the tolerance: long decimals and floats, and wide decimals", async () => {
+  await using folder = await scratchFolder();
+  const [a, b] = [join(folder.path, "a"), join(folder.path, "b")];
+  await mkdir(a);
+  await mkdir(b);
+  const decimals = `SELECT i AS id, (hash(i) // 10000000)::VARCHAR AS whole, lpad((hash(i) % 100)::VARCHAR, 2, '0') AS cents,
+    if(i % 2 = 0, '1', '7') || repeat('0', 27) AS wide FROM range(20000) t(i)`;
+  const long = "(whole || '.' || cents)::DECIMAL(20,2)";
+  const short = "('0.' || whole || cents || '42')::DECIMAL(18,17)";
+  await writeRows(
+    join(a, "one.parquet"),
+    `SELECT id, ${long} AS long, ${short} AS short, wide::DECIMAL(38,10) AS wide FROM (${decimals})`,
+  );
+  await writeRows(
+    join(b, "one.parquet"),
+    `SELECT id, ${long}::VARCHAR::DOUBLE AS long, ${short}::VARCHAR::DOUBLE AS short,
+      if(id < 5, '1' || repeat('0', 29), wide)::DECIMAL(30,0) AS wide FROM (${decimals})`,
+  );
+  const found = lastJson(await runHere(["diff", b, "--against", a, "--key", "id", "--json"]));
+  expect(found).toMatchObject({
+    rows_compared: 20_000,
+    rows_changed: 5,
+    outputs: {
+      long: { kind: "numbers", rows_beyond_tolerance: 0, largest_difference: 0 },
+      short: { kind: "numbers", rows_beyond_tolerance: 0, largest_difference: 0 },
+      wide: { kind: "numbers", rows_beyond_tolerance: 5 },
+    },
+  });
+});
+
+test("diff shows infinite timestamps in nanoseconds as such", async () => {
+  await using folder = await scratchFolder();
+  const [a, b] = [join(folder.path, "a"), join(folder.path, "b")];
+  await mkdir(a);
+  await mkdir(b);
+  await writeRows(join(a, "one.parquet"), "SELECT 1 AS id, 'infinity'::TIMESTAMP_NS AS at");
+  await writeRows(join(b, "one.parquet"), "SELECT 1 AS id, '-infinity'::TIMESTAMP_NS AS at");
+  const found = lastJson(await runHere(["diff", b, "--against", a, "--key", "id", "--json"]));
+  expect(found["outputs"]).toMatchObject({
+    at: { kind: "times", rows_equal: 0, most_different: [{ a: "infinity", b: "-infinity" }] },
+  });
+});

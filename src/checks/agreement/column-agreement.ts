@@ -1,4 +1,5 @@
 import type { ColumnType } from "../../columnar/types.js";
+import { scaleOf } from "../../columnar/decimals.js";
 import { isElementType } from "../../columnar/values.js";
 import { assertNever } from "../../util/errors.js";
 import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/column-profile.js";
@@ -7,7 +8,6 @@ import { limitValues, mergeValues, type ValueCounts } from "../profiles/value-co
 import { shown, valueAt } from "../row-values.js";
 import { createDifferentRows, type DifferentRow, mostDifferent } from "./different-rows.js";
 import { compareDecimals } from "./decimal-agreement.js";
-import { scaleOf } from "./exact-values.js";
 import { type AgreementOptions, numberAt, type PredictionPair, textsAt } from "./prediction-pair.js";
 import { compareFloats } from "./float-agreement.js";
 import { mergeSamples, type RankSample } from "./rank-sample.js";

@@ -1,10 +1,10 @@
-import { floorToScale, withPoint } from "../../columnar/decimals.js";
+import { floorToScale, scaleOf, withPoint } from "../../columnar/decimals.js";
 import type { FixedColumn, NamedColumn } from "../../columnar/types.js";
 import { hashOf } from "../features/row-sample.js";
 import { numbersOfType } from "../profiles/column-numbers.js";
 import { maskOf } from "./block-comparer.js";
 import { createDifferentRows } from "./different-rows.js";
-import { exactReader, scaleOf } from "./exact-values.js";
+import { exactReader } from "./exact-values.js";
 import type { FloatAgreement } from "./float-agreement.js";
 import { numberAt, type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
 import { limitSample, type RankSample } from "./rank-sample.js";

@@ -1,4 +1,5 @@
-import { isInfinite } from "../../columnar/dates-and-times.js";
+import { scaleOf } from "../../columnar/decimals.js";
+import { isInfinite, momentText, withNanos } from "../../columnar/dates-and-times.js";
 import { asFixed, jsonOf, unscaled } from "../../columnar/json-text.js";
 import type { Column, ColumnType, NamedColumn } from "../../columnar/types.js";
 
@@ -18,11 +19,6 @@ export function exactReader({ column }: NamedColumn, unit: bigint): ExactReader 
   };
 }
 
-/** The digits of a decimal behind its point; undefined for other types. */
-export function scaleOf(type: ColumnType): number | undefined {
-  return typeof type === "object" && type.kind === "decimal" ? type.scale : undefined;
-}
-
 /** Shows a decimal, date or time that is not NULL; undefined for other types. */
 export function exactText(type: ColumnType, column: Column, row: number): string | undefined {
   if (column.valid?.[row] === 0) {
@@ -34,12 +30,11 @@ export function exactText(type: ColumnType, column: Column, row: number): string
   if (type !== "date32" && !(typeof type === "string" && type.startsWith("time"))) {
     return undefined;
   }
-  const text = JSON.parse(jsonOf(type, column, row)) as string; // in microseconds
   const value = BigInt(asFixed(column).data[row] ?? 0);
-  const nanos = type.endsWith("[ns]") && !isInfinite(value) ? ((value % 1000n) + 1000n) % 1000n : 0n;
-  if (nanos === 0n) {
-    return text;
+  const isFine = type.endsWith("[ns]");
+  if (isFine && isInfinite(value)) {
+    return momentText(value);
   }
-  const [clock = "", fraction = ""] = text.split(".");
-  return `${clock}.${fraction.padEnd(6, "0")}${String(nanos).padStart(3, "0")}`;
+  const text = JSON.parse(jsonOf(type, column, row)) as string; // in microseconds
+  return withNanos(text, isFine ? ((value % 1000n) + 1000n) % 1000n : 0n);
 }

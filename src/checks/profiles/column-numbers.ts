@@ -1,3 +1,5 @@
+import { withPoint } from "../../columnar/decimals.js";
+import { unscaled } from "../../columnar/json-text.js";
 import type { ColumnType, FixedColumn } from "../../columnar/types.js";
 import { isElementType } from "../../columnar/values.js";
 
@@ -43,10 +45,16 @@ function scaledNumbers(precision: number, scale: number): ReadNumbers {
   return (column, from, to, target) => {
     copy(column, from, to, target);
     for (let index = 0; index < to - from; index += 1) {
-      target[index] = (target[index] as number) / divisor;
+      const whole = target[index] as number;
+      // A quotient of two exact numbers is rounded once. Others would be rounded before.
+      const isExact = scale <= exactTens && Math.abs(whole) <= Number.MAX_SAFE_INTEGER;
+      target[index] = isExact ? whole / divisor : Number(withPoint(unscaled(column, from + index, true), scale));
     }
   };
 }
+
+/** The largest power of ten that a float64 has. */
+const exactTens = 22;
 
 /** Two words of 64 bits each, the lower one first. */
 const copyWide: ReadNumbers = ({ data }, from, to, target) => {

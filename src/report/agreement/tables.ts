@@ -1,6 +1,6 @@
 import type { Measures } from "../../checks/agreement/agreement.js";
 import type { DifferentRow } from "../../checks/agreement/different-rows.js";
-import { timeText } from "../../columnar/dates-and-times.js";
+import { timeText, withNanos } from "../../columnar/dates-and-times.js";
 import { assertNever } from "../../util/errors.js";
 import { count, showCount } from "../report.js";
 import { table } from "../table.js";
@@ -145,18 +145,23 @@ function timeLines(columns: readonly Named<"times">[]): string[] {
   return ["dates and times", ...table([["column", "equal", "largest shift"], ...rows], { right: [1, 2] })];
 }
 
-/** "2 days", "1 day 02:03:04.5", "00:00:01". */
+/** "2 days", "1 day 02:03:04.5", "00:00:00.000000001": in nanoseconds below a day, to which float64 is exact. */
 function showShift(seconds: number): string {
   if (!Number.isFinite(seconds)) {
     return "infinite";
   }
   const days = Math.floor(seconds / secondsPerDay);
-  const rest = BigInt(Math.round((seconds - days * secondsPerDay) * 1_000_000));
+  const rest = seconds - days * secondsPerDay;
+  const nanos = days === 0 ? BigInt(Math.round(rest * 1e9)) : BigInt(Math.round(rest * 1e6)) * 1000n;
+  if (nanos === nanosPerDay) {
+    return count(days + 1, "day");
+  }
   const named = days === 0 ? [] : [count(days, "day")];
-  return [...named, ...(rest === 0n && days > 0 ? [] : [timeText(rest)])].join(" ");
+  return [...named, ...(nanos === 0n && days > 0 ? [] : [withNanos(timeText(nanos / 1000n), nanos % 1000n)])].join(" ");
 }
 
 const secondsPerDay = 86_400;
+const nanosPerDay = 86_400_000_000_000n;
 
 /** The rows that differ most in a column. */
 function differentLines(
