@@ -1,4 +1,5 @@
 import type { ComparedRows } from "../checks/agreement/agreement.js";
+import type { JoinRequest } from "../checks/agreement/matched-rows.js";
 import type { ColumnType, FixedColumn, NamedColumn, SourceColumn } from "../columnar/types.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";
@@ -51,14 +52,22 @@ export async function loadRows(
   return columns[side];
 }
 
+/**
+ * SQL for the number of a joined row: 53 bits of the hash of its key. So what is chosen by number depends on the rows
+ * alone, whatever order DuckDB joined them in. Two of 100 million rows may share a number; few are ever looked up.
+ */
+function rowNumber(key: readonly string[]): string {
+  return `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`;
+}
+
 /** Yields the joined rows with these columns of both tables. @throws Error unless `expected` rows come */
 export async function* readJoined(
   join: RowJoin,
-  columns: readonly string[],
+  { key, columns }: Pick<JoinRequest, "key" | "columns">,
   expected: number,
 ): AsyncGenerator<ComparedRows> {
   const values = columns.flatMap((_, index) => [`a${index}`, `b${index}`]);
-  const result = await join.connection.stream(`SELECT ${["rowid", ...values].join(", ")} FROM joined`);
+  const result = await join.connection.stream(`SELECT ${[rowNumber(key), ...values].join(", ")} FROM joined`);
   let rows = 0;
   for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
     const one = chunk;
@@ -86,13 +95,14 @@ export async function readKeys(
   key: readonly string[],
   rows: readonly number[],
 ): Promise<Map<number, Readonly<Record<string, string | null>>>> {
+  const number = rowNumber(key);
   const casts = key.map((_, index) => `k${index}::VARCHAR`);
   const found =
     rows.length === 0
       ? []
       : await rowsOf(
           join,
-          `SELECT ${["rowid::DOUBLE", ...casts].join(", ")} FROM joined WHERE rowid IN (${rows.join(", ")})`,
+          `SELECT ${[`${number}::DOUBLE`, ...casts].join(", ")} FROM joined WHERE ${number} IN (${rows.join(", ")})`,
         );
   return new Map(
     found.map(([row, ...values]) => {

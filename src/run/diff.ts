@@ -28,8 +28,8 @@ export interface RowJoiner extends AsyncDisposable {
   load(side: "a" | "b", rows: StoredTable | LocalParts): Promise<readonly DiffColumn[]>;
   /** Joins the rows of keys that are once in both, and counts them and those that differ. */
   join(request: JoinRequest): Promise<MatchedRows & { readonly changed: number }>;
-  /** Yields the joined rows. @throws Error unless `expected` rows come */
-  joined(columns: readonly string[], expected: number): AsyncIterable<ComparedRows>;
+  /** Yields the joined rows, in any order; their numbers depend on their keys alone. @throws Error unless `expected` rows come */
+  joined(request: Pick<JoinRequest, "key" | "columns">, expected: number): AsyncIterable<ComparedRows>;
   /** Reads the key columns of joined rows as texts. */
   keysOf(key: readonly string[], rows: readonly number[]): Promise<RowKeys>;
 }
@@ -78,7 +78,7 @@ export async function diffRows(
   const { compared } = matched;
   const rows = await joiner.join({ key, columns: compared, tolerance });
   let agreement: Agreement | undefined;
-  for await (const group of joiner.joined(compared, rows.matched)) {
+  for await (const group of joiner.joined({ key, columns: compared }, rows.matched)) {
     const found = compareRows(group, { compared, tolerance });
     agreement = agreement === undefined ? found : mergeAgreements(agreement, found);
   }

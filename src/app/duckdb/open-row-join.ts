@@ -28,13 +28,13 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
     memoryBytes,
     spillFolder: spool.folder,
     allowed: { folders },
-    settings: { preserve_insertion_order: "false" }, // rows are joined by key, and numbered afterwards
+    settings: { preserve_insertion_order: "false" }, // rows are joined and numbered by key
   });
   const join: RowJoin = { connection: await duckdb.connect(), memoryBytes, columns: { a: [], b: [] } };
   return {
     load: (side, rows) => guarded(() => loadRows(join, side, rows), "columns" in rows ? tableHint : fileHint),
     join: (request) => guarded(() => joinByKey(join, request)),
-    joined: (columns, expected) => readJoined(join, columns, expected),
+    joined: (request, expected) => readJoined(join, request, expected),
     keysOf: (key, rows) => guarded(() => readKeys(join, key, rows)),
     async [Symbol.asyncDispose]() {
       join.connection.closeSync();
