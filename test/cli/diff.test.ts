@@ -138,8 +138,8 @@ test("diff names the same rows of those that differ equally, whatever order the 
       [a, "2 + (hash(i) % 2)"],
       [b, "i % 3 - 5"],
     ]) {
-      const rows = `SELECT i AS id, (${score})::DOUBLE AS score FROM range(150000) t(i)`;
-      await writeRows(join(String(folderOf), "one.parquet"), `FROM (${rows}) ORDER BY ${order}`);
+      const select = `SELECT i AS id, (${score})::DOUBLE AS score FROM range(150000) t(i)`;
+      await writeRows(join(String(folderOf), "one.parquet"), `FROM (${select}) ORDER BY ${order}`);
     }
     reports.push(lastJson(await runHere(["diff", b, "--against", a, "--key", "id", "--json"])));
   }

@@ -39,11 +39,11 @@ export async function readTable(tools: Tools, what: StoredPlan | string, key: re
     due = place.runId === undefined ? undefined : await rowsOfRun(session, tools, place.runId);
     const where = place.runId === undefined ? "" : ` WHERE run_id = '${place.runId.replaceAll("'", "''")}'`;
     const rows = `${quoteTable(place.name)}${where}`;
-    const isKey = ({ name, type }: TableColumn): boolean => key.includes(name) && isNumeric(type);
-    const others = found.columns.filter((column) => !isKey(column));
+    const exact = new Set(found.columns.filter(({ name, type }) => key.includes(name) && isNumeric(type)));
+    const others = found.columns.filter((column) => !exact.has(column));
     const rounded = await roundedColumns(session, others, rows);
     const read = found.columns.map((column) =>
-      isKey(column) ? asExactText(column) : asRead(column, rounded.has(column.name)),
+      exact.has(column) ? asExactText(column) : asRead(column, rounded.has(column.name)),
     );
     columns = read;
     return `SELECT ${read.map(({ sql }) => sql).join(", ")} FROM ${rows}`;
