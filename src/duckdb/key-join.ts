@@ -67,7 +67,10 @@ async function keyTables(join: RowJoin, key: readonly KeyColumn[], columns: read
   };
 }
 
-/** Finds the keys that are several times in a side: the table `several` has those of this pass, `repeated` those of all passes. */
+/**
+ * Finds the keys that are several times in a side: the table `several` has those of this pass, `repeated` those of all
+ * passes.
+ */
 async function findRepeated(
   join: RowJoin,
   { names, equal }: KeyTables,

@@ -98,8 +98,8 @@ function withoutNulls(
 }
 
 /**
- * Loads stored rows into the table `stored`, a group of files at a time, without those with a NULL, and the keys that are there
- * several times into the table `repeated`. Returns the number of rows whose key is there once.
+ * Loads stored rows into the table `stored`, a group of files at a time, without those with a NULL, and the keys that are
+ * there several times into the table `repeated`. Returns the number of rows whose key is there once.
  * @throws Error when a file lacks a column, or has it with another type
  */
 export async function loadStored(
@@ -189,8 +189,8 @@ export async function addWanted(
 }
 
 /**
- * Joins the tables `wanted` and `stored`, but for the keys in `repeated`, and drops the three. They are joined in passes and sorted afterwards: both at once
- * take more memory than each. A stream that ends early only leaves rows out.
+ * Joins the tables `wanted` and `stored`, but for the keys in `repeated`, and drops the three. They are joined in passes
+ * and sorted afterwards: both at once take more memory than each. A stream that ends early only leaves rows out.
  */
 export async function* joinStored(
   connection: DuckDBConnection,

@@ -28,7 +28,10 @@ export interface RowJoiner extends AsyncDisposable {
   load(side: "a" | "b", rows: StoredTable | LocalParts): Promise<readonly DiffColumn[]>;
   /** Joins the rows of keys that are once in both, and counts them and those that differ. */
   join(request: JoinRequest): Promise<MatchedRows & { readonly changed: number }>;
-  /** Yields the joined rows, in any order; their numbers depend on their keys alone. @throws Error unless `expected` rows come */
+  /**
+   * Yields the joined rows, in any order; their numbers depend on their keys alone.
+   * @throws Error unless `expected` rows come
+   */
   joined(request: Pick<JoinRequest, "key" | "columns">, expected: number): AsyncIterable<ComparedRows>;
   /** Reads the key columns of joined rows as texts. */
   keysOf(key: readonly string[], rows: readonly number[]): Promise<RowKeys>;
@@ -110,7 +113,9 @@ function typed(columns: readonly DiffColumn[], left: ReadonlySet<string>): Typed
 
 /**
  * Opens the latest run of a job's params for a comparison: a published one, or one whose spans are all committed, such
- * as a held one. @param key the columns that may be its key. @throws JobError USAGE for another run, and for one whose rows cannot be told from those of others
+ * as a held one.
+ * @param key the columns that may be its key
+ * @throws JobError USAGE for another run, and for one whose rows cannot be told from those of others
  */
 export async function openDiffSide(
   { spec, sink, sha256, command }: JobContext,
@@ -149,7 +154,11 @@ function columnsOfRun({ contract, params, input: { shards } }: Plan): string[] {
     .map(({ column }) => column);
 }
 
-/** Opens a table of the job's database for a comparison. @param key its key columns. @throws JobError USAGE where the target is no database */
+/**
+ * Opens a table of the job's database for a comparison.
+ * @param key its key columns
+ * @throws JobError USAGE where the target is no database
+ */
 export async function openDiffTable({ sink }: JobContext, table: string, key: readonly string[]): Promise<DiffSide> {
   const rows = await sink.readTable?.(table, key);
   if (rows === undefined) {

@@ -62,22 +62,25 @@ function joinOf(
       if (isFirst) {
         return; // there are no rows
       }
-      const pieces = joinStored(connection, columns, memoryBytes);
-      for (let piece = await limited(() => pieces.next()); piece.done !== true; ) {
-        const { rows, outputs: predictions, hashes } = piece.value;
-        yield { rowCount: rows.length, rows, predictions, hashes: wordsOf(hashes) };
-        piece = await limited(() => pieces.next());
+      try {
+        for await (const { rows, outputs: predictions, hashes } of joinStored(connection, columns, memoryBytes)) {
+          yield { rowCount: rows.length, rows, predictions, hashes: wordsOf(hashes) };
+        }
+      } catch (error) {
+        throw limitError(error, joining) ?? error;
       }
     },
   };
 }
+
+const joining = "joining the rows of an earlier run";
 
 /** Runs `work` in DuckDB. @throws JobError MEMORY or DISK where DuckDB reaches a limit */
 async function limited<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    throw limitError(error, "joining the rows of an earlier run") ?? error;
+    throw limitError(error, joining) ?? error;
   }
 }
 
