@@ -30,14 +30,9 @@ export async function sharedKey({ connection }: RowJoin, key: readonly string[])
       return { name, sql };
     }
     const column = { name, sql: `CAST(${sql} AS ${String(both)})`, differ: [String(a), String(b)] } as const;
-    if (isRounded(a, both) || isRounded(b, both)) {
-      throw new JobError(
-        "USAGE",
-        `comparing the rows: ${showTypes(column)}: keys that differ would be rounded to one`,
-        {
-          hint,
-        },
-      );
+    const reason = reasonAgainst(a, both) ?? reasonAgainst(b, both);
+    if (reason !== undefined) {
+      throw new JobError("USAGE", `comparing the rows: ${showTypes(column)}: ${reason}`, { hint });
     }
     return column;
   });
@@ -49,16 +44,35 @@ function showTypes({ name, differ: [a, b] = ["", ""] }: KeyColumn): string {
   return `key column ${name} is ${a} in A and ${b} in B`;
 }
 
-/** Whether values of a type are rounded as those of another one. */
-function isRounded(from: DuckDBType, to: DuckDBType): boolean {
+/** Why values of a type cannot be compared as those of another one; undefined: they can. */
+function reasonAgainst(from: DuckDBType, to: DuckDBType): string | undefined {
   if (from instanceof DuckDBListType && to instanceof DuckDBListType) {
-    return isRounded(from.valueType, to.valueType);
+    return reasonAgainst(from.valueType, to.valueType);
   }
   if (from instanceof DuckDBStructType && to instanceof DuckDBStructType) {
-    return from.entryTypes.some((type, index) => isRounded(type, to.entryTypes[index] ?? type));
+    return from.entryTypes
+      .map((type, index) => reasonAgainst(type, to.entryTypes[index] ?? type))
+      .find((reason) => reason !== undefined);
   }
-  return isFloat(from) !== isFloat(to) || scaleOf(from) > scaleOf(to);
+  if (isFloat(from) && to.typeId === DuckDBTypeId.VARCHAR) {
+    return "equal numbers may have different texts";
+  }
+  const isRounded =
+    isFloat(to) && !isFloat(from)
+      ? (exactBits.get(from.typeId) ?? Number.POSITIVE_INFINITY) > (to.typeId === DuckDBTypeId.FLOAT ? 24 : 53)
+      : to instanceof DuckDBDecimalType && scaleOf(from) > to.scale;
+  return isRounded ? "keys that differ would be rounded to one" : undefined;
 }
+
+/** Bits of the integers of a type. */
+const exactBits: ReadonlyMap<DuckDBTypeId, number> = new Map([
+  [DuckDBTypeId.TINYINT, 8],
+  [DuckDBTypeId.UTINYINT, 8],
+  [DuckDBTypeId.SMALLINT, 16],
+  [DuckDBTypeId.USMALLINT, 16],
+  [DuckDBTypeId.INTEGER, 32],
+  [DuckDBTypeId.UINTEGER, 32],
+]);
 
 function isFloat({ typeId }: DuckDBType): boolean {
   return typeId === DuckDBTypeId.FLOAT || typeId === DuckDBTypeId.DOUBLE;

@@ -1,3 +1,4 @@
+import { StreamEndedError } from "./stream-ended.js";
 import type { ComparedRows } from "../checks/agreement/agreement.js";
 import type { JoinRequest } from "../checks/agreement/matched-rows.js";
 import type { ColumnType, FixedColumn, NamedColumn, SourceColumn } from "../columnar/types.js";
@@ -85,7 +86,7 @@ export async function* readJoined(
     yield { rowNumbers, one: named("a", 0), other: named("b", 1) };
   }
   if (rows !== expected) {
-    throw new Error(`${rows} joined rows came, expected ${expected}`); // streams of DuckDB end silently on an error
+    throw new StreamEndedError(`${rows} joined rows came, expected ${expected}`);
   }
 }
 

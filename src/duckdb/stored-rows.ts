@@ -1,3 +1,4 @@
+import { StreamEndedError } from "./stream-ended.js";
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType, FixedColumn } from "../columnar/types.js";
 import { filterColumn } from "../columnar/column-builder.js";
@@ -77,7 +78,7 @@ export async function* readStored(
     }
   }
   if (rowCount !== files.rows) {
-    throw new Error(`${rowCount} rows came, ${files.rows} were stored`); // streams of DuckDB end silently on an error
+    throw new StreamEndedError(`${rowCount} rows came, ${files.rows} were stored`);
   }
 }
 
@@ -190,7 +191,7 @@ export async function addWanted(
 
 /**
  * Joins the tables `wanted` and `stored`, but for the keys in `repeated`, and drops the three. They are joined in passes
- * and sorted afterwards: both at once take more memory than each. A stream that ends early only leaves rows out.
+ * and sorted afterwards: both at once take more memory than each. @throws StreamEndedError
  */
 export async function* joinStored(
   connection: DuckDBConnection,
@@ -209,9 +210,15 @@ export async function* joinStored(
     await connection.run(pass === 0 ? `CREATE TEMP TABLE found AS ${rows}` : `INSERT INTO found ${rows}`);
   }
   await connection.run("DROP TABLE wanted; DROP TABLE stored; DROP TABLE repeated");
+  const [[expected = 0n] = []] = (await (await connection.run("SELECT count(*) FROM found")).getRows()) as [[bigint]];
   const result = await connection.stream(`SELECT * FROM found ORDER BY ${quoteName(rowColumn)}`);
+  let rowCount = 0;
   for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
+    rowCount += chunk.rowCount;
     yield readFound(chunk, { outputs, hash });
+  }
+  if (rowCount !== Number(expected)) {
+    throw new StreamEndedError(`${rowCount} rows came, ${expected} were found`);
   }
   await connection.run("DROP TABLE found");
 }

@@ -21,8 +21,8 @@ const shownColumns = 8;
 export interface PlannedTarget {
   /** The name of the target in messages. */
   readonly target: string;
-  /** The state of the run there; undefined: unknown. */
-  readonly status?: string | undefined;
+  /** The run that is there, with its status; undefined: there is none, or it is not known. */
+  readonly found?: string | undefined;
   /** Checks of the target that were not carried out, a line each. */
   readonly untried: readonly string[];
   /** What the run will take; undefined: predictions are free. */
@@ -32,7 +32,7 @@ export interface PlannedTarget {
 }
 
 /** A plan as text. */
-export function planText(plan: Plan, { target, status, untried, estimate, rejectedRows }: PlannedTarget): string {
+export function planText(plan: Plan, { target, found, untried, estimate, rejectedRows }: PlannedTarget): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
@@ -54,7 +54,7 @@ export function planText(plan: Plan, { target, status, untried, estimate, reject
     `model    ${printable(modelName(plan.model))}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
     contractText(plan.contract).trimEnd(),
     ...(estimate === undefined ? [] : [`prompts  ${estimateText(estimate)}`]),
-    `target   ${printable(target)}${status === undefined || status === "not_planned" ? "" : `, which has this run: ${status.replaceAll("_", " ")}`}`,
+    `target   ${printable(target)}${found === undefined ? "" : `, which has ${found}`}`,
     ...untried.map((line) => `untried  ${printable(line)}`),
     "",
   ].join("\n");

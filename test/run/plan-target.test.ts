@@ -51,6 +51,8 @@ describe("plan with an output in files", () => {
     const { stdout } = await runHere(["plan", spec]);
     expect(stdout).toMatch(/^target .*out, which has this run: complete$/m);
     expect(stdout).not.toContain("untried");
+    await runHere(["run", spec, "--quiet", "--new-run"]);
+    expect((await runHere(["plan", spec])).stdout).toMatch(/^target .*out, which has run wine-\S+-r2: complete$/m);
   });
 
   test("plan ends with 66 if a part of a finished run is gone", async () => {

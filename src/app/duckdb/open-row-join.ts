@@ -34,7 +34,13 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   return {
     load: (side, rows) => guarded(() => loadRows(join, side, rows), "columns" in rows ? tableHint : fileHint),
     join: (request) => guarded(() => joinByKey(join, request)),
-    joined: (request, expected) => readJoined(join, request, expected),
+    async *joined(request, expected) {
+      try {
+        yield* readJoined(join, request, expected);
+      } catch (error) {
+        throw limitError(error, comparing) ?? error;
+      }
+    },
     keysOf: (key, rows) => guarded(() => readKeys(join, key, rows)),
     async [Symbol.asyncDispose]() {
       join.connection.closeSync();
@@ -48,20 +54,21 @@ const fileHint = "a file is no Parquet file, was changed meanwhile, or has other
 const tableHint =
   "a value cannot be read as its column's type, such as NaN in a numeric column, or a row has more than 2 MB";
 
+const comparing = "comparing the rows";
+
 /** Errors of DuckDB that are those of the files. */
 const ofFiles = /^(IO|Invalid Input|Invalid|Conversion|Binder) Error/;
 
 /** Runs `work`; an error of DuckDB is reported as one of the files, the memory or the disk. */
 async function guarded<T>(work: () => Promise<T>, badRowsHint = fileHint): Promise<T> {
-  const doing = "comparing the rows";
   try {
     return await work();
   } catch (error) {
     const said = firstLine(messageOf(error));
     const isOfFiles = !(error instanceof JobError) && ofFiles.test(said);
     throw (
-      limitError(error, doing) ??
-      (isOfFiles ? new JobError("SHARD_CORRUPT", `${doing}: ${said}`, { hint: badRowsHint, cause: error }) : error)
+      limitError(error, comparing) ??
+      (isOfFiles ? new JobError("SHARD_CORRUPT", `${comparing}: ${said}`, { hint: badRowsHint, cause: error }) : error)
     );
   }
 }

@@ -30,8 +30,12 @@ export async function openStoredRows(
   return {
     rowCount: files.rows,
     async *all() {
-      for await (const { rowCount, keys, outputs: predictions, hashes } of readStored(connection, columns, files)) {
-        yield { rowCount, keys, predictions, hashes: wordsOf(hashes) };
+      try {
+        for await (const { rowCount, keys, outputs: predictions, hashes } of readStored(connection, columns, files)) {
+          yield { rowCount, keys, predictions, hashes: wordsOf(hashes) };
+        }
+      } catch (error) {
+        throw limitError(error, joining) ?? error;
       }
     },
     async join() {

@@ -1,7 +1,7 @@
 import { type ColumnType, type NamedColumn, showType } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
 import { quantile } from "../profiles/histogram.js";
-import { mean } from "../profiles/number-profile.js";
+import { mean, type NumberProfile } from "../profiles/number-profile.js";
 import { alignProfiles } from "../verdicts/align-profiles.js";
 import { psi, psiBins } from "../verdicts/psi.js";
 import type { ColumnProfile } from "../profiles/column-profile.js";
@@ -157,9 +157,9 @@ export function measure(column: ColumnAgreement): Measures {
         rows,
         most,
         meanDifference: mean(differences),
-        medianDifference: quantile(differences.histogram, 0.5),
-        p90Difference: quantile(differences.histogram, 0.9),
-        p99Difference: quantile(differences.histogram, 0.99),
+        medianDifference: quantileOf(differences, 0.5),
+        p90Difference: quantileOf(differences, 0.9),
+        p99Difference: quantileOf(differences, 0.99),
         largestDifference: differences.finite === 0 ? Number.NaN : differences.max,
         rankCorrelation: rankCorrelation(sample),
         rankedRows: sample.rows.length,
@@ -180,6 +180,11 @@ export function measure(column: ColumnAgreement): Measures {
     default:
       return assertNever(column);
   }
+}
+
+/** A quantile, to the precision of a bin of the histogram, but within the extremes, which are exact. */
+function quantileOf({ histogram, min, max }: NumberProfile, share: number): number {
+  return Math.min(max, Math.max(min, quantile(histogram, share)));
 }
 
 function psiOf({ one, other }: { readonly one: ColumnProfile; readonly other: ColumnProfile }): number {

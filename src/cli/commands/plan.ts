@@ -1,6 +1,8 @@
 import { estimateFields } from "../../report/spending/estimate-text.js";
 import { planText } from "../../report/plan-text.js";
 import { previewPlan } from "../../run/previewing/preview.js";
+import type { Plan } from "../../plan/plan.js";
+import type { RunState } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
 import { alone, openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
@@ -26,8 +28,7 @@ export async function planCommand(
       ? `${JSON.stringify({ ...plan, ...(rejectedRows === undefined ? {} : { rejected_rows: rejectedRows }), ...(estimate === undefined ? {} : { estimate: estimateFields(estimate) }) })}\n`
       : planText(plan, {
           target: job.sink.target,
-          // With --only-rejects, the plan is that of the run after the one that is there.
-          status: rejectedRows === undefined || state?.runId === plan.runId ? state?.status : undefined,
+          found: state && foundText(plan, state),
           untried,
           estimate,
           rejectedRows,
@@ -36,4 +37,11 @@ export async function planCommand(
   if (options.json === true && state === undefined) {
     log.warn(`not checked: ${untried.join("; ")}`);
   }
+}
+
+/** The run that the target has, with its status; undefined: it has none. A run after `--new-run` has another id. */
+function foundText({ runId }: Plan, found: RunState): string | undefined {
+  return found.status === "not_planned"
+    ? undefined
+    : `${found.runId === runId ? "this run" : `run ${found.runId}`}: ${found.status.replaceAll("_", " ")}`;
 }

@@ -119,6 +119,7 @@ function createWriting(flushMs: number | undefined): Writing {
       });
       last.catch((error: unknown) => {
         failure ??= { error };
+        pending = []; // no write follows
       });
     }
     return last;

@@ -70,7 +70,8 @@ async function tryAll(
     await requireRights(session, target, { table: control.table(table), rights: ["INSERT"] });
   }
   await requireDefaults(session, target, { table: quoteTable(name), columns });
-  const untried = await tryWrite(session, quoteTable(modeOf(plan).rowsAt(plan, { finished: false })), () =>
+  const written = { mode, table: quoteTable(modeOf(plan).rowsAt(plan, { finished: false })) };
+  const untried = await tryWrite(session, written, () =>
     modeOf(plan).write(session, { plan, span: 0, chunks: copyStream(), columns }),
   );
   return [
@@ -82,15 +83,22 @@ async function tryAll(
 /** How long another session may hold a lock on the table of the rows. */
 const lockTimeout = "2s";
 const lockNotAvailable = "55P03";
+/** Bits of `pg_trigger.tgtype`. */
+const [onInsert, onUpdate] = [4, 16];
 
 /**
  * Writes a span without rows: the server checks rights on columns, row-level security and temporary tables as for one with
  * rows. Not where a trigger runs for each statement: what it does may outlive the transaction. Returns what is untried.
  */
-async function tryWrite(session: Session, table: string, write: () => Promise<unknown>): Promise<readonly string[]> {
+async function tryWrite(
+  session: Session,
+  { table, mode }: { readonly table: string; readonly mode: string },
+  write: () => Promise<unknown>,
+): Promise<readonly string[]> {
   const triggers = await session.query({
-    text: "SELECT FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal AND tgtype & 1 = 0 LIMIT 1",
-    values: [table],
+    text: `SELECT FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal AND tgenabled IN ('O', 'A')
+      AND tgtype & 1 = 0 AND tgtype & $2 <> 0 LIMIT 1`,
+    values: [table, mode === "upsert" ? onInsert + onUpdate : onInsert],
   });
   if (triggers.rows.length > 0) {
     return ["no statement was tried on the table, because it has triggers that run for each statement"];
