@@ -210,7 +210,7 @@ export async function* joinStored(
     await connection.run(pass === 0 ? `CREATE TEMP TABLE found AS ${rows}` : `INSERT INTO found ${rows}`);
   }
   await connection.run("DROP TABLE wanted; DROP TABLE stored; DROP TABLE repeated");
-  const [[expected = 0n] = []] = (await (await connection.run("SELECT count(*) FROM found")).getRows()) as [[bigint]];
+  const [[expected]] = (await (await connection.run("SELECT count(*) FROM found")).getRows()) as [[bigint]];
   const result = await connection.stream(`SELECT * FROM found ORDER BY ${quoteName(rowColumn)}`);
   let rowCount = 0;
   for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {

@@ -137,14 +137,16 @@ test("keys of text and of floating-point numbers are refused: equal numbers may 
   });
 });
 
+function rowsOf(type: string, from: number): string {
+  return `SELECT range::${type} AS id, 1::FLOAT AS score FROM range(${from}, 5)`;
+}
+
 test.each([
   ["INTEGER", "DOUBLE"],
   ["SMALLINT", "FLOAT"],
   ["DECIMAL(18,2)", "DECIMAL(20,2)"],
   ["DECIMAL(18,0)", "VARCHAR"],
 ])("keys of %s and %s are matched: none is rounded", async (one, other) => {
-  const rowsOf = (type: string, from: number): string =>
-    `SELECT range::${type} AS id, 1::FLOAT AS score FROM range(${from}, 5)`;
   using duckdb = await tables(rowsOf(one, 1), rowsOf(other, 2));
   expect(await joined(duckdb.connection, ["id"])).toMatchObject({ matched: 3, onlyA: 1, onlyB: 0 });
 });
