@@ -160,23 +160,35 @@ async function eraseLatest(context: JobContext, latest: StoredPlan, request: Era
   }
   return source === undefined
     ? { ...nothingErased, retained: undefined }
-    : { ...(await unlessReplaced(context, latest, () => eraseRun(context, source, request))), retained: undefined };
+    : {
+        ...(await unlessReplaced(context, { latest, source }, () => eraseRun(context, source, request))),
+        retained: undefined,
+      };
 }
 
-/** @throws JobError PLAN_CHANGED if another run took the place of this one, whose files are gone then */
-async function unlessReplaced<T>({ sink, signal }: JobContext, latest: StoredPlan, work: () => Promise<T>): Promise<T> {
+/**
+ * Runs `work` on the rows of `source`. @throws JobError PLAN_CHANGED if another run took its place, whose files are gone then:
+ * one that was planned meanwhile, or the unfinished erasure that was the latest run, and that another process has finished
+ */
+async function unlessReplaced<T>(
+  { sink, signal }: JobContext,
+  { latest, source }: { readonly latest: StoredPlan; readonly source: Source },
+  work: () => Promise<T>,
+): Promise<T> {
   try {
     return await work();
   } catch (error) {
     signal.throwIfAborted();
     const { runId } = latest.plan;
     const now = await sink.find(splitRunId(runId).base);
-    if (now === undefined || now.plan.runId === runId) {
+    const isLatest = now === undefined || now.plan.runId === runId;
+    const isFinished =
+      now !== undefined && source.stored.plan.runId !== runId && isLatest && isPublished(await sink.open(now));
+    if (isLatest && !isFinished) {
       throw error;
     }
-    throw new JobError("PLAN_CHANGED", `erasing rows of run ${runId}: run ${now.plan.runId} was planned meanwhile`, {
-      cause: error,
-    });
+    const found = `run ${now.plan.runId} was ${isFinished ? "finished" : "planned"} meanwhile`;
+    throw new JobError("PLAN_CHANGED", `erasing rows of run ${source.stored.plan.runId}: ${found}`, { cause: error });
   }
 }
 
