@@ -138,3 +138,12 @@ test("names that do not exist are found", () => {
     "docs/README.md#term",
   ]);
 });
+
+test("a row's way from run to its committed part has at most 25 steps, each with a file", () => {
+  const [, path = ""] = read("docs/architecture.md").split(/^(?=## From a row to a committed part$)/m);
+  const [way = ""] = path.split(/^### The run ends$/m);
+  const steps = way.split("\n").filter((line) => /^\d+\. /.test(line));
+  expect(steps.length).toBeGreaterThan(15);
+  expect(steps.length).toBeLessThanOrEqual(25);
+  expect(steps.filter((step) => !/`[\w/-]+\.ts`/.test(step))).toEqual([]);
+});
