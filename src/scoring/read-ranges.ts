@@ -28,6 +28,20 @@ export interface RowRange {
   readonly rowEnd: number;
 }
 
+/** Sorts rows, and joins neighbours to ranges. */
+export function rangesOfRows(rows: readonly number[]): RowRange[] {
+  const ranges: { readonly rowStart: number; rowEnd: number }[] = [];
+  for (const row of rows.toSorted((one, other) => one - other)) {
+    const last = ranges.at(-1);
+    if (last?.rowEnd === row) {
+      last.rowEnd += 1;
+    } else {
+      ranges.push({ rowStart: row, rowEnd: row + 1 });
+    }
+  }
+  return ranges;
+}
+
 /** Neighbouring spans of a share that are not committed, as ranges of rows: each is read in one go, across span ends. */
 export function pendingRanges(spans: Spans, committed: Uint8Array, share: SpanRange): RowRange[] {
   const ranges: { rowStart: number; rowEnd: number }[] = [];

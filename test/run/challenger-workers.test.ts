@@ -83,6 +83,7 @@ test("rows that workers score with both models have the right figures across spa
   expect(found.rows_missed).toEqual({});
   const sorted = Array.from({ length: rows }, (_, row) => eighths(row)).toSorted((one, other) => one - other);
   const { median_difference, p90_difference, p99_difference } = found.outputs.score;
+  expect(p99_difference).toBeLessThanOrEqual(found.outputs.score.largest_difference);
   for (const [share, quantile] of [
     [0.5, median_difference],
     [0.9, p90_difference],

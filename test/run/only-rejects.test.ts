@@ -3,6 +3,7 @@ import { runHere } from "../support/cli.js";
 import type { ChatReply, ChatRequest } from "../support/chat-server.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { nightlyJob } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
 import type { Row } from "../support/parquet.js";
 import { type PromptKeys, promptJob } from "../support/prompt-job.js";
@@ -43,6 +44,18 @@ const cutOff = (request: ChatRequest): ChatReply =>
 const textOf = (text: string): PromptKeys => ({ input: { columns: { text } }, on_bad_row: "reject", max_rejects: 4 });
 
 const sampling = (most: number): PromptKeys => ({ model: { sampling: { max_tokens: most } } });
+
+test("plan --only-rejects ends with 64 for a run that is not published, and says what to do", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path, {});
+  const date = "2026-11-20";
+  expect((await nights.night("run", date, "--worker", "0/2")).code).toBe(0);
+  const unfinished = await nights.night("plan", date, "--only-rejects");
+  expect([unfinished.code, unfinished.stderr]).toEqual([64, expect.stringContaining("finishes it first")]);
+  expect((await nights.night("discard", date)).code).toBe(0);
+  const discarded = await nights.night("plan", date, "--only-rejects");
+  expect([discarded.code, discarded.stderr]).toEqual([64, expect.stringMatching(/it is discarded[^]*--new-run/)]);
+});
 
 describe("--only-rejects", () => {
   test("--only-rejects keeps all predictions of the run before, and scores its rejected rows", async () => {

@@ -1,4 +1,3 @@
-import type { RowRange } from "../../scoring/read-ranges.js";
 import { randomNumbers } from "../../util/random.js";
 
 /** Draws rows of a table at random, each at most once, and each of those that are left with the same chance. */
@@ -27,18 +26,4 @@ export function drawRows(all: number, seed: number): RowDraw {
       return rows.slice(from);
     },
   };
-}
-
-/** Sorts rows, and joins neighbours to ranges. */
-export function rangesOf(rows: readonly number[]): RowRange[] {
-  const ranges: { readonly rowStart: number; rowEnd: number }[] = [];
-  for (const row of rows.toSorted((one, other) => one - other)) {
-    const last = ranges.at(-1);
-    if (last?.rowEnd === row) {
-      last.rowEnd += 1;
-    } else {
-      ranges.push({ rowStart: row, rowEnd: row + 1 });
-    }
-  }
-  return ranges;
 }

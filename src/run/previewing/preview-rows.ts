@@ -13,7 +13,8 @@ import { loadEngine } from "../loading.js";
 import { openPinnedModel } from "../model.js";
 import { planRun } from "../planning/planning.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
-import { drawRows, rangesOf } from "./drawn-rows.js";
+import { rangesOfRows } from "../../scoring/read-ranges.js";
+import { drawRows } from "./drawn-rows.js";
 
 export interface PreviewOptions {
   /** The most rows to score. */
@@ -125,7 +126,7 @@ async function sampledRows(
     const missing = wanted - found;
     const likely = isPaid(context) || length === 0 ? missing : Math.ceil((missing * (length + 1)) / (found + 1));
     const drawn = draw.more(readsAll ? all : Math.min(likely, most - length));
-    const ranges = rangesOf(drawn);
+    const ranges = rangesOfRows(drawn);
     await scoreWithoutPublishing(context, { ...tools, plan, ranges }, ({ index }, { rows, rejects }) => {
       if (rows.rowCount + rejects.length > 0) {
         spans.set(index, { rows: rowsOf(rows, 1), rejects });

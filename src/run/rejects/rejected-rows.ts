@@ -1,6 +1,6 @@
 import type { Plan } from "../../plan/plan.js";
 import type { RejectedRow } from "../../columnar/types.js";
-import type { RowRange } from "../../scoring/read-ranges.js";
+import { type RowRange, rangesOfRows } from "../../scoring/read-ranges.js";
 import { JobError } from "../../util/errors.js";
 
 /** The rejected rows of a run, by the run's numbers. */
@@ -45,19 +45,6 @@ export async function readRejected(
   return {
     count,
     has: (row) => sets.get(Math.floor(row / commitRows))?.has(row) === true,
-    ranges: () => rangesOf([...bySpan.values()].flat().toSorted((one, other) => one - other)),
+    ranges: () => rangesOfRows([...bySpan.values()].flat()),
   };
-}
-
-function rangesOf(rows: readonly number[]): readonly RowRange[] {
-  const ranges: { rowStart: number; rowEnd: number }[] = [];
-  for (const row of rows) {
-    const last = ranges.at(-1);
-    if (last?.rowEnd === row) {
-      last.rowEnd += 1;
-    } else {
-      ranges.push({ rowStart: row, rowEnd: row + 1 });
-    }
-  }
-  return ranges;
 }

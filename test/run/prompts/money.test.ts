@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type ChatReply, type ChatRequest, tokensIn } from "../../support/chat-server.js";
@@ -197,6 +197,24 @@ describe("money", () => {
     });
     const { stdout } = await job.command("history", job.spec);
     expect(stdout.match(/20 answers, /g)).toHaveLength(2);
+  });
+
+  test("status shows what an unfinished run has kept where the token is not there, and without the answers if these cannot be read", async () => {
+    const answered = ({ number }: ChatRequest): ChatReply =>
+      number > 5 ? { status: 401, body: {} } : { content: "a" };
+    await using job = await promptJob({ server: { concurrency: 1 }, reply: answered });
+    expect((await job.run()).code).toBe(64);
+    await job.rewrite({ server: { token: "${file:gone}" } });
+    const shown = await job.command("status", job.spec, "--json");
+    expect(shown.code, shown.stderr).toBe(0);
+    expect(JSON.parse(shown.stdout)).toMatchObject({ status: "unfinished", paid: { kept: { answers: 5 } } });
+    const folder = join(job.out, "_infer-batch");
+    const [runId = ""] = (await readdir(folder)).filter((name) => name !== "run.json");
+    await rm(join(folder, runId, "answers"), { recursive: true });
+    await writeFile(join(folder, runId, "answers"), "not a folder");
+    const hidden = await job.command("status", job.spec, "--json");
+    expect(hidden.code, hidden.stderr).toBe(0);
+    expect(JSON.parse(hidden.stdout)).toMatchObject({ paid: { kept: null, kept_error: expect.any(String) } });
   });
 
   test.each<[string, string, object]>([
