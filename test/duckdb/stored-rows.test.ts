@@ -77,3 +77,25 @@ test("more stored rows than memory holds are joined with those that want them, i
   expect(passes(/ found /)).toBeGreaterThan(2);
   connection.closeSync();
 });
+
+test("found rows that come in another number than were found are an error", async () => {
+  await using scratch = await scratchFolder();
+  const path = join(scratch.path, "part.parquet");
+  await writeRows(path, "SELECT i::INTEGER AS id, i::INTEGER AS hash FROM range(10) t(i)");
+  using duckdb = await openDuckDb({ threads: 1, memoryBytes: 64 << 20, allowed: { folders: [scratch.path] } });
+  const connection = await duckdb.connect();
+  await loadStored(connection, columns, filesOf(path), 64 << 20);
+  const ids = Int32Array.from({ length: 10 }, (_, index) => index);
+  const keys = [{ kind: "fixed", elementsPerValue: 1, data: ids, valid: undefined }] as const;
+  await addWanted(connection, columns.key, { rows: Float64Array.from(ids), keys, isFirst: true });
+  const stream = connection.stream.bind(connection);
+  connection.stream = async (sql) => await stream(`${sql} LIMIT 3`); // as a stream that ran out of memory
+  const found: number[] = [];
+  await expect(async () => {
+    for await (const { rows } of joinStored(connection, columns, 64 << 20)) {
+      found.push(...rows);
+    }
+  }).rejects.toThrow("3 rows came, 10 were found");
+  expect(found).toEqual([0, 1, 2]);
+  connection.closeSync();
+});

@@ -208,6 +208,7 @@ describe("money", () => {
     const shown = await job.command("status", job.spec, "--json");
     expect(shown.code, shown.stderr).toBe(0);
     expect(JSON.parse(shown.stdout)).toMatchObject({ status: "unfinished", paid: { kept: { answers: 5 } } });
+    expect(shown.stdout).not.toContain("batches_error"); // no server is asked for batches
     const folder = join(job.out, "_infer-batch");
     const [runId = ""] = (await readdir(folder)).filter((name) => name !== "run.json");
     await rm(join(folder, runId, "answers"), { recursive: true });
