@@ -2,7 +2,7 @@ import type { DuckDBConnection } from "./instance.js";
 
 /**
  * What is joined at once, in memory limits, of both tables together. DuckDB joins what does not fit in memory, but fails
- * where it is too much: 1.3 GB with 64 MiB failed, with 128 MiB it did not.
+ * where it is some twenty times as much.
  */
 const limitsAtOnce = 4;
 

@@ -20,8 +20,8 @@ export interface PlannedShard {
 }
 
 /**
- * What a run does, fixed before any row is scored; a pure function of spec, listing and model. Spans are derived from it
- * (spans.ts), so that a plan of 100,000 shards stays small.
+ * What a run does, fixed before any row is scored: made of the spec, and of what input, model and target were then. Spans
+ * are derived from it (spans.ts), so that a plan of 100,000 shards stays small.
  */
 export interface Plan {
   readonly format: "infer-batch-plan";
