@@ -10,6 +10,11 @@ const price = { input: 1000, cached_input: 100, output: 2000 };
 const sampling = { max_tokens: 10 };
 const rows = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
 
+/** Answers five requests, and refuses the token of the others. */
+function fiveAnswers({ number }: ChatRequest): ChatReply {
+  return number > 5 ? { status: 401, body: {} } : { content: "a" };
+}
+
 describe("money", () => {
   test("tokens and cost are those of the server's own books", async () => {
     await using job = await promptJob({ model: { budget: { price } } });
@@ -200,9 +205,7 @@ describe("money", () => {
   });
 
   test("status shows what an unfinished run has kept where the token is not there, and without the answers if these cannot be read", async () => {
-    const answered = ({ number }: ChatRequest): ChatReply =>
-      number > 5 ? { status: 401, body: {} } : { content: "a" };
-    await using job = await promptJob({ server: { concurrency: 1 }, reply: answered });
+    await using job = await promptJob({ server: { concurrency: 1 }, reply: fiveAnswers });
     expect((await job.run()).code).toBe(64);
     await job.rewrite({ server: { token: "${file:gone}" } });
     const shown = await job.command("status", job.spec, "--json");
@@ -210,7 +213,7 @@ describe("money", () => {
     expect(JSON.parse(shown.stdout)).toMatchObject({ status: "unfinished", paid: { kept: { answers: 5 } } });
     expect(shown.stdout).not.toContain("batches_error"); // no server is asked for batches
     const folder = join(job.out, "_infer-batch");
-    const [runId = ""] = (await readdir(folder)).filter((name) => name !== "run.json");
+    const runId = (await readdir(folder)).find((name) => name !== "run.json") ?? "";
     await rm(join(folder, runId, "answers"), { recursive: true });
     await writeFile(join(folder, runId, "answers"), "not a folder");
     const hidden = await job.command("status", job.spec, "--json");
