@@ -22,6 +22,11 @@ const parts = {
     pattern: /const cached = file === undefined \?/,
     instead: "file = undefined; const cached = file === undefined ?",
   },
+  features: {
+    file: "dist/scoring/features.js",
+    pattern: /if \(checks === null\)/,
+    instead: "if (true)",
+  },
   texts: {
     file: "dist/models/model-file.js",
     pattern: /findTextTensors\(bytes, proto\)/,

@@ -25,6 +25,15 @@ interface Loops {
   readonly beginDoubles: Begin;
   readonly addDoubles: Add;
   readonly endDoubles: End;
+  readonly gatherFloats: (
+    at: number,
+    stride: number,
+    rows: number,
+    many: number,
+    places: number,
+    columns: number,
+    to: number,
+  ) => void;
 }
 
 /** Rows whose sums are stored together, and which are copied at once. */
@@ -67,8 +76,8 @@ export interface NumberRows {
 
 /** Columns that are measured at once. */
 export const atOnce = { floats: 4, doubles: 2 } as const;
-/** Numbers whose sum is the column's in a block of rows. */
-const sumsEach = { floats: 2, doubles: 3 } as const;
+/** Numbers whose sum is a column's: of floats in all rows, of doubles in a block. */
+const sumsEach = 3;
 
 /** Measures columns of rows of numbers. undefined: this thread has no loops for it. */
 export function measureNumbers({ kind, rows, width, columns, numbers, copy }: NumberRows): MeasuredNumbers | undefined {
@@ -77,7 +86,8 @@ export function measureNumbers({ kind, rows, width, columns, numbers, copy }: Nu
     throw new RangeError(`${rows} rows of ${kind}, ${columns} columns of ${width}`);
   }
   const isHere = numbers instanceof array && areHere([numbers]);
-  const sumsBytes = Math.ceil(rows / blockRows) * sumsEach[kind] * columns * doubleBytes;
+  const blockSumsBytes = sumsEach * columns * doubleBytes;
+  const sumsBytes = kind === "floats" ? blockSumsBytes : Math.ceil(rows / blockRows) * blockSumsBytes;
   const countsBytes = columns * counted * doubleBytes;
   const recordsBytes = Math.ceil(columns / atOnce[kind]) * recordBytes;
   const copiedBytes = isHere ? 0 : Math.min(rows, blockRows) * width * array.BYTES_PER_ELEMENT;
@@ -91,12 +101,13 @@ export function measureNumbers({ kind, rows, width, columns, numbers, copy }: Nu
     const records = toCounts + countsBytes;
     const { begin, add, end } = loopsFor(kind);
     begin(columns, records);
+    new Float64Array(buffer, toSums, sumsBytes / doubleBytes).fill(0);
     const stride = width * array.BYTES_PER_ELEMENT;
     if (isHere) {
       add(numbers.byteOffset, stride, columns, rows, blockBits, records, toSums);
     } else {
-      const blockSums = sumsEach[kind] * columns * doubleBytes;
-      for (let row = 0, to = toSums; row < rows; row += blockRows, to += blockSums) {
+      const next = kind === "floats" ? 0 : blockSumsBytes;
+      for (let row = 0, to = toSums; row < rows; row += blockRows, to += next) {
         const many = Math.min(blockRows, rows - row);
         const copied = new array(buffer, records + recordsBytes, many * width);
         copy(copied, row * width);
@@ -112,9 +123,43 @@ export function measureNumbers({ kind, rows, width, columns, numbers, copy }: Nu
   }
 }
 
+/** Columns of some rows of row-major floats that are in the memory of the loops; both lists have at least one. */
+export interface SomeFloats {
+  readonly floats: Float32Array<ArrayBuffer>;
+  /** Floats of a row. */
+  readonly width: number;
+  readonly places: readonly number[];
+  readonly rows: Uint32Array;
+}
+
+/** Returns columns of some rows as [columns][rows]. undefined: this thread has no loops for it. */
+export function gatherFloats({ floats, width, places, rows }: SomeFloats): Float64Array<ArrayBuffer> | undefined {
+  const valuesBytes = rows.length * places.length * doubleBytes;
+  const memory = takeMemory(valuesBytes + rows.byteLength + places.length * Uint32Array.BYTES_PER_ELEMENT);
+  try {
+    if (!areHere([floats, memory])) {
+      return undefined;
+    }
+    const { buffer, byteOffset: toValues } = memory;
+    const toRows = toValues + valuesBytes;
+    const toPlaces = toRows + rows.byteLength;
+    new Uint32Array(buffer, toRows, rows.length).set(rows);
+    new Uint32Array(buffer, toPlaces, places.length).set(places);
+    const stride = width * Float32Array.BYTES_PER_ELEMENT;
+    loops().gatherFloats(floats.byteOffset, stride, toRows, rows.length, toPlaces, places.length, toValues);
+    return new Float64Array(buffer, toValues, rows.length * places.length).slice();
+  } finally {
+    releaseMemory([memory]);
+  }
+}
+
+function loops(): Loops {
+  return (opened ??= loopsSharingMemory(featureLoopsCode).loops as Loops);
+}
+
 function loopsFor(kind: NumberRows["kind"]): { readonly begin: Begin; readonly add: Add; readonly end: End } {
-  const loops = (opened ??= loopsSharingMemory(featureLoopsCode).loops as Loops);
+  const { beginFloats, addFloats, endFloats, beginDoubles, addDoubles, endDoubles } = loops();
   return kind === "floats"
-    ? { begin: loops.beginFloats, add: loops.addFloats, end: loops.endFloats }
-    : { begin: loops.beginDoubles, add: loops.addDoubles, end: loops.endDoubles };
+    ? { begin: beginFloats, add: addFloats, end: endFloats }
+    : { begin: beginDoubles, add: addDoubles, end: endDoubles };
 }

@@ -4,7 +4,9 @@
 ;; Sums of floats are exact. The numbers of a block of 2^b rows are multiples of the last bit of the smallest one, so float64 adds
 ;; them without rounding if their exponents differ by 29 - b at most. Others are split at one bit for all of a column,
 ;; which the largest number decides: the upper parts have at most the 53 bits that a float64 adds without rounding; so
-;; have the lower parts if the exponents differ by 83 - 2 b at most.
+;; have the lower parts if the exponents differ by 83 - 2 b at most. The sums of all blocks are added up in three numbers for
+;; each column, each of which takes what the one before rounds off (D. E. Knuth, "The Art of Computer Programming",
+;; volume 2, 4.2.2); the sum is exact unless the third one rounds, too.
 ;;
 ;; What is known of four columns side by side is stored in a record of 144 bytes, four numbers each:
 ;;   0  the least number of the block that is not NaN (f32)
@@ -40,19 +42,30 @@
     (v128.store offset=64 (local.get $record) (v128.const f64x2 0 0))
     (v128.store offset=80 (local.get $record) (v128.const f64x2 0 0)))
 
-  ;; Adds `rows` rows, whose starts are `stride` apart, in blocks of 2^b rows. Stores the sums of each block at `sums`, two
-  ;; numbers (f64) for each column whose sum is the column's: the first ones of all columns, then the second ones.
+  ;; Adds `rows` rows, whose starts are `stride` apart, in blocks of 2^b rows. Adds their sums to those at `sums`: three
+  ;; numbers (f64) for each column whose sum is the column's, the first ones of all columns, then the second ones, the third.
   (func (export "addFloats")
     (param $at i32) (param $stride i32) (param $columns i32) (param $rows i32) (param $b i32) (param $records i32)
     (param $sums i32)
-    (local $many i32) (local $column i32) (local $offset i32) (local $record i32)
+    (local $many i32) (local $column i32) (local $offset i32) (local $record i32) (local $areFinite i32)
+    (local.set $areFinite (i32.const 1)) ;; as most are; the first block with others is read once more
     (block $through
       (loop $nextBlock
         (br_if $through (i32.eqz (local.get $rows)))
         (local.set $many (i32.shl (i32.const 1) (local.get $b)))
         (if (i32.lt_u (local.get $rows) (local.get $many)) (then (local.set $many (local.get $rows))))
-        (call $readBlock
-          (local.get $at) (local.get $stride) (local.get $columns) (local.get $many) (local.get $records))
+        (if (i32.and (local.get $many) (i32.const 1)) (then (local.set $areFinite (i32.const 0))))
+        (if (local.get $areFinite)
+          (then
+            (call $readBlock
+              (local.get $at) (local.get $stride) (local.get $columns) (local.get $many) (local.get $records)
+              (i32.const 1))
+            (local.set $areFinite (call $endFinite (local.get $columns) (local.get $many) (local.get $records)))))
+        (if (i32.eqz (local.get $areFinite))
+          (then
+            (call $readBlock
+              (local.get $at) (local.get $stride) (local.get $columns) (local.get $many) (local.get $records)
+              (i32.const 0))))
         (local.set $column (i32.const 0))
         (local.set $record (local.get $records))
         (loop $nextFour
@@ -61,13 +74,14 @@
             (i32.add (local.get $at) (local.get $offset)) (local.get $stride) (local.get $many) (local.get $b)
             (local.get $record)
             (i32.add (local.get $sums) (i32.shl (local.get $offset) (i32.const 1)))
-            (i32.shl (local.get $columns) (i32.const 3)))
+            (i32.shl (local.get $columns) (i32.const 3))
+            ;; columns that the four before have, too, are in the sums already
+            (i32.sub (local.get $column) (i32.shr_u (local.get $offset) (i32.const 2))))
           (local.set $column (i32.add (local.get $column) (i32.const 4)))
           (local.set $record (i32.add (local.get $record) (i32.const 144)))
           (br_if $nextFour (i32.lt_u (local.get $column) (local.get $columns))))
         (local.set $rows (i32.sub (local.get $rows) (local.get $many)))
         (local.set $at (i32.add (local.get $at) (i32.mul (local.get $many) (local.get $stride))))
-        (local.set $sums (i32.add (local.get $sums) (i32.shl (local.get $columns) (i32.const 4))))
         (br $nextBlock))))
 
   ;; Bytes from the start of a row to four columns. The last four may be among those before, too.
@@ -78,24 +92,101 @@
       (i32.const 2)))
 
   ;; Reads a block, 128 rows of four columns at a time: what is read of them stays in the processor's first cache.
+  ;; `areFinite`: all numbers are taken for finite, and rows are even.
   (func $readBlock
-    (param $at i32) (param $stride i32) (param $columns i32) (param $rows i32) (param $records i32)
-    (local $some i32) (local $column i32) (local $record i32)
+    (param $at i32) (param $stride i32) (param $columns i32) (param $rows i32) (param $records i32) (param $areFinite i32)
+    (local $some i32) (local $column i32) (local $record i32) (local $from i32)
     (loop $nextRows
       (local.set $some
         (select (local.get $rows) (i32.const 128) (i32.lt_u (local.get $rows) (i32.const 128))))
       (local.set $column (i32.const 0))
       (local.set $record (local.get $records))
       (loop $nextFour
-        (call $readFour
-          (i32.add (local.get $at) (call $offsetOf (local.get $column) (local.get $columns)))
-          (local.get $stride) (local.get $some) (local.get $record))
+        (local.set $from (i32.add (local.get $at) (call $offsetOf (local.get $column) (local.get $columns))))
+        (if (local.get $areFinite)
+          (then (call $readFinite (local.get $from) (local.get $stride) (local.get $some) (local.get $record)))
+          (else (call $readFour (local.get $from) (local.get $stride) (local.get $some) (local.get $record))))
         (local.set $column (i32.add (local.get $column) (i32.const 4)))
         (local.set $record (i32.add (local.get $record) (i32.const 144)))
         (br_if $nextFour (i32.lt_u (local.get $column) (local.get $columns))))
       (local.set $at (i32.add (local.get $at) (i32.mul (local.get $some) (local.get $stride))))
       (local.set $rows (i32.sub (local.get $rows) (local.get $some)))
       (br_if $nextRows (local.get $rows))))
+
+  ;; Ends the reading of a block whose numbers were taken for finite, and returns 1. If some are not, a sum is NaN or
+  ;; infinite: then it begins the block again, and returns 0.
+  (func $endFinite (param $columns i32) (param $rows i32) (param $records i32) (result i32)
+    (local $end i32) (local $record i32) (local $differences v128)
+    (local.set $end
+      (i32.add (local.get $records)
+        (i32.mul (i32.shr_u (i32.add (local.get $columns) (i32.const 3)) (i32.const 2)) (i32.const 144))))
+    (local.set $record (local.get $records))
+    (loop $next
+      ;; 0 for a finite number, else NaN
+      (local.set $differences
+        (f64x2.add (local.get $differences)
+          (f64x2.add
+            (f64x2.sub (v128.load offset=64 (local.get $record)) (v128.load offset=64 (local.get $record)))
+            (f64x2.sub (v128.load offset=80 (local.get $record)) (v128.load offset=80 (local.get $record))))))
+      (local.set $record (i32.add (local.get $record) (i32.const 144)))
+      (br_if $next (i32.lt_u (local.get $record) (local.get $end))))
+    (if (i64x2.all_true (f64x2.eq (local.get $differences) (local.get $differences)))
+      (then
+        (loop $nextCount
+          (v128.store offset=48 (local.get $records)
+            (i32x4.sub (v128.load offset=48 (local.get $records)) (i32x4.splat (local.get $rows))))
+          (local.set $records (i32.add (local.get $records) (i32.const 144)))
+          (br_if $nextCount (i32.lt_u (local.get $records) (local.get $end))))
+        (return (i32.const 1))))
+    (loop $nextBegin
+      (call $beginBlock (local.get $records))
+      (local.set $records (i32.add (local.get $records) (i32.const 144)))
+      (br_if $nextBegin (i32.lt_u (local.get $records) (local.get $end))))
+    (i32.const 0))
+
+  ;; Reads pairs of rows of finite numbers.
+  (func $readFinite (param $at i32) (param $stride i32) (param $rows i32) (param $record i32)
+    (local $end i32) (local $x v128) (local $y v128)
+    (local $least v128) (local $greatest v128) (local $smallest v128)
+    (local $sumAb v128) (local $sumCd v128) (local $otherAb v128) (local $otherCd v128)
+    (local.set $least (v128.load (local.get $record)))
+    (local.set $greatest (v128.load offset=16 (local.get $record)))
+    (local.set $smallest (v128.load offset=32 (local.get $record)))
+    (local.set $sumAb (v128.load offset=64 (local.get $record)))
+    (local.set $sumCd (v128.load offset=80 (local.get $record)))
+    (local.set $end (i32.add (local.get $at) (i32.mul (local.get $rows) (local.get $stride))))
+    (loop $next
+      (local.set $x (v128.load (local.get $at)))
+      (local.set $at (i32.add (local.get $at) (local.get $stride)))
+      (local.set $y (v128.load (local.get $at)))
+      (local.set $at (i32.add (local.get $at) (local.get $stride)))
+      (local.set $least (f32x4.pmin (local.get $least) (f32x4.pmin (local.get $x) (local.get $y))))
+      (local.set $greatest (f32x4.pmax (local.get $greatest) (f32x4.pmax (local.get $x) (local.get $y))))
+      (local.set $smallest
+        (i32x4.min_u (local.get $smallest)
+          (i32x4.min_u 
+            (i32x4.add
+              (v128.and (local.get $x) (v128.const i32x4 0x7fffffff 0x7fffffff 0x7fffffff 0x7fffffff))
+              (v128.const i32x4 -1 -1 -1 -1)) 
+            (i32x4.add
+              (v128.and (local.get $y) (v128.const i32x4 0x7fffffff 0x7fffffff 0x7fffffff 0x7fffffff))
+              (v128.const i32x4 -1 -1 -1 -1)))))
+      (local.set $sumAb (f64x2.add (local.get $sumAb) (f64x2.promote_low_f32x4 (local.get $x))))
+      (local.set $otherAb (f64x2.add (local.get $otherAb) (f64x2.promote_low_f32x4 (local.get $y))))
+      (local.set $sumCd
+        (f64x2.add (local.get $sumCd)
+          (f64x2.promote_low_f32x4
+            (i8x16.shuffle 8 9 10 11 12 13 14 15 8 9 10 11 12 13 14 15 (local.get $x) (local.get $x)))))
+      (local.set $otherCd
+        (f64x2.add (local.get $otherCd)
+          (f64x2.promote_low_f32x4
+            (i8x16.shuffle 8 9 10 11 12 13 14 15 8 9 10 11 12 13 14 15 (local.get $y) (local.get $y)))))
+      (br_if $next (i32.ne (local.get $at) (local.get $end))))
+    (v128.store (local.get $record) (local.get $least))
+    (v128.store offset=16 (local.get $record) (local.get $greatest))
+    (v128.store offset=32 (local.get $record) (local.get $smallest))
+    (v128.store offset=64 (local.get $record) (f64x2.add (local.get $sumAb) (local.get $otherAb)))
+    (v128.store offset=80 (local.get $record) (f64x2.add (local.get $sumCd) (local.get $otherCd))))
 
   ;; NaN counts as 0 in sums, and is neither the least nor the greatest.
   (func $readFour (param $at i32) (param $stride i32) (param $rows i32) (param $record i32)
@@ -135,10 +226,11 @@
     (v128.store offset=64 (local.get $record) (local.get $sumAb))
     (v128.store offset=80 (local.get $record) (local.get $sumCd)))
 
-  ;; Stores the sums of a block of four columns at `sums`, and `plane` bytes further on; begins the next block.
+  ;; Adds the sums of a block of four columns to those at `sums`, of which each next ones are `plane` bytes further on; begins
+  ;; the next block. `done`: so many of the four columns are left out of the sums.
   (func $endBlock
     (param $at i32) (param $stride i32) (param $rows i32) (param $b i32) (param $record i32) (param $sums i32)
-    (param $plane i32)
+    (param $plane i32) (param $done i32)
     (local $unsigned v128) (local $least v128) (local $greatest v128) (local $exponent v128) (local $range v128)
     (local.set $unsigned (v128.const i32x4 0x7fffffff 0x7fffffff 0x7fffffff 0x7fffffff))
     (local.set $least (v128.load (local.get $record)))
@@ -159,15 +251,13 @@
       (i32x4.all_true
         (i32x4.le_s (local.get $range) (i32x4.splat (i32.sub (i32.const 29) (local.get $b)))))
       (then
-        (v128.store (local.get $sums) (v128.load offset=64 (local.get $record)))
-        (v128.store offset=16 (local.get $sums) (v128.load offset=80 (local.get $record)))
-        (local.set $sums (i32.add (local.get $sums) (local.get $plane)))
-        (v128.store (local.get $sums) (v128.const f64x2 0 0))
-        (v128.store offset=16 (local.get $sums) (v128.const f64x2 0 0)))
+        (call $addSums
+          (local.get $record) (local.get $sums) (local.get $plane) (local.get $done)
+          (v128.load offset=64 (local.get $record)) (v128.load offset=80 (local.get $record))))
       (else
         (call $splitFour
           (local.get $at) (local.get $stride) (local.get $rows) (local.get $b) (local.get $exponent)
-          (local.get $sums) (local.get $plane))))
+          (local.get $record) (local.get $sums) (local.get $plane) (local.get $done))))
     (v128.store offset=96 (local.get $record)
       (f32x4.pmin (v128.load offset=96 (local.get $record)) (local.get $least)))
     (v128.store offset=112 (local.get $record)
@@ -182,11 +272,44 @@
               (i32x4.splat (i32.sub (i32.const 83) (i32.shl (local.get $b) (i32.const 1)))))))))
     (call $beginBlock (local.get $record)))
 
-  ;; Stores at `sums` and `plane` bytes further on the sums of the upper and of the lower parts of four columns, of `rows`
-  ;; rows, at most 2^b. `exponent`: those of the largest magnitudes.
+  ;; Adds two numbers for each of two pairs of columns to the sums, but for the first `done` columns; notes in the record
+  ;; which sums are not exact any more.
+  (func $addSums
+    (param $record i32) (param $sums i32) (param $plane i32) (param $done i32) (param $ab v128) (param $cd v128)
+    (local.set $ab
+      (call $addThree (local.get $sums) (local.get $plane)
+        (v128.and (local.get $ab)
+          (i64x2.ge_s (v128.const i64x2 0 1) (i64x2.splat (i64.extend_i32_u (local.get $done)))))))
+    (local.set $cd
+      (call $addThree (i32.add (local.get $sums) (i32.const 16)) (local.get $plane)
+        (v128.and (local.get $cd)
+          (i64x2.ge_s (v128.const i64x2 2 3) (i64x2.splat (i64.extend_i32_u (local.get $done)))))))
+    (v128.store offset=128 (local.get $record)
+      (v128.and (v128.load offset=128 (local.get $record))
+        (i8x16.shuffle 0 1 2 3 8 9 10 11 16 17 18 19 24 25 26 27 (local.get $ab) (local.get $cd)))))
+
+  ;; Adds two numbers to two sums of three numbers each. Returns -1 for each sum that is exact, else 0.
+  (func $addThree (param $sums i32) (param $plane i32) (param $x v128) (result v128)
+    (local $end i32) (local $sum v128) (local $next v128) (local $taken v128)
+    (local.set $end (i32.add (local.get $sums) (i32.mul (local.get $plane) (i32.const 3))))
+    (loop $more
+      (local.set $sum (v128.load (local.get $sums)))
+      (local.set $next (f64x2.add (local.get $sum) (local.get $x)))
+      (v128.store (local.get $sums) (local.get $next))
+      (local.set $taken (f64x2.sub (local.get $next) (local.get $sum)))
+      (local.set $x
+        (f64x2.add
+          (f64x2.sub (local.get $sum) (f64x2.sub (local.get $next) (local.get $taken)))
+          (f64x2.sub (local.get $x) (local.get $taken))))
+      (local.set $sums (i32.add (local.get $sums) (local.get $plane)))
+      (br_if $more (i32.lt_u (local.get $sums) (local.get $end))))
+    (f64x2.eq (local.get $x) (v128.const f64x2 0 0)))
+
+  ;; Adds to the sums those of the upper and of the lower parts of four columns, of `rows` rows, at most 2^b. `exponent`:
+  ;; those of the largest magnitudes.
   (func $splitFour
-    (param $at i32) (param $stride i32) (param $rows i32) (param $b i32) (param $exponent v128) (param $sums i32)
-    (param $plane i32)
+    (param $at i32) (param $stride i32) (param $rows i32) (param $b i32) (param $exponent v128) (param $record i32)
+    (param $sums i32) (param $plane i32) (param $done i32)
     (local $end i32) (local $x v128) (local $half v128) (local $upper v128) (local $splitAb v128) (local $splitCd v128)
     (local $upperAb v128) (local $upperCd v128) (local $lowerAb v128) (local $lowerCd v128)
     ;; What splits numbers is 1.5 · 2^(exponent - 127 + b): added and taken off again, it rounds to a multiple of the
@@ -225,11 +348,12 @@
       (local.set $lowerCd (f64x2.add (local.get $lowerCd) (f64x2.sub (local.get $half) (local.get $upper))))
       (local.set $at (i32.add (local.get $at) (local.get $stride)))
       (br_if $next (i32.ne (local.get $at) (local.get $end))))
-    (v128.store (local.get $sums) (local.get $upperAb))
-    (v128.store offset=16 (local.get $sums) (local.get $upperCd))
-    (local.set $sums (i32.add (local.get $sums) (local.get $plane)))
-    (v128.store (local.get $sums) (local.get $lowerAb))
-    (v128.store offset=16 (local.get $sums) (local.get $lowerCd)))
+    (call $addSums
+      (local.get $record) (local.get $sums) (local.get $plane) (local.get $done)
+      (local.get $upperAb) (local.get $upperCd))
+    (call $addSums
+      (local.get $record) (local.get $sums) (local.get $plane) (local.get $done)
+      (local.get $lowerAb) (local.get $lowerCd)))
 
   ;; Stores what is known of a column of `rows` rows at `to`, seven numbers (f64) in the order of `countOf`. Returns 0 if
   ;; its sums are exact; if not, the count of finite numbers is -1.
@@ -253,7 +377,8 @@
     (local.set $record (local.get $records))
     (loop $nextFour
       (local.set $offset (call $offsetOf (local.get $column) (local.get $columns)))
-      (local.set $lane (i32.const 0))
+      ;; Of columns that the four before have, too, those know whether the sums are exact.
+      (local.set $lane (i32.sub (i32.shl (local.get $column) (i32.const 2)) (local.get $offset)))
       (loop $nextLane
         (local.set $records (i32.add (local.get $record) (local.get $lane)))
         (local.set $bad
@@ -464,4 +589,28 @@
       (local.set $column (i32.add (local.get $column) (i32.const 2)))
       (local.set $record (i32.add (local.get $record) (i32.const 144)))
       (br_if $nextTwo (i32.lt_u (local.get $column) (local.get $columns))))
-    (local.get $bad)))
+    (local.get $bad))
+
+  ;; Copies columns of some rows, whose starts are `stride` apart, as float64 to `to`, column by column. `rows`: `many`
+  ;; numbers of rows (i32), at least one; `places`: the places of `columns` columns in a row (i32), at least one.
+  (func (export "gatherFloats")
+    (param $at i32) (param $stride i32) (param $rows i32) (param $many i32) (param $places i32) (param $columns i32)
+    (param $to i32)
+    (local $end i32) (local $endPlaces i32) (local $row i32) (local $place i32) (local $next i32)
+    (local.set $end (i32.add (local.get $rows) (i32.shl (local.get $many) (i32.const 2))))
+    (local.set $endPlaces (i32.add (local.get $places) (i32.shl (local.get $columns) (i32.const 2))))
+    (loop $nextRow
+      (local.set $row (i32.add (local.get $at) (i32.mul (i32.load (local.get $rows)) (local.get $stride))))
+      (local.set $place (local.get $places))
+      (local.set $next (local.get $to))
+      (loop $nextColumn
+        (f64.store (local.get $next)
+          (f64.promote_f32
+            (f32.load (i32.add (local.get $row) (i32.shl (i32.load (local.get $place)) (i32.const 2))))))
+        (local.set $next (i32.add (local.get $next) (i32.shl (local.get $many) (i32.const 3))))
+        (local.set $place (i32.add (local.get $place) (i32.const 4)))
+        (br_if $nextColumn (i32.lt_u (local.get $place) (local.get $endPlaces))))
+      (local.set $to (i32.add (local.get $to) (i32.const 8)))
+      (local.set $rows (i32.add (local.get $rows) (i32.const 4)))
+      (br_if $nextRow (i32.lt_u (local.get $rows) (local.get $end)))))
+)

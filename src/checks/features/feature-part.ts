@@ -3,6 +3,7 @@ import { sliceColumn } from "../../columnar/column-rows.js";
 import type { Column, DecodedInput, FixedColumn, ListColumn, Matrix } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
 import type { FeatureColumn, FeaturePlan } from "./feature-plan.js";
+import { gatherFloats } from "./feature-loops.js";
 import { type MatrixCounts, measureMatrix } from "./measure-matrix.js";
 import { type BatchRows, sampleRows } from "./row-sample.js";
 
@@ -37,9 +38,9 @@ export interface SampledNumbers {
 /** The columns of a plan that an input of a record batch has. */
 interface InputColumns {
   /** Their indexes in the plan. */
-  readonly indexes: readonly number[];
+  readonly indexes: number[];
   /** Their places in a row of the input. */
-  readonly places: readonly number[];
+  readonly places: number[];
   readonly areNumbers: boolean;
 }
 
@@ -52,10 +53,10 @@ function inputsOf(plan: FeaturePlan): InputColumns[] {
     return known;
   }
   const inputs: InputColumns[] = [];
-  for (const { input } of plan.columns) {
-    const indexes = [...plan.columns.keys()].filter((index) => plan.columns[index]?.input === input);
-    const own = indexes.map((index) => plan.columns[index] as FeatureColumn);
-    inputs[input] = { indexes, places: own.map(({ place }) => place), areNumbers: own[0]?.kind === "number" };
+  for (const [index, { input, place, kind }] of plan.columns.entries()) {
+    const own = (inputs[input] ??= { indexes: [], places: [], areNumbers: kind === "number" });
+    own.indexes.push(index);
+    own.places.push(place);
   }
   inputsByPlan.set(plan, inputs);
   return inputs;
@@ -92,8 +93,14 @@ export function measureFeatures(plan: FeaturePlan, inputs: readonly DecodedInput
 
 /** Some columns of some rows of a matrix. */
 function gatherRows({ data, valid, width }: Matrix, places: readonly number[], rows: Uint32Array): SampledNumbers {
-  const values = new Float64Array(rows.length * places.length);
   const nulls = new Float64Array(places.length);
+  if (data instanceof Float32Array && valid === undefined && rows.length > 0 && places.length > 0) {
+    const gathered = gatherFloats({ floats: data, width, places, rows });
+    if (gathered !== undefined) {
+      return { rows: rows.length, values: gathered, nulls };
+    }
+  }
+  const values = new Float64Array(rows.length * places.length);
   const isBig = data instanceof BigInt64Array || data instanceof BigUint64Array;
   const numbers = isBig ? undefined : (data as Float64Array); // one loop for all types
   for (let row = 0; row < rows.length; row += 1) {

@@ -4,7 +4,6 @@
  */
 import { loopsWithMemory } from "../../columnar/memory/vectors.js";
 import { costOfShortest } from "./distinct-numbers.js";
-import { sumOfFractions } from "./exact-sum.js";
 import type { Histogram } from "./histogram.js";
 import { numberLoopsCode } from "./number-loops-code.js";
 import { blockValues, type NextNumbers, type NumberProfile, type ProfileLimits } from "./number-profile.js";
@@ -16,7 +15,7 @@ interface Loops {
   readonly countFew: (at: number, end: number, limit: number) => number;
   readonly addFew: () => void;
   readonly addNumbers: (at: number, end: number) => void;
-  readonly listPlaces: () => number;
+  readonly takeSums: () => void;
   readonly takeBins: (limit: number) => number;
 }
 
@@ -24,18 +23,23 @@ interface Loops {
 interface Opened {
   readonly loops: Loops;
   readonly block: Float64Array;
-  /** Of fractions by sign and exponent, then of the squares' fractions: two numbers each. */
-  readonly sums: BigUint64Array;
+  /** Of positive numbers, of negative ones, of squares. */
+  readonly sums: readonly [WholeNumber, WholeNumber, WholeNumber];
   readonly notFinite: Uint32Array;
   readonly extremes: Float64Array;
   readonly shift: Int32Array;
-  /** Places of sums. */
-  readonly places: Int32Array;
   readonly keys: Int32Array;
   readonly binCounts: Uint32Array;
   /** Pairs of a number and how often it came. */
   readonly few: Float64Array;
   readonly fewCounts: BigUint64Array;
+}
+
+interface WholeNumber {
+  /** In units of 2^-1074, the lowest bits first. */
+  readonly words: BigUint64Array;
+  /** The first word that is not 0, and the one after the last. */
+  readonly range: Uint32Array;
 }
 
 let opened: { readonly here: Opened | undefined } | undefined;
@@ -46,14 +50,17 @@ function open(): Opened | undefined {
     return undefined;
   }
   const { buffer } = loops.memory;
+  const sumAt = (index: number): WholeNumber => {
+    const at = 0x1030000 + index * 0x240;
+    return { words: new BigUint64Array(buffer, at, 36), range: new Uint32Array(buffer, at + 0x120, 2) };
+  };
   const here = {
     loops,
     block: new Float64Array(buffer, 0x1024000, blockValues),
-    sums: new BigUint64Array(buffer, 0x1000000, 2 * (squaresFrom + 2048)),
+    sums: [sumAt(0), sumAt(1), sumAt(2)] as const,
     notFinite: new Uint32Array(buffer, 0x1018000, 3),
     extremes: new Float64Array(buffer, 0x1018010, 2),
     shift: new Int32Array(buffer, 0x1018020, 1),
-    places: new Int32Array(buffer, 0x1018100, squaresFrom + 2048),
     keys: new Int32Array(buffer, 0x1018100, 1024),
     binCounts: new Uint32Array(buffer, 0x1019100, 1024),
     few: new Float64Array(buffer, 0x1020000, 2 * 1024),
@@ -63,8 +70,6 @@ function open(): Opened | undefined {
   return here;
 }
 
-/** Where places of squares begin. */
-const squaresFrom = 4096;
 const noExtremes = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
 
 /** The profile of all numbers of `next`. undefined: this thread has no WebAssembly, and `next` was not called. */
@@ -81,9 +86,8 @@ export function profileInLoops(next: NextNumbers, limits: ProfileLimits): Number
   }
   const [nan = 0, positiveInfinite = 0, negativeInfinite = 0] = here.notFinite;
   const [min = 0, max = 0] = here.extremes;
-  const exact = exactSums(here);
   const histogram = takeHistogram(here, limits.bins);
-  here.sums.fill(0n);
+  const exact = takeSums(here);
   here.notFinite.fill(0);
   here.extremes.set(noExtremes);
   const finite = histogram.counts.reduce((sum, count) => sum + count, 0);
@@ -119,19 +123,20 @@ function namesOf({ few, fewCounts }: Opened): ReadonlyMap<string, number> {
   return counts;
 }
 
-function exactSums({ loops, places, sums }: Opened): Pick<NumberProfile, "sum" | "squares"> {
-  const count = loops.listPlaces();
-  let [sum, squares] = [0n, 0n];
-  for (let index = 0; index < count; index += 1) {
-    const place = places[index] as number;
-    const fractions = ((sums[2 * place] as bigint) << 32n) + (sums[2 * place + 1] as bigint);
-    if (place < squaresFrom) {
-      sum += sumOfFractions(place, fractions);
-    } else {
-      squares += sumOfFractions(place - squaresFrom, fractions);
-    }
+/** Of what the bins hold; they are taken before. */
+function takeSums({ loops, sums }: Opened): Pick<NumberProfile, "sum" | "squares"> {
+  loops.takeSums();
+  const [positive, negative, squares] = sums;
+  return { sum: wholeOf(positive) - wholeOf(negative), squares: wholeOf(squares) };
+}
+
+function wholeOf({ words, range }: WholeNumber): bigint {
+  const [first = 0, end = 0] = range;
+  let whole = 0n;
+  for (let index = end - 1; index >= first; index -= 1) {
+    whole = (whole << 64n) + (words[index] as bigint);
   }
-  return { sum, squares };
+  return whole << BigInt(64 * first);
 }
 
 function takeHistogram({ loops, shift, keys, binCounts }: Opened, limit: number): Histogram {

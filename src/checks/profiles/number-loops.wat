@@ -8,10 +8,12 @@
 ;; 0x1018010  the least and the greatest finite number (f64 each)
 ;; 0x1018020  the shift of the bins that `takeBins` lists (i32)
 ;; 0x1018040  bins by the highest bit in which their key differs from the key of the bin before (33 i32)
-;; 0x1018100  what `listPlaces` lists, or the keys (1,024 i32) and the counts (1,024 i32) that `takeBins` lists
+;; 0x1018100  the keys (1,024 i32) and the counts (1,024 i32) that `takeBins` lists
 ;; 0x1020000  a hash table of different numbers: 1,024 slots of a number (f64) and how often it came (i64), 0 if free
 ;; 0x1024000  the numbers to add (4,096 f64)
 ;; 0x102c000  places of the bins that hold something (i32), by ascending key: the first 4,096
+;; 0x1030000  what `takeSums` took: of positive numbers, of negative ones, of squares, in units of 2^-1074, the lowest 64
+;;            bits first (36 i64 each, then the first one that is not 0, as an i32, and the one after the last)
 (module
   (memory (export "memory") 262) ;; pages of 64 KiB: of no cost before they are written to
 
@@ -138,20 +140,71 @@
       (br_if $next (i32.lt_u (local.get $slot) (i32.const 0x4000))))
     (i32.store (i32.const 0x101800c) (i32.const 0)))
 
-  ;; Lists the places (i32) of both tables of sums where something was added, and returns how many they are: by sign and
-  ;; exponent, those of squares from 4,096 on.
-  (func (export "listPlaces") (result i32)
-    (local $place i32) (local $to i32)
-    (local.set $to (i32.const 0x1018100))
+  ;; Empties both tables of sums into three whole numbers: of positive numbers, of negative ones, of squares.
+  (func (export "takeSums")
+    (local $place i32) (local $at i32) (local $to i32) (local $exponent i32)
+    (memory.fill (i32.const 0x1030000) (i32.const 0) (i32.const 1728))
     (loop $next
+      (local.set $at (i32.shl (local.get $place) (i32.const 4)))
       ;; Each number adds 2^20 at least to the upper bits.
-      (if (i64.ne (i64.load offset=0x1000000 (i32.shl (local.get $place) (i32.const 4))) (i64.const 0))
+      (if (i64.ne (i64.load offset=0x1000000 (local.get $at)) (i64.const 0))
         (then
-          (i32.store (local.get $to) (local.get $place))
-          (local.set $to (i32.add (local.get $to) (i32.const 4)))))
+          (local.set $exponent (i32.and (local.get $place) (i32.const 2047)))
+          (local.set $to
+            (i32.add (i32.const 0x1030000) (i32.mul (i32.shr_u (local.get $place) (i32.const 11)) (i32.const 576))))
+          (if (local.get $exponent) ;; smaller numbers count as zero
+            (then
+              (call $addAt (local.get $to) (i64.load offset=0x1000008 (local.get $at))
+                (i32.sub (local.get $exponent) (i32.const 1)))
+              (call $addAt (local.get $to) (i64.load offset=0x1000000 (local.get $at))
+                (i32.add (local.get $exponent) (i32.const 31)))))
+          (i64.store offset=0x1000000 (local.get $at) (i64.const 0))
+          (i64.store offset=0x1000008 (local.get $at) (i64.const 0))))
       (local.set $place (i32.add (local.get $place) (i32.const 1)))
       (br_if $next (i32.lt_u (local.get $place) (i32.const 6144))))
-    (i32.shr_u (i32.sub (local.get $to) (i32.const 0x1018100)) (i32.const 2)))
+    (call $carry (i32.const 0x1030000))
+    (call $carry (i32.const 0x1030240))
+    (call $carry (i32.const 0x1030480)))
+
+  ;; Adds a number, shifted by some bits, to 72 numbers (i64) of 32 bits each without their carries.
+  (func $addAt (param $to i32) (param $x i64) (param $shift i32)
+    (local $by i64)
+    (local.set $to (i32.add (local.get $to) (i32.shl (i32.shr_u (local.get $shift) (i32.const 5)) (i32.const 3))))
+    (local.set $by (i64.extend_i32_u (i32.and (local.get $shift) (i32.const 31))))
+    (i64.store (local.get $to)
+      (i64.add (i64.load (local.get $to))
+        (i64.and (i64.shl (local.get $x) (local.get $by)) (i64.const 0xffffffff))))
+    (local.set $by (i64.sub (i64.const 32) (local.get $by)))
+    (i64.store offset=8 (local.get $to)
+      (i64.add (i64.load offset=8 (local.get $to))
+        (i64.and (i64.shr_u (local.get $x) (local.get $by)) (i64.const 0xffffffff))))
+    (i64.store offset=16 (local.get $to)
+      (i64.add (i64.load offset=16 (local.get $to))
+        (i64.shr_u (i64.shr_u (local.get $x) (i64.const 32)) (local.get $by)))))
+
+  ;; Makes 36 numbers of 64 bits of 72 such numbers.
+  (func $carry (param $at i32)
+    (local $from i32) (local $to i32) (local $low i64) (local $high i64) (local $index i32) (local $last i32)
+    (local $first i32)
+    (local.set $from (local.get $at))
+    (local.set $to (local.get $at))
+    (loop $next
+      (local.set $low (i64.add (i64.load (local.get $from)) (i64.shr_u (local.get $high) (i64.const 32))))
+      (local.set $high (i64.add (i64.load offset=8 (local.get $from)) (i64.shr_u (local.get $low) (i64.const 32))))
+      (local.set $low
+        (i64.or (i64.and (local.get $low) (i64.const 0xffffffff)) (i64.shl (local.get $high) (i64.const 32))))
+      (i64.store (local.get $to) (local.get $low))
+      (local.set $index (i32.add (local.get $index) (i32.const 1)))
+      (if (i64.ne (local.get $low) (i64.const 0))
+        (then
+          (if (i32.eqz (local.get $last))
+            (then (local.set $first (i32.sub (local.get $index) (i32.const 1)))))
+          (local.set $last (local.get $index))))
+      (local.set $to (i32.add (local.get $to) (i32.const 8)))
+      (local.set $from (i32.add (local.get $from) (i32.const 16)))
+      (br_if $next (i32.lt_u (local.get $index) (i32.const 36))))
+    (i32.store offset=288 (local.get $at) (local.get $first))
+    (i32.store offset=292 (local.get $at) (local.get $last)))
 
   ;; Takes the bin at a place: lists its key and its count after those of `bins` others, or adds it to the last of them if
   ;; both have one key after the shift. The bin is empty afterwards. Returns how many bins are listed.
@@ -181,60 +234,75 @@
   ;; neighbours differ, and lists places; else it lists keys and counts, those that have one key after the shift as one
   ;; bin, and empties the bins. Returns how many bins there are, or were listed.
   (func $walkBins (param $shift i32) (result i32)
-    (local $step i32) (local $place i32) (local $sign i32) (local $entry i32) (local $at i32)
-    (local $key i32) (local $last i32) (local $bins i32) (local $to i32)
-    (loop $nextPlace
-      ;; Negative numbers come first, the greatest exponent first of all.
-      (local.set $sign (select (i32.const -1) (i32.const 0) (i32.lt_u (local.get $step) (i32.const 2048))))
-      (local.set $place (i32.xor (i32.xor (local.get $step) (i32.const 2048)) (i32.and (local.get $sign) (i32.const 2047))))
-      (if (i64.ne (i64.load offset=0x1000000 (i32.shl (local.get $place) (i32.const 4))) (i64.const 0))
-        (then
-          (local.set $entry (i32.const 0))
-          (block $lastEntry
-          (loop $nextEntry
-            ;; Most are empty: four at a time.
-            (if (i32.eqz (i32.and (local.get $entry) (i32.const 3)))
-              (then
-                (local.set $at
-                  (i32.shl
-                    (i32.or
-                      (i32.shl (local.get $place) (i32.const 10))
-                      (i32.and
-                        (i32.xor (local.get $entry) (i32.and (local.get $sign) (i32.const 1023)))
-                        (i32.const -4)))
-                    (i32.const 2)))
-                (if (i64.eqz (i64.or (i64.load (local.get $at)) (i64.load offset=8 (local.get $at))))
-                  (then
-                    (local.set $entry (i32.add (local.get $entry) (i32.const 4)))
-                    (br_if $nextEntry (i32.lt_u (local.get $entry) (i32.const 1024)))
-                    (br $lastEntry)))))
-            (local.set $at
-              (i32.or
-                (i32.shl (local.get $place) (i32.const 10))
-                (i32.xor (local.get $entry) (i32.and (local.get $sign) (i32.const 1023)))))
-            (if (i32.load (i32.shl (local.get $at) (i32.const 2)))
-              (then
-                (if (i32.eq (local.get $shift) (i32.const -1))
-                  (then
-                    (local.set $key (call $keyOf (local.get $at)))
-                    (if (local.get $bins)
-                      (then
-                        (local.set $to
-                          (i32.shl
-                            (i32.sub (i32.const 32) (i32.clz (i32.xor (local.get $key) (local.get $last))))
-                            (i32.const 2)))
-                        (i32.store offset=0x1018040 (local.get $to)
-                          (i32.add (i32.load offset=0x1018040 (local.get $to)) (i32.const 1)))))
-                    (if (i32.lt_u (local.get $bins) (i32.const 4096))
-                      (then (i32.store offset=0x102c000 (i32.shl (local.get $bins) (i32.const 2)) (local.get $at))))
-                    (local.set $last (local.get $key))
-                    (local.set $bins (i32.add (local.get $bins) (i32.const 1))))
-                  (else (local.set $bins (call $takeBin (local.get $at) (local.get $shift) (local.get $bins)))))))
-            (local.set $entry (i32.add (local.get $entry) (i32.const 1)))
-            (br_if $nextEntry (i32.lt_u (local.get $entry) (i32.const 1024)))))))
-      (local.set $step (i32.add (local.get $step) (i32.const 1)))
-      (br_if $nextPlace (i32.lt_u (local.get $step) (i32.const 4096))))
+    (local $step i32) (local $end i32) (local $place i32) (local $sign i32) (local $some i32) (local $at i32)
+    (local $mask i32) (local $key i32) (local $last i32) (local $bins i32) (local $to i32)
+    ;; Negative numbers come first, the greatest exponent first of all: from the least number to the greatest.
+    (local.set $at (i32.wrap_i64 (i64.shr_u (i64.load (i32.const 0x1018010)) (i64.const 52))))
+    (local.set $step
+      (select (i32.sub (i32.const 4095) (local.get $at)) (i32.const 2048) (i32.ge_u (local.get $at) (i32.const 2048))))
+    (local.set $at (i32.wrap_i64 (i64.shr_u (i64.load (i32.const 0x1018018)) (i64.const 52))))
+    (local.set $end
+      (select (i32.add (i32.const 2049) (local.get $at)) (i32.const 2048) (i32.lt_u (local.get $at) (i32.const 2048))))
+    (block $through
+      (loop $nextPlace
+        (br_if $through (i32.ge_u (local.get $step) (local.get $end)))
+        (local.set $sign (select (i32.const -1) (i32.const 0) (i32.lt_u (local.get $step) (i32.const 2048))))
+        (local.set $place
+          (i32.xor (i32.xor (local.get $step) (i32.const 2048)) (i32.and (local.get $sign) (i32.const 2047))))
+        (local.set $step (i32.add (local.get $step) (i32.const 1)))
+        (br_if $nextPlace
+          (i64.eqz (i64.load offset=0x1000000 (i32.shl (local.get $place) (i32.const 4)))))
+        (local.set $some (i32.const 0))
+        (loop $nextSome
+          ;; Most are empty: 16 at a time.
+          (local.set $at
+            (i32.or
+              (i32.shl (local.get $place) (i32.const 10))
+              (i32.xor (local.get $some) (i32.and (local.get $sign) (i32.const 1008)))))
+          (local.set $mask (call $maskOf (i32.shl (local.get $at) (i32.const 2))))
+          (block $empty
+            (loop $nextBin
+              (br_if $empty (i32.eqz (local.get $mask)))
+              (local.set $to
+                (select
+                  (i32.sub (i32.const 31) (i32.clz (local.get $mask)))
+                  (i32.ctz (local.get $mask))
+                  (local.get $sign)))
+              (local.set $mask (i32.xor (local.get $mask) (i32.shl (i32.const 1) (local.get $to))))
+              (local.set $to (i32.add (local.get $at) (local.get $to)))
+              (if (i32.eq (local.get $shift) (i32.const -1))
+                (then
+                  (if (i32.lt_u (local.get $bins) (i32.const 4096))
+                    (then (i32.store offset=0x102c000 (i32.shl (local.get $bins) (i32.const 2)) (local.get $to))))
+                  (local.set $key (call $keyOf (local.get $to)))
+                  (if (local.get $bins)
+                    (then
+                      (local.set $to
+                        (i32.shl
+                          (i32.sub (i32.const 32) (i32.clz (i32.xor (local.get $key) (local.get $last))))
+                          (i32.const 2)))
+                      (i32.store offset=0x1018040 (local.get $to)
+                        (i32.add (i32.load offset=0x1018040 (local.get $to)) (i32.const 1)))))
+                  (local.set $last (local.get $key))
+                  (local.set $bins (i32.add (local.get $bins) (i32.const 1))))
+                (else (local.set $bins (call $takeBin (local.get $to) (local.get $shift) (local.get $bins)))))
+              (br $nextBin)))
+          (local.set $some (i32.add (local.get $some) (i32.const 16)))
+          (br_if $nextSome (i32.lt_u (local.get $some) (i32.const 1024))))
+        (br $nextPlace)))
     (local.get $bins))
+
+  ;; Which of the 16 numbers (i32) at an address are not 0: a bit for each, the lowest bit for the first.
+  (func $maskOf (param $at i32) (result i32)
+    (local $zero v128)
+    (i8x16.bitmask
+      (i8x16.narrow_i16x8_s
+        (i16x8.narrow_i32x4_s
+          (i32x4.ne (v128.load (local.get $at)) (local.get $zero))
+          (i32x4.ne (v128.load offset=16 (local.get $at)) (local.get $zero)))
+        (i16x8.narrow_i32x4_s
+          (i32x4.ne (v128.load offset=32 (local.get $at)) (local.get $zero))
+          (i32x4.ne (v128.load offset=48 (local.get $at)) (local.get $zero))))))
 
   ;; Lists keys and counts of the bins, as many as two by two become one until they are `limit` (1,024) at most, and
   ;; returns how many they are. The sums are those of the same numbers; bins are empty afterwards, sums are not.

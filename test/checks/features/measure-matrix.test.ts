@@ -129,4 +129,24 @@ describe("a matrix is measured", () => {
       releaseMemory(memory);
     }
   });
+
+  test("whose blocks of rows are too far apart for three numbers to hold their sum", () => {
+    const random = randomOf(42);
+    const [rows, width] = [6 * 2048, 5];
+    const memory = takeMemory(rows * width * Float32Array.BYTES_PER_ELEMENT);
+    const data = new Float32Array(memory.buffer, memory.byteOffset, rows * width).map((_, at) => {
+      const block = Math.floor(at / width / 2048);
+      return (1 + random()) * 2 ** (120 - 45 * (at % width === 2 ? 1 : block));
+    });
+    const floats = new Float32Array(memory.buffer, memory.byteOffset, rows * width);
+    floats.set(data);
+    const matrix: Matrix = { kind: "matrix", width, data: floats, valid: undefined };
+    const places = Array.from({ length: width }, (_, place) => place);
+    const measured = measureMatrix(matrix, places, { from: 0, to: rows });
+    for (const place of places) {
+      expect(countsOf(measured, place)).toEqual(countPlainly(matrix, place, 0, rows));
+    }
+    expect(measured.others.map(({ column }) => column)).not.toContain(2);
+    releaseMemory([memory]);
+  });
 });
