@@ -1,6 +1,7 @@
 import { reuseCostText } from "../report/reuse-cost.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
+import { byChecks } from "../publish/decision.js";
 import { requireApproved } from "../publish/require-approved.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
@@ -121,7 +122,7 @@ async function decidedState(
     return (await sink.open(stored)).state; // a person may have decided since this attempt opened the run
   }
   const at = new Date(dateMs()).toISOString();
-  const decision = await run.decide({ kind: "approved", by: "checks", at, reason: null, asBaseline: true });
+  const decision = await run.decide({ kind: "approved", by: byChecks, at, reason: null, asBaseline: true });
   return { kind: decision.kind, decision };
 }
 

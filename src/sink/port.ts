@@ -209,6 +209,8 @@ export interface RunSink extends PaidRun {
    * Durable when it returns.
    */
   decide(decision: Decision): Promise<Decision>;
+  /** Reads the stored decision, also that on a published run. Not called for a plan that is not staged. */
+  decision(): Promise<Decision | undefined>;
   /** Reads the last error that an attempt has recorded; undefined: none is recorded. */
   lastFailure?(): Promise<AttemptFailure | undefined>;
   /**

@@ -60,7 +60,27 @@ describe("a run whose checks fail", () => {
     expect((await outputRows(folder)).length).toBe(50);
     expect(await readdir(join(folder, "_infer-batch", runId))).not.toContain("parts");
     const again = await nights.night("approve", "2026-11-21", "--json");
-    expect([again.code, lastJson(again)["already"]]).toEqual([0, true]);
+    expect([again.code, lastJson(again)]).toMatchObject([0, { already: true, decision: { by: "ann" } }]);
+    expect((await nights.night("status", "2026-11-21")).stdout).toMatch(/\n {2}approved by ann at \S+Z: a small day\n/);
+  });
+
+  test("a run that was approved without --as-baseline is not said to be one by a second approval", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    await heldNight(nights);
+    expect((await nights.night("approve", "2026-11-21", "--by", "checks")).code).toBe(64);
+    expect((await nights.night("approve", "2026-11-21", "--by", "")).code).toBe(0);
+    const refused = await nights.night("approve", "2026-11-21", "--as-baseline");
+    expect([refused.code, refused.stderr]).toEqual([
+      66,
+      expect.stringMatching(/it was approved by \S+ at .*, without/),
+    ]);
+
+    expect((await nights.night("run", "2026-11-21", "--new-run")).code).toBe(67);
+    expect((await nights.night("approve", "2026-11-21", "--as-baseline", "--by", "ann")).code).toBe(0);
+    expect((await nights.night("approve", "2026-11-21", "--as-baseline")).code).toBe(0);
+    const { stdout } = await nights.night("history", "2026-11-21");
+    expect(stdout).toContain("approved by ann, as a baseline\n");
   });
 
   test.each([
@@ -263,21 +283,4 @@ describe("report.on_held", () => {
     await heldNight(nights);
     expect(server.calls.map(({ path }) => path)).toEqual(["/fail"]);
   });
-});
-
-test("four workers, and a run that was resumed after each span, make the profile of one attempt", async () => {
-  const profiles = await Promise.all(
-    [["0/1"], ["3/4", "1/4", "0/4", "2/4"], ["0/5", "1/5", "2/5", "3/5", "4/5"]].map(async (workers) => {
-      await using scratch = await scratchFolder();
-      const nights = await nightlyJob(scratch.path);
-      for (const worker of workers) {
-        const done = await nights.night("run", "2026-11-20", "--worker", worker);
-        expect(done.code, done.stderr).toBe(0);
-      }
-      const control = join(nights.folder("2026-11-20"), "_infer-batch");
-      const run = (await readdir(control)).find((name) => name !== "run.json") ?? "";
-      return await readFile(join(control, run, "profile.json"), "utf8");
-    }),
-  );
-  expect(new Set(profiles).size).toBe(1);
 });

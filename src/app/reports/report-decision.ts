@@ -13,7 +13,7 @@ import { sendDecision } from "./lineage.js";
  */
 export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
   const { loaded, folder, log } = context;
-  const { runId, state, already, decision } = report;
+  const { runId, state, carriedOut, decision } = report;
   if (decision === null || decision.kind === "superseded") {
     return;
   }
@@ -25,7 +25,7 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
   } catch (error) {
     log.warn(`writing the decision into the reports: ${messageOf(error)}`);
   }
-  if (!already || state === "published") {
+  if (carriedOut) {
     await sendDecision(context, { state, by, reason });
   }
 }

@@ -146,7 +146,7 @@ function reviewOf(
   target: Target,
   { guarded, createOnce, openKeyDuckDb, localParts }: Publisher,
   known: CommittedSpans,
-): Pick<RunSink, "profile" | "countKeys" | "verdict" | "judge" | "decide"> {
+): Pick<RunSink, "profile" | "countKeys" | "verdict" | "judge" | "decide" | "decision"> {
   const { fs, layout } = target;
   const { runId } = layout;
   return {
@@ -166,6 +166,7 @@ function reviewOf(
         await createOnce(layout.decision, controlText(decision));
         return requireStored(await readDecision(fs, layout), layout.decision);
       }),
+    decision: () => guarded(`reading ${layout.decision}`, () => readDecision(fs, layout)),
   };
 }
 
