@@ -91,7 +91,7 @@ async function endRun(
     verdict === undefined || !plan.staged ? undefined : await decidedState(context, { stored, run, verdict });
   if (state?.kind === "held" || state?.kind === "discarded") {
     context.log.debug(`run ${plan.runId} is ${state.kind}`);
-    return { ...decidedReport(context, { plan, state, verdict }), challenger };
+    return { ...(await decidedReport(context, { plan, run, state, verdict })), challenger };
   }
   if (state?.kind === "superseded") {
     requireApproved(state.decision, plan.runId);

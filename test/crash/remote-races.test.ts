@@ -48,10 +48,11 @@ async function raceIn(folder: string, place: Place, seed: number): Promise<strin
       await sleep(2);
     }
   })();
+  // A new run decides too. Without it, the decision of a person is what readers find in the end.
   const racers: [string, ...string[]][] = [
     ["approve", "--run", runId],
     ["discard", "--run", runId],
-    ["run", "--new-run"],
+    ["run", ...(seed % 2 === 0 ? [] : ["--new-run"])],
     ["run"],
   ];
   const results = await Promise.all(
@@ -90,7 +91,7 @@ async function raceIn(folder: string, place: Place, seed: number): Promise<strin
     [...seen].filter((one) => !allowed.has(one)),
     now,
   ).toEqual([]);
-  return `${look} ${String(status)}`;
+  return `${approve === 0 ? "approved" : discard === 0 ? "discarded" : "neither"}: ${look}`;
 }
 
 s3.describe("in S3,", () => {

@@ -3,8 +3,9 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { listen } from "../support/listener.js";
-import { fewRows, lastJson, nightlyJob, type Nights, publishedRun } from "../support/nights.js";
+import { fewRows, lastJson, nightAt, nightlyJob, type Nights, publishedRun } from "../support/nights.js";
 import { outputRows, partNames } from "../support/output.js";
+import { watchCommand } from "../support/watched.js";
 
 /** Publishes a normal night, then holds the next one, which has too few rows. Returns the id of the held run. */
 async function heldNight(nights: Nights): Promise<string> {
@@ -34,6 +35,7 @@ describe("a run whose checks fail", () => {
       },
     });
     expect(again.stderr).toContain(`error: checking run ${runId}: it is held and not published; 1 of `);
+    expect(again.stderr).toContain(`--run ${runId} --as-baseline\n`);
     for (const verb of ["approve", "discard", "run"]) {
       expect(again.stderr).toContain(`infer-batch ${verb} ${nights.spec} --param ds=2026-11-21`);
     }
@@ -256,7 +258,7 @@ describe("checks in the spec", () => {
 });
 
 describe("report.on_held", () => {
-  test("report.on_held is called once, by the attempt that made the verdict, and on_success and on_failure are not", async () => {
+  test("report.on_held is called once, and on_success and on_failure are not", async () => {
     await using server = await listen();
     await using scratch = await scratchFolder();
     const report = {
@@ -274,6 +276,27 @@ describe("report.on_held", () => {
       exit_code: 67,
       text: expect.stringContaining("50 rows, 0.113 times the usual number"),
     });
+  });
+
+  test.each([
+    ["was killed before it could call", { CRASH_AT: "after link control/verdict.json #1" }, 137],
+    ["could not reach the URL", {}, 67],
+  ])("report.on_held is called by the next attempt if the one that made the verdict %s", async (_, env, code) => {
+    let status = "CRASH_AT" in env ? 200 : 404;
+    await using server = await listen(() => status);
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path, { report: { on_held: `${server.url}/held` } });
+    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await nights.rewrite(fewRows);
+    const night = nightAt(scratch.path, "2026-11-21");
+    const first = await watchCommand(night.args("run"), { CRASH_ROOT: night.out, ...env });
+    expect(first.signal === "SIGKILL" ? 137 : first.code, first.stderr).toBe(code);
+    const before = server.calls.length;
+    status = 200;
+    for (let attempt = 0; attempt < 2; attempt += 1) {
+      expect((await night.run("run")).code).toBe(67);
+    }
+    expect(server.calls.length - before).toBe(1);
   });
 
   test("a held run calls on_failure if report.on_held is not set", async () => {

@@ -1,6 +1,6 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { repeatedShare } from "../profiles/vector-profile.js";
-import type { CheckName, CheckResult } from "./verdict.js";
+import { type CheckName, type CheckResult, missingType } from "./verdict.js";
 
 /** A run of the baseline, with its profile of the column that is checked. */
 export interface EarlierColumn {
@@ -24,7 +24,7 @@ const leastOthers = 20;
 
 /** Whether a column of the last run is missing now, or is of another type. */
 export function checkColumn(column: string, before: EarlierColumn, now: ColumnProfile | undefined): CheckResult[] {
-  const type = now?.type ?? "missing";
+  const type = now?.type ?? missingType;
   return [
     {
       check: "column",
