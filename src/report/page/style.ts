@@ -9,7 +9,7 @@ export const style = `
 * { box-sizing: border-box; }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 76rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.5rem; line-height: 1.25; margin: 0; } h2 { font-size: 1.1rem; margin: 1.6rem 0 .5rem; } h3 { font-size: .95rem; margin: 0; overflow-wrap: anywhere; }
-p { margin: .4rem 0; } pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--shade); border: 1px solid var(--line); border-radius: 6px; padding: .5rem .7rem; margin: .3rem 0 .8rem; font-size: .85rem; }
+p { margin: .4rem 0; overflow-wrap: anywhere; } pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--shade); border: 1px solid var(--line); border-radius: 6px; padding: .5rem .7rem; margin: .3rem 0 .8rem; font-size: .85rem; }
 header { border-left: .4rem solid var(--quiet); padding: .2rem 0 .2rem .9rem; } header p { color: var(--quiet); font-size: .9rem; } header span { overflow-wrap: anywhere; }
 header.good { border-color: var(--good); } header.warned { border-color: var(--warned); } header.bad { border-color: var(--bad); }
 header.good h1 { color: var(--good); } header.warned h1 { color: var(--warned); } header.bad h1 { color: var(--bad); }
