@@ -81,8 +81,7 @@ function resultLine(result: CheckResult, dates: RunVerdict["dates"]): string {
 function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
   const { check, measured, limit, against, lowered, feature, cause: model } = result;
   if (check === "column") {
-    const now = measured === missingType ? "the column is gone" : `its type is ${shown(measured)}`;
-    return `${now}; it was ${shown(limit)} on ${dates[against ?? ""] ?? against}`;
+    return columnText(measured, limit, dates[against ?? ""] ?? against ?? "");
   }
   const compared = against === null ? "" : ` against ${dates[against] ?? against}`;
   const cause = feature === undefined ? "" : `; feature ${feature.column} moved, too: PSI ${shown(feature.psi)}`;
@@ -93,6 +92,15 @@ function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
       ? ""
       : ` (limit ${percentages.has(check) ? percent(limit) : shown(limit)})`;
   return `${finding}${compared}${bound}${cause}${model === undefined ? "" : modelText(check, model)}${why}`;
+}
+
+/** What became of a column's type. @param run the date of the last run */
+function columnText(now: CheckResult["measured"], before: CheckResult["limit"], run: string): string {
+  if (before === missingType) {
+    return `the run of ${run} did not have this feature, so it is not compared`;
+  }
+  const found = now === missingType ? "the column is gone" : `its type is ${shown(now)}`;
+  return `${found}; it was ${shown(before)} on ${run}`;
 }
 
 /** Says whether the new model or the data are the cause, and what the previous model shows. */
@@ -153,7 +161,9 @@ function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"])
   const such = examples === undefined ? "" : `, such as ${examples}`;
   const found = [
     ...(repeated === 0 ? [] : [`${repeated} ${repeated === 1 ? "row repeats" : "rows repeat"} a key${such}`]),
-    ...(nulls === 0 ? [] : [`${nulls} ${nulls === 1 ? "row has" : "rows have"} a NULL in ${nulls === 1 ? "its" : "their"} key`]),
+    ...(nulls === 0
+      ? []
+      : [`${nulls} ${nulls === 1 ? "row has" : "rows have"} a NULL in ${nulls === 1 ? "its" : "their"} key`]),
   ];
   return found.join("; ") || "each key is of one row";
 }

@@ -57,6 +57,18 @@ test.each<[CheckResult, string]>([
   [
     {
       ...common,
+      level: "warn",
+      check: "column",
+      isFeature: true,
+      measured: "float32",
+      limit: "missing",
+      against: "daily-1",
+    },
+    "score: the run of 2026-11-20 did not have this feature, so it is not compared",
+  ],
+  [
+    {
+      ...common,
       check: "psi",
       measured: 1.3041,
       limit: 0.25,

@@ -1,5 +1,6 @@
 import { decidedMetrics } from "../../report/metrics/check-metrics.js";
 import { decidedPage } from "../../report/page/page.js";
+import { byChecks } from "../../publish/decision.js";
 import type { DecisionReport } from "../../run/decide.js";
 import { messageOf } from "../../util/errors.js";
 import { alone } from "../job-context.js";
@@ -14,7 +15,7 @@ import { sendDecision } from "./lineage.js";
 export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
   const { loaded, folder, log } = context;
   const { runId, state, carriedOut, decision } = report;
-  if (decision === null || decision.kind === "superseded") {
+  if (decision === null || decision.kind === "superseded" || decision.by === byChecks) {
     return;
   }
   const { kind, by, reason } = decision;
