@@ -22,6 +22,15 @@ export interface Decision {
   readonly successor?: RunId | undefined;
 }
 
+/** What `by` is where a verdict that passed decides. */
+export const byChecks = "checks";
+
+/** A decision for people: "approved by ann, as a baseline: a holiday". @param withTime also says when it was made */
+export function decisionText({ kind, by, at, reason, asBaseline }: Decision, withTime = false): string {
+  const baseline = kind === "approved" && asBaseline ? ", as a baseline" : "";
+  return `${kind} by ${by}${withTime ? ` at ${at}` : ""}${baseline}${reason === null ? "" : `: ${reason}`}`;
+}
+
 const schema = z.object({
   kind: z.enum(["approved", "discarded", "superseded"]),
   by: z.string(),

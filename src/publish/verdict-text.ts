@@ -1,4 +1,4 @@
-import type { CheckName, CheckResult, Level } from "../checks/verdicts/verdict.js";
+import { type CheckName, type CheckResult, type Level, missingType } from "../checks/verdicts/verdict.js";
 import { moveText } from "./feature-text.js";
 import type { RunVerdict } from "./run-verdict.js";
 import { percent, shown } from "./shown-numbers.js";
@@ -80,6 +80,9 @@ function resultLine(result: CheckResult, dates: RunVerdict["dates"]): string {
 /** A result without its column. Runs that it was compared with are named by their logical dates. */
 function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
   const { check, measured, limit, against, lowered, feature, cause: model } = result;
+  if (check === "column") {
+    return columnText(measured, limit, dates[against ?? ""] ?? against ?? "");
+  }
   const compared = against === null ? "" : ` against ${dates[against] ?? against}`;
   const cause = feature === undefined ? "" : `; feature ${feature.column} moved, too: PSI ${shown(feature.psi)}`;
   const why = lowered === undefined ? "" : `; only a warning: ${lowered}`;
@@ -89,6 +92,15 @@ function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
       ? ""
       : ` (limit ${percentages.has(check) ? percent(limit) : shown(limit)})`;
   return `${finding}${compared}${bound}${cause}${model === undefined ? "" : modelText(check, model)}${why}`;
+}
+
+/** What became of a column's type. @param run the date of the last run */
+function columnText(now: CheckResult["measured"], before: CheckResult["limit"], run: string): string {
+  if (before === missingType) {
+    return `the run of ${run} did not have this feature, so it is not compared`;
+  }
+  const found = now === missingType ? "the column is gone" : `its type is ${shown(now)}`;
+  return `${found}; it was ${shown(before)} on ${run}`;
 }
 
 /** Says whether the new model or the data are the cause, and what the previous model shows. */
@@ -110,9 +122,9 @@ const percentages: ReadonlySet<CheckName> = new Set<CheckName>([
 ]);
 
 const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => string>>> = {
-  rows: ({ measured, numbers }) => `${shown(numbers["rows"] ?? "?")} rows, ${shown(measured)} times the usual number`,
+  rows: ({ measured, numbers: { rows = "?" } }) =>
+    `${shown(rows)} ${rows === 1 ? "row" : "rows"}, ${shown(measured)} times the usual number`,
   rejects: ({ measured }) => `${percent(measured)} of the rows were rejected`,
-  column: ({ measured }) => `type ${shown(measured)}`,
   constant: ({ numbers }) =>
     `one value in all rows; before, in ${percent(numbers["largest_share_before"] ?? "?")} of them at most`,
   nulls: ({ measured }) => `${percent(measured)} NULL`,
@@ -129,7 +141,7 @@ const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => stri
     measured,
     numbers: { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share },
   }) =>
-    `class ${shown(name)} has ${shown(rows)} rows, ${shown(measured)} times the expected ${shown(Math.round(Number(all) * Number(share)))}`,
+    `class ${shown(name)} has ${shown(rows)} ${rows === 1 ? "row" : "rows"}, ${shown(measured)} times the expected ${shown(Math.round(Number(all) * Number(share)))}`,
   unseen_value: ({ measured, numbers }) =>
     `value ${shown(numbers["value"] ?? "?")}, which no earlier run had, in ${percent(measured)} of the rows`,
   centroid: ({ measured }) => `cosine ${shown(measured)} between the mean directions`,
@@ -148,8 +160,10 @@ function aggregatesText(numbers: CheckResult["numbers"]): string {
 function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"]): string {
   const such = examples === undefined ? "" : `, such as ${examples}`;
   const found = [
-    ...(repeated === 0 ? [] : [`${repeated} rows repeat a key${such}`]),
-    ...(nulls === 0 ? [] : [`${nulls} rows have a NULL in their key`]),
+    ...(repeated === 0 ? [] : [`${repeated} ${repeated === 1 ? "row repeats" : "rows repeat"} a key${such}`]),
+    ...(nulls === 0
+      ? []
+      : [`${nulls} ${nulls === 1 ? "row has" : "rows have"} a NULL in ${nulls === 1 ? "its" : "their"} key`]),
   ];
   return found.join("; ") || "each key is of one row";
 }

@@ -81,8 +81,16 @@ export interface DecidedReport {
   readonly error: JobError;
   /** Whether this attempt made the verdict that holds the run. */
   readonly isOwnVerdict: boolean;
+  /** Set if this attempt is to call `report.on_held`. */
+  readonly heldCall?: HeldCall | undefined;
   /** The commands that decide; undefined: the run was discarded. */
   readonly commands?: DecidingCommands | undefined;
+}
+
+/** The call of `report.on_held` that is due. */
+export interface HeldCall {
+  /** Records at the target that the URL was called, so that no later attempt calls it. Never fails. */
+  done(): Promise<void>;
 }
 
 /** The command lines that decide on a held run. */

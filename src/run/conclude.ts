@@ -1,6 +1,7 @@
 import { reuseCostText } from "../report/reuse-cost.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
+import { byChecks } from "../publish/decision.js";
 import { requireApproved } from "../publish/require-approved.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
@@ -90,7 +91,7 @@ async function endRun(
     verdict === undefined || !plan.staged ? undefined : await decidedState(context, { stored, run, verdict });
   if (state?.kind === "held" || state?.kind === "discarded") {
     context.log.debug(`run ${plan.runId} is ${state.kind}`);
-    return { ...decidedReport(context, { plan, state, verdict }), challenger };
+    return { ...(await decidedReport(context, { plan, run, state, verdict })), challenger };
   }
   if (state?.kind === "superseded") {
     requireApproved(state.decision, plan.runId);
@@ -121,7 +122,7 @@ async function decidedState(
     return (await sink.open(stored)).state; // a person may have decided since this attempt opened the run
   }
   const at = new Date(dateMs()).toISOString();
-  const decision = await run.decide({ kind: "approved", by: "checks", at, reason: null, asBaseline: true });
+  const decision = await run.decide({ kind: "approved", by: byChecks, at, reason: null, asBaseline: true });
   return { kind: decision.kind, decision };
 }
 

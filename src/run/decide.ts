@@ -1,6 +1,6 @@
 import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
-import type { Decision } from "../publish/decision.js";
+import { byChecks, type Decision, decisionText } from "../publish/decision.js";
 import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
@@ -20,11 +20,15 @@ export interface DecisionRequest {
   readonly runId: string | undefined;
 }
 
-/** The outcome of a decision. `already`: the same decision was made before. */
+/** The outcome of a decision. */
 export interface DecisionReport {
   readonly runId: string;
   readonly state: "published" | "discarded";
+  /** Whether the same decision was made before. */
   readonly already: boolean;
+  /** Whether this command published the run, or decided to discard it. */
+  readonly carriedOut: boolean;
+  /** null: the run was published without one. */
   readonly decision: Decision | null;
 }
 
@@ -37,39 +41,58 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
   const { runId } = stored.plan;
   const { state } = run;
   switch (state.kind) {
-    case "published":
+    case "published": {
       await run.tidy?.(); // of an approval that was killed when it had published the run
-      return { runId, state: "published", already: true, decision: null };
+      const decision = (stored.plan.staged ? await run.decision() : undefined) ?? null;
+      requireAsAsked(runId, decision, request);
+      return { runId, state: "published", already: true, carriedOut: false, decision };
+    }
     case "unfinished":
       throw notHeld(context, { stored, run });
     case "approved":
     case "discarded":
     case "superseded":
-      return await publishIfApproved(context, { stored, run, decision: state.decision, already: true });
+      return await publishIfApproved(context, { stored, run, decision: state.decision, already: true, request });
     case "held": {
       const decision = await run.decide(decisionOf(context, "approved", request));
-      return await publishIfApproved(context, { stored, run, decision, already: false });
+      return await publishIfApproved(context, { stored, run, decision, already: false, request });
     }
     default:
       return assertNever(state);
   }
 }
 
+/** A run with its decision. `already`: another command made it. */
+interface DecidedRun {
+  readonly stored: StoredPlan;
+  readonly run: RunSink;
+  readonly decision: Decision;
+  readonly already: boolean;
+  readonly request: DecisionRequest;
+}
+
 async function publishIfApproved(
   context: JobContext,
-  {
-    stored,
-    run,
-    decision,
-    already,
-  }: { readonly stored: StoredPlan; readonly run: RunSink; readonly decision: Decision; readonly already: boolean },
+  { stored, run, decision, already, request }: DecidedRun,
 ): Promise<DecisionReport> {
   const { runId } = stored.plan;
   if (decision.kind !== "approved") {
     throw alreadyDecided("approving", runId, decision);
   }
+  requireAsAsked(runId, decision, request);
   await publishApproved(context, { stored, run });
-  return { runId, state: "published", already, decision };
+  return { runId, state: "published", already, carriedOut: true, decision };
+}
+
+/** Refuses to say that an approved run is a baseline if it was approved without that. @throws JobError ALREADY_DECIDED */
+function requireAsAsked(runId: string, decision: Decision | null, { asBaseline }: DecisionRequest): void {
+  if (asBaseline && decision !== null && !decision.asBaseline) {
+    throw new JobError(
+      "ALREADY_DECIDED",
+      `approving run ${runId} as a baseline: it was ${decisionText(decision, true)}, without --as-baseline`,
+      { hint: "a decision is final; score again with run --new-run, and approve that run with --as-baseline" },
+    );
+  }
 }
 
 /**
@@ -95,7 +118,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
     throw alreadyDecided("discarding", runId, decision);
   }
   await run.tidy?.();
-  return { runId, state: "discarded", already: known !== undefined, decision };
+  return { runId, state: "discarded", already: known !== undefined, carriedOut: known === undefined, decision };
 }
 
 async function findRun(
@@ -128,8 +151,13 @@ function decisionOf(
   kind: Decision["kind"],
   { by, reason, asBaseline }: DecisionRequest,
 ): Decision {
+  if (by === byChecks) {
+    throw new JobError("USAGE", `reading --by: ${byChecks} is the name of the checks themselves`, {
+      hint: "name the person or the team that decides",
+    });
+  }
   const at = new Date(dateMs()).toISOString();
-  return { kind, by: by ?? actingUser(), at, reason: reason ?? null, asBaseline };
+  return { kind, by: by === undefined || by === "" ? actingUser() : by, at, reason: reason ?? null, asBaseline };
 }
 
 function notHeld(
@@ -142,9 +170,8 @@ function notHeld(
   });
 }
 
-function alreadyDecided(act: string, runId: string, { kind, by, at, reason }: Decision): JobError {
-  const why = reason === null ? "" : `: ${reason}`;
-  return new JobError("ALREADY_DECIDED", `${act} run ${runId}: it was ${kind} by ${by} at ${at}${why}`, {
+function alreadyDecided(act: string, runId: string, decision: Decision): JobError {
+  return new JobError("ALREADY_DECIDED", `${act} run ${runId}: it was ${decisionText(decision, true)}`, {
     hint: "a decision is final; run --new-run scores the input again as another run",
   });
 }

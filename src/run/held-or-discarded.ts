@@ -6,10 +6,10 @@ import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
-import type { DecidingCommands, RunReport, VerdictReport } from "../report/report.js";
+import type { DecidingCommands, HeldCall, RunReport, VerdictReport } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
-import { JobError } from "../util/errors.js";
+import { JobError, messageOf } from "../util/errors.js";
 import { attemptFacts, recordingFailure } from "./attempt.js";
 import { reviewForReports } from "./review.js";
 
@@ -17,23 +17,57 @@ import { reviewForReports } from "./review.js";
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
 
 /** What a report says of a run that waits for a person, or that a person discarded; with the error to end with. */
-export function decidedReport(
+export async function decidedReport(
   context: JobContext,
-  {
-    plan,
-    state,
-    verdict,
-  }: { readonly plan: Plan; readonly state: DecidedState; readonly verdict: RunVerdict | undefined },
-): Pick<RunReport, "status" | "verdict" | "decided"> {
+  { plan, run, state, verdict }: DecidedRun,
+): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
+  const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(verdict) };
+  if (state.kind === "discarded") {
+    return { ...shown, decided: { error: discardedError(context, plan, state.decision), isOwnVerdict: false } };
+  }
+  const error = heldError(context, plan, state.verdict);
   return {
-    status: state.kind,
-    verdict: verdict === undefined ? null : verdictReport(verdict),
+    ...shown,
     decided: {
-      error:
-        state.kind === "held" ? heldError(context, plan, state.verdict) : discardedError(context, plan, state.decision),
-      isOwnVerdict: state.kind === "held" && state.verdict.writer === context.writer,
-      commands: state.kind === "held" ? decidingCommands(context, plan) : undefined,
+      error,
+      isOwnVerdict: state.verdict.writer === context.writer,
+      heldCall: await dueCall(context, { run, verdict: state.verdict, error }),
+      commands: decidingCommands(context, plan),
     },
+  };
+}
+
+/** A run that is held or discarded. */
+interface DecidedRun {
+  readonly plan: Plan;
+  readonly run: RunSink;
+  readonly state: DecidedState;
+  readonly verdict: RunVerdict | undefined;
+}
+
+/**
+ * The call of `report.on_held` that this attempt is to make. The attempt that made the verdict calls; so does one that
+ * began later and finds no note of the call, because the former was killed before it could call. An attempt that began
+ * earlier does not: the one that made the verdict may be about to call.
+ */
+async function dueCall(
+  { spec, record, writer, log }: JobContext,
+  { run: { notes }, verdict, error }: { readonly run: RunSink; readonly verdict: RunVerdict; readonly error: JobError },
+): Promise<HeldCall | undefined> {
+  const isOwn = verdict.writer === writer;
+  if (spec.report.on_held === "" || (!isOwn && record.startedMs <= Date.parse(verdict.at))) {
+    return undefined;
+  }
+  const ignored = (failure: unknown): true => {
+    log.debug(`noting the call of report.on_held: ${messageOf(failure)}`);
+    return true;
+  };
+  if (!isOwn && ((await notes?.has("told").catch(ignored)) ?? true)) {
+    return undefined;
+  }
+  const [text = ""] = error.message.split("\n");
+  return {
+    done: async () => void (await notes?.add("told", text).catch(ignored)),
   };
 }
 
@@ -68,6 +102,7 @@ function heldError(context: JobContext, plan: Plan, verdict: RunVerdict): JobErr
   const hint = [
     `look at the predictions (${context.command(plan.params, { verb: "stats" })}), then decide`,
     `to publish them: ${approve}`,
+    `to publish them, and compare later runs with them: ${approve} --as-baseline`,
     `to throw them away: ${discard}`,
     `to score again, after you correct the input: ${newRun}`,
   ].join("\n    ");
@@ -91,7 +126,7 @@ export async function reportDecided(
   if (state.kind === "held") {
     await reviewForReports(context, { stored, run }, verdict);
   }
-  const end = decidedReport(context, { plan, state, verdict });
+  const end = await decidedReport(context, { plan, run, state, verdict });
   return { ...idleReport(context.record, { plan, output: context.sink.target }), ...end };
 }
 

@@ -5,6 +5,7 @@ import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
+import { byChecks } from "../publish/decision.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { recordingFailure, runFacts } from "./attempt.js";
 import { scoreAndFinish, finishIdleRun, type IdleRun, isIdle } from "./score-and-finish.js";
@@ -245,7 +246,7 @@ async function whereDecided(
       const report = await publishApproved(context, { stored, run });
       // A run that a person approved is complete now, so the next run opens. A run that passed its checks may be this
       // command's own.
-      return context.newRun && state.decision.by !== "checks"
+      return context.newRun && state.decision.by !== byChecks
         ? await startNext(context, runId, () => {
             context.log.info(`opening a run after ${runId}, which was approved`);
           })

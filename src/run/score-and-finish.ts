@@ -50,7 +50,7 @@ export async function scoreAndFinish(context: JobContext, parts: RunParts): Prom
   const { run, engine, decoder } = parts;
   const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
-  record.recordLate = run.recordLate?.bind(run);
+  record.recordLate = run.notes && ((text) => run.notes?.add("late", text) ?? Promise.resolve(true));
   takeUpRejects(context, plan, run);
   const pending = pendingRows(plan, run.committed, share);
   await using challenger = await openChallenger(context, plan, { rows: pending, champion: engine });

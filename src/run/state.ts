@@ -122,10 +122,11 @@ async function reviewOf(
 ): Promise<Pick<RunState, "verdict" | "challenger" | "decision" | "commands">> {
   const { state } = run;
   const verdict = plan.checks === null ? undefined : await run.verdict();
+  const stored = plan.staged && state.kind === "published" ? await run.decision() : undefined;
   return {
     verdict: verdict === undefined ? null : verdictReport(verdict),
     challenger: verdict?.challenger,
-    decision: "decision" in state ? state.decision : null,
+    decision: "decision" in state ? state.decision : (stored ?? null),
     commands: state.kind === "held" ? Object.values(decidingCommands(context, plan)) : [],
   };
 }

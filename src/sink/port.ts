@@ -13,6 +13,7 @@ import type { PublishedRun, Series } from "../publish/published-run.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
+import type { RunNotes } from "./run-notes.js";
 import type { AnswerJournal, PaidRun } from "./answers.js";
 import type { AttemptFacts, CommittedBy } from "../publish/committed-by.js";
 
@@ -209,6 +210,8 @@ export interface RunSink extends PaidRun {
    * Durable when it returns.
    */
   decide(decision: Decision): Promise<Decision>;
+  /** Reads the stored decision, also that on a published run. Not called for a plan that is not staged. */
+  decision(): Promise<Decision | undefined>;
   /** Reads the last error that an attempt has recorded; undefined: none is recorded. */
   lastFailure?(): Promise<AttemptFailure | undefined>;
   /**
@@ -223,11 +226,8 @@ export interface RunSink extends PaidRun {
    * most, and does nothing if the error is that the target is unreachable. Default: the target stores no errors.
    */
   recordFailure?(error: JobError): Promise<void>;
-  /**
-   * Records that the run is late, and returns whether this attempt is the first to do so. Default: the target stores
-   * nothing of it.
-   */
-  recordLate?(text: string): Promise<boolean>;
+  /** Notes on the run. Default: the target keeps none. */
+  notes?: RunNotes;
   /**
    * Prepares the target for writing. Called once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there

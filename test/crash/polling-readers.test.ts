@@ -1,18 +1,16 @@
-import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { type CliResult, runCli, runHere } from "../support/cli.js";
 import { watchCommand } from "../support/watched.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
-import { fewRows, nightlyJob, type Nights, publishedRun } from "../support/nights.js";
-import { outputRows } from "../support/output.js";
+import { fewRows, nightlyJob, type Nights } from "../support/nights.js";
 import { expectInOrder } from "../support/pg-reader.js";
 import { usePostgres } from "../support/postgres.js";
 import { randomOf } from "../support/random.js";
+import { type Look, lookInBucket, lookInFolder, lookInTable } from "../support/reader-looks.js";
 import { useS3 } from "../support/s3.js";
 import { useCredentials } from "../support/s3-output.js";
-import { mirror } from "../support/s3-target.js";
 import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 
@@ -22,9 +20,6 @@ const postgres = usePostgres();
 const [before, date] = ["2026-11-20", "2026-11-21"];
 /** INFER_BATCH_TORTURE=1: more kills of each command. */
 const killsOfEach = torture ? 6 : 1;
-
-/** Rows by run, oldest run first: "442+50"; "nothing" where a reader is told to read nothing. */
-type Look = string;
 
 /** What readers poll. */
 interface Target {
@@ -42,30 +37,6 @@ async function runToEnd(args: readonly string[], folder?: string): Promise<CliRe
 }
 
 const pausing = (folder: string): Record<string, string> => ({ CRASH_ROOT: folder, CRASH_PAUSE: "4" });
-
-/** The rows of each run, as `run_id` of each row tells; a key that comes twice in a run is a fault. */
-function lookOf(rows: readonly Readonly<Record<string, unknown>>[]): Look {
-  return rows
-    .toSorted(({ run: one }, { run: other }) => numberOf(one) - numberOf(other))
-    .map(({ run, n, ids }) => (n === ids ? String(n) : `${String(n)} rows of ${String(ids)} ids in ${String(run)}`))
-    .join("+");
-}
-
-const numberOf = (runId: unknown): number => Number(/-r(\d+)$/.exec(String(runId))?.[1] ?? 1);
-
-/** What a reader of files finds that follows `_SUCCESS`. */
-async function lookIn(folder: string): Promise<Look> {
-  const runId = await publishedRun(folder);
-  const rows = runId === undefined ? [] : await outputRows(folder).catch(() => []);
-  if (runId === undefined || (await publishedRun(folder)) !== runId) {
-    return "nothing";
-  }
-  const ids = new Map<unknown, unknown[]>();
-  for (const { run_id: run, id } of rows) {
-    ids.set(run, [...(ids.get(run) ?? []), id]);
-  }
-  return lookOf([...ids].map(([run, all]) => ({ run, n: all.length, ids: new Set(all).size })));
-}
 
 interface Kills {
   readonly random: () => number;
@@ -181,7 +152,7 @@ test("a reader of a folder that follows _SUCCESS sees one run's rows through hol
 }, async () => {
   await using scratch = await scratchFolder();
   const folder = join(scratch.path, "out", `dt=${date}`);
-  const look = (): Promise<Look> => lookIn(folder);
+  const look = (): Promise<Look> => lookInFolder(folder);
   await readThroughDecisions(scratch.path, { output: {}, look, due: ["442", "50", "442"], folder }, 1);
 });
 
@@ -197,16 +168,7 @@ s3.describe("in S3,", () => {
       const bucket = await s3.server().createBucket();
       const path = `s3://${bucket.name}/lake/dt=\${ds}`;
       const endpoint = `http://127.0.0.1:${s3.server().port}`;
-      const look = async (): Promise<Look> => {
-        const folder = await mkdtemp(join(scratch.path, "mirror-"));
-        const runId = await successIn(bucket);
-        try {
-          await mirror(bucket, `lake/dt=${date}`, folder);
-        } catch {
-          return "nothing"; // an object that was listed is gone: the reader looks again
-        }
-        return (await successIn(bucket)) === runId ? await lookIn(folder) : "nothing";
-      };
+      const look = (): Promise<Look> => lookInBucket(bucket, `lake/dt=${date}`, scratch.path);
       await readThroughDecisions(
         scratch.path,
         { output: { parquet: { path, endpoint, spool: { path: "spool" } } }, look, due: ["442", "50", "442"] },
@@ -215,11 +177,6 @@ s3.describe("in S3,", () => {
     },
   );
 });
-
-async function successIn(bucket: { get(key: string): Promise<Uint8Array> }): Promise<string> {
-  const bytes = await bucket.get(`lake/dt=${date}/_SUCCESS`).catch(() => new Uint8Array());
-  return Buffer.from(bytes).toString("utf8");
-}
 
 postgres.describe("in Postgres,", () => {
   const cases = [
@@ -239,9 +196,7 @@ postgres.describe("in Postgres,", () => {
         parquet: undefined,
         postgres: { url: database.url, table: "scores.predictions", mode, ...key, timeouts: { lock: 1 } },
       };
-      const sql = `SELECT run_id AS run, count(*)::int AS n, count(DISTINCT id)::int AS ids FROM scores.predictions
-        WHERE run_id NOT IN (SELECT run_id FROM infer_batch.runs WHERE params::text LIKE '%${before}%') GROUP BY 1`;
-      const look = async (): Promise<Look> => lookOf(await reader.query(sql));
+      const look = (): Promise<Look> => lookInTable(reader, before);
       await readThroughDecisions(scratch.path, { output, look, due }, cases.findIndex((one) => one.mode === mode) + 3);
     },
     900_000,

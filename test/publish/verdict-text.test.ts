@@ -20,6 +20,10 @@ test.each<[CheckResult, string]>([
     "50 rows, 0.113 times the usual number (limit 0.7)",
   ],
   [
+    { ...common, column: null, check: "rows", measured: 0.01, limit: 0.7, numbers: { rows: 1 } },
+    "1 row, 0.01 times the usual number (limit 0.7)",
+  ],
+  [
     { ...common, column: null, check: "rejects", measured: 0.0512, limit: 0.01 },
     "5.12% of the rows were rejected (limit 1%)",
   ],
@@ -43,8 +47,24 @@ test.each<[CheckResult, string]>([
   ],
   [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
   [
-    { ...common, check: "column", measured: "none", limit: "float32", against: "daily-1" },
-    "score: type none against 2026-11-20 (limit float32)",
+    { ...common, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
+    "score: the column is gone; it was float32 on 2026-11-20",
+  ],
+  [
+    { ...common, check: "column", measured: "int64", limit: "float32", against: "daily-1" },
+    "score: its type is int64; it was float32 on 2026-11-20",
+  ],
+  [
+    {
+      ...common,
+      level: "warn",
+      check: "column",
+      isFeature: true,
+      measured: "float32",
+      limit: "missing",
+      against: "daily-1",
+    },
+    "score: the run of 2026-11-20 did not have this feature, so it is not compared",
   ],
   [
     {

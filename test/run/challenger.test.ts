@@ -1,6 +1,5 @@
-import { copyFile, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { copyFile, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import {
   expectFigures,
@@ -13,12 +12,11 @@ import {
   shifted,
   swapped,
 } from "../support/challenger.js";
-import { projectFolder, runCli, runHere } from "../support/cli.js";
+import { projectFolder, runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
-import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
 function jobOf({ challenger, ...overrides }: SpecOverrides & { readonly challenger?: object } = {}): SpecOverrides {
@@ -109,40 +107,6 @@ describe("a run with a challenger", () => {
     expect(shown.p["largest_difference"]).toBeGreaterThan(0.3);
   });
 
-  test("killed attempts, and two workers, have the verdict of one attempt", async () => {
-    await using scratch = await scratchFolder();
-    // Trees predict the same however rows are put into batches. The challenger is given two columns in each other's place.
-    const wine =
-      "malic_acid alcohol ash alcalinity_of_ash magnesium total_phenols flavanoids nonflavanoid_phenols proanthocyanins color_intensity hue od280_od315_of_diluted_wines proline";
-    const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), {
-      checks: {},
-      commit_rows: 12,
-      model: { outputs: { label: "label", p: "probabilities[1]" } },
-      challenger: {
-        path: join(projectFolder, "fixtures/models/wine-forest.onnx"),
-        inputs: { input: wine.split(" ") },
-        outputs: { label: "label", p: "probabilities[1]" },
-      },
-    });
-    await command("run", spec);
-    const alone = await verdictIn(scratch.path);
-    const out = join(scratch.path, "out");
-    await rm(out, { recursive: true });
-    let kills = 0;
-    for (const most of torture ? [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] : [4, 9]) {
-      const { signal } = await runCli(["run", spec], { onStart: (child) => void killAt(child, out, most) });
-      kills += signal === "SIGKILL" ? 1 : 0;
-    }
-    expect(kills).toBeGreaterThan(0);
-    await command("run", spec);
-    expect(await verdictIn(scratch.path)).toBe(alone);
-    await rm(out, { recursive: true });
-    for (const worker of ["1/2", "0/2"]) {
-      await command("run", spec, "--worker", worker);
-    }
-    expect(await verdictIn(scratch.path)).toBe(alone);
-  });
-
   test("a challenger, or a key of it, that is not that of the plan ends an unfinished run with 66", async () => {
     await using scratch = await scratchFolder();
     const model = join(scratch.path, "challenger.onnx");
@@ -178,18 +142,6 @@ describe("a run with a challenger", () => {
     expect(await readdir(scratch.path)).not.toContain("out");
   });
 });
-
-/** Kills a process once so many parts are there. */
-async function killAt(child: { kill(signal: "SIGKILL"): boolean }, out: string, parts: number): Promise<void> {
-  for (let tries = 0; tries < 5000; tries += 1) {
-    const names = await readdir(out, { recursive: true }).catch(() => []);
-    if (names.filter((name) => /parts\/part-\d/.test(name)).length >= parts) {
-      child.kill("SIGKILL");
-      return;
-    }
-    await sleep(2);
-  }
-}
 
 const postgres = usePostgres();
 

@@ -3,8 +3,9 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { listen } from "../support/listener.js";
-import { fewRows, lastJson, nightlyJob, type Nights, publishedRun } from "../support/nights.js";
+import { fewRows, lastJson, nightAt, nightlyJob, type Nights, publishedRun } from "../support/nights.js";
 import { outputRows, partNames } from "../support/output.js";
+import { watchCommand } from "../support/watched.js";
 
 /** Publishes a normal night, then holds the next one, which has too few rows. Returns the id of the held run. */
 async function heldNight(nights: Nights): Promise<string> {
@@ -34,6 +35,7 @@ describe("a run whose checks fail", () => {
       },
     });
     expect(again.stderr).toContain(`error: checking run ${runId}: it is held and not published; 1 of `);
+    expect(again.stderr).toContain(`--run ${runId} --as-baseline\n`);
     for (const verb of ["approve", "discard", "run"]) {
       expect(again.stderr).toContain(`infer-batch ${verb} ${nights.spec} --param ds=2026-11-21`);
     }
@@ -60,7 +62,27 @@ describe("a run whose checks fail", () => {
     expect((await outputRows(folder)).length).toBe(50);
     expect(await readdir(join(folder, "_infer-batch", runId))).not.toContain("parts");
     const again = await nights.night("approve", "2026-11-21", "--json");
-    expect([again.code, lastJson(again)["already"]]).toEqual([0, true]);
+    expect([again.code, lastJson(again)]).toMatchObject([0, { already: true, decision: { by: "ann" } }]);
+    expect((await nights.night("status", "2026-11-21")).stdout).toMatch(/\n {2}approved by ann at \S+Z: a small day\n/);
+  });
+
+  test("a run that was approved without --as-baseline is not said to be one by a second approval", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    await heldNight(nights);
+    expect((await nights.night("approve", "2026-11-21", "--by", "checks")).code).toBe(64);
+    expect((await nights.night("approve", "2026-11-21", "--by", "")).code).toBe(0);
+    const refused = await nights.night("approve", "2026-11-21", "--as-baseline");
+    expect([refused.code, refused.stderr]).toEqual([
+      66,
+      expect.stringMatching(/it was approved by \S+ at .*, without/),
+    ]);
+
+    expect((await nights.night("run", "2026-11-21", "--new-run")).code).toBe(67);
+    expect((await nights.night("approve", "2026-11-21", "--as-baseline", "--by", "ann")).code).toBe(0);
+    expect((await nights.night("approve", "2026-11-21", "--as-baseline")).code).toBe(0);
+    const { stdout } = await nights.night("history", "2026-11-21");
+    expect(stdout).toContain("approved by ann, as a baseline\n");
   });
 
   test.each([
@@ -236,7 +258,7 @@ describe("checks in the spec", () => {
 });
 
 describe("report.on_held", () => {
-  test("report.on_held is called once, by the attempt that made the verdict, and on_success and on_failure are not", async () => {
+  test("report.on_held is called once, and on_success and on_failure are not", async () => {
     await using server = await listen();
     await using scratch = await scratchFolder();
     const report = {
@@ -256,6 +278,27 @@ describe("report.on_held", () => {
     });
   });
 
+  test.each([
+    ["was killed before it could call", { CRASH_AT: "after link control/verdict.json #1" }, 137],
+    ["could not reach the URL", {}, 67],
+  ])("report.on_held is called by the next attempt if the one that made the verdict %s", async (_, env, code) => {
+    let status = "CRASH_AT" in env ? 200 : 404;
+    await using server = await listen(() => status);
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path, { report: { on_held: `${server.url}/held` } });
+    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await nights.rewrite(fewRows);
+    const night = nightAt(scratch.path, "2026-11-21");
+    const first = await watchCommand(night.args("run"), { CRASH_ROOT: night.out, ...env });
+    expect(first.signal === "SIGKILL" ? 137 : first.code, first.stderr).toBe(code);
+    const before = server.calls.length;
+    status = 200;
+    for (let attempt = 0; attempt < 2; attempt += 1) {
+      expect((await night.run("run")).code).toBe(67);
+    }
+    expect(server.calls.length - before).toBe(1);
+  });
+
   test("a held run calls on_failure if report.on_held is not set", async () => {
     await using server = await listen();
     await using scratch = await scratchFolder();
@@ -263,21 +306,4 @@ describe("report.on_held", () => {
     await heldNight(nights);
     expect(server.calls.map(({ path }) => path)).toEqual(["/fail"]);
   });
-});
-
-test("four workers, and a run that was resumed after each span, make the profile of one attempt", async () => {
-  const profiles = await Promise.all(
-    [["0/1"], ["3/4", "1/4", "0/4", "2/4"], ["0/5", "1/5", "2/5", "3/5", "4/5"]].map(async (workers) => {
-      await using scratch = await scratchFolder();
-      const nights = await nightlyJob(scratch.path);
-      for (const worker of workers) {
-        const done = await nights.night("run", "2026-11-20", "--worker", worker);
-        expect(done.code, done.stderr).toBe(0);
-      }
-      const control = join(nights.folder("2026-11-20"), "_infer-batch");
-      const run = (await readdir(control)).find((name) => name !== "run.json") ?? "";
-      return await readFile(join(control, run, "profile.json"), "utf8");
-    }),
-  );
-  expect(new Set(profiles).size).toBe(1);
 });

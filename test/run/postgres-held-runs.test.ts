@@ -58,6 +58,8 @@ postgres.describe("a run into Postgres whose checks fail", () => {
       expect(await rowCount(database)).toBe({ append: 492, upsert: 442, replace: 50 }[mode]);
       expect([await statesIn(database), await leftTables(database)]).toEqual([["published", "published"], []]);
       expect((await nights.night("approve", "2026-11-21")).code).toBe(0);
+      const { decision } = lastJson(await nights.night("status", "2026-11-21", "--json"));
+      expect(decision).toMatchObject({ kind: "approved", by: "ann", reason: "a small day", asBaseline: false });
     },
   );
 

@@ -34,6 +34,7 @@ function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] }
     profile: () => Promise.resolve(undefined),
     countKeys: () => Promise.reject(new Error("no plan of this target has checks")),
     verdict: () => Promise.resolve(undefined),
+    decision: () => Promise.resolve(undefined),
     judge: () => Promise.reject(new Error("no plan of this target has checks")),
     decide: () => Promise.reject(new Error("no run of this target is staged")),
     get committed() {

@@ -90,18 +90,21 @@ export function historyContractOf(
       expect(await run.isWorkedOn?.()).toBe(false);
     });
 
-    test("one attempt of a run is the first to record that the run is late, and no error is recorded with it", async () => {
+    test("one attempt of a run is the first to note that the run is late, and no error is recorded with it", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await begun(sink, ofJob(planFor(sink.planTarget)));
       await using other = await world.open();
       const again = await other.open(stored);
       const late = "the run will miss 06:00";
-      const found = await Promise.all([run.recordLate?.(late), again.recordLate?.(late)]);
+      const found = await Promise.all([run.notes?.add("late", late), again.notes?.add("late", late)]);
       expect(found.filter((isFirst) => isFirst === true)).toHaveLength(1);
-      expect(await run.recordLate?.("the run missed 06:00")).toBe(false);
+      expect(await run.notes?.add("late", "the run missed 06:00")).toBe(false);
       const first = found[0] === true ? run : again;
-      expect(await first.recordLate?.(late)).toBe(repeatsAnswers);
+      expect(await first.notes?.add("late", late)).toBe(repeatsAnswers);
+      expect([await again.notes?.has("late"), await again.notes?.has("told")]).toEqual([true, false]);
+      expect(await again.notes?.add("told", "it is held")).toBe(true);
+      expect(await run.notes?.has("told")).toBe(true);
       expect([await onlyRun(sink), await again.lastFailure?.()]).toMatchObject([{ failure: undefined }, undefined]);
     });
 

@@ -36,12 +36,12 @@ export function succeeded(outcome: Outcome): boolean {
 }
 
 /**
- * Returns the key of the URL to call. For a held run, only the attempt that makes the verdict calls `on_held`. If
- * `on_held` is not set, exit code 67 counts as a failure.
+ * Returns the key of the URL to call. Nothing more is called for a held run if `on_held` is set; else exit code 67 counts
+ * as a failure.
  */
-function callOf({ on_held: onHeld }: ReportSpec, outcome: Outcome): Exclude<CallKey, "on_late"> | undefined {
+function callOf({ on_held: onHeld }: ReportSpec, outcome: Outcome): "on_success" | "on_failure" | undefined {
   if (outcome.kind === "done" && outcome.report.decided !== undefined && onHeld !== "") {
-    return outcome.report.decided.isOwnVerdict ? "on_held" : undefined;
+    return undefined;
   }
   return succeeded(outcome) ? "on_success" : exitCodeOfOutcome(outcome) === 0 ? undefined : "on_failure";
 }
@@ -51,6 +51,17 @@ export async function callFor(context: CallContext, outcome: Outcome): Promise<v
   const key = callOf(context.loaded.spec.report, outcome);
   if (key !== undefined) {
     await callUrl(context, key, () => pingBody(context.record, outcome));
+  }
+}
+
+/** Calls `report.on_held` if this attempt is to call it, and has the target note that. The target must still be open. */
+export async function callHeld(context: CallContext, report: RunReport): Promise<void> {
+  const { heldCall } = report.decided ?? {};
+  if (
+    heldCall !== undefined &&
+    (await callUrl(context, "on_held", () => pingBody(context.record, { kind: "done", report })))
+  ) {
+    await heldCall.done();
   }
 }
 
@@ -70,13 +81,14 @@ export async function callLate(context: CallContext, text: string, lateness: Lat
   await callUrl(context, "on_late", () => JSON.stringify(body));
 }
 
-async function callUrl(context: CallContext, key: CallKey, body: () => string): Promise<void> {
+/** Returns whether the URL was called. */
+async function callUrl(context: CallContext, key: CallKey, body: () => string): Promise<boolean> {
   const { loaded, log, signal } = context;
   const { method, timeout } = loaded.spec.report;
   const value = loaded.spec.report[key];
   const url = value === "" ? undefined : await plainUrlAt(context, [key], value);
   if (url === undefined) {
-    return;
+    return false;
   }
   const stopped = signal.aborted;
   const found = await ping({
@@ -89,6 +101,7 @@ async function callUrl(context: CallContext, key: CallKey, body: () => string): 
   if (found !== undefined) {
     log.warn(found);
   }
+  return found === undefined;
 }
 
 /** Reads a URL of `report` that may be a secret; undefined if it cannot be read, which is logged without it. */

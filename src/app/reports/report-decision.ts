@@ -1,5 +1,6 @@
 import { decidedMetrics } from "../../report/metrics/check-metrics.js";
 import { decidedPage } from "../../report/page/page.js";
+import { byChecks } from "../../publish/decision.js";
 import type { DecisionReport } from "../../run/decide.js";
 import { messageOf } from "../../util/errors.js";
 import { alone } from "../job-context.js";
@@ -13,8 +14,8 @@ import { sendDecision } from "./lineage.js";
  */
 export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
   const { loaded, folder, log } = context;
-  const { runId, state, already, decision } = report;
-  if (decision === null || decision.kind === "superseded") {
+  const { runId, state, carriedOut, decision } = report;
+  if (decision === null || decision.kind === "superseded" || decision.by === byChecks) {
     return;
   }
   const { kind, by, reason } = decision;
@@ -25,7 +26,7 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
   } catch (error) {
     log.warn(`writing the decision into the reports: ${messageOf(error)}`);
   }
-  if (!already || state === "published") {
+  if (carriedOut) {
     await sendDecision(context, { state, by, reason });
   }
 }

@@ -1,6 +1,7 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { repeatedShare } from "../profiles/vector-profile.js";
-import type { CheckName, CheckResult } from "./verdict.js";
+import type { ColumnProfiles, RunProfile } from "./run-profile.js";
+import { type CheckName, type CheckResult, missingType } from "./verdict.js";
 
 /** A run of the baseline, with its profile of the column that is checked. */
 export interface EarlierColumn {
@@ -24,19 +25,32 @@ const leastOthers = 20;
 
 /** Whether a column of the last run is missing now, or is of another type. */
 export function checkColumn(column: string, before: EarlierColumn, now: ColumnProfile | undefined): CheckResult[] {
-  const type = now?.type ?? "missing";
-  return [
-    {
-      check: "column",
-      column,
-      level: type === before.profile.type ? "pass" : "hold",
-      formula: "the column's type, and that of the last run",
-      measured: type,
-      limit: before.profile.type,
-      against: before.runId,
-      numbers: {},
-    },
-  ];
+  const type = now?.type ?? missingType;
+  const level = type === before.profile.type ? "pass" : "hold";
+  return [columnResult(column, { level, measured: type, limit: before.profile.type, against: before.runId })];
+}
+
+/**
+ * Warns of features that the last run did not have, or in another type, and of those that are gone: they are not compared.
+ * Without profiles of features there is nothing to say.
+ */
+export function checkFeatureSet(now: ColumnProfiles, { runId, features: before }: RunProfile): CheckResult[] {
+  if (now.size === 0 || before.size === 0) {
+    return [];
+  }
+  return [...new Set([...before.keys(), ...now.keys()])].flatMap((column) => {
+    const measured = now.get(column)?.type ?? missingType;
+    const limit = before.get(column)?.type ?? missingType;
+    const found = columnResult(column, { level: "warn", measured, limit, against: runId });
+    return measured === limit ? [] : [{ ...found, isFeature: true as const }];
+  });
+}
+
+function columnResult(
+  column: string,
+  found: Pick<CheckResult, "level" | "measured" | "limit" | "against">,
+): CheckResult {
+  return { check: "column", column, formula: "the column's type, and that of the last run", numbers: {}, ...found };
 }
 
 /** Whether all values are one, where they never were. */

@@ -1,6 +1,6 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { profileJson } from "../profiles/profile-json.js";
-import { checkColumn, checkConstant, checkShares, type ComparedColumn } from "./column-checks.js";
+import { checkColumn, checkConstant, checkFeatureSet, checkShares, type ComparedColumn } from "./column-checks.js";
 import {
   checkCentroid,
   checkPsi,
@@ -138,7 +138,7 @@ function columnResults(
       .map(lower(Math.min(baseline.length, column.earlier.length))),
   );
   const others = [...columns, ...outputs, ...sliceResults(run, latest), ...checkStale(run, last)];
-  return [...inputs, ...others.map(lower(baseline.length))];
+  return [...inputs, ...checkFeatureSet(run.features, last), ...others.map(lower(baseline.length))];
 }
 
 /** Columns of a run with those of the same name and type before; those that never were have nothing to compare. */

@@ -14,6 +14,9 @@ export interface Verdict {
   readonly results: readonly CheckResult[];
 }
 
+/** The type of a column that is gone, in `measured` of the check `column`. */
+export const missingType = "missing";
+
 export type Level = "pass" | "warn" | "hold";
 
 export interface CheckResult {

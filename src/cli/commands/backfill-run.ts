@@ -3,6 +3,7 @@ import type { BackfillJob, BackfillJobs, ScoredWith } from "../../app/backfill-j
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
 import { machineError } from "../../app/machine-errors.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
+import { callHeld } from "../../app/reports/call-urls.js";
 import { reporting } from "../../app/reports/reporting.js";
 import { asPlanned, type SharedModels } from "../../app/shared-models.js";
 import type { RunOrder, ValueStatus } from "../../jobs/run-values.js";
@@ -119,7 +120,9 @@ async function openAndRun(
       const models = model === undefined ? sharedModels : asPlanned(model);
       const parts = { log, signal, attempt, record, sharedModels: models, jobsAtOnce: order.parallel };
       await using job = await openLoaded(loaded, specPath, { ...parts, progress: progress((line) => log.tell(line)) });
-      return await runJob(job);
+      const report = await runJob(job);
+      await callHeld(about, report);
+      return report;
     });
   } finally {
     onModel(record.run?.modelSha256);

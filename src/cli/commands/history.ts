@@ -2,6 +2,7 @@ import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
+import { byChecks, decisionText } from "../../publish/decision.js";
 import type { RecordedRun, RecordedSpending } from "../../publish/recorded-run.js";
 import { resultLines } from "../../publish/verdict-text.js";
 import { count, failureFields, rounded, showCount, showDuration, spentText } from "../../report/report.js";
@@ -137,8 +138,8 @@ function why({ status, plan, spansCommitted, verdict, decision, failure, pruned 
   if (plan?.erasure !== undefined) {
     return `${status === "published" ? "" : "unfinished: "}rows of ${plan.erasure.of} erased by ${plan.erasure.by}`;
   }
-  if (decision !== undefined && decision.by !== "checks") {
-    return `${decision.kind} by ${decision.by}${decision.reason === null ? "" : `: ${decision.reason}`}`;
+  if (decision !== undefined && decision.by !== byChecks) {
+    return decisionText(decision);
   }
   if (status === "held" && verdict !== undefined) {
     return resultLines(verdict, "hold")[0] ?? "";

@@ -17,6 +17,7 @@ import { wantsColor } from "../colors.js";
 import { createLog } from "../logger.js";
 import { openProfile, type Profile } from "../profile.js";
 import { failedBy } from "../../app/reports/failed-outcome.js";
+import { callHeld } from "../../app/reports/call-urls.js";
 import { reporting } from "../../app/reports/reporting.js";
 import { abortOnSignals } from "../signals.js";
 import { findWorker } from "../../app/worker.js";
@@ -117,7 +118,9 @@ async function openAndRun(
     const parts = { log, progress, signal: stop.signal, attempt, record, early, profileFolder: profile?.folder };
     await using job = await openLoaded(loaded, spec, parts);
     try {
-      return await runJob(job);
+      const report = await runJob(job);
+      await callHeld(about, report);
+      return report;
     } finally {
       await profile?.end(record.stages);
     }

@@ -1,5 +1,6 @@
 import { printable } from "../../util/printable.js";
 import { challengerLines } from "../../report/agreement/challenger-text.js";
+import { byChecks, decisionText } from "../../publish/decision.js";
 import { challengerFields } from "../../report/agreement/fields.js";
 import { count, failureFields, showCount, verdictFields } from "../../report/report.js";
 import { paidFields, paidLines } from "../../report/spending/paid-text.js";
@@ -159,12 +160,11 @@ function stateText(state: RunState): string {
 /** What the checks say, what was decided, and what a person can do. */
 function reviewText({ verdict, challenger, decision, status, commands }: RunState): string[] {
   const published = status === "complete" ? [] : (verdict?.failed ?? []);
-  const { kind, by, at, reason } = decision ?? {};
   return [
     ...published.map((line) => `  failed: ${line}`),
     ...(verdict?.warnings ?? []).map((line) => `  warning: ${line}`),
     ...(challenger === undefined ? [] : challengerLines(challenger).map((line) => `  ${line}`)),
-    ...(kind === undefined ? [] : [`  ${kind} by ${by} at ${at}${reason === null ? "" : `: ${reason}`}`]),
+    ...(decision === null || decision.by === byChecks ? [] : [`  ${decisionText(decision, true)}`]),
     ...commands.map((command) => `  ${command}`),
   ];
 }

@@ -20,8 +20,8 @@ ${outputs}${rest}</section>
 }
 
 function output(name: string, found: Measures, tolerance: number): Html {
-  return html`<h3>${name}</h3>
-<p>${agreementLine(found, tolerance)}.</p>${flips(found)}${different(found)}
+  return html`<div class="compared"><h3>${name}</h3>
+<p>${agreementLine(found, tolerance)}.</p>${flips(found)}${different(found)}</div>
 `;
 }
 
@@ -38,7 +38,7 @@ function flips(found: Measures): Html {
   const lines = found.flips
     .slice(0, shownFlips)
     .map(({ one, other, rows }) => html`<tr><th>${one}</th><td>${other}</td><td>${showCount(rows)}</td></tr>`);
-  return html`<div class="scroll"><table><thead><tr><th>champion</th><td>challenger</td><td>rows</td></tr></thead><tbody>${lines}</tbody></table></div>`;
+  return html`<div class="scroll"><table class="rows"><thead><tr><th>champion</th><td>challenger</td><td>rows</td></tr></thead><tbody>${lines}</tbody></table></div>`;
 }
 
 function different({ kind, most }: Measures): Html {
@@ -54,5 +54,5 @@ function different({ kind, most }: Measures): Html {
     return html`<tr><th>${named[0] ?? ""}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`;
   });
   const rest = [...heads.slice(1), "champion", "challenger", ...(kind === "labels" ? [] : ["difference"])];
-  return html`<details><summary>The rows that differ most</summary><div class="scroll"><table><thead><tr><th>${heads[0] ?? ""}</th>${rest.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div></details>`;
+  return html`<details><summary>The rows that differ most</summary><div class="scroll"><table class="rows"><thead><tr><th>${heads[0] ?? ""}</th>${rest.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div></details>`;
 }

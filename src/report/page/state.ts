@@ -93,7 +93,7 @@ function list(title: string, name: string, lines: readonly string[]): Html {
 /** Renders the commands that decide on a held run. */
 function deciding({ approve, discard, newRun }: DecidingCommands): Html {
   const steps: (readonly [string, string])[] = [
-    ["To publish these predictions", approve],
+    ["To publish these predictions (with --as-baseline, later runs are compared with them)", approve],
     ["To discard them", discard],
     ["To score again, after you correct the input", newRun],
   ];

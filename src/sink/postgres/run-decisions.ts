@@ -17,7 +17,7 @@ import { transact } from "./transaction.js";
 export function runDecisions(
   tools: RunTools,
   plan: Plan,
-): Pick<Required<RunSink>, "profile" | "countKeys" | "verdict" | "judge" | "decide" | "tidy"> {
+): Pick<Required<RunSink>, "profile" | "countKeys" | "verdict" | "judge" | "decide" | "decision" | "tidy"> {
   const { connections, control, retry, target } = tools;
   return {
     profile: () => retrying(`reading ${target}`, retry, () => mergedProfile(connections, control, plan)),
@@ -44,6 +44,10 @@ export function runDecisions(
     decide: (decision) =>
       retrying(`writing the decision on ${plan.runId}`, retry, (last) =>
         transact(tools, (session) => decideRun(session, tools, plan, decision), { last }),
+      ),
+    decision: () =>
+      retrying(`reading ${target}`, retry, () =>
+        transact(tools, (session) => readDecision(session, control, plan.runId)),
       ),
     async tidy() {
       await dropTables(tools, (session) => tablesToDrop(session, control, plan));

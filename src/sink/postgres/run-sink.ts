@@ -8,7 +8,7 @@ import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
-import { isWorkedOn, lastFailure, recordFailure, recordLate } from "./control/errors.js";
+import { addNote, hasNote, isWorkedOn, lastFailure, recordFailure } from "./control/errors.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
@@ -75,7 +75,10 @@ function runSink(
     recordFailure: (error) => recordFailure(tools, plan.runId, error),
     keptAnswers: () => keptAnswers(tools, plan),
     recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
-    recordLate: (text) => retrying(`writing to ${target}`, retry, () => recordLate(tools, plan.runId, text)),
+    notes: {
+      add: (note, text) => retrying(`writing to ${target}`, retry, () => addNote(tools, plan.runId, note, text)),
+      has: (note) => retrying(`reading ${target}`, retry, () => hasNote(tools, plan.runId, note)),
+    },
     committed: known.committed,
     get rejectedRows() {
       return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);

@@ -1,5 +1,6 @@
 import { nextRunId, splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
+import type { RunNote } from "../../run-notes.js";
 
 /**
  * Names under `output.parquet.path`: paths on a disk, URIs in S3. All names but those of parts start with `_` and do
@@ -29,8 +30,8 @@ export interface Layout {
   readonly errors: string;
   /** What the run has paid for, which only informs people. */
   readonly spending: string;
-  /** The attempt that was the first to find that the run is late. */
-  readonly late: string;
+  /** Notes on the run, each with the attempt that has recorded it. */
+  readonly notes: Readonly<Record<RunNote, string>>;
   /** The profile of the run, which stays after it is published. */
   readonly profile: string;
   readonly temporary: string;
@@ -105,7 +106,7 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
     decision: `${control}/decision.json`,
     errors: `${control}/errors.json`,
     spending: `${control}/spending.json`,
-    late: `${control}/late.json`,
+    notes: { late: `${control}/late.json`, told: `${control}/told.json` },
     profile: `${control}/profile.json`,
     temporary: `${control}/tmp`,
     answers: `${control}/answers`,

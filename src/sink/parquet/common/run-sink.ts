@@ -7,6 +7,7 @@ import { requireApproved } from "../../../publish/require-approved.js";
 import { JobError } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, RunSink, RunWriter } from "../../port.js";
+import type { RunNotes } from "../../run-notes.js";
 import type { CommittedBy } from "../../../publish/committed-by.js";
 import { type AnswerFiles, openAnswerFiles, readAnswers } from "./answers/journal.js";
 import type { SpilledPiece } from "./commit.js";
@@ -126,13 +127,24 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
         return runWriter(target, publisher, { known, maker: { writer, ...attempt } });
       }),
     tidy: () => tidyUp(publisher, finished),
-    recordLate: (text) =>
-      guarded(`writing ${layout.late}`, async () => {
-        const own = `${JSON.stringify({ at: new Date().toISOString(), writer, text })}\n`;
-        await publisher.createOnce(layout.late, own);
-        return (await ifThere(fs.readText(layout.late))) === own;
-      }),
+    notes: runNotes(target, publisher, writer),
     ...attemptNotes(target, publisher, { writer, committed: known.committed }),
+  };
+}
+
+function runNotes({ fs, layout }: Target, { guarded, createOnce }: Publisher, writer: string): RunNotes {
+  return {
+    add: (note, text) =>
+      guarded(`writing ${layout.notes[note]}`, async () => {
+        const own = `${JSON.stringify({ at: new Date().toISOString(), writer, text })}\n`;
+        await createOnce(layout.notes[note], own);
+        return (await ifThere(fs.readText(layout.notes[note]))) === own;
+      }),
+    has: (note) =>
+      guarded(
+        `reading ${layout.notes[note]}`,
+        async () => (await ifThere(fs.readText(layout.notes[note]))) !== undefined,
+      ),
   };
 }
 
@@ -146,7 +158,7 @@ function reviewOf(
   target: Target,
   { guarded, createOnce, openKeyDuckDb, localParts }: Publisher,
   known: CommittedSpans,
-): Pick<RunSink, "profile" | "countKeys" | "verdict" | "judge" | "decide"> {
+): Pick<RunSink, "profile" | "countKeys" | "verdict" | "judge" | "decide" | "decision"> {
   const { fs, layout } = target;
   const { runId } = layout;
   return {
@@ -166,6 +178,7 @@ function reviewOf(
         await createOnce(layout.decision, controlText(decision));
         return requireStored(await readDecision(fs, layout), layout.decision);
       }),
+    decision: () => guarded(`reading ${layout.decision}`, () => readDecision(fs, layout)),
   };
 }
 

@@ -2,6 +2,7 @@ import { type AttemptFailure, storedMessage } from "../../../publish/attempt-fai
 import type { RunId } from "../../../plan/plan.js";
 import { bestEffort } from "../../../util/best-effort.js";
 import type { JobError } from "../../../util/errors.js";
+import type { RunNote } from "../../run-notes.js";
 import type { Session } from "../connections.js";
 import type { RunTools } from "../run-tools.js";
 import { transact } from "../transaction.js";
@@ -23,19 +24,23 @@ export async function recordFailure(tools: RunTools, runId: RunId, { code, messa
   );
 }
 
-/** The code of the row that says that a run is late. */
-const lateCode = "LATE";
+/** The codes of rows that are notes, and no errors. */
+const noteCodes: Readonly<Record<RunNote, string>> = { late: "LATE", told: "TOLD" };
+const isError = (alias: string): string =>
+  `${alias}.code NOT IN (${Object.values(noteCodes)
+    .map((code) => `'${code}'`)
+    .join(", ")})`;
 
-/** Records that a run is late. Returns whether this attempt is the first to do so. */
-export async function recordLate(tools: RunTools, runId: RunId, message: string): Promise<boolean> {
+/** Records a note on a run, unless it is there already. Returns whether this attempt has recorded it. */
+export async function addNote(tools: RunTools, runId: RunId, note: RunNote, message: string): Promise<boolean> {
   const { control, writer } = tools;
   const errors = control.table("errors");
   return await transact(tools, async (session) => {
-    await lock(session, `late ${runId}`);
+    await lock(session, `${note} ${runId}`);
     const { rowCount } = await session.query({
       text: `INSERT INTO ${errors} (run_id, writer, code, message) SELECT $1, $2, $3, $4
         WHERE NOT EXISTS (SELECT FROM ${errors} WHERE run_id = $1 AND code = $3)`,
-      values: [runId, writer, lateCode, storedMessage(message)],
+      values: [runId, writer, noteCodes[note], storedMessage(message)],
     });
     if (rowCount === 1) {
       return true;
@@ -43,9 +48,16 @@ export async function recordLate(tools: RunTools, runId: RunId, message: string)
     // The answer to this attempt's own COMMIT may have been lost.
     const { rows } = await session.query({
       text: `SELECT FROM ${errors} WHERE run_id = $1 AND code = $2 AND writer = $3 AND message = $4`,
-      values: [runId, lateCode, writer, storedMessage(message)],
+      values: [runId, noteCodes[note], writer, storedMessage(message)],
     });
     return rows.length > 0;
+  });
+}
+
+export async function hasNote(tools: RunTools, runId: RunId, note: RunNote): Promise<boolean> {
+  return await transact(tools, async (session) => {
+    const text = `SELECT FROM ${tools.control.table("errors")} WHERE run_id = $1 AND code = $2 LIMIT 1`;
+    return (await session.query({ text, values: [runId, noteCodes[note]] })).rowCount === 1;
   });
 }
 
@@ -59,7 +71,7 @@ export async function lastFailure(
     text: `SELECT ${utcText("e.at")} AS at, e.writer, e.code, e.message,
         (SELECT count(*)::integer FROM ${control.table("spans")} s WHERE s.run_id = e.run_id AND s.committed_at <= e.at)
           AS "spansCommitted"
-      FROM ${control.table("errors")} e WHERE e.run_id = $1 AND e.code <> '${lateCode}' ORDER BY e.at DESC LIMIT 1`,
+      FROM ${control.table("errors")} e WHERE e.run_id = $1 AND ${isError("e")} ORDER BY e.at DESC LIMIT 1`,
     values: [runId],
   });
   return rows[0];
@@ -69,7 +81,7 @@ export async function lastFailure(
 export async function isWorkedOn(session: Session, control: Control, runId: RunId): Promise<boolean> {
   const { rowCount } = await session.query({
     text: `SELECT FROM ${control.table("attempts")} a WHERE a.run_id = $1 AND NOT EXISTS
-        (SELECT FROM ${control.table("errors")} e WHERE e.run_id = a.run_id AND e.writer = a.writer AND e.code <> '${lateCode}')
+        (SELECT FROM ${control.table("errors")} e WHERE e.run_id = a.run_id AND e.writer = a.writer AND ${isError("e")})
       LIMIT 1`,
     values: [runId],
   });

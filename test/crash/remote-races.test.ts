@@ -1,0 +1,145 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { runCli } from "../support/cli.js";
+import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { fewRows, lastJson, nightAt, nightlyJob } from "../support/nights.js";
+import { usePostgres } from "../support/postgres.js";
+import { randomOf } from "../support/random.js";
+import { type Look, lookInBucket, lookInTable } from "../support/reader-looks.js";
+import { useS3 } from "../support/s3.js";
+import { useCredentials } from "../support/s3-output.js";
+import { torture } from "../support/torture.js";
+
+const s3 = useS3();
+const postgres = usePostgres();
+
+const [before, date] = ["2026-11-20", "2026-11-21"];
+/** INFER_BATCH_TORTURE=1: more rounds. */
+const rounds = torture ? 25 : 1;
+
+/** What a round of a race happens in. */
+interface Place {
+  readonly output: SpecOverrides["output"];
+  look(): Promise<Look>;
+  /** What readers find if neither the held run nor a new run is published. */
+  readonly nothing: Look;
+  /** What they find when the held run, of 50 rows, was published, and then a new run of 442 rows. */
+  readonly both: Look;
+  /** Whether rows of a new run are refused once the held run is published. */
+  readonly adds: boolean;
+}
+
+/** Lets approve, discard, a new run and a plain run race for a held run, with a reader that polls meanwhile. Returns the decision. */
+async function raceIn(folder: string, place: Place, seed: number): Promise<string> {
+  const nights = await nightlyJob(folder, { commit_rows: 150, output: { lineage: true, ...place.output } });
+  expect((await nights.night("run", before)).code).toBe(0);
+  await nights.rewrite(fewRows);
+  const held = await nights.night("run", date, "--json");
+  expect(held.code, held.stderr).toBe(67);
+  const runId = String(lastJson(held)["run_id"]);
+  await nights.rewrite({});
+  const night = nightAt(folder, date);
+  const random = randomOf(seed);
+  const seen = new Set<Look>();
+  const stop = { now: false };
+  const reading = (async () => {
+    while (!stop.now) {
+      seen.add(await place.look());
+      await sleep(2);
+    }
+  })();
+  // A new run decides too. Without it, the decision of a person is what readers find in the end.
+  const racers: [string, ...string[]][] = [
+    ["approve", "--run", runId],
+    ["discard", "--run", runId],
+    ["run", ...(seed % 2 === 0 ? [] : ["--new-run"])],
+    ["run"],
+  ];
+  const results = await Promise.all(
+    racers.map(async ([command, ...args]) => {
+      await sleep(random() * 400);
+      return await runCli(night.args(command, ...args));
+    }),
+  );
+  stop.now = true;
+  await reading;
+  const told = results.map(({ code, stderr }, index) => `${racers[index]?.join(" ")}: ${code}\n${stderr}`).join("\n");
+  const [approve, discard, newRun, plain] = results.map(({ code }) => code);
+  expect([0, 66], told).toContain(approve);
+  expect([0, 66], told).toContain(discard);
+  expect(place.adds ? [0, 64, 66, 67] : [0, 66, 67], told).toContain(newRun);
+  expect([0, 66, 67], told).toContain(plain);
+  expect(approve === 0 && discard === 0, told).toBe(false);
+
+  const end = await night.run("run", "--json");
+  const { run_id: last, status } = lastJson(end);
+  const look = await place.look();
+  const now = `${told}\nin the end: ${end.code} ${end.stderr}\nseen: ${[...seen].join(", ")}`;
+  if (approve === 0) {
+    expect([place.both, "50"], now).toContain(look);
+  } else if (discard === 0) {
+    expect(seen.has("50"), now).toBe(false);
+  }
+  if (last === runId) {
+    expect([look, status], now).toEqual(discard === 0 ? [place.nothing, "discarded"] : ["50", "already_complete"]);
+  } else {
+    expect([last, status], now).toEqual([`${runId}-r2`, "already_complete"]);
+    expect(["442", place.both], now).toContain(look);
+  }
+  const allowed = new Set([place.nothing, "nothing", "50", "442", place.both]);
+  expect(
+    [...seen].filter((one) => !allowed.has(one)),
+    now,
+  ).toEqual([]);
+  return `${approve === 0 ? "approved" : discard === 0 ? "discarded" : "neither"}: ${look}`;
+}
+
+s3.describe("in S3,", () => {
+  test.skipIf(!torture)(
+    `approve, discard, a new run and a plain run that race for a held run in S3 agree on one decision (${rounds} rounds)`,
+    {
+      timeout: 1_800_000,
+    },
+    async () => {
+      useCredentials();
+      const ends: string[] = [];
+      for (let round = 1; round <= rounds; round += 1) {
+        await using scratch = await scratchFolder();
+        const bucket = await s3.server().createBucket();
+        const path = `s3://${bucket.name}/lake/dt=\${ds}`;
+        const endpoint = `http://127.0.0.1:${s3.server().port}`;
+        const output = { parquet: { path, endpoint, spool: { path: "spool" } } };
+        const look = (): Promise<Look> => lookInBucket(bucket, `lake/dt=${date}`, scratch.path);
+        ends.push(await raceIn(scratch.path, { output, look, nothing: "nothing", both: "442", adds: false }, round));
+      }
+      console.info(ends.join(", "));
+    },
+  );
+});
+
+postgres.describe("in Postgres,", () => {
+  const cases = [
+    { mode: "replace", both: "442", nothing: "" },
+    { mode: "upsert", both: "442", nothing: "" },
+    { mode: "append", both: "50+442", nothing: "" },
+  ] as const;
+
+  test.each(torture ? cases : cases.slice(2))(
+    `approve, discard, a new run and a plain run that race for a held run agree on one decision: $mode (${rounds} rounds)`,
+    { timeout: 1_800_000 },
+    async ({ mode, both, nothing }) => {
+      const ends: string[] = [];
+      for (let round = 1; round <= rounds; round += 1) {
+        await using scratch = await scratchFolder();
+        await using database = await postgres.server().createDatabase();
+        await using reader = await postgres.server().open(database.name);
+        const key = mode === "append" ? {} : { key: ["id"] };
+        const table = { url: database.url, table: "scores.predictions", mode, ...key, timeouts: { lock: 1 } };
+        const output = { parquet: undefined, postgres: table };
+        const look = (): Promise<Look> => lookInTable(reader, before);
+        ends.push(await raceIn(scratch.path, { output, look, nothing, both, adds: mode === "append" }, round));
+      }
+      console.info(ends.join(", "));
+    },
+  );
+});

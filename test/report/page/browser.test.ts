@@ -1,0 +1,136 @@
+import { spawnSync } from "node:child_process";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import type { ChallengerResult } from "#src/publish/challenger-result.js";
+import { pageAfter } from "#src/report/page/page.js";
+import { scratchFolder } from "../../support/job.js";
+import { reviewedRun, scores } from "../../support/reviews.js";
+import { textsProfile } from "../../support/run-profiles.js";
+
+const browsers = ["chromium", "chromium-browser", "google-chrome"];
+const browser = browsers.find((name) => spawnSync(name, ["--version"]).status === 0);
+const widths = [390, 768, 1280];
+
+const differences = { kind: "numbers", medianDifference: 0.0008, p90Difference: 0.09, p99Difference: 0.34 } as const;
+
+const challenger: ChallengerResult = {
+  model: "models:/churn_of_customers_who_pay_monthly@challenger",
+  sha256: "0".repeat(64),
+  tolerance: 0.01,
+  compared: 4_470_039,
+  missed: { missing: 12 },
+  columns: [
+    [
+      "score",
+      {
+        ...differences,
+        rows: 4_470_039,
+        meanDifference: 0.0302907,
+        largestDifference: 0.35828,
+        rankCorrelation: 0.99993,
+        rankedRows: 100_000,
+        isSampled: true,
+        psi: 0.0561075,
+        beyond: 1_204_331,
+        most: [
+          { row: 1, keys: { id: "9007199254741361" }, one: "0.313993037", other: "0.672272861", distance: 0.35828 },
+        ],
+      },
+    ],
+  ],
+  apart: [],
+};
+
+/** A held page with 14 outputs, one of a long name and many labels, and a challenger. */
+function widePage(): string {
+  const labels = Object.fromEntries(
+    Array.from({ length: 30 }, (_, index) => [`segment of customers ${index}`, 10 + index]),
+  );
+  const outputs = Object.fromEntries(
+    Array.from({ length: 11 }, (_, index) => [`probability_${index}`, scores(index, index)]),
+  );
+  const name = "probability_that_the_customer_leaves_within_thirty_days";
+  const { record, outcome, review } = reviewedRun(3, {
+    outputs: { ...outputs, [name]: scores(4_470_039, 5), segment: textsProfile(labels) },
+  });
+  record.setReview({ ...review, challenger });
+  return pageAfter("", { record, outcome, endedMs: Date.UTC(2026, 10, 23, 4) }).replaceAll(
+    "<details>",
+    "<details open>",
+  );
+}
+
+/** Measures the page in a frame of each width: texts that end beyond the frame, and numbers that take several lines. */
+const measuring = `
+const found = {};
+for (const frame of document.querySelectorAll("iframe")) {
+  const page = frame.contentDocument;
+  const walker = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT);
+  const beyond = [];
+  const broken = [];
+  for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+    const range = page.createRange();
+    range.selectNodeContents(node);
+    const lines = [...range.getClientRects()];
+    const text = node.data.trim();
+    if (node.parentElement.closest(".scroll") === null && lines.some(({ right }) => right > frame.clientWidth)) {
+      beyond.push(text);
+    }
+    if (/^[\\d.,%<+-]+$/.test(text) && new Set(lines.map(({ top }) => top)).size > 1) {
+      broken.push(text);
+    }
+  }
+  found[frame.width] = { beyond, broken, wider: page.documentElement.scrollWidth - frame.clientWidth };
+}
+document.title = JSON.stringify(found);`;
+
+interface Measured {
+  readonly beyond: readonly string[];
+  readonly broken: readonly string[];
+  /** By how many pixels the page is wider than its frame. */
+  readonly wider: number;
+}
+
+async function measured(page: string): Promise<Readonly<Record<string, Measured>>> {
+  await using scratch = await scratchFolder();
+  await writeFile(join(scratch.path, "page.html"), page);
+  const frames = widths.map(
+    (width) => `<iframe src="page.html" width="${width}" height="1000" style="border:0"></iframe>`,
+  );
+  const frame = join(scratch.path, "frames.html");
+  await writeFile(frame, `<body>${frames.join("")}<script>onload = () => { ${measuring} };</script></body>`);
+  const args = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--allow-file-access-from-files",
+    "--window-size=3000,1200",
+  ];
+  const { stdout, stderr } = spawnSync(
+    browser ?? "",
+    [
+      ...args,
+      `--user-data-dir=${join(scratch.path, "profile")}`,
+      "--virtual-time-budget=10000",
+      "--dump-dom",
+      `file://${frame}`,
+    ],
+    { encoding: "utf8", timeout: 100_000 },
+  );
+  const title = /<title>(.*?)<\/title>/.exec(stdout)?.[1] ?? expect.fail(stderr);
+  return JSON.parse(title.replaceAll("&lt;", "<").replaceAll("&amp;", "&")) as Record<string, Measured>;
+}
+
+describe.skipIf(browser === undefined)(
+  `in a browser (${browser ?? `none of ${browsers.join(", ")} is installed`}),`,
+  () => {
+    test("the page fits into windows of 390, 768 and 1280 pixels, and no number is broken into several lines", async () => {
+      const found = await measured(widePage());
+      for (const width of widths) {
+        expect(found[width], String(width)).toEqual({ beyond: [], broken: [], wider: 0 });
+      }
+    });
+  },
+);
