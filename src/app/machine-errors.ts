@@ -2,6 +2,18 @@ import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { openFilesHint } from "../duckdb/open-files.js";
 
 /**
+ * Returns the error to end with: the one that came first, if closing what was open failed, too; and what `machineError`
+ * makes of it.
+ */
+export function finalError(thrown: unknown): unknown {
+  let first = thrown;
+  while (first instanceof Error && first.name === "SuppressedError" && "suppressed" in first) {
+    first = first.suppressed;
+  }
+  return machineError(first) ?? first;
+}
+
+/**
  * Returns the error to end with if a call failed because too many files are open (75), or because a native library is
  * missing or cannot be loaded (64). Any call may fail for these reasons. undefined: it failed for another one.
  */

@@ -2,7 +2,7 @@ import type { CommanderError } from "commander";
 import { type ExitCode, exitCodeOf, JobError } from "../util/errors.js";
 import { writeMessage } from "./colors.js";
 import { type Io, safeOutput } from "./io.js";
-import { machineError } from "../app/machine-errors.js";
+import { finalError } from "../app/machine-errors.js";
 import { writeTerminationMessage } from "./termination-log.js";
 
 /** Options of a command that decide how its errors are written. */
@@ -14,7 +14,7 @@ export interface OutputOptions {
 /** Writes an error to stderr, for people or as a JSON log line. Returns its exit code. */
 export function failWith(thrown: unknown, { logFormat, quiet }: OutputOptions, io: Pick<Io, "stderr">): ExitCode {
   const stderr = safeOutput(io.stderr);
-  const error = machineError(thrown) ?? thrown;
+  const error = finalError(thrown);
   const { text, hint } = error instanceof JobError ? jobErrorText(error) : { text: bugText(error), hint: "" };
   writeTerminationMessage(text, hint);
   if (logFormat === "json") {

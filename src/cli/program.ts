@@ -129,7 +129,7 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
 const provider = (): Option =>
   new Option(
     "--provider <names>",
-    "Execution providers of this attempt in place of engine.providers, such as webgpu or cuda,cpu; auto: the fastest",
+    "Execution providers to use in place of engine.providers, such as webgpu or cuda,cpu; auto: the fastest",
   ).argParser(providersOf);
 
 const skipExitCodeOption = (): Option =>
@@ -160,12 +160,13 @@ function addPlan(program: Command, io: SafeIo): void {
   program
     .command("plan")
     .description(
-      "Show the shards, rows, spans, bindings and target of a run, and check the target, without changing anything",
+      "Show the shards, rows, spans, bindings and target of a run, and end as the run would if this machine, the target or a run that is there refuses it. Changes nothing",
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .option(onlyRejectsFlag, "Show the run that `run --only-rejects` would plan, with the number of rejected rows")
-    .option("--json", "Print the plan as JSON")
+    .addOption(provider())
+    .option("--json", "Print the plan as JSON, with what was not checked")
     .action(async (spec: string, options) => {
       const { planCommand } = await import("./commands/plan.js");
       await planCommand(spec, options, io);

@@ -23,7 +23,7 @@ export interface PlannedTarget {
   readonly target: string;
   /** The run that is there, with its status; undefined: there is none, or it is not known. */
   readonly found?: string | undefined;
-  /** Checks of the target that were not carried out, a line each. */
+  /** Checks that were not carried out, a line each. */
   readonly untried: readonly string[];
   /** What the run will take; undefined: predictions are free. */
   readonly estimate?: PlanEstimate | undefined;

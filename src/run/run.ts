@@ -1,4 +1,3 @@
-import type { Model } from "../models/port.js";
 import { assertNever, type Damage, JobError, messageOf } from "../util/errors.js";
 import { nextRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
@@ -8,17 +7,16 @@ import { count, type RunReport } from "../report/report.js";
 import { byChecks } from "../publish/decision.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { recordingFailure, runFacts } from "./attempt.js";
-import { scoreAndFinish, finishIdleRun, type IdleRun, isIdle } from "./score-and-finish.js";
-import { requireChallenger } from "./challenger/open-challenger.js";
+import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.js";
+import { checkPublished, checkResumable, type Resumable } from "./check-planned.js";
 import { countCommitted } from "./conclude.js";
 import { publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
 import { checkGolden } from "./golden/golden.js";
-import { pinGolden, requirePinned } from "./golden/golden-file.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { withInput } from "./planning/input-wait.js";
 import type { JobContext } from "../scoring/context.js";
 import { beginLoading, type LoadedForRun } from "./loading.js";
-import { digestsIfThere, digestsOf, modelOfPlan, openPinnedModel, plannedModel } from "./model.js";
+import { digestsOf, modelOfPlan, openPinnedModel } from "./model.js";
 import { requireRejectsOf, requireRun, shardsOfRun } from "./rejects/plan-rejects.js";
 import { createRun, reload } from "./create-run.js";
 import { openFastest } from "./providers/fastest.js";
@@ -169,26 +167,14 @@ async function resume(
     return ended;
   }
   const listing = await listInput(context);
+  const planned = { stored, run, listing };
   if (isPublished(run)) {
-    checkSpec(context, plan, run);
-    checkPins(context, plan, run, { listed: listing.shards, ...(await digestsIfThere(context)) });
+    await checkPublished(context, planned);
     return await alreadyComplete(context, { stored, run });
   }
-  // The model is compared before the run is finished, if only its predictions tell whether it has changed. Answers of
-  // a language model are counted, and compared, before it is finished.
-  const isCompared = plan.model.probe !== undefined || plan.request.prompt !== undefined;
-  const idle = !isCompared && isIdle(context, { stored, run });
-  let model: Model | undefined;
-  let shardsUnplanned: number;
+  let found: Resumable;
   try {
-    // Before the model is loaded, so that a change is reported at once.
-    checkSpec(context, plan, run);
-    const planned = plannedModel(context, plan);
-    model = idle ? undefined : (await openPinnedModel(context, planned)).model; // without rows to score it is not needed
-    const digests = model === undefined ? await digestsIfThere(context, planned) : digestsOf(model);
-    shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, ...digests });
-    requirePinned(plan, idle ? undefined : await pinGolden(context));
-    await (idle ? undefined : requireChallenger(context, plan));
+    found = await checkResumable(context, planned);
   } catch (error) {
     const isChange = error instanceof JobError && error.exitCode === 66;
     if (isChange && newRun) {
@@ -200,10 +186,10 @@ async function resume(
     throw error;
   }
   log.info(`resuming run ${plan.runId}: ${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`);
-  if (model === undefined) {
-    return await finishIdleRun(context, { stored, run, shardsUnplanned });
-  }
-  return await scoreRest(context, { stored, run, listing, model, shardsUnplanned });
+  const { model, shardsUnplanned } = found;
+  return model === undefined
+    ? await finishIdleRun(context, { stored, run, shardsUnplanned })
+    : await scoreRest(context, { stored, run, listing, model, shardsUnplanned });
 }
 
 /** The run whose rejected rows a plan scores; undefined: it scores all rows. @throws `why` if that run is gone */

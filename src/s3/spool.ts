@@ -1,6 +1,6 @@
-import { lstat, mkdir, readdir, rm } from "node:fs/promises";
-import { join } from "node:path";
-import { errnoOf, JobError } from "../util/errors.js";
+import { access, constants, lstat, mkdir, readdir, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
 
 /** Where a spool is, and how much it may hold. */
 export interface SpoolOptions {
@@ -24,7 +24,7 @@ export interface Spool extends AsyncDisposable {
   readonly folder: string;
   readonly use: SpoolOptions["use"];
   readonly maxBytes: number;
-  /** Creates the folder, once, and removes the folders of dead processes. @throws JobError PERMISSION, DISK */
+  /** Creates the folder, once, and removes the folders of dead processes. @throws JobError PERMISSION, USAGE, DISK */
   prepare(): Promise<void>;
   /** Returns a path that no earlier call returned. */
   newPath(): string;
@@ -50,18 +50,84 @@ export function openSpool({ root, writer, use, isDead, maxBytes }: SpoolOptions)
       return join(folder, `${files}.spool`); // the suffix keeps one name from being a prefix of another
     },
     async [Symbol.asyncDispose]() {
-      if (prepared !== undefined) {
+      if (prepared !== undefined && (await prepared.then(made, notMade))) {
         await rm(folder, { recursive: true, force: true });
       }
     },
   };
 }
 
+const made = (): boolean => true;
+const notMade = (): boolean => false;
+
+/**
+ * Checks that a spool can be made. Makes nothing.
+ * @throws JobError as `prepare`
+ */
+export async function checkSpool({ root, use }: Pick<SpoolOptions, "root" | "use">): Promise<void> {
+  await withSpoolErrors({ folder: root, use }, async () => {
+    const existing = await nearestFolder(root);
+    if (existing === root) {
+      await refuseOther(root, use);
+    }
+    if (!(await stat(existing)).isDirectory()) {
+      throw Object.assign(new Error(existing), { code: "ENOTDIR" });
+    }
+    await access(existing, constants.W_OK | constants.X_OK);
+  });
+}
+
+/** Returns the path itself, or the nearest one above it that exists. A link that leads nowhere exists. @throws system errors */
+export async function nearestFolder(path: string): Promise<string> {
+  const found = await lstat(path).catch((error: unknown) => {
+    if (errnoOf(error) !== "ENOENT") {
+      throw error;
+    }
+    return undefined;
+  });
+  return found === undefined && dirname(path) !== path ? await nearestFolder(dirname(path)) : path;
+}
+
 async function prepare(
   { root, folder, use }: Pick<Spool, "folder" | "use"> & { readonly root: string },
   isDead: (writer: string) => boolean,
 ): Promise<void> {
-  await mkdir(root, { recursive: true, mode: 0o700 });
+  await makeRoot(root);
+  await refuseOther(root, use);
+  await mkdir(folder, { mode: 0o700 });
+  for (const name of await readdir(root)) {
+    if (isDead(name)) {
+      await rm(join(root, name), { recursive: true, force: true });
+    }
+  }
+}
+
+/**
+ * Makes a folder and those above it. Node's own recursive `mkdir` reports ENOENT on a read-only file system, and repeats
+ * itself forever below /proc.
+ */
+async function makeRoot(path: string): Promise<void> {
+  try {
+    await makeFolder(path);
+  } catch (error) {
+    if (errnoOf(error) !== "ENOENT" || dirname(path) === path) {
+      throw error;
+    }
+    await makeRoot(dirname(path));
+    await makeFolder(path);
+  }
+}
+
+async function makeFolder(path: string): Promise<void> {
+  await mkdir(path, { mode: 0o700 }).catch(async (error: unknown) => {
+    if (errnoOf(error) !== "EEXIST" || !(await stat(path)).isDirectory()) {
+      throw error;
+    }
+  });
+}
+
+/** @throws JobError PERMISSION for a folder of another user than this one and root */
+async function refuseOther(root: string, use: Spool["use"]): Promise<void> {
   const { uid } = await lstat(root);
   const own = process.getuid?.();
   if (own !== undefined && uid !== own && uid !== 0) {
@@ -70,12 +136,6 @@ async function prepare(
     throw new JobError("PERMISSION", `spooling to ${root}: it belongs to another user (${uid})`, {
       hint: `set ${keys[use].path} to another folder; a missing one is created`,
     });
-  }
-  await mkdir(folder, { mode: 0o700 });
-  for (const name of await readdir(root)) {
-    if (isDead(name)) {
-      await rm(join(root, name), { recursive: true, force: true });
-    }
   }
 }
 
@@ -88,7 +148,16 @@ const keys = {
   reuse: { path: "TMPDIR", size: " with space for the rows of the last run" },
 } as const;
 
-/** Runs `work`, and turns an error of the disk into a JobError that names the spool. @throws JobError PERMISSION, DISK */
+/** What no retry changes. */
+const codes: Readonly<Record<string, ErrorCode>> = {
+  EACCES: "PERMISSION",
+  EPERM: "PERMISSION",
+  EROFS: "PERMISSION",
+  EEXIST: "USAGE",
+  ENOTDIR: "USAGE",
+};
+
+/** Runs `work`, and turns an error of the disk into a JobError that names the spool. @throws JobError PERMISSION, USAGE, DISK */
 export async function withSpoolErrors<T>(
   { folder, use }: Pick<Spool, "folder" | "use">,
   work: () => Promise<T>,
@@ -102,10 +171,15 @@ export async function withSpoolErrors<T>(
     }
     const full = errno === "ENOSPC" || errno === "EDQUOT";
     const { path, size } = keys[use];
-    throw new JobError(
-      ["EACCES", "EPERM", "EROFS"].includes(errno) ? "PERMISSION" : "DISK",
-      `spooling to ${folder}: ${full ? "the disk is full" : "it cannot be written to"} (${errno})`,
-      { hint: `set ${path} to another folder${full ? size : ""}`, cause: error },
-    );
+    const isFile = ["EEXIST", "ENOTDIR"].includes(errno);
+    const found = full
+      ? "the disk is full"
+      : isFile
+        ? "it, or a folder above it, is a file"
+        : "it cannot be written to";
+    throw new JobError(codes[errno] ?? "DISK", `spooling to ${folder}: ${found} (${errno})`, {
+      hint: `set ${path} to another folder${full ? size : ""}`,
+      cause: error,
+    });
   }
 }

@@ -71,11 +71,12 @@ export interface Sink extends AsyncDisposable {
    */
   admitNewRun?(runId: RunId): Promise<void>;
   /**
-   * Checks the target as a run does before it scores: permissions, columns, free space. Called for a run that is not
-   * planned. Returns the checks that were not carried out, a line each. Changes nothing. Default: nothing is checked.
+   * Checks the target as a run does before it scores: permissions, columns, free space. Returns the checks that were not
+   * carried out, a line each. Changes nothing. Default: nothing is checked.
+   * @param isPlanned whether the run has a plan already, and attempts may be working on it
    * @throws JobError the errors of `create` and `begin`
    */
-  rehearse?(plan: Plan): Promise<readonly string[]>;
+  rehearse?(plan: Plan, state: { readonly isPlanned: boolean }): Promise<readonly string[]>;
   /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
   create(plan: Plan): Promise<StoredPlan>;
   /**

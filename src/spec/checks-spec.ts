@@ -62,7 +62,7 @@ function percentage(most: number): z.ZodType<number> {
   const error = `expected a percentage such as 1%, at most ${most}%`;
   return z
     .string({ error })
-    .regex(/^(\d{1,4}(\.\d{1,6})?%|\$\{.+\})$/, error)
+    .regex(/^(\d{1,4}(\.\d{1,6})?%|\$\{.+\})$/, { error, abort: true })
     .refine((given) => Number.parseFloat(given) <= most, { error, params: showFound })
     .transform((given) => Number.parseFloat(given) / 100);
 }

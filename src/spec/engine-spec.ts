@@ -22,6 +22,15 @@ export function listedProviders({ providers }: Pick<EngineSpec, "providers">): r
   return providers === "auto" ? ["cpu"] : providers;
 }
 
+/** Returns a loaded spec with other providers; with its own where `providers` is undefined. */
+export function withProviders<T extends { readonly spec: { readonly engine: EngineSpec } }>(
+  loaded: T,
+  providers: EngineSpec["providers"] | undefined,
+): T {
+  const { spec } = loaded;
+  return providers === undefined ? loaded : { ...loaded, spec: { ...spec, engine: { ...spec.engine, providers } } };
+}
+
 /** What an author whose providers may be missing is advised to write: the same ones, then the CPU. */
 export function cpuListedLast(providers: readonly Provider[]): string {
   const listed = [...providers.filter((provider) => provider !== "cpu"), "cpu"];

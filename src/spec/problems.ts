@@ -89,7 +89,7 @@ function isAboutContents(issue: SpecIssue): boolean {
 }
 
 function expectation(issue: SpecIssue): string {
-  if (issue.code === "invalid_type") {
+  if (issue.code === "invalid_type" && !issue.message.startsWith("expected ")) {
     return `expected ${typeNames[issue.expected] ?? `a ${issue.expected}`}`;
   }
   if (issue.code === "invalid_value") {

@@ -106,7 +106,7 @@ async function callUrl(context: CallContext, key: CallKey, body: () => string): 
 
 /** Reads a URL of `report` that may be a secret; undefined if it cannot be read, which is logged without it. */
 export async function plainUrlAt(
-  { loaded: { where }, folder, log }: CallContext,
+  { loaded: { where }, folder, log }: Pick<CallContext, "loaded" | "folder" | "log">,
   path: readonly string[],
   value: string,
 ): Promise<string | undefined> {

@@ -94,8 +94,8 @@ function senderOf(context: CallContext, env: Environment): Send | undefined {
 }
 
 /** Reads the token of the server; "": there is none; undefined: it cannot be read, which is logged. */
-async function tokenOf(
-  { loaded: { where }, folder, log }: CallContext,
+export async function tokenOf(
+  { loaded: { where }, folder, log }: Pick<CallContext, "loaded" | "folder" | "log">,
   { token = "" }: OpenLineageSpec,
 ): Promise<string | undefined> {
   try {

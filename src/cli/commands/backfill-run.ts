@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
 import type { BackfillJob, BackfillJobs, ScoredWith } from "../../app/backfill-jobs.js";
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
-import { machineError } from "../../app/machine-errors.js";
+import { finalError } from "../../app/machine-errors.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import { callHeld } from "../../app/reports/call-urls.js";
 import { reporting } from "../../app/reports/reporting.js";
@@ -98,7 +98,7 @@ async function attempted(shared: Shared, job: ScoredWith, how: AttemptOptions): 
     const error = report.decided?.error;
     return { status: report.status, exitCode: error?.exitCode ?? 0, report, modelSha256, ...(error && failed(error)) };
   } catch (thrown) {
-    const error = machineError(thrown) ?? thrown;
+    const error = finalError(thrown);
     return { status: statusOf(error), exitCode: exitCodeOf(error), modelSha256, ...failed(error) };
   }
 }

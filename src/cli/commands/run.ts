@@ -4,8 +4,7 @@ import type { AttemptRecord } from "../../report/attempt-record.js";
 import { failureFields } from "../../report/outcome.js";
 import { reportFields, reportJson, type RunReport, reportText } from "../../report/report.js";
 import { type LimitedRun, limitedSpec } from "../../spec/limited-spec.js";
-import type { EngineSpec } from "../../spec/engine-spec.js";
-import type { LoadedSpec } from "../../spec/load.js";
+import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import { isS3Uri } from "../../spec/s3/s3-uri.js";
 import { JobError } from "../../util/errors.js";
 import { runJob } from "../../run/run.js";
@@ -125,11 +124,6 @@ async function openAndRun(
       await profile?.end(record.stages);
     }
   });
-}
-
-function withProviders(loaded: LoadedSpec, providers: RunOptions["provider"]): LoadedSpec {
-  const { spec } = loaded;
-  return providers === undefined ? loaded : { ...loaded, spec: { ...spec, engine: { ...spec.engine, providers } } };
 }
 
 /** @throws JobError USAGE if one of the two options is given without the other */

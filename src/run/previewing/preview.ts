@@ -4,7 +4,7 @@ import type { ModelSignature } from "../../columnar/tensor.js";
 import type { SourceColumn } from "../../columnar/types.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Engine } from "../../engine/port.js";
-import type { FoundModel } from "../../models/port.js";
+import type { FoundModel, Model } from "../../models/port.js";
 import { JobError } from "../../util/errors.js";
 import { nextRunId, runIdOf } from "../../plan/identity.js";
 import type { ListedShard } from "../../plan/compare.js";
@@ -12,7 +12,6 @@ import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import type { JobContext } from "../../scoring/context.js";
 import { checkGolden } from "../golden/golden.js";
-import { loadEngine } from "../loading.js";
 import { estimateRun } from "../paid/estimate.js";
 import { findRejects, shardsOfRun } from "../rejects/plan-rejects.js";
 import { openPinnedModel } from "../model.js";
@@ -31,17 +30,50 @@ export async function previewPlan(context: JobContext): Promise<PreviewedPlan> {
   warnOfUnmatched(context, whole);
   const listing = rejects === undefined ? whole : shardsOfRun(whole, rejects.stored);
   const resolved = await openPinnedModel(context);
-  await using loading = loadEngine(context, resolved.model, { inputBytes: 0, preview: true });
+  await using opened = await openForPlan(context, resolved.model);
+  const { engine, untried } = opened;
   await using decoder = await context.openDecoder(listing.folders);
-  const tools = { decoder, resolved, engine: loading.engine, rejectsOf: rejects?.stored };
+  const tools = { decoder, resolved, engine: Promise.resolve(engine), rejectsOf: rejects?.stored };
   const plan = await planRun(context, { runId, listed: listing.shards, ...tools });
-  const engine = await loading.engine;
   if (spec.model.server === undefined) {
-    await checkGolden(context, { plan, engine }); // a server may charge for it
+    await checkGolden(context, { plan, engine });
   }
   const rejected = rejects?.rejected;
   const estimate = await estimateRun(context, { plan, engine, decoder, rejected });
-  return { plan, estimate, rejectedRows: rejected?.count };
+  return { plan, estimate, rejectedRows: rejected?.count, untried: [...untried, ...untriedAtServer(plan, engine)] };
+}
+
+interface OpenForPlan extends AsyncDisposable {
+  readonly engine: Engine;
+  readonly untried: readonly string[];
+}
+
+/**
+ * Opens an engine on the providers of the spec, as a run does: where one is missing, a run would end with 64. Where a
+ * GPU fails, which another attempt may not meet, the model is opened on the CPU.
+ */
+async function openForPlan(context: JobContext, model: Model): Promise<OpenForPlan> {
+  try {
+    return openedForPlan(await context.openEngine(model, { inputBytes: 0 }), []);
+  } catch (error) {
+    if (error instanceof JobError && error.code === "DEVICE") {
+      return openedForPlan(await context.openEngine(model, { inputBytes: 0, preview: true }), [error.message]);
+    }
+    throw error;
+  }
+}
+
+function openedForPlan(engine: Engine, untried: readonly string[]): OpenForPlan {
+  return { engine, untried, [Symbol.asyncDispose]: () => engine[Symbol.asyncDispose]() };
+}
+
+/** What is not asked of a model's server, which may charge for it. */
+function untriedAtServer({ checks }: Plan, { unversioned, paid, traffic }: Engine): string[] {
+  return [
+    ...(traffic !== undefined && checks?.golden !== undefined ? ["the golden rows, which a server would score"] : []),
+    ...((unversioned?.length ?? 0) > 1 ? ["whether all servers have the same model"] : []),
+    ...(paid === undefined ? [] : ["prompts, which cost money"]),
+  ];
 }
 
 /** A plan, and what its run will take. */
@@ -51,6 +83,8 @@ export interface PreviewedPlan {
   readonly estimate: PlanEstimate | undefined;
   /** How many rejected rows of an earlier run are scored alone; undefined: all rows are. */
   readonly rejectedRows: number | undefined;
+  /** Checks that were not carried out, a line each. */
+  readonly untried: readonly string[];
 }
 
 /** The signature of the model, and the columns of the first shard including those of its folder names. */

@@ -1,5 +1,7 @@
 import type { Plan } from "../../plan/plan.js";
 import { JobError } from "../../util/errors.js";
+import { answersTable, makeAnswersTable } from "./answers/table.js";
+import type { ControlTableName } from "./control/control.js";
 import { controlLayout, makeControlTables } from "./control/schema.js";
 import { layoutVersion } from "./control/tables.js";
 import type { Session } from "./connections.js";
@@ -9,6 +11,9 @@ import type { RunTools } from "./run-tools.js";
 import { plannedTarget } from "./target.js";
 import { findTable, type TargetColumn } from "./table.js";
 import { transact } from "./transaction.js";
+
+/** What a dry run leaves to the attempts of a planned run: its transaction must not make them wait. */
+export const untriedOfPlanned = "rights and columns of the tables, which an attempt checks before it resumes the run";
 
 /** Thrown at the end of a rehearsal, so that its transaction is rolled back. */
 class RolledBack extends Error {
@@ -66,17 +71,43 @@ async function tryAll(
   if (mode !== "replace" && (await findTable(session, name)) !== undefined) {
     await requireRights(session, target, { table: quoteTable(name), rights });
   }
-  for (const table of ["attempts", "errors", "finishes", "rejects", "spans"] as const) {
+  for (const table of writtenControlTables(plan)) {
     await requireRights(session, target, { table: control.table(table), rights: ["INSERT"] });
   }
+  const answers = answersTable(control.schema, plan.runId);
+  if (plan.request.prompt !== undefined && (await findTable(session, answers)) === undefined) {
+    await makeAnswersTable(session, answers);
+  }
   await requireDefaults(session, target, { table: quoteTable(name), columns });
-  const written = { mode, table: quoteTable(modeOf(plan).rowsAt(plan, { finished: false })) };
-  const untried = await tryWrite(session, written, () =>
-    modeOf(plan).write(session, { plan, span: 0, chunks: copyStream(), columns }),
-  );
+  const untried = await tryAllOf(session, [
+    {
+      table: quoteTable(modeOf(plan).rowsAt(plan, { finished: false })),
+      events: mode === "upsert" ? onInsert + onUpdate : onInsert,
+      act: () => modeOf(plan).write(session, { plan, span: 0, chunks: copyStream(), columns }),
+    },
+    {
+      table: quoteTable(name),
+      events: onInsert + onUpdate + onDelete,
+      act: async () => await modeOf(plan).rehearseFinish?.(session, plan),
+    },
+  ]);
   return [
     ...untried,
     "triggers, rules, constraints, partitions and policies of the table are checked when rows are written",
+  ];
+}
+
+/** The control tables that each attempt of a run writes to. */
+function writtenControlTables(plan: Plan): readonly ControlTableName[] {
+  return [
+    "attempts",
+    "errors",
+    "finishes",
+    "rejects",
+    "spans",
+    ...(plan.checks === null ? [] : (["decisions", "verdicts"] as const)),
+    ...(plannedTarget(plan).mode === "replace" ? (["swaps"] as const) : []),
+    ...(plan.request.prompt === undefined ? [] : (["spending"] as const)),
   ];
 }
 
@@ -84,35 +115,42 @@ async function tryAll(
 const lockTimeout = "2s";
 const lockNotAvailable = "55P03";
 /** Bits of `pg_trigger.tgtype`. */
-const [onInsert, onUpdate] = [4, 16];
+const [onInsert, onDelete, onUpdate] = [4, 8, 16];
+
+/** Statements on a table that write no row. */
+interface Trial {
+  readonly table: string;
+  /** The triggers that they start: bits of `pg_trigger.tgtype`. */
+  readonly events: number;
+  readonly act: () => Promise<unknown>;
+}
 
 /**
- * Writes a span without rows: the server checks rights on columns, row-level security and temporary tables as for one with
- * rows. Not where a trigger runs for each statement: what it does may outlive the transaction. Returns what is untried.
+ * Writes a span without rows, and finishes a run without rows: the server checks rights on columns, row-level security
+ * and temporary tables as for one with rows. Not where a trigger runs for each statement: what it does may outlive the
+ * transaction. Returns what is untried.
  */
-async function tryWrite(
-  session: Session,
-  { table, mode }: { readonly table: string; readonly mode: string },
-  write: () => Promise<unknown>,
-): Promise<readonly string[]> {
-  const triggers = await session.query({
-    text: `SELECT FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal AND tgenabled IN ('O', 'A')
-      AND tgtype & 1 = 0 AND tgtype & $2 <> 0 LIMIT 1`,
-    values: [table, mode === "upsert" ? onInsert + onUpdate : onInsert],
-  });
-  if (triggers.rows.length > 0) {
-    return ["no statement was tried on the table, because it has triggers that run for each statement"];
-  }
+async function tryAllOf(session: Session, trials: readonly Trial[]): Promise<readonly string[]> {
   await session.query(`SET LOCAL lock_timeout = '${lockTimeout}'`);
-  try {
-    await write();
-  } catch (error) {
-    if (Object(error).code === lockNotAvailable) {
-      return [
-        `no statement was tried on the table, because another session has locked it for more than ${lockTimeout}`,
-      ];
+  for (const { table, events, act } of trials) {
+    const triggers = await session.query({
+      text: `SELECT FROM pg_trigger WHERE tgrelid = to_regclass($1) AND NOT tgisinternal AND tgenabled IN ('O', 'A')
+        AND tgtype & 1 = 0 AND tgtype & $2 <> 0 LIMIT 1`,
+      values: [table, events],
+    });
+    if (triggers.rows.length > 0) {
+      return ["no statement was tried on the table, because it has triggers that run for each statement"];
     }
-    throw error;
+    try {
+      await act();
+    } catch (error) {
+      if (Object(error).code === lockNotAvailable) {
+        return [
+          `no statement was tried on the table, because another session has locked it for more than ${lockTimeout}`,
+        ];
+      }
+      throw error;
+    }
   }
   return [];
 }

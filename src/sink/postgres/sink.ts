@@ -25,7 +25,7 @@ import { replaceMode, rollBack } from "./modes/replace.js";
 import type { RetryTools } from "../../util/retry.js";
 import { refusePrunedPins } from "./pruning/pins.js";
 import { pruning } from "./pruning/prune-runs.js";
-import { rehearse } from "./rehearse.js";
+import { rehearse, untriedOfPlanned } from "./rehearse.js";
 import { readTable } from "./other-runs/table-rows.js";
 import { requireKeptRows, storedRun } from "./other-runs/kept-rows.js";
 import { readPublishedRows } from "./other-runs/published-rows.js";
@@ -98,7 +98,8 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         await tools.ensureControlTables(last);
         return await transact(tools, (session) => createRun(session, tools, plan), { last });
       }),
-    rehearse: (plan) => rehearseRun(tools, options.program, plan),
+    rehearse: async (plan, { isPlanned }) =>
+      isPlanned ? [untriedOfPlanned] : await rehearseRun(tools, options.program, plan),
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored))),
     ...pastRuns(tools, inControlTables),
     keptRows: requireKeptRows,

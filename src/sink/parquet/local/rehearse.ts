@@ -1,37 +1,118 @@
-import { access, constants, stat, statfs } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { access, constants, lstat, stat, statfs } from "node:fs/promises";
+import { join } from "node:path";
 import { outputColumns } from "../../../binding/contract.js";
 import { outputRowBytes } from "../../../binding/row-bytes.js";
 import type { Plan } from "../../../plan/plan.js";
+import { nearestFolder } from "../../../s3/spool.js";
 import { errnoOf, JobError } from "../../../util/errors.js";
 import { showBytes } from "../../../util/memory-budget.js";
+import { ifThere } from "../common/file-system.js";
+import { type Layout, plannedLayout } from "../common/layout.js";
+import { guarded } from "./durable.js";
+
+const ownFolder = "choose another output.parquet.path";
 
 /**
- * Checks that a folder, or the nearest one above it that exists, can be written to. Returns the checks that were not
- * carried out, a line each.
+ * Checks that a run can write to its output folder: to the folder, or the nearest one above it that exists, and to the
+ * folders in it. Returns the checks that were not carried out, a line each.
  * @throws JobError PERMISSION, OUTPUT_FOREIGN
  */
-export async function rehearse(folder: string, { contract, input }: Plan): Promise<readonly string[]> {
-  const existing = await nearest(folder);
-  try {
-    await access(existing, constants.W_OK | constants.X_OK);
-  } catch (cause) {
-    throw new JobError("PERMISSION", `checking ${folder}: this user may not write to ${existing}`, {
-      hint: "grant write permission, or choose another output.parquet.path",
-      cause,
-    });
-  }
-  await requireKinds(folder);
-  const { bavail, bsize } = await statfs(existing);
+export async function rehearse(folder: string, plan: Plan): Promise<readonly string[]> {
+  const layout = plannedLayout(folder, plan);
+  return await guarded(`checking ${folder}`, async () => {
+    const existing = await nearestFolder(folder);
+    await requireWritable(folder, existing);
+    await requireOwnFolders(layout);
+    await requireKinds(folder);
+    await requireReplaceable(layout);
+    return [
+      ...(await tightSpace(existing, plan)),
+      ...(await unwritableRejects(layout)),
+      "hard links and quotas of the disk",
+    ];
+  });
+}
+
+async function tightSpace(existing: string, { contract, input }: Plan): Promise<string[]> {
+  const { bavail, bsize, files, ffree } = await statfs(existing);
+  const free = bavail * bsize;
   const needed = input.rows * outputRowBytes(contract);
   const columns = outputColumns(contract).length;
-  const tight =
-    needed > bavail * bsize
+  return [
+    ...(needed + smallFilesBytes > free
       ? [
-          `whether the predictions fit: ${existing} has ${showBytes(bavail * bsize)} free, and ${columns} columns may take ${showBytes(needed)} before compression`,
+          `whether the predictions fit: ${existing} has ${showBytes(free)} free, and ${columns} columns may take ${showBytes(needed)} before compression`,
         ]
-      : [];
-  return [...tight, "hard links and quotas of the disk"];
+      : []),
+    // Some file systems have no limit, and say 0 of 0.
+    ...(files > 0 && ffree < smallFiles ? [`whether the files fit: ${existing} can take ${ffree} more files`] : []),
+  ];
+}
+
+/** What a run writes besides the predictions: its plan, manifest and profile, and the folders for these. */
+const smallFilesBytes = 64 * 1024;
+const smallFiles = 16;
+
+/** @throws JobError PERMISSION, OUTPUT_FOREIGN */
+async function requireWritable(folder: string, path: string): Promise<void> {
+  const found = await ifThere(stat(path));
+  if (found === undefined) {
+    throw leadsNowhere(folder, path);
+  }
+  if (!found.isDirectory()) {
+    const what = path === folder ? "it" : path;
+    throw new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${what} is not a folder`, {
+      hint: "output.parquet.path must be a folder of its own",
+    });
+  }
+  const missing = await whatIsDenied(path);
+  if (missing !== undefined) {
+    throw new JobError("PERMISSION", `checking ${folder}: this user may not ${missing} ${path}`, {
+      hint: `grant that permission, or ${ownFolder}`,
+    });
+  }
+}
+
+function leadsNowhere(folder: string, path: string): JobError {
+  return new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${path} is a link that leads nowhere`, {
+    hint: `make the folder that the link names, remove the link, or ${ownFolder}`,
+  });
+}
+
+/**
+ * Returns the error to end with where a folder of the output could not be made: no retry helps if a link leads nowhere.
+ * Else returns `error`.
+ */
+export async function danglingLinkOr(error: unknown, { folder, runs }: Layout): Promise<unknown> {
+  for (const path of errnoOf(error) === "ENOENT" ? [folder, runs] : []) {
+    const isLink = (await ifThere(lstat(path)))?.isSymbolicLink() === true;
+    if (isLink && (await ifThere(stat(path))) === undefined) {
+      return leadsNowhere(folder, path);
+    }
+  }
+  return error;
+}
+
+/** @returns what this user may not do with a folder; undefined: it may do all that a run does */
+async function whatIsDenied(path: string): Promise<string | undefined> {
+  try {
+    await access(path, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    if (["EACCES", "EPERM", "EROFS"].includes(errnoOf(error) ?? "")) {
+      return "write to";
+    }
+    throw error;
+  }
+  return undefined;
+}
+
+/** Checks the folders in the output folder that the run works in, as far as they are there. */
+async function requireOwnFolders({ folder, runs, control, temporary, parts, staged }: Layout): Promise<void> {
+  for (const path of [runs, control, temporary, ...(staged ? [parts] : [])]) {
+    if ((await ifThere(lstat(path))) !== undefined) {
+      await requireWritable(folder, path);
+    }
+  }
 }
 
 /** What a run writes into the folder besides its parts, and whether that is a folder. */
@@ -43,33 +124,34 @@ async function requireKinds(folder: string): Promise<void> {
     const found = await stat(join(folder, name)).catch(() => undefined);
     if (found !== undefined && found.isDirectory() !== isFolder) {
       throw new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${name} is not a ${isFolder ? "folder" : "file"}`, {
-        hint: "remove it, or choose another output.parquet.path",
+        hint: `remove it, or ${ownFolder}`,
       });
     }
   }
 }
 
-/**
- * Returns the nearest existing folder: the folder itself or one above it.
- * @throws JobError OUTPUT_FOREIGN if the path is not a folder
- */
-async function nearest(folder: string): Promise<string> {
-  try {
-    if (!(await stat(folder)).isDirectory()) {
-      throw new JobError("OUTPUT_FOREIGN", `checking ${folder}: it is not a folder`, {
-        hint: "output.parquet.path must be a folder of its own",
+const sticky = 0o1000;
+
+/** In a folder with the sticky bit, such as /tmp, only the owner of a file may replace it. @throws JobError PERMISSION */
+async function requireReplaceable({ folder, success, manifest }: Layout): Promise<void> {
+  const user = process.getuid?.();
+  const found = await ifThere(stat(folder));
+  if (!user || found === undefined || found.uid === user || (found.mode & sticky) === 0) {
+    return;
+  }
+  for (const path of [success, manifest]) {
+    const file = await ifThere(lstat(path));
+    if (file !== undefined && file.uid !== user) {
+      throw new JobError("PERMISSION", `checking ${folder}: this user may not replace ${path}`, {
+        hint: `the folder has the sticky bit, and another user (${file.uid}) owns the file: remove it, or ${ownFolder}`,
       });
     }
-    return folder;
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT" && dirname(folder) !== folder) {
-      return await nearest(dirname(folder));
-    }
-    throw error instanceof JobError
-      ? error
-      : new JobError("PERMISSION", `checking ${folder}: ${errnoOf(error) ?? "it cannot be read"}`, {
-          hint: "this user must be able to read the folders above it",
-          cause: error,
-        });
   }
+}
+
+/** A run without rejected rows does not write there. */
+async function unwritableRejects({ rejects }: Layout): Promise<string[]> {
+  const found = await ifThere(stat(rejects));
+  const denied = found === undefined ? undefined : await whatIsDenied(rejects);
+  return denied === undefined ? [] : [`rejected rows: this user may not ${denied} ${rejects}`];
 }

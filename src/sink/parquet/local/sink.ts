@@ -14,7 +14,6 @@ import { findHistory } from "../common/other-runs/history.js";
 import { requireKept } from "../../../publish/pruned-run.js";
 import { pruneFolder } from "../common/pruning/earlier-files.js";
 import { diskPruning } from "./prune.js";
-import { rehearse } from "./rehearse.js";
 import { findPublishedParts } from "../common/other-runs/published-rows.js";
 import { findPublished, readPinned } from "../common/other-runs/published-runs.js";
 import { findUnfinished } from "../common/other-runs/unfinished-runs.js";
@@ -73,7 +72,10 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     keptRows: () => "copied",
     stripVerdicts: (base) =>
       guarded(`erasing in ${folder}`, () => stripVerdicts({ fs, replace: replaceOnDisk(options) }, folder, base)),
-    rehearse: (plan) => rehearse(folder, plan),
+    async rehearse(plan) {
+      const { rehearse } = await import("./rehearse.js"); // which only dry runs need
+      return await rehearse(folder, plan);
+    },
     expect() {
       loadEncoder(duckdb);
     },
@@ -94,7 +96,10 @@ async function* inOneGroup(paths: readonly string[]): AsyncGenerator<readonly st
 async function createPlan({ folder, fs, writer }: ParquetSinkOptions, plan: Plan): Promise<StoredPlan> {
   const layout = plannedLayout(folder, plan);
   return await guarded(`writing the plan to ${layout.plan}`, async () => {
-    await makeFolder(fs, layout.control);
+    await makeFolder(fs, layout.control).catch(async (error: unknown) => {
+      const { danglingLinkOr } = await import("./rehearse.js");
+      throw await danglingLinkOr(error, layout);
+    });
     await withFolders({ fs, folders: [layout.temporary], check: nothingToCheck }, async () => {
       await claimFolder(fs, layout, writer);
       for (const lost of await lostPlans(fs, layout)) {

@@ -27,6 +27,11 @@ export interface Mode {
   write(session: Session, rows: EncodedRows): Promise<number>;
   /** Finishes the run in the target. Called when every span is committed. Safe to repeat. */
   finish?(session: Session, plan: Plan): Promise<void>;
+  /**
+   * Carries out the statements of `finish` on a run without rows, as far as they change no row of the target and need
+   * no lock that readers wait for. Default: there are none. @throws errors of the server
+   */
+  rehearseFinish?(session: Session, plan: Plan): Promise<void>;
   /** Tables that are no longer needed once a run is finished. */
   unneededTables?(session: Session): Promise<readonly TableName[]>;
 }

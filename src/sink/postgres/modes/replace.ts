@@ -14,6 +14,7 @@ import {
   copyTable,
   derivedName,
   exchangeNames,
+  exchangeNoRows,
   exchangeRows,
   freeName,
   keptTables,
@@ -67,6 +68,13 @@ export function replaceMode(tools: ModeTools): Mode {
     },
     write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
+    async rehearseFinish(session, plan) {
+      if (spec.swap === "delete_insert" && (await findTable(session, name)) !== undefined) {
+        await session.query(wholeTables);
+        const columns = outputColumns(plan.contract).map((column) => column.name);
+        await exchangeNoRows(session, { target: name, from: stagingOf(plan), key: spec.key, columns });
+      }
+    },
     unneededTables: (session) => keptTables(session, tools.control, name, spec.keep_previous),
   };
 }

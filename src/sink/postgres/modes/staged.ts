@@ -22,6 +22,11 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
   /** No row of a newer run is in the staging table. */
   const intoStaging = (plan: Plan): Mode =>
     modeAt({ ...tools, name: stagingOf(plan), refuseNewer: () => Promise.resolve() });
+  const finish = async (session: Session, plan: Plan): Promise<void> => {
+    const due = intoStaging(plan).writtenRows?.(plan) ?? "0";
+    await publish(session, tools, plan, { staging: stagingOf(plan), due });
+    await intoStaging(plan).finish?.(session, plan);
+  };
   return {
     kind: spec.mode,
     rowsAt: (plan, { finished }) => (finished ? name : stagingOf(plan)),
@@ -40,13 +45,8 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
     },
     write: (session, rows) => intoStaging(rows.plan).write(session, rows),
     checkOwnTables: async (session, plan) => await intoStaging(plan).checkOwnTables?.(session, plan),
-    async finish(session, plan) {
-      await publish(session, tools, plan, {
-        staging: stagingOf(plan),
-        due: intoStaging(plan).writtenRows?.(plan) ?? "0",
-      });
-      await intoStaging(plan).finish?.(session, plan);
-    },
+    finish,
+    rehearseFinish: finish, // which inserts the rows of the staging table: none
   };
 }
 

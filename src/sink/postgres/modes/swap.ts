@@ -51,45 +51,26 @@ export async function exchangeNames(
   await session.query(`ALTER TABLE ${quoteTable(incoming)} RENAME TO ${quoteName(target.table)}`);
 }
 
+/** The rows of `from` for those of `target`. */
+export interface Exchange {
+  readonly target: TableName;
+  readonly from: TableName;
+  readonly key: readonly string[];
+  readonly columns: readonly string[];
+  /** Columns that can be inserted but not updated. */
+  readonly fixed?: readonly string[];
+}
+
 /**
  * Exchanges the rows of the target for those of another table, in the session's transaction: readers see the old ones
  * until it commits. With a key, rows that stay keep their place, so that foreign keys hold.
  */
-export async function exchangeRows(
-  session: Session,
-  {
-    target,
-    from,
-    key,
-    columns,
-    fixed = [],
-  }: {
-    readonly target: TableName;
-    readonly from: TableName;
-    readonly key: readonly string[];
-    readonly columns: readonly string[];
-    /** Columns that can be inserted but not updated. */
-    readonly fixed?: readonly string[];
-  },
-): Promise<void> {
-  const names = columns.map(quoteName);
-  const keys = key.map(quoteName);
-  const same = keys.map((column) => `s.${column} = t.${column}`).join(" AND ");
-  const others = names.filter((column, index) => !keys.includes(column) && !fixed.includes(columns[index] ?? ""));
+export async function exchangeRows(session: Session, exchange: Exchange): Promise<void> {
+  const { target, from } = exchange;
   await session.query("SET CONSTRAINTS ALL DEFERRED");
-  await session.query(
-    keys.length === 0
-      ? `DELETE FROM ${quoteTable(target)}`
-      : `DELETE FROM ${quoteTable(target)} t WHERE NOT EXISTS (SELECT FROM ${quoteTable(from)} s WHERE ${same})`,
-  );
-  const update =
-    others.length === 0
-      ? "DO NOTHING"
-      : `DO UPDATE SET ${others.map((column) => `${column} = EXCLUDED.${column}`).join(", ")}`;
-  await session.query(
-    `INSERT INTO ${quoteTable(target)} (${names.join(", ")}) OVERRIDING SYSTEM VALUE
-     SELECT ${names.join(", ")} FROM ${quoteTable(from)}${keys.length === 0 ? "" : ` ON CONFLICT (${keys.join(", ")}) ${update}`}`,
-  );
+  for (const sql of exchangeSql(exchange)) {
+    await session.query(sql);
+  }
   const { rows } = await session.query<{ there: string; due: string }>(
     `SELECT (SELECT count(*) FROM ${quoteTable(target)}) AS there, (SELECT count(*) FROM ${quoteTable(from)}) AS due`,
   );
@@ -100,6 +81,31 @@ export async function exchangeRows(
       { hint: "a trigger or a rule of the table keeps rows out, or in; nothing was changed" },
     );
   }
+}
+
+/** Carries out the statements of `exchangeRows` for no row, so that the server checks the rights that they need. */
+export async function exchangeNoRows(session: Session, exchange: Exchange): Promise<void> {
+  for (const sql of [...exchangeSql(exchange, "false"), `SELECT FROM ${quoteTable(exchange.target)} WHERE false`]) {
+    await session.query(sql);
+  }
+}
+
+/** SQL that deletes rows of the target, then inserts or updates the others. @param which the rows that are concerned */
+function exchangeSql({ target, from, key, columns, fixed = [] }: Exchange, which = "true"): string[] {
+  const names = columns.map(quoteName);
+  const keys = key.map(quoteName);
+  const same = keys.map((column) => `s.${column} = t.${column}`).join(" AND ");
+  const others = names.filter((column, index) => !keys.includes(column) && !fixed.includes(columns[index] ?? ""));
+  const gone = keys.length === 0 ? "" : ` AND NOT EXISTS (SELECT FROM ${quoteTable(from)} s WHERE ${same})`;
+  const update =
+    others.length === 0
+      ? "DO NOTHING"
+      : `DO UPDATE SET ${others.map((column) => `${column} = EXCLUDED.${column}`).join(", ")}`;
+  return [
+    `DELETE FROM ${quoteTable(target)} t WHERE ${which}${gone}`,
+    `INSERT INTO ${quoteTable(target)} (${names.join(", ")}) OVERRIDING SYSTEM VALUE
+     SELECT ${names.join(", ")} FROM ${quoteTable(from)} WHERE ${which}${keys.length === 0 ? "" : ` ON CONFLICT (${keys.join(", ")}) ${update}`}`,
+  ];
 }
 
 /** Copies a table with its rows. `columns`: those that can be written. */

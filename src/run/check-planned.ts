@@ -1,0 +1,55 @@
+import type { Model } from "../models/port.js";
+import type { JobContext } from "../scoring/context.js";
+import type { RunSink, StoredPlan } from "../sink/port.js";
+import type { Listing } from "../storage/port.js";
+import { requireChallenger } from "./challenger/open-challenger.js";
+import { pinGolden, requirePinned } from "./golden/golden-file.js";
+import { digestsIfThere, digestsOf, openPinnedModel, plannedModel } from "./model.js";
+import { checkPins, checkSpec } from "./resume.js";
+import { isIdle } from "./score-and-finish.js";
+
+/** A run that is planned, with its input as it is now. */
+export interface PlannedRun {
+  readonly stored: StoredPlan;
+  readonly run: RunSink;
+  readonly listing: Listing;
+}
+
+/** What an attempt that resumes a run needs to know. */
+export interface Resumable {
+  /** undefined: no row is left to score, so that it is not needed. */
+  readonly model: Model | undefined;
+  readonly shardsUnplanned: number;
+}
+
+/**
+ * Checks that spec, model, tokenizers, input, golden rows and challenger of an unfinished run are those of its plan.
+ * @throws JobError PLAN_CHANGED, MODEL_CHANGED, INPUT_CHANGED (66), and those of loading the model
+ */
+export async function checkResumable(context: JobContext, { stored, run, listing }: PlannedRun): Promise<Resumable> {
+  const { plan } = stored;
+  // The model is compared before the run is finished, if only its predictions tell whether it has changed. Answers of
+  // a language model are counted, and compared, before it is finished.
+  const isCompared = plan.model.probe !== undefined || plan.request.prompt !== undefined;
+  const idle = !isCompared && isIdle(context, { stored, run });
+  checkSpec(context, plan, run); // before the model is loaded, so that a change is reported at once
+  const planned = plannedModel(context, plan);
+  const model = idle ? undefined : (await openPinnedModel(context, planned)).model;
+  const digests = model === undefined ? await digestsIfThere(context, planned) : digestsOf(model);
+  const shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, ...digests });
+  requirePinned(plan, idle ? undefined : await pinGolden(context));
+  await (idle ? undefined : requireChallenger(context, plan));
+  return { model, shardsUnplanned };
+}
+
+/**
+ * Checks that spec, model, tokenizers and input of a published run are those of its plan.
+ * @throws JobError PLAN_CHANGED, MODEL_CHANGED, INPUT_CHANGED (66)
+ */
+export async function checkPublished(
+  context: JobContext,
+  { stored: { plan }, run, listing }: PlannedRun,
+): Promise<void> {
+  checkSpec(context, plan, run);
+  checkPins(context, plan, run, { listed: listing.shards, ...(await digestsIfThere(context)) });
+}

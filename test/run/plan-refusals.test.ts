@@ -1,0 +1,235 @@
+import { chmod, chown, copyFile, mkdir, readdir, rm, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
+import { writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { useS3 } from "../support/s3.js";
+import { fixtureNamed } from "../support/world.js";
+
+// What `plan` passes, `run` does not refuse for a reason that was there before.
+
+const wine = fixtureNamed("wine-forest");
+const postgres = usePostgres();
+const s3 = useS3();
+
+/** Expects that `plan` ends as `run` would, with the same error. */
+async function expectAlike(spec: string, code: number, said: RegExp, ...options: string[]): Promise<CliResult> {
+  const planned = await runHere(["plan", spec, ...options]);
+  expect([planned.code, planned.stderr]).toEqual([code, expect.stringMatching(said)]);
+  const run = await runHere(["run", spec, "--quiet", ...options]);
+  expect([run.code, run.stderr]).toEqual([code, expect.stringMatching(said)]);
+  return planned;
+}
+
+test("plan ends as run does where a link in the place of the output folder, or of the run's folder in it, leads nowhere", async () => {
+  await using scratch = await scratchFolder();
+  const spec = await writeSpec(scratch.path, wine);
+  const out = join(scratch.path, "out");
+  await symlink("/nonexistent/folder", out);
+  await expectAlike(spec, 64, /checking .*out: .*out is a link that leads nowhere/);
+  await rm(out);
+  await mkdir(out);
+  await symlink("/nonexistent/folder", join(out, "_infer-batch"));
+  await expectAlike(spec, 64, /out\/_infer-batch is a link that leads nowhere/);
+});
+
+test("plan ends with 64 as run does for a provider that this machine lacks, and shows the plan with another one", async () => {
+  await using scratch = await scratchFolder();
+  const spec = await writeSpec(scratch.path, wine, { engine: { providers: ["coreml"] } });
+  await expectAlike(spec, 64, /opening execution provider coreml/);
+  const other = await runHere(["plan", spec, "--provider", "cpu"]);
+  expect([other.code, other.stdout], other.stderr).toEqual([0, expect.stringMatching(/^target /m)]);
+});
+
+test("plan ends with 64 as run does for a report in the output folder, and warns of reports that cannot be written or sent", async () => {
+  await using scratch = await scratchFolder();
+  await expectAlike(await writeSpec(scratch.path, wine, { report: { html: "out/page.html" } }), 64, /report\.html/);
+  await writeFile(join(scratch.path, "file"), "");
+  const spec = await writeSpec(scratch.path, wine, {
+    report: {
+      html: "file/page.html",
+      metrics: "fine/metrics.prom",
+      on_success: "${file:absent-url}",
+      openlineage: { url: "http://127.0.0.1:1", token: "${file:absent-token}" },
+    },
+  });
+  const { code, stderr } = await runHere(["plan", spec]);
+  expect(code).toBe(0);
+  expect(stderr).toContain("file/page.html: ENOTDIR");
+  expect(stderr).toContain("calling report.on_success: ");
+  expect(stderr).toContain("absent-token");
+  expect(stderr).not.toContain("metrics.prom");
+  expect((await readdir(scratch.path)).toSorted()).toEqual(["file", "job.yaml"]);
+});
+
+test("plan ends with 64 as run does if the keys of all rows could not be spooled", async () => {
+  await using scratch = await scratchFolder();
+  const spec = await writeSpec(scratch.path, wine, { checks: { unique: ["id"] } });
+  await writeFile(join(scratch.path, "file"), "");
+  const env = { TMPDIR: join(scratch.path, "file") };
+  for (const command of ["plan", "run"]) {
+    const { code, stderr } = await runCli([command, spec], { env });
+    expect([code, stderr]).toEqual([64, expect.stringContaining("it, or a folder above it, is a file")]);
+  }
+});
+
+test("plan ends as run does where the input or the spec of a complete run has changed, and shows the plan of a new run", async () => {
+  await using scratch = await scratchFolder();
+  const spec = await writeSpec(scratch.path, wine);
+  expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+  expect((await runHere(["plan", spec])).code).toBe(0);
+  await writeSpec(scratch.path, wine, { timezone: "Asia/Tokyo" });
+  const { stdout } = await expectAlike(spec, 66, /timezone is "Asia\/Tokyo"/);
+  expect(stdout).toMatch(/^target .*, which has this run: complete$/m);
+  const shard = join(projectFolder, "fixtures/data/wine/part-00000.parquet");
+  await copyFile(shard, join(scratch.path, "more.parquet"));
+  const input = { path: [join(projectFolder, "fixtures/data/wine/*.parquet"), "*.parquet"] };
+  await writeSpec(scratch.path, wine, { input });
+  await expectAlike(spec, 66, /comparing the input with the plan of this finished run: added more\.parquet/);
+});
+
+test("plan ends as run does for a run that is held, discarded or pruned; its JSON names the run and what was not checked", async () => {
+  await using scratch = await scratchFolder();
+  const overrides = { params: { ds: "${today}" }, output: { parquet: { path: "out/dt=${ds}" } } };
+  const held = { ...overrides, checks: { outputs: { label: { range: [8, 9] } } } };
+  const spec = await writeSpec(scratch.path, wine, held);
+  const first = ["--param", "ds=2026-01-01"];
+  const jsonOf = async (...options: string[]): Promise<unknown> =>
+    JSON.parse((await runHere(["plan", spec, "--json", ...options])).stdout);
+  expect(await jsonOf(...first)).toMatchObject({ found: null, untried: ["hard links and quotas of the disk"] });
+
+  expect((await runHere(["run", spec, "--quiet", ...first])).code).toBe(67);
+  await expectAlike(spec, 67, /it is held and not published/, ...first);
+  expect((await runHere(["discard", spec, "--reason", "wrong", ...first])).code).toBe(0);
+  await expectAlike(spec, 67, /discarded it at/, ...first);
+  expect(await jsonOf(...first)).toMatchObject({ found: { status: "discarded" }, untried: [] });
+
+  await writeSpec(scratch.path, wine, overrides);
+  for (const day of ["02", "03"]) {
+    expect((await runHere(["run", spec, "--quiet", "--param", `ds=2026-01-${day}`])).code).toBe(0);
+  }
+  expect((await runHere(["prune", spec, "--keep", "1"])).code).toBe(0);
+  await expectAlike(spec, 67, /pruned it at/, "--param", "ds=2026-01-02");
+});
+
+test.skipIf(process.getuid?.() !== 0)(
+  "plan ends with 64 as run does for folders and files of another user",
+  async () => {
+    await using scratch = await scratchFolder();
+    await chmod(scratch.path, 0o755);
+    const spec = await writeSpec(scratch.path, wine);
+    const out = join(scratch.path, "out");
+    const nobody = 65_534;
+    const expectDenied = async (said: Readonly<Record<string, string>>): Promise<void> => {
+      for (const [command, text] of Object.entries(said)) {
+        const { code, stderr } = await runCli([command, spec], { uid: nobody, env: { HOME: "/nonexistent" } });
+        expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
+      }
+    };
+    await mkdir(join(out, "_infer-batch"), { recursive: true });
+    await chown(out, nobody, nobody);
+    await expectDenied({ plan: `may not write to ${out}/_infer-batch`, run: "EACCES" });
+
+    await rm(out, { recursive: true });
+    await mkdir(out);
+    await chmod(out, 0o1777); // as /tmp
+    await writeFile(join(out, "_manifest.json"), "");
+    await expectDenied({ plan: `may not replace ${out}/_manifest.json`, run: "EPERM" });
+  },
+);
+
+s3.describe("plan with an output in S3", () => {
+  test("plan ends with 64 as run does for a spool folder that cannot be made, and makes none", async () => {
+    await using scratch = await scratchFolder();
+    const { name } = await s3.server().createBucket();
+    await writeFile(join(scratch.path, "file"), "");
+    const parquet = { path: `s3://${name}/out`, spool: { path: "file/spool" } };
+    const spec = await writeSpec(scratch.path, wine, { output: { parquet } });
+    for (const command of ["plan", "run"]) {
+      const { code, stderr } = await runCli([command, spec], { env: s3.server().env() });
+      expect([code, stderr]).toEqual([64, expect.stringContaining("set output.parquet.spool.path to another folder")]);
+    }
+    expect((await readdir(scratch.path)).toSorted()).toEqual(["file", "job.yaml"]);
+  });
+});
+
+postgres.describe("plan with an output in Postgres", () => {
+  test("plan ends as run does for a job that shares its name with a job of another table", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, wine, database);
+    expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+    await writePgSpec(scratch.path, wine, database, { output: { postgres: { table: "scores.others" } } });
+    await expectAlike(spec, 66, /if another job is called wine-forest, too, give one of them another name/);
+  });
+
+  test("plan ends with 64 as run does for what is no table, and for a partitioned one that cannot be swapped", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await database.query(`CREATE SCHEMA scores; CREATE FOREIGN DATA WRAPPER none; CREATE SERVER none FOREIGN DATA WRAPPER none;
+      CREATE FOREIGN TABLE scores.far (id bigint, label bigint) SERVER none;
+      CREATE VIEW scores.shown AS SELECT 1::bigint AS id, 1::bigint AS label;
+      CREATE TABLE scores.parts (id bigint, label bigint) PARTITION BY RANGE (id)`);
+    const job = (postgresSpec: object): Promise<string> =>
+      writePgSpec(scratch.path, { ...wine, outputs: { label: "label" } }, database, {
+        output: { postgres: postgresSpec },
+      });
+    await expectAlike(await job({ table: "scores.far" }), 64, /scores\.far: it is not a table/);
+    await expectAlike(await job({ table: "scores.shown" }), 64, /scores\.shown: it is not a table/);
+    await expectAlike(await job({ table: "scores.parts", mode: "replace" }), 64, /scores\.parts: it is partitioned/);
+  });
+
+  test("plan ends with 64 for what a run would meet only when it finishes: rights and row-level security", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await database.query(`CREATE SCHEMA scores; CREATE TABLE scores.predictions (id bigint PRIMARY KEY, label bigint);
+      CREATE ROLE swapper LOGIN; CREATE SCHEMA infer_batch AUTHORIZATION swapper;
+      GRANT ALL ON SCHEMA scores TO swapper; GRANT SELECT, INSERT, UPDATE ON scores.predictions TO swapper`);
+    const url = new URL(database.url);
+    url.username = "swapper";
+    const exchanged = { mode: "replace", swap: "delete_insert" };
+    const planned = async (name: string, overrides: object, postgresSpec = {}): Promise<unknown> => {
+      const fixture = { ...wine, outputs: { label: "label" } };
+      const output = { postgres: postgresSpec };
+      const spec = await writePgSpec(scratch.path, fixture, { url: url.href }, { name, ...overrides, output });
+      const { code, stderr } = await runHere(["plan", spec]);
+      return [code, /error: .*/.exec(stderr)?.[0]];
+    };
+    const denied = [64, expect.stringContaining("permission denied for table predictions")];
+    try {
+      expect(await planned("exchange", {}, exchanged)).toEqual(denied); // DELETE
+      expect(await planned("exchange", {}, { ...exchanged, key: ["id"] })).toEqual(denied);
+      await database.query("GRANT DELETE ON scores.predictions TO swapper");
+      expect(await planned("exchange", {}, exchanged)).toEqual([0, undefined]);
+      await database.query("ALTER TABLE scores.predictions ENABLE ROW LEVEL SECURITY");
+      const hidden = [64, expect.stringContaining("would be affected by row-level security")];
+      expect(await planned("exchange", {}, exchanged)).toEqual(hidden);
+      await database.query("ALTER TABLE scores.predictions DISABLE ROW LEVEL SECURITY");
+
+      // A staged run inserts its rows when it is approved.
+      await database.query(
+        "REVOKE ALL ON scores.predictions FROM swapper; GRANT INSERT (id) ON scores.predictions TO swapper",
+      );
+      expect(await planned("staged", { checks: {} })).toEqual(denied);
+      expect(await database.query("SELECT count(*)::int AS n FROM pg_class WHERE relname LIKE '%staging%'")).toEqual([
+        { n: 0 },
+      ]);
+    } finally {
+      await database.query("DROP OWNED BY swapper CASCADE; DROP ROLE swapper");
+    }
+  });
+
+  test("plan says what an attempt that resumes a run checks itself", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await database.query(
+      "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id bigint, label bigint CHECK (label < 0))",
+    );
+    const spec = await writePgSpec(scratch.path, { ...wine, outputs: { label: "label" } }, database);
+    expect((await runHere(["run", spec, "--quiet"])).code).toBe(65);
+    const { code, stdout } = await runHere(["plan", spec]);
+    expect([code, stdout]).toEqual([0, expect.stringMatching(/this run: unfinished\nuntried {2}rights and columns/)]);
+  });
+});
