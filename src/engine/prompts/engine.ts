@@ -16,7 +16,7 @@ import { createBudget } from "./budget.js";
 import { openPromptClient } from "./client.js";
 import { createGate } from "./gate.js";
 import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
-import { fitPrompt, promptBytes } from "./fit-prompt.js";
+import { fitPrompt, promptTexts } from "./fit-prompt.js";
 import { createKeySet } from "./texts/key-set.js";
 import { firstForm, mostCompletionTokens, type PromptTask, templateTokens } from "./request.js";
 import { promptSignature, tensorOf } from "./signature.js";
@@ -83,10 +83,11 @@ function paidPart(state: PromptState): PaidEngine {
       state.run = await answers.recount(state.own, (answer) => requireModel(state, answer));
     },
     keep: () => answers.keep(),
-    promptBytes(inputs) {
+    promptTexts(inputs) {
       const fitted = fitPrompt(task, valuesOf(inputs));
-      return fitted.kind === "values" ? promptBytes(task, fitted.values) : 0; // it is not asked
+      return fitted.kind === "values" ? promptTexts(task, fitted.values) : []; // it is not asked
     },
+    addsSpecialTokens: task.kind === "embedding",
     ...(task.mostTokens === undefined ? {} : { unaskable: (inputs) => tooLong(task, inputs) }),
     templateTokens: templateTokens(task),
     mostCompletionTokens: mostCompletionTokens(task),
