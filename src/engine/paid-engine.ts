@@ -36,6 +36,11 @@ export interface Spending {
   readonly earlier: Spent;
   /** Answers of all attempts and workers: both of these, or what `recount` has found. */
   readonly run: Spent;
+  /**
+   * Requests of all attempts and workers that the run may have paid for without keeping an answer, at most: those whose
+   * answer was lost, and those that were under way when their attempt was killed.
+   */
+  readonly unanswered: number;
   /** Requests of this attempt whose answer was lost: they may have cost something. */
   readonly lost: number;
   /** Rows of this attempt that took an answer which was there already: kept, or of an equal prompt. */
