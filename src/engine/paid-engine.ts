@@ -36,6 +36,11 @@ export interface Spending {
   readonly earlier: Spent;
   /** Answers of all attempts and workers: both of these, or what `recount` has found. */
   readonly run: Spent;
+  /**
+   * Requests of all attempts and workers that the run may have paid for without keeping an answer, at most: those whose
+   * answer was lost, and those that were under way when their attempt was killed.
+   */
+  readonly unanswered: number;
   /** Requests of this attempt whose answer was lost: they may have cost something. */
   readonly lost: number;
   /** Rows of this attempt that took an answer which was there already: kept, or of an equal prompt. */
@@ -78,6 +83,15 @@ export interface SentBatch {
 /** Looks at a run of a model whose answers cost money. Asks for nothing that costs money, and retries nothing. */
 export type LookAtPaid = (run: Pick<BulkRun, "planId">, kept: AsyncIterable<KeptAnswer>) => Promise<PaidState>;
 
+/** Counts the tokens of texts, each by itself. */
+export type CountTokens = (
+  texts: readonly string[],
+  options: {
+    /** Whether special tokens count that the tokenizer adds to a text, such as those of its beginning and end. */
+    readonly withSpecial: boolean;
+  },
+) => Promise<number[]>;
+
 /** The parts of an engine whose answers cost money. Each batch has one row. */
 export interface PaidEngine {
   /**
@@ -97,8 +111,10 @@ export interface PaidEngine {
   recount(): Promise<void>;
   /** Asks for rows in bulk, before they are scored; undefined: each row is asked when it is scored. */
   readonly bulk?: BulkAsking | undefined;
-  /** The size of a row's prompt, in bytes. */
-  promptBytes(inputs: readonly NamedTensor[]): number;
+  /** The texts of a row's prompt, a message each; none where the row is not asked. */
+  promptTexts(inputs: readonly NamedTensor[]): readonly string[];
+  /** Whether the server adds the special tokens of its tokenizer to a text: it does where no chat template has them. */
+  readonly addsSpecialTokens: boolean;
   /** About how many tokens the server's chat template adds to a prompt. */
   readonly templateTokens: number;
   /** Why a row is rejected without being asked; undefined: it is asked. Default: each row is. */

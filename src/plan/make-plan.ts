@@ -99,7 +99,11 @@ export function bindingRequest(spec: JobSpec): BindingRequest {
   const { partitions, columns, where = null } = spec.input;
   const { prompt, sampling = {}, response } = spec.model;
   const bindings = { inputs, outputs, passthrough: spec.output.columns, partitions, columns, where, cast, missing };
-  return prompt === undefined ? bindings : { ...bindings, prompt: { ...prompt, sampling, response } };
+  if (prompt === undefined) {
+    return bindings;
+  }
+  const { tokenizer: _, ...asked } = prompt; // only estimates are made with it
+  return { ...bindings, prompt: { ...asked, sampling, response } };
 }
 
 /** The keys of `challenger` that decide its bindings. */

@@ -199,7 +199,7 @@ export interface BindingRequest {
 }
 
 /** The keys of `model` that decide the requests to a language model. */
-export interface PlannedPrompt extends PromptSpec {
+export interface PlannedPrompt extends Omit<PromptSpec, "tokenizer"> {
   readonly sampling: SamplingSpec;
   readonly response?: ResponseColumns | undefined;
 }

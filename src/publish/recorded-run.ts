@@ -47,12 +47,16 @@ export interface RecordedSpending {
   readonly cached_tokens: number;
   readonly completion_tokens: number;
   readonly cost: number | null;
+  /** Requests that may have been paid for although no answer to them was kept, at most; absent: an older program did not count them. */
+  readonly most_paid_twice?: number | undefined;
 }
 
 /** What the attempt that finished a run has reported; undefined: nothing was paid for. @param attempt plain JSON */
 export function recordedSpending(attempt: Readonly<Record<string, unknown>> | undefined): RecordedSpending | undefined {
   const run: unknown = fieldsOf(attempt?.["spending"])["run"];
-  const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion, cost } = fieldsOf(run);
+  const fields = fieldsOf(run);
+  const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion, cost } = fields;
+  const { most_paid_twice: mostPaidTwice } = fields;
   const isWhole = [answers, prompt, cached, completion].every((one) => typeof one === "number");
   return isWhole
     ? {
@@ -61,6 +65,7 @@ export function recordedSpending(attempt: Readonly<Record<string, unknown>> | un
         cached_tokens: Number(cached),
         completion_tokens: Number(completion),
         cost: typeof cost === "number" ? cost : null,
+        ...(typeof mostPaidTwice === "number" ? { most_paid_twice: mostPaidTwice } : {}),
       }
     : undefined;
 }

@@ -180,7 +180,10 @@ export function reportText(report: RunReport): string {
   const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
   const filtered = report.rowsFiltered === 0 ? "" : `, ${count(report.rowsFiltered, "row")} filtered out`;
   const rejected = report.rowsRejected === 0 ? "" : `, ${count(report.rowsRejected, "row")} rejected`;
-  const spent = report.spending === undefined ? "" : `; ${spentText(report.spending.run)}`;
+  const spent =
+    report.spending === undefined
+      ? ""
+      : `; ${spentText(report.spending.run)}${paidTwiceText(report.spending.run.mostPaidTwice)}`;
   const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
   const status =
     report.status !== "partial"
@@ -208,6 +211,11 @@ export function spentText({ answers, promptTokens, cachedTokens, completionToken
   const cached = cachedTokens === 0 ? "" : ` (${showCount(cachedTokens)} cached)`;
   const money = cost === null ? "" : `, cost ${showCost(cost)}`;
   return `${count(answers, "answer")}, ${showCount(promptTokens)} tokens in${cached}, ${showCount(completionTokens)} out${money}`;
+}
+
+/** The part of a line about spending that says what may have been paid for in vain. */
+export function paidTwiceText(mostPaidTwice: number): string {
+  return mostPaidTwice === 0 ? "" : `; at most ${count(mostPaidTwice, "request")} paid for twice`;
 }
 
 /** An amount of money: whole cents, or more digits where it is less than one. */

@@ -5,7 +5,7 @@ import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { checkPublished, checkResumable, type PlannedRun } from "./check-planned.js";
 import { checkRejects } from "./conclude.js";
-import { decidedReport, refusePruned } from "./held-or-discarded.js";
+import { decidedError, refusePruned } from "./held-or-discarded.js";
 import { listInput } from "./planning/input.js";
 import { hasOnlyFailed, refuseErasing } from "./resume.js";
 import { type RunState, runState } from "./state.js";
@@ -69,7 +69,7 @@ async function refusalBy(context: JobContext, stored: StoredPlan): Promise<JobEr
     const { state } = run;
     refuseErasing(plan, run);
     if (state.kind === "held" || state.kind === "discarded") {
-      return decidedReport(context, { plan, state, verdict: undefined }).decided?.error;
+      return decidedError(context, plan, state);
     }
     if (state.kind === "published" || state.kind === "unfinished") {
       await requireUnchanged(context, { stored, run, listing: await listInput(context) });

@@ -22,10 +22,10 @@ export async function decidedReport(
   { plan, run, state, verdict }: DecidedRun,
 ): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
   const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(verdict) };
+  const error = decidedError(context, plan, state);
   if (state.kind === "discarded") {
-    return { ...shown, decided: { error: discardedError(context, plan, state.decision), isOwnVerdict: false } };
+    return { ...shown, decided: { error, isOwnVerdict: false } };
   }
-  const error = heldError(context, plan, state.verdict);
   return {
     ...shown,
     decided: {
@@ -35,6 +35,13 @@ export async function decidedReport(
       commands: decidingCommands(context, plan),
     },
   };
+}
+
+/** The error that each command ends with which would go on with such a run. */
+export function decidedError(context: JobContext, plan: Plan, state: DecidedState): JobError {
+  return state.kind === "discarded"
+    ? discardedError(context, plan, state.decision)
+    : heldError(context, plan, state.verdict);
 }
 
 /** A run that is held or discarded. */

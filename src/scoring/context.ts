@@ -1,7 +1,7 @@
 import type { Aggregates } from "../checks/aggregates.js";
 import type { Column, ColumnType, OutputRows } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
-import type { LookAtPaid } from "../engine/paid-engine.js";
+import type { CountTokens, LookAtPaid } from "../engine/paid-engine.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/port.js";
 import { JobError } from "../util/errors.js";
@@ -31,6 +31,8 @@ export interface ScoringContext {
   readonly resolveModel: (planned?: ModelPin) => Promise<FoundModel>;
   /** Finds a tokenizer of the spec. @param planned the same one, as the plan of an unfinished run pins it */
   readonly resolveTokenizer: (uri: string, planned?: PinnedTokenizer) => Promise<TokenizerFile>;
+  /** Loads the tokenizer that the spec names for estimates; undefined: it names none. */
+  readonly loadTokenCounter?: (() => Promise<CountTokens>) | undefined;
   readonly openEngine: (model: Model, need: EngineNeed) => Promise<Engine>;
   /** Looks at an unfinished run; undefined: predictions are free. */
   readonly lookAtPaid?: LookAtPaid | undefined;

@@ -48,6 +48,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "model.server.flush_seconds": "attempt",
   "model.server.transport": "attempt",
   "model.prompt": "plan",
+  "model.prompt.tokenizer": "attempt",
   "model.sampling": "plan",
   "model.response": "plan",
   "model.budget": "attempt",

@@ -3,6 +3,7 @@ import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./model-uri
 import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./prompt/prompt-keys.js";
 import { server, type ServerSpec } from "./server/server-spec.js";
 import { s3Keys, type S3Spec } from "./s3/s3-spec.js";
+import { tokenizerPath } from "./tokenizer-path.js";
 import { anyNumber, count, name, text } from "./values.js";
 
 export interface ModelSpec extends S3Spec, PromptKeys {
@@ -81,16 +82,6 @@ const pad = z.strictObject({
     .default(false)
     .describe("true pads each batch only to its longest list. For models that take any length and apply their mask."),
 }) satisfies z.ZodType<PadSpec>;
-
-const tokenizerPath = text.superRefine((path, context) => {
-  const message =
-    isHttpUri(path) || isMlflowUri(path)
-      ? "expected a file, s3:// or hf://: a tokenizer is read from these only"
-      : modelUriProblem(path);
-  if (message !== undefined) {
-    context.addIssue({ code: "custom", message });
-  }
-});
 
 const filled = z
   .strictObject({

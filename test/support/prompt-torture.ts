@@ -31,7 +31,10 @@ async function rejectsIn(folder: string): Promise<string[]> {
   );
 }
 
-const keysIn = (text: string): string[] => [...answersIn(text)].map(({ request }) => request);
+/** Records of a journal that are no answers have no reason why a text ends. */
+const isAnswer = ({ answer }: { readonly answer: string }): boolean => answer.includes('"finish":');
+
+const keysIn = (text: string): string[] => [...answersIn(text)].filter(isAnswer).map(({ request }) => request);
 
 export function filesTarget(folder: string): PromptTarget {
   const out = join(folder, "out");
@@ -88,7 +91,7 @@ export function postgresTarget(database: Database): PromptTarget {
         table === undefined
           ? []
           : await database.query(
-              `SELECT encode(request, 'hex') AS request FROM infer_batch.${String(table["relname"])}`,
+              `SELECT encode(request, 'hex') AS request FROM infer_batch.${String(table["relname"])} WHERE strpos(answer, '"finish":') > 0`,
             );
       return new Set(rows.map(({ request }) => String(request)));
     },

@@ -19,7 +19,7 @@ export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "sp
 export function modelTools(
   spec: JobSpec,
   options: ModelToolsOptions,
-): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "challenger" | "earlierModels"> {
+): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "loadTokenCounter" | "challenger" | "earlierModels"> {
   return {
     earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options, (earlier) =>
       toolsOf(earlier, { ...options, profileFolder: undefined }),
@@ -30,6 +30,7 @@ export function modelTools(
       const { findTokenizer } = await import("./tokenizers.js");
       return await findTokenizer({ model: spec.model, uri }, options, planned);
     },
+    ...countingTokens(spec, options),
   };
 }
 
@@ -65,6 +66,18 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
       return await openFile(found, need, { ...options, spec: { model, engine } });
     },
   };
+}
+
+function countingTokens({ model }: JobSpec, options: ModelToolsOptions): Pick<ScoringContext, "loadTokenCounter"> {
+  const uri = model.prompt?.tokenizer;
+  return uri === undefined
+    ? {}
+    : {
+        async loadTokenCounter() {
+          const { openTokenCounter } = await import("./tokenizers.js");
+          return await openTokenCounter({ model, uri }, options);
+        },
+      };
 }
 
 function lookingAtPaid(model: JobSpec["model"], options: ModelToolsOptions): Pick<ScoringContext, "lookAtPaid"> {

@@ -5,7 +5,15 @@ import { spanCount } from "../../plan/spans.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
 import type { RecordedRun, RecordedSpending } from "../../publish/recorded-run.js";
 import { resultLines } from "../../publish/verdict-text.js";
-import { count, failureFields, rounded, showCount, showDuration, spentText } from "../../report/report.js";
+import {
+  count,
+  failureFields,
+  paidTwiceText,
+  rounded,
+  showCount,
+  showDuration,
+  spentText,
+} from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type History, keptHistory, runHistory } from "../../run/history.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -120,8 +128,9 @@ function paidText(spending: RecordedSpending): string {
     cached_tokens: cachedTokens,
     completion_tokens: completionTokens,
     cost,
+    most_paid_twice: mostPaidTwice = 0,
   } = spending;
-  return spentText({ answers, promptTokens, cachedTokens, completionTokens, cost });
+  return `${spentText({ answers, promptTokens, cachedTokens, completionTokens, cost })}${paidTwiceText(mostPaidTwice)}`;
 }
 
 /** What the run cost, and why it has its status, in one line. */

@@ -7,6 +7,7 @@ import { untilExit, type WorkerPort } from "../../util/worker-port.js";
 import { openingFault, ProviderFault, runningFault, shortFault } from "../devices/device-faults.js";
 import { sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
 import type { EngineRequest, EngineResponse, Operators, TreesState } from "../port.js";
+import { refusedTokenizer } from "../tokens/tokenizer.js";
 import { refusalOf, withoutSource } from "./runtime-text.js";
 
 /** A session in a worker of its own. */
@@ -126,12 +127,6 @@ function refusedModel({ settings: { modelPath, providers, device }, name }: Load
     message.replace(`Load model from ${modelPath} failed:`, "").replaceAll(modelPath, name),
   );
   return new JobError("MODEL_INVALID", `loading model ${name}: ${found}`, { hint });
-}
-
-function refusedTokenizer(uri: string, message: string): JobError {
-  return new JobError("MODEL_INVALID", `loading tokenizer ${uri}: ${message}`, {
-    hint: "check it with Python: tokenizers.Tokenizer.from_file(path); a tokenizer of a newer version may need another version of this program",
-  });
 }
 
 /** Makes the error for a device that fails. It is no fault of a row, so that no row is rejected. */

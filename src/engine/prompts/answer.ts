@@ -146,26 +146,6 @@ export function parseKept(text: string): PaidAnswer | undefined {
   };
 }
 
-/** A request whose answer was lost, as it is kept: its worst case may have been paid for. */
-export function lostText({ prompt, cached, completion }: TokenCount, worker: number): string {
-  return JSON.stringify({ lost: [prompt, cached, completion], ...(worker === 0 ? {} : { worker }) });
-}
-
-/** Parses a kept request whose answer was lost; undefined: it is none. */
-export function parseLost(text: string): { readonly tokens: TokenCount; readonly worker: number } | undefined {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-  const { lost, worker } = objectOf(json);
-  const [prompt, cached, completion]: unknown[] = Array.isArray(lost) ? lost : [];
-  return isCount(prompt) && isCount(cached) && isCount(completion)
-    ? { tokens: { prompt, cached, completion }, worker: isCount(worker) ? worker : 0 }
-    : undefined;
-}
-
 function vectorOf(base64: string): Float32Array<ArrayBuffer> {
   const bytes = new Uint8Array(Buffer.from(base64, "base64"));
   return new Float32Array(bytes.buffer, 0, Math.floor(bytes.length / 4));

@@ -1,6 +1,6 @@
-import { createHash, randomUUID } from "node:crypto";
+import { createHash } from "node:crypto";
 import { JobError } from "../../util/errors.js";
-import type { Price, SpendingLimits, Spent, TokenCount } from "../paid-engine.js";
+import type { Price, SpendingLimits, TokenCount } from "../paid-engine.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
 import type { ModelServer } from "../served/server.js";
 import type { ModelAnswer } from "./answer.js";
@@ -11,7 +11,8 @@ import type { Asked } from "./client-failures.js";
 import type { Gate } from "./gate.js";
 import { judgeAnswer, type PromptFault, type PromptValues } from "./judge-answer.js";
 import type { KeySet } from "./texts/key-set.js";
-import { count, type KeptAnswers, type nothingSpent } from "./kept-answers.js";
+import { count, type KeptAnswers, type nothingSpent, type RunCount } from "./kept-answers.js";
+import { openSending } from "./sending.js";
 import { fitPrompt } from "./fit-prompt.js";
 import {
   askPrompt,
@@ -22,6 +23,7 @@ import {
   type RequestForm,
 } from "./request.js";
 import { textOf } from "./signature.js";
+import { ofNoRow } from "./unanswered.js";
 
 export interface PromptEngineOptions {
   readonly task: PromptTask;
@@ -54,7 +56,7 @@ export interface PromptState extends PromptEngineOptions {
   /** Keys of answers of this attempt that no row has taken yet, where rows were asked in bulk. */
   readonly fresh: KeySet;
   /** What all workers have spent, once it was counted. */
-  run: Spent | undefined;
+  run: RunCount | undefined;
   form: RequestForm;
   /** The model in the answers so far. */
   answered: string | undefined;
@@ -167,10 +169,7 @@ async function askOnce(state: PromptState, makeRequest: () => AskedPrompt, numbe
       state.reused += number === 1 ? 1 : 0;
       return { kind: "answered", answer: kept, ms: 0 };
     }
-    const outcome = await send(state, asked, form);
-    if (outcome.kind === "answered") {
-      state.answers.add(key, outcome.answer);
-    }
+    const outcome = await send(state, { asked, form, key });
     if (outcome.kind !== "form") {
       return outcome;
     }
@@ -191,25 +190,23 @@ export function formWarning(
     : `the server takes no response_format (${message}): answers are checked, but the server does not hold the model to the columns; tell it in model.prompt to answer in JSON`;
 }
 
-async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): Promise<Asked> {
-  const { client, budget, task, gate } = state;
-  state.answers.requireKept();
+interface SentRow {
+  readonly asked: AskedPrompt;
+  readonly form: RequestForm;
+  /** The key under which the answer is kept. */
+  readonly key: string;
+}
+
+async function send(state: PromptState, { asked, form, key }: SentRow): Promise<Asked> {
+  const { client, budget, task, gate, answers } = state;
+  answers.requireKept();
   const worst = worstCase(asked, mostCompletionTokens(task) ?? 0);
   const reservation = await budget.reserve(worst);
+  const sending = openSending(answers.requests, worst, () => reservation.lost());
   try {
     gate.requireOpen();
-    const lost = (): void => {
-      reservation.lost();
-      if (isBounded(state.limits)) {
-        state.answers.addLost(worst);
-      }
-    };
-    const outcome = await client.ask({
-      asked,
-      form,
-      reservation: { lost, ready: reservation.ready },
-      tokens: likelyTokens(worst),
-    });
+    const { ready } = reservation;
+    const outcome = await client.ask({ asked, form, ready, sending, tokens: likelyTokens(worst) });
     if (outcome.kind !== "answered") {
       return outcome;
     }
@@ -221,8 +218,10 @@ async function send(state: PromptState, asked: AskedPrompt, form: RequestForm): 
     reservation.spent(answer.tokens ?? worst);
     keepingModel(state, answer);
     count(state.own, answer);
+    answers.add(key, answer);
     return { ...outcome, answer };
   } finally {
+    sending.end(); // when the answer is on its way to the journal
     reservation.end();
   }
 }
@@ -259,21 +258,11 @@ export function requireModel(state: PromptState, { model }: ModelAnswer): void {
   }
 }
 
-/** A request of a few tokens. */
-export function controlOf({ task, servers: [{ model }], form }: PromptState): AskedPrompt {
-  const text = { texts: ["1"], columns: [] };
-  const sampling = task.kind === "embedding" ? task.sampling : { [form.tokensKey]: 1 };
-  return askPrompt(
-    { ...task, system: undefined, text, sampling, response: undefined },
-    { model, form, valueOf: () => "" },
-  );
-}
-
 /** Counts an answer that is of no row. */
 export function countAnswer({ own, answers }: PromptState, { tokens }: Pick<ModelAnswer, "tokens">): void {
   const answer = { content: undefined, embedding: undefined, finish: null, isRefusal: false, model: undefined, tokens };
   count(own, answer);
-  answers.add(sha256(`no row ${randomUUID()}`), answer); // what is kept is what was spent
+  answers.add(ofNoRow(), answer); // what is kept is what was spent
 }
 
 /** @throws JobError MODEL_CHANGED if another model has answered: what that cost is counted */

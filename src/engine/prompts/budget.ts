@@ -34,6 +34,8 @@ export interface Budget {
   tryReserve(worst: TokenCount): Reservation | undefined;
   /** Reserves for requests that an earlier attempt has sent: they may be paid for, whether they fit or not. */
   reserveSent(worst: TokenCount): Reservation;
+  /** The share of what is left that requests may take: above 1 where they do not fit; 0 where nothing is limited. */
+  shareOfLeft(this: void, worst: TokenCount): number;
   /** The error for a request that does not fit. */
   spentError(): JobError;
 }
@@ -98,8 +100,17 @@ export function createBudget(options: BudgetOptions): Budget {
       return fits(state, worst) ? hold(state, worst) : undefined;
     },
     reserveSent: (count) => hold(state, amountOf(state, count)),
+    shareOfLeft: (count) => shareOfLeft(state, amountOf(state, count)),
     spentError: () => spentError(state),
   };
+}
+
+function shareOfLeft({ allowed, used, held }: BudgetState, worst: Amount): number {
+  const shares = (["tokens", "cost"] as const).map((unit) => {
+    const left = (allowed[unit] ?? Number.POSITIVE_INFINITY) - used[unit] - held[unit];
+    return worst[unit] === 0 ? 0 : worst[unit] / Math.max(0, left);
+  });
+  return Math.max(...shares);
 }
 
 /** @throws JobError BUDGET if the amount does not fit although nothing is in flight */

@@ -1,7 +1,7 @@
 import type { AnswerFault } from "../../columnar/types.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import type { HttpEndpoint } from "../../net/http-endpoint.js";
-import { JobError } from "../../util/errors.js";
+import { errnoOf, JobError } from "../../util/errors.js";
 import type { Endpoint } from "../served/client-state.js";
 import type { RequestEnd } from "../served/in-flight-limit.js";
 import { encodedRequest } from "../served/message.js";
@@ -15,6 +15,7 @@ import type { Gate } from "./gate.js";
 import type { HeaderPace } from "./pace.js";
 import type { PromptRefusal } from "./refusals.js";
 import type { AskedPrompt, PromptTask, RequestForm } from "./request.js";
+import type { Sending } from "./sending.js";
 
 /** What became of a request, after retries. */
 export type Asked =
@@ -28,11 +29,17 @@ export interface PromptClientOptions {
   readonly kind: PromptTask["kind"];
   /** At least one; all have the same model. */
   readonly servers: readonly [ModelServer, ...ModelServer[]];
-  /** A small request, which costs next to nothing: its answer shows that a server works. */
-  readonly control: () => AskedPrompt;
-  /** Called with the answer to the small request. */
-  readonly onControl: (answer: ModelAnswer) => void;
+  /** Makes a small request, which costs next to nothing: its answer shows that a server works. */
+  readonly control: () => ControlRequest;
   readonly gate: Gate;
+}
+
+/** A small request of no row. */
+export interface ControlRequest {
+  readonly asked: AskedPrompt;
+  readonly sending: Sending;
+  /** Counts its answer. */
+  readonly answered: (answer: ModelAnswer) => void;
 }
 
 /** A server whose headers say how many requests it takes in a time. */
@@ -48,7 +55,6 @@ export interface ClientState extends PromptClientOptions {
   readonly counter: TrafficCounter;
   /** Answers so far. */
   answers: number;
-  lost: number;
   /** How often the server refused a row before it answered any, by what it said. */
   readonly refusals: Map<string, number>;
 }
@@ -127,18 +133,35 @@ export async function failureOf(
 
 /** Whether a server answers a small request. */
 async function answersControl(state: ClientState, { server, counter }: Endpoint): Promise<boolean> {
+  const { asked, sending, answered } = state.control();
+  await sending.begin();
   state.counter.sent(false);
   counter.sent(false);
-  const received = await postPrompt(state, server, state.control()).catch(() => undefined);
-  server.signal.throwIfAborted();
-  if (received?.status !== 200) {
-    return false;
-  }
   try {
-    state.onControl(readAnswerBody(received.body, state.kind));
+    const received = await postPrompt(state, server, asked);
+    if (received.status !== 200) {
+      return false;
+    }
+    answered(readAnswerBody(received.body, state.kind));
     return true;
-  } catch {
+  } catch (error) {
+    endUnanswered(sending, error);
+    server.signal.throwIfAborted();
     return false;
+  } finally {
+    sending.end();
+  }
+}
+
+/** Errors of a connection that was never made. */
+const unsent: ReadonlySet<string> = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
+
+/** Counts a request whose answer was lost: it may have been paid for. */
+export function endUnanswered(sending: Sending, error: unknown): void {
+  if (unsent.has(errnoOf(error) ?? "")) {
+    sending.free();
+  } else {
+    sending.lost();
   }
 }
 

@@ -1,5 +1,5 @@
 import { BrokenTransfer } from "../../net/http-failures.js";
-import { assertNever, errnoOf, JobError } from "../../util/errors.js";
+import { assertNever, JobError } from "../../util/errors.js";
 import { tryAgain } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
 import { type Endpoint, openEndpoint, trafficOf } from "../served/client-state.js";
@@ -16,6 +16,7 @@ import {
   type ClientState,
   type PromptEndpoint,
   countRefusal,
+  endUnanswered,
   failureOf,
   postPrompt,
   type PromptClientOptions,
@@ -25,11 +26,14 @@ import {
 import { createHeaderPace, hasRoom, type PaceMark } from "./pace.js";
 import { type PromptRefusal, promptRefusal } from "./refusals.js";
 import type { AskedPrompt, RequestForm } from "./request.js";
+import type { Sending } from "./sending.js";
 
 export interface PromptRequest {
   readonly asked: AskedPrompt;
   readonly form: RequestForm;
-  readonly reservation: Pick<Reservation, "lost" | "ready">;
+  /** Waits until the budget covers the request: once more where an answer was lost. */
+  readonly ready: Reservation["ready"];
+  readonly sending: Sending;
   /** The most tokens that it takes, as a server counts them before it answers. */
   readonly tokens: number;
 }
@@ -37,8 +41,6 @@ export interface PromptRequest {
 /** Sends prompts. */
 export interface PromptClient {
   readonly traffic: ServerTraffic;
-  /** Requests whose answer was lost. */
-  readonly lost: number;
   /**
    * Sends a request until it is answered or refused.
    * @throws JobError NETWORK (75) after all retries; QUOTA (67); PERMISSION, FILE_MISSING, MODEL_INVALID (64)
@@ -62,14 +64,10 @@ export function openPromptClient(options: PromptClientOptions): PromptClient {
     place,
     counter: countTraffic(),
     answers: 0,
-    lost: 0,
     refusals: new Map(),
   };
   return {
     traffic: trafficOf(state),
-    get lost() {
-      return state.lost;
-    },
     ask: (request) => ask(state, request),
   };
 }
@@ -81,7 +79,7 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
   return await tryAgain(place.doing, place.retry, rules, async () => {
     state.gate.requireOpen();
     await (tries.waitMs > 0 ? place.retry.sleep(tries.waitMs) : undefined);
-    await request.reservation.ready(); // before the turn: a request that waits must not hold up those it waits for
+    await request.ready(); // before the turn: a request that waits must not hold up those it waits for
     const turn = await state.pool.begin(tries.last, request.tokens);
     const { server: endpoint } = turn;
     const mark = turn.mark as PaceMark; // what the endpoint's own pace made
@@ -89,8 +87,7 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
     tries.last = endpoint;
     let end: RequestEnd = { kind: "other" };
     try {
-      place.signal.throwIfAborted();
-      state.gate.requireOpen();
+      requireWanted(state);
       const outcome = await send(state, request, { endpoint, isRetry, mark });
       endpoint.breaker.answered();
       end = outcome.kind === "answered" ? { kind: "answered", rows: 1 } : end;
@@ -108,24 +105,38 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
   });
 }
 
-interface Sending {
+/** @throws the reason why the attempt ends */
+function requireWanted({ place, gate }: Pick<ClientState, "place" | "gate">): void {
+  place.signal.throwIfAborted();
+  gate.requireOpen();
+}
+
+interface SendingTo {
   readonly endpoint: PromptEndpoint;
   readonly isRetry: boolean;
   readonly mark: PaceMark;
 }
 
-async function send(state: ClientState, request: PromptRequest, { endpoint, isRetry, mark }: Sending): Promise<Asked> {
+async function send(
+  state: ClientState,
+  request: PromptRequest,
+  { endpoint, isRetry, mark }: SendingTo,
+): Promise<Asked> {
   const { server } = endpoint;
   const { nowMs } = server.retry;
+  const { sending } = request;
+  await sending.begin();
+  requireWanted(state);
   state.counter.sent(isRetry);
   endpoint.counter.sent(isRetry);
   const startedMs = nowMs();
   const received = await postPrompt(state, server, request.asked).catch((error: unknown) => {
-    countLost(state, request, error);
+    endUnanswered(sending, error);
     throw error;
   });
   endpoint.pace.heard(mark, received);
   if (received.status !== 200) {
+    sending.free();
     const { status, headers, body } = received;
     const refusal = { status, headers, said: Buffer.from(body).toString("utf8") };
     const found = promptRefusal(refusal, request.form);
@@ -141,7 +152,7 @@ async function send(state: ClientState, request: PromptRequest, { endpoint, isRe
     state.answers += 1;
     return { kind: "answered", answer, ms };
   } catch (error) {
-    countLost(state, request, error);
+    endUnanswered(sending, error);
     if (error instanceof MalformedAnswer) {
       throw new JobError("MODEL_INVALID", `${endpoint.place.doing}: reading the answer: ${error.message}`, {
         hint: "check that model.server.url is a server of /chat/completions, or of /embeddings for model.prompt.input",
@@ -153,17 +164,6 @@ async function send(state: ClientState, request: PromptRequest, { endpoint, isRe
 
 function refuse(endpoint: Endpoint, refusal: Parameters<typeof refusalOf>[2]): never {
   throw refusalOf(endpoint.server, endpoint.place.doing, refusal);
-}
-
-/** Errors of a connection that was never made. */
-const unsent: ReadonlySet<string> = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
-
-/** Counts a request whose answer was lost: it may have been paid for. */
-function countLost(state: ClientState, { reservation }: Pick<PromptRequest, "reservation">, error: unknown): void {
-  if (!unsent.has(errnoOf(error) ?? "")) {
-    state.lost += 1;
-    reservation.lost();
-  }
 }
 
 function refusedOutcome(

@@ -2,21 +2,14 @@ import type { NamedTensor } from "../../columnar/tensor.js";
 import { type PaidEngine, type Spending, sumOfSpent, sumOfTokens } from "../paid-engine.js";
 import type { Engine, EngineResponse } from "../port.js";
 import { serversText } from "../served/server.js";
-import {
-  answerOf,
-  controlOf,
-  countAnswer,
-  type PromptEngineOptions,
-  type PromptState,
-  requireModel,
-  valuesOf,
-} from "./ask-row.js";
+import { answerOf, type PromptEngineOptions, type PromptState, requireModel, valuesOf } from "./ask-row.js";
 import { createBulk } from "./batch/bulk.js";
 import { createBudget } from "./budget.js";
 import { openPromptClient } from "./client.js";
 import { createGate } from "./gate.js";
+import { openControl } from "./control-request.js";
 import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
-import { fitPrompt, promptBytes } from "./fit-prompt.js";
+import { fitPrompt, promptTexts } from "./fit-prompt.js";
 import { createKeySet } from "./texts/key-set.js";
 import { firstForm, mostCompletionTokens, type PromptTask, templateTokens } from "./request.js";
 import { promptSignature, tensorOf } from "./signature.js";
@@ -31,18 +24,18 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   const client = openPromptClient({
     kind: task.kind,
     servers,
-    control: () => controlOf(state),
-    onControl: (answer) => countAnswer(state, answer),
+    control: () => openControl(state),
     gate,
   });
+  const budget = createBudget({ doing, limits, price, nowMs: retry.nowMs, sleep: retry.sleep });
   const state: PromptState = {
     ...options,
     doing,
     form,
     gate,
     client,
-    answers: createKeptAnswers(flushMs),
-    budget: createBudget({ doing, limits, price, nowMs: retry.nowMs, sleep: retry.sleep }),
+    answers: createKeptAnswers({ flushMs, shareOfBudget: budget.shareOfLeft }),
+    budget,
     underWay: new Map(),
     own: nothingSpent(),
     bulk: options.transport === "batch" ? createBulk(() => state) : undefined,
@@ -69,24 +62,27 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
 }
 
 function paidPart(state: PromptState): PaidEngine {
-  const { answers, limits, client, budget, price, task, bulk } = state;
+  const { answers, limits, budget, price, task, bulk } = state;
   return {
     limits,
     bulk,
     get spending(): Spending {
       const { own, reused } = state;
-      const { earlier } = answers;
-      const both = state.run ?? sumOfSpent(own, earlier);
-      return { own: { ...own }, earlier, run: both, lost: client.lost, reused, price };
+      const { earlier, earlierUnanswered } = answers;
+      const { lost } = answers.requests;
+      const known = { spent: sumOfSpent(own, earlier), unanswered: earlierUnanswered.all.requests + lost };
+      const { spent, unanswered } = state.run ?? known;
+      return { own: { ...own }, earlier, run: spent, unanswered, lost, reused, price };
     },
     async recount() {
       state.run = await answers.recount(state.own, (answer) => requireModel(state, answer));
     },
     keep: () => answers.keep(),
-    promptBytes(inputs) {
+    promptTexts(inputs) {
       const fitted = fitPrompt(task, valuesOf(inputs));
-      return fitted.kind === "values" ? promptBytes(task, fitted.values) : 0; // it is not asked
+      return fitted.kind === "values" ? promptTexts(task, fitted.values) : []; // it is not asked
     },
+    addsSpecialTokens: task.kind === "embedding",
     ...(task.mostTokens === undefined ? {} : { unaskable: (inputs) => tooLong(task, inputs) }),
     templateTokens: templateTokens(task),
     mostCompletionTokens: mostCompletionTokens(task),
@@ -94,10 +90,10 @@ function paidPart(state: PromptState): PaidEngine {
       if (store !== undefined) {
         await answers.begin(store, worker.index, (answer) => requireModel(state, answer));
       }
-      const { earlier, earlierByWorker, earlierLost } = answers;
+      const { earlier, earlierByWorker, earlierUnanswered } = answers;
       const spent = {
-        all: sumOfTokens(earlier, earlierLost.all),
-        byWorker: sumOfTokens(earlierByWorker, earlierLost.byWorker),
+        all: sumOfTokens(earlier, earlierUnanswered.all),
+        byWorker: sumOfTokens(earlierByWorker, earlierUnanswered.byWorker),
       };
       // In batches, one worker asks for the rows of all.
       budget.begin(spent, bulk === undefined ? worker.count : 1);

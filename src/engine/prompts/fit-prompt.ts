@@ -22,11 +22,14 @@ export function fitPrompt(task: PromptTask, values: ReadonlyMap<string, string>)
   return cut === undefined ? { kind: "too long", message: about } : { kind: "values", values: cut };
 }
 
-/** The bytes of a row's prompt, without what its request adds. */
-export function promptBytes({ system, text }: PromptTask, values: ReadonlyMap<string, string>): number {
+/** The texts of a row's prompt, without what its request adds. */
+export function promptTexts({ system, text }: PromptTask, values: ReadonlyMap<string, string>): string[] {
   const valueOf = (column: string): string => values.get(column) ?? "";
-  const filled = (system === undefined ? "" : fillPrompt(system, valueOf)) + fillPrompt(text, valueOf);
-  return Buffer.byteLength(filled);
+  return [...(system === undefined ? [] : [fillPrompt(system, valueOf)]), fillPrompt(text, valueOf)];
+}
+
+function promptBytes(task: PromptTask, values: ReadonlyMap<string, string>): number {
+  return promptTexts(task, values).reduce((sum, text) => sum + Buffer.byteLength(text), 0);
 }
 
 /** undefined: the rest of the prompt is too long by itself. */

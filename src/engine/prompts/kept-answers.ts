@@ -1,9 +1,10 @@
-import { awaitedLater } from "../../util/promises.js";
-import { createHash, randomUUID } from "node:crypto";
-import { type AnswerStore, type KeptAnswer, type Spent, sumOfSpent, type TokenCount } from "../paid-engine.js";
+import { type AnswerStore, type Spent, sumOfSpent, type TokenCount } from "../paid-engine.js";
 import { createAnswerTexts } from "./texts/answer-texts.js";
 import { createKeySet, type KeySet } from "./texts/key-set.js";
-import { keptText, lostText, type ModelAnswer, type PaidAnswer, parseKept, parseLost } from "./answer.js";
+import { keptText, type ModelAnswer, type PaidAnswer, parseKept } from "./answer.js";
+import { createJournalWriting, type JournalWriting } from "./journal-writing.js";
+import { createSentRequests, type SentRequests } from "./sent-requests.js";
+import { createUnanswered, lostText, ofNoRow, type RequestSum } from "./unanswered.js";
 
 /** The answers of a run that this attempt knows: those that attempts have kept, and its own. */
 export interface KeptAnswers extends Disposable {
@@ -11,21 +12,23 @@ export interface KeptAnswers extends Disposable {
   readonly earlier: Spent;
   /** The part of it that this worker paid for. */
   readonly earlierByWorker: Spent;
-  /** What requests without an answer may have taken, of all workers, and of this one: a budget counts it. */
-  readonly earlierLost: { readonly all: TokenCount; readonly byWorker: TokenCount };
+  /** Requests of earlier attempts without an answer, of all workers, and of this one: a budget counts what they may have taken. */
+  readonly earlierUnanswered: { readonly all: RequestSum; readonly byWorker: RequestSum };
+  /** The requests of this attempt. */
+  readonly requests: CountedRequests;
   find(request: string): ModelAnswer | undefined;
   has(request: string): boolean;
   /** Adds an answer, whose write begins `flushMs` later, or when the write before has ended. */
   add(request: string, answer: ModelAnswer): void;
   /** Adds an answer that another worker keeps. */
   borrow(request: string, answer: ModelAnswer): void;
-  /** Adds a request whose answer was lost, for the budget of later attempts. @param worst what it may have taken */
-  addLost(worst: TokenCount): void;
   /**
    * Counts all answers that are kept now, and those that were borrowed. undefined: no answers are kept
    * @param own what this attempt paid for. If fewer are kept, another worker has finished the run and removed them
    */
-  recount(own: Spent, onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
+  recount(own: Spent, onAnswer: (answer: ModelAnswer) => void): Promise<RunCount | undefined>;
+  /** How many requests another worker has sent one by one since this attempt began. */
+  sentSince(worker: number): Promise<number>;
   /** Takes over what is kept. @param worker index of this worker; @param onAnswer called with each answer */
   begin(store: AnswerStore, worker: number, onAnswer: (answer: ModelAnswer) => void): Promise<void>;
   /** Makes all answers so far durable. @throws the error of the store, from then on in each call */
@@ -34,22 +37,43 @@ export interface KeptAnswers extends Disposable {
   requireKept(): void;
 }
 
-/** @param flushMs how long an answer waits before it is written; undefined: the store says it */
-export function createKeptAnswers(flushMs?: number): KeptAnswers {
+/** The requests of an attempt, as the journal counts them. */
+export interface CountedRequests {
+  readonly sent: SentRequests;
+  /** Requests whose answer was lost. */
+  readonly lost: number;
+  /** Adds a request whose answer was lost, which a later attempt must know of. @param worst what it may have taken */
+  addLost(this: void, worst: TokenCount): void;
+}
+
+/** What all attempts and workers of a run have paid for, and how many requests they may have paid for in vain. */
+export interface RunCount {
+  readonly spent: Spent;
+  readonly unanswered: number;
+}
+
+interface KeptOptions {
+  /** How long an answer waits before it is written; undefined: the store says it. */
+  readonly flushMs?: number | undefined;
+  /** The share of the budget's rest that requests may take. Default: nothing is limited. */
+  readonly shareOfBudget?: (requests: RequestSum) => number;
+}
+
+export function createKeptAnswers(options: KeptOptions = {}): KeptAnswers {
   const texts = createAnswerTexts();
   const [earlier, earlierByWorker] = [nothingSpent(), nothingSpent()];
-  const earlierLost = { all: nothingSpent(), byWorker: nothingSpent() };
+  const earlierUnanswered = createUnanswered();
   let index = 0;
   /** Requests whose answers another worker keeps, and what these took. */
   const borrowed = { requests: createKeySet(), sum: nothingSpent() };
-  const writing = createWriting(flushMs);
+  const { writing, requests } = openWriting(options, () => index);
   return {
     earlier,
     earlierByWorker,
-    earlierLost,
-    addLost(worst) {
-      writing.add({ request: ofNoRow(), answer: lostText(worst, index) });
+    get earlierUnanswered() {
+      return { all: earlierUnanswered.sum(), byWorker: earlierUnanswered.sum(index) };
     },
+    requests,
     keep: writing.flush,
     requireKept: writing.requireKept,
     has: (request) => texts.get(request) !== undefined,
@@ -66,16 +90,15 @@ export function createKeptAnswers(flushMs?: number): KeptAnswers {
     },
     async recount(own, onAnswer) {
       await writing.flush();
-      const { store } = writing;
-      const others = store && (await countOthers(store, borrowed.requests, onAnswer));
-      return others && sumOfSpent(mostOf(others, sumOfSpent(own, earlier)), borrowed.sum);
+      const known = { spent: sumOfSpent(own, earlier), unanswered: earlierUnanswered.sum().requests + requests.lost };
+      return await recountOf(writing.store, { known, borrowed, onAnswer });
     },
+    sentSince: async (worker) => (await sentIn(writing.store, worker)) - earlierUnanswered.sentBy(worker),
     async begin(from, worker, onAnswer) {
       index = worker;
-      const onOther = (text: string): void => countLost(earlierLost, text, worker);
-      for await (const { answer, request, text } of readKept(from, onOther)) {
+      for await (const { answer, request, text } of readKept(from, earlierUnanswered.add)) {
         count(earlier, answer);
-        countOf(worker, earlierByWorker, answer);
+        count(answer.worker === worker ? earlierByWorker : nothingSpent(), answer);
         onAnswer(answer);
         texts.set(request, text);
       }
@@ -85,62 +108,53 @@ export function createKeptAnswers(flushMs?: number): KeptAnswers {
   };
 }
 
+/** Writes a journal, and counts in it what is sent. @param worker returns the index of this worker, once it is known */
+function openWriting(
+  { flushMs, shareOfBudget = () => 0 }: KeptOptions,
+  worker: () => number,
+): { readonly writing: JournalWriting; readonly requests: CountedRequests } {
+  const writing = createJournalWriting({ flushMs, alongside: (isAlone) => sent.record(isAlone) });
+  const flush = (): Promise<void> | undefined => (writing.store === undefined ? undefined : writing.flush());
+  const sent = createSentRequests({ flush, worker, shareOfBudget });
+  let lost = 0;
+  const requests: CountedRequests = {
+    sent,
+    get lost() {
+      return lost;
+    },
+    addLost(worst) {
+      lost += 1;
+      writing.add({ request: ofNoRow(), answer: lostText(worst, worker()) });
+    },
+  };
+  return { writing, requests };
+}
+
+/** How many requests a worker has sent one by one, as the journal has it. */
+async function sentIn(store: AnswerStore | undefined, worker: number): Promise<number> {
+  const unanswered = createUnanswered();
+  for await (const { answer } of store?.read() ?? []) {
+    unanswered.add(answer);
+  }
+  return unanswered.sentBy(worker);
+}
+
 function parsed(text: string | undefined): PaidAnswer | undefined {
   return text === undefined ? undefined : parseKept(text);
 }
 
-/** Writes answers to a store, some at a time. */
-interface Writing {
-  store: AnswerStore | undefined;
-  add(answer: KeptAnswer): void;
-  flush(this: void): Promise<void>;
-  requireKept(this: void): void;
+interface RecountOptions {
+  readonly known: RunCount;
+  readonly borrowed: { readonly requests: Pick<KeySet, "has">; readonly sum: Spent };
+  readonly onAnswer: (answer: ModelAnswer) => void;
 }
 
-function createWriting(flushMs: number | undefined): Writing {
-  let pending: KeptAnswer[] = [];
-  let timer: NodeJS.Timeout | undefined;
-  let last = Promise.resolve();
-  /** Whether `last` has not begun. It writes all that is pending then: writes that are slow become large, not many. */
-  let isQueued = false;
-  let failure: { readonly error: unknown } | undefined;
-  const flush = (): Promise<void> => {
-    clearTimeout(timer);
-    timer = undefined;
-    const { store } = writing;
-    if (store !== undefined && pending.length > 0 && !isQueued) {
-      isQueued = true;
-      // Calls never overlap; after a failure each fails.
-      last = last.then(() => {
-        isQueued = false;
-        const answers = pending;
-        pending = [];
-        return store.keep(answers);
-      });
-      last.catch((error: unknown) => {
-        failure ??= { error };
-        pending = []; // no write follows
-      });
-    }
-    return last;
-  };
-  const writing: Writing = {
-    store: undefined,
-    flush,
-    add(answer) {
-      if (writing.store === undefined) {
-        return; // a pipe keeps none
-      }
-      pending.push(answer);
-      timer ??= setTimeout(() => void awaitedLater(flush()), flushMs ?? writing.store.pauseMs);
-    },
-    requireKept() {
-      if (failure !== undefined) {
-        throw failure.error;
-      }
-    },
-  };
-  return writing;
+async function recountOf(
+  store: AnswerStore | undefined,
+  { known, borrowed, onAnswer }: RecountOptions,
+): Promise<RunCount | undefined> {
+  const all = store && mostOf(await countOthers(store, borrowed.requests, onAnswer), known);
+  return all && { ...all, spent: sumOfSpent(all.spent, borrowed.sum) };
 }
 
 /** Adds up the answers of a store that were not borrowed. */
@@ -148,27 +162,21 @@ async function countOthers(
   store: AnswerStore,
   borrowed: Pick<KeySet, "has">,
   onAnswer: (answer: ModelAnswer) => void,
-): Promise<Sum> {
-  const all = nothingSpent();
-  for await (const { request, answer } of readKept(store)) {
+): Promise<RunCount> {
+  const spent = nothingSpent();
+  const unanswered = createUnanswered();
+  for await (const { request, answer } of readKept(store, unanswered.add)) {
     if (!borrowed.has(request)) {
-      count(all, answer);
+      count(spent, answer);
     }
     onAnswer(answer);
   }
-  return all;
+  return { spent, unanswered: unanswered.sum().requests };
 }
 
 /** What is kept, or what is known, if that is more: what was kept may be removed by now. */
-function mostOf(kept: Spent, known: Spent): Spent {
-  return kept.answers < known.answers ? known : kept;
-}
-
-/** Adds an answer to the sum of a worker if that worker paid for it. */
-function countOf(worker: number, sum: Sum, answer: PaidAnswer): void {
-  if (answer.worker === worker) {
-    count(sum, answer);
-  }
+function mostOf(kept: RunCount, known: RunCount): RunCount {
+  return kept.spent.answers < known.spent.answers ? known : kept;
 }
 
 /** Yields the answers of a store that can be read. @param onOther called with each other text */
@@ -182,22 +190,6 @@ export async function* readKept(
       onOther?.(text);
     } else {
       yield { request, text, answer };
-    }
-  }
-}
-
-/** A key that no request of a row has. */
-function ofNoRow(): string {
-  return createHash("sha256").update(`no row ${randomUUID()}`).digest("hex");
-}
-
-/** Adds a request whose answer was lost to sums. */
-function countLost(sums: { readonly all: Sum; readonly byWorker: Sum }, text: string, worker: number): void {
-  const lost = parseLost(text);
-  if (lost !== undefined) {
-    count(sums.all, lost);
-    if (lost.worker === worker) {
-      count(sums.byWorker, lost);
     }
   }
 }

@@ -1,7 +1,9 @@
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
+import type { Tokenizer } from "tokenizers";
 import type { Tokenizing } from "../../columnar/tensor.js";
-import { messageOf } from "../../util/errors.js";
+import { JobError, messageOf } from "../../util/errors.js";
+import type { CountTokens } from "../paid-engine.js";
 
 /** A file of a tokenizer on this machine. */
 export interface TokenizerPlace {
@@ -38,16 +40,46 @@ export class TokenizerError extends Error {
   }
 }
 
-/** Loads a tokenizer. @throws TokenizerError for a file that is no tokenizer, or that has another digest */
-export async function loadTokenizer(place: TokenizerPlace): Promise<Encode> {
+async function named<T>({ uri }: TokenizerPlace, loading: () => Promise<T>): Promise<T> {
   try {
-    return await load(place);
+    return await loading();
   } catch (cause) {
-    throw new TokenizerError(place.uri, messageOf(cause), { cause });
+    throw new TokenizerError(uri, messageOf(cause), { cause });
   }
 }
 
-async function load({ path, sha256 }: TokenizerPlace): Promise<Encode> {
+/** The error for a tokenizer that cannot be loaded. */
+export function refusedTokenizer(uri: string, message: string): JobError {
+  return new JobError("MODEL_INVALID", `loading tokenizer ${uri}: ${message}`, {
+    hint: "check it with Python: tokenizers.Tokenizer.from_file(path); a tokenizer of a newer version may need another version of this program",
+  });
+}
+
+/** Loads a tokenizer. @throws TokenizerError for a file that is no tokenizer, or that has another digest */
+export async function loadTokenizer(place: TokenizerPlace): Promise<Encode> {
+  return await named(place, () => load(place));
+}
+
+/** Loads a tokenizer that counts tokens of texts of any length. @throws TokenizerError as `loadTokenizer` */
+export async function loadTokenCounter(place: TokenizerPlace): Promise<CountTokens> {
+  const tokenizer = await named(place, () => open(place));
+  tokenizer.disableTruncation();
+  return async (texts, { withSpecial }) => {
+    const encodings = await tokenizer.encodeBatch([...texts], { addSpecialTokens: withSpecial });
+    return encodings.map((encoding) => encoding.getLength());
+  };
+}
+
+async function load(place: TokenizerPlace): Promise<Encode> {
+  const tokenizer = await open(place);
+  return async (texts, { width, cut, withTypes }) => {
+    tokenizer.setTruncation(width, { direction: cut });
+    const encodings = await tokenizer.encodeBatch([...texts]);
+    return encodings.map((encoding) => ({ ids: encoding.getIds(), types: withTypes ? encoding.getTypeIds() : [] }));
+  };
+}
+
+async function open({ path, sha256 }: TokenizerPlace): Promise<Tokenizer> {
   const bytes = await readFile(path);
   if (createHash("sha256").update(bytes).digest("hex") !== sha256) {
     throw new Error("it was written to while it was being loaded");
@@ -55,9 +87,5 @@ async function load({ path, sha256 }: TokenizerPlace): Promise<Encode> {
   const { Tokenizer } = await import("tokenizers"); // a native library, for specs with a tokenizer only
   const tokenizer = Tokenizer.fromString(bytes.toString("utf8"));
   tokenizer.disablePadding();
-  return async (texts, { width, cut, withTypes }) => {
-    tokenizer.setTruncation(width, { direction: cut });
-    const encodings = await tokenizer.encodeBatch([...texts]);
-    return encodings.map((encoding) => ({ ids: encoding.getIds(), types: withTypes ? encoding.getTypeIds() : [] }));
-  };
+  return tokenizer;
 }

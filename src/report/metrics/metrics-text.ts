@@ -140,6 +140,11 @@ function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
     one("infer_batch_cost", "Cost of these answers", attempt?.cost),
     { name: "infer_batch_run_tokens", help: "Tokens that all attempts paid for, by kind", samples: tokenSamples(run) },
     one("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
+    one(
+      "infer_batch_run_requests_paid_twice",
+      "Requests of all attempts that may have been paid for without an answer that is kept, at most",
+      run?.mostPaidTwice,
+    ),
   ];
 }
 

@@ -5,10 +5,10 @@ export interface SpendingReport {
   /** Answers that this attempt paid for. */
   readonly attempt: SpentReport;
   /** Answers that all attempts and workers of the run paid for, as far as they are known. */
-  readonly run: SpentReport;
+  readonly run: RunSpentReport;
   /** Rows of this attempt that took an answer which was there already. */
   readonly rowsReused: number;
-  /** Requests of this attempt whose answer was lost. They may have cost something, and are in no other number. */
+  /** Requests of this attempt whose answer was lost. They may have cost something. */
   readonly requestsLost: number;
 }
 
@@ -23,9 +23,18 @@ export interface SpentReport {
   readonly cost: number | null;
 }
 
+/** What a run paid for, and what it may have paid for in vain. */
+export interface RunSpentReport extends SpentReport {
+  /**
+   * Requests that may have been paid for although no answer to them is kept, at most: lost answers, and what was under
+   * way at a kill. They are in no other number; their prompts are asked again.
+   */
+  readonly mostPaidTwice: number;
+}
+
 /** The report's fields under their JSON names. */
 export function spendingFields({ attempt, run, rowsReused, requestsLost }: SpendingReport): object {
-  return { ...spentFields(attempt), rows_reused: rowsReused, requests_lost: requestsLost, run: spentFields(run) };
+  return { ...spentFields(attempt), rows_reused: rowsReused, requests_lost: requestsLost, run: runSpentFields(run) };
 }
 
 /** What was spent under its JSON names. */
@@ -43,6 +52,11 @@ export function spentFields({
     completion_tokens: completionTokens,
     cost: cost === null ? null : roundedCost(cost),
   };
+}
+
+/** What a run spent under its JSON names. */
+export function runSpentFields(run: RunSpentReport): RecordedSpending {
+  return { ...spentFields(run), most_paid_twice: run.mostPaidTwice };
 }
 
 /** Millionths of the currency: sums of floating-point numbers have more digits than prices. */

@@ -43,8 +43,9 @@ export async function beginPaying(
   let told = 0; // a run that paid for nothing has nothing to tell
   const tell = async (): Promise<void> => {
     const { spending } = paid;
-    if (spending.run.answers > told) {
-      told = spending.run.answers;
+    const known = spending.run.answers + spending.unanswered;
+    if (known > told) {
+      told = known;
       await run.recordSpending?.(runSpending(spending));
     }
   };

@@ -1,19 +1,20 @@
-import { type BulkAsking, costOf } from "../../engine/paid-engine.js";
+import { type BulkAsking, costOf, type CountTokens, type PaidEngine } from "../../engine/paid-engine.js";
 import { asksFirstRows } from "./ask-first-rows.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
-import type { JobContext } from "../../scoring/context.js";
+import { atKey, type JobContext, type ScoringContext } from "../../scoring/context.js";
 import type { RejectedRows } from "../rejects/rejected-rows.js";
-import { sampleRows } from "./sample-rows.js";
+import { type RowSample, sampleRows } from "./sample-rows.js";
+import { samplingError } from "./sampling-error.js";
 
 /** Rows whose prompts are measured. */
 const measuredRows = 200;
 /** UTF-8 bytes of a token: English prose has about four, code and other languages have fewer. */
 const bytesPerToken = 4;
 /** Estimates by bytes are wrong by up to this share of themselves. */
-const error = 0.4;
+const errorOfBytes = 0.4;
 
 interface EstimateOptions {
   readonly plan: Plan;
@@ -38,11 +39,14 @@ export async function estimateRun(
   }
   const ranges = rejected?.ranges() ?? [{ rowStart: 0, rowEnd: plan.input.rows }];
   const tools = { plan, engine, decoder };
-  const { rows, read } = await sampleRows(context, { ...tools, ranges, count: measuredRows, isScored: rejected?.has });
-  const bytes = rows.map((inputs) => paid.promptBytes(inputs)).reduce((sum, size) => sum + size, 0);
+  const sample = await sampleRows(context, { ...tools, ranges, count: measuredRows, isScored: rejected?.has });
+  const { rows, read, places } = sample;
+  const tokens = await tokensOf(context, paid, sample);
+  const inTexts = tokens.reduce((sum, size) => sum + size, 0) / Math.max(1, rows.length);
   const requests = Math.round((all * rows.length) / Math.max(1, read));
-  const perPrompt = bytes / Math.max(1, rows.length) / bytesPerToken + paid.templateTokens;
-  const prompt = Math.round(perPrompt * requests);
+  const prompt = Math.round((inTexts + paid.templateTokens) * requests);
+  const { tokenizer } = context.spec.model.prompt ?? {};
+  const ofTokens = tokenizer === undefined ? errorOfBytes : paid.templateTokens / (inTexts + paid.templateTokens || 1);
   const most = paid.mostCompletionTokens;
   const completion = most === undefined ? undefined : most * requests;
   const areFirst = asksFirstRows(plan, all);
@@ -53,11 +57,36 @@ export async function estimateRun(
     requests,
     batches: paid.bulk === undefined ? undefined : batchesOf(paid.bulk, requests, areFirst),
     promptTokens: prompt,
-    error,
+    error: ofTokens + samplingError(places, tokens, all),
+    tokenizer,
+    measuredRows: rows.length,
+    templateTokens: paid.templateTokens,
     mostCompletionTokens: completion,
     mostCost: cost,
     limits: paid.limits,
   };
+}
+
+/** The tokens of each row's texts: those of the tokenizer of the spec, or one for every four bytes. */
+async function tokensOf(context: JobContext, paid: PaidEngine, { rows }: RowSample): Promise<number[]> {
+  const texts = rows.map((inputs) => paid.promptTexts(inputs));
+  const count = await openTokenCounter(context);
+  const sizes =
+    count === undefined
+      ? texts.flat().map((text) => Buffer.byteLength(text) / bytesPerToken)
+      : await count(texts.flat(), { withSpecial: paid.addsSpecialTokens });
+  let from = 0;
+  return texts.map((own) => {
+    const sum = sizes.slice(from, from + own.length).reduce((one, other) => one + other, 0);
+    from += own.length;
+    return sum;
+  });
+}
+
+/** Loads the tokenizer that the spec names for estimates; undefined: it names none. @throws JobError of its file */
+export async function openTokenCounter(context: ScoringContext): Promise<CountTokens | undefined> {
+  const { loadTokenCounter } = context;
+  return loadTokenCounter && (await atKey(context, ["model", "prompt", "tokenizer"], loadTokenCounter));
 }
 
 /** Batches of full files, and one of the rows that are asked first. */

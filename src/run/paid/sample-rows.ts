@@ -16,6 +16,14 @@ export interface RowSample {
   readonly rows: readonly (readonly NamedTensor[])[];
   /** How many rows of the sample were read. */
   readonly read: number;
+  /** The same for each place of the table, in the order of `rows`. */
+  readonly places: readonly SampledPlace[];
+}
+
+/** Neighbouring rows of a sample: how many were read, and how many of them can be scored. */
+export interface SampledPlace {
+  readonly rows: number;
+  readonly read: number;
 }
 
 export interface SampleOptions {
@@ -47,9 +55,11 @@ export async function sampleRows(
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
-  let read = 0;
+  const sampled: SampledPlace[] = [];
   for (const block of blocksIn(ranges, size)) {
     const range = rowsOfSpans(blocks, { from: block, to: block + 1 });
+    const before = rows.length;
+    let read = 0;
     await scoreWithoutPublishing(
       context,
       { plan: blocks, engine: collecting, decoder, ranges: [range], isScored },
@@ -59,14 +69,23 @@ export async function sampleRows(
         }
       },
     );
+    sampled.push({ rows: rows.length - before, read });
   }
-  return { rows, read };
+  return { rows, read: sampled.reduce((sum, place) => sum + place.read, 0), places: sampled };
 }
 
-/** Blocks of rows in the ranges, evenly spread, as numbers of spans of `size` rows. */
+/** Blocks of rows in the ranges, evenly spread, as numbers of spans of `size` rows; all of them where there are few. */
 function blocksIn(ranges: SampleOptions["ranges"], size: number): number[] {
   const all = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
   const found = new Set<number>();
+  if (all <= places * size) {
+    for (const { rowStart, rowEnd } of ranges) {
+      for (let block = Math.floor(rowStart / size); block * size < rowEnd; block += 1) {
+        found.add(block);
+      }
+    }
+    return [...found];
+  }
   let before = 0;
   let place = 0;
   for (const { rowStart, rowEnd } of ranges) {

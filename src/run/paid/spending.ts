@@ -1,17 +1,32 @@
 import { costOf, type PaidState, type Price, type Spending, type Spent } from "../../engine/paid-engine.js";
 import type { PaidReport } from "../../report/spending/paid-text.js";
 import type { RecordedSpending } from "../../publish/recorded-run.js";
-import { type SpendingReport, spentFields, type SpentReport } from "../../report/spending/spending-report.js";
+import {
+  type RunSpentReport,
+  runSpentFields,
+  type SpendingReport,
+  type SpentReport,
+} from "../../report/spending/spending-report.js";
 import { JobError } from "../../util/errors.js";
 
 /** What an engine spent, as reports have it. */
-export function spendingReport({ own, run, lost, reused, price }: Spending): SpendingReport {
-  return { attempt: spentReport(own, price), run: spentReport(run, price), rowsReused: reused, requestsLost: lost };
+export function spendingReport(spending: Spending): SpendingReport {
+  const { own, lost, reused, price } = spending;
+  return {
+    attempt: spentReport(own, price),
+    run: runReport(spending),
+    rowsReused: reused,
+    requestsLost: lost,
+  };
+}
+
+function runReport({ run, unanswered, price }: Spending): RunSpentReport {
+  return { ...spentReport(run, price), mostPaidTwice: unanswered };
 }
 
 /** What all attempts and workers of a run spent, as its target stores it. */
-export function runSpending({ run, price }: Spending): RecordedSpending {
-  return spentFields(spentReport(run, price));
+export function runSpending(spending: Spending): RecordedSpending {
+  return runSpentFields(runReport(spending));
 }
 
 /** What an unfinished run has paid for and asked for, as reports have it. */

@@ -12,7 +12,7 @@ import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import type { JobContext } from "../../scoring/context.js";
 import { checkGolden } from "../golden/golden.js";
-import { estimateRun } from "../paid/estimate.js";
+import { estimateRun, openTokenCounter } from "../paid/estimate.js";
 import { findRejects, shardsOfRun } from "../rejects/plan-rejects.js";
 import { openPinnedModel } from "../model.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "../planning/input.js";
@@ -146,6 +146,7 @@ export async function previewFirst(context: JobContext): Promise<Plan | undefine
   const { name, params, input } = context.spec;
   const spec = { ...context.spec, checks: undefined, input: { ...input, min_rows: 0, freshness: undefined } };
   const silent = { ...context, spec, log: { info() {}, warn() {}, debug() {} } };
+  await openTokenCounter(context); // whether its file is there
   return await lookAtFirst(context, async (first) => {
     await bindFirst(context, first);
     const { decoder, resolved, engine, shard } = first;

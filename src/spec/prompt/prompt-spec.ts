@@ -1,5 +1,6 @@
 import { columnsIn, parseTemplate } from "../../text/prompt-template.js";
 import { z } from "../../util/zod.js";
+import { tokenizerPath } from "../tokenizer-path.js";
 import { anyNumber, count, text } from "../values.js";
 
 /** What a model is asked for each row. Texts have places for values of columns: `{{column}}`. */
@@ -14,6 +15,8 @@ export interface PromptSpec {
   /** Rows whose prompt has more are rejected, or one of their values is cut: see `truncate`. Default: no limit. */
   readonly max_input_tokens?: number | undefined;
   readonly truncate?: TruncateSpec | undefined;
+  /** A tokenizer.json, with which `plan` counts the tokens of prompts. It changes no request. Default: bytes are counted. */
+  readonly tokenizer?: string | undefined;
   /** Columns of the output that tell about the answer of each row. Default: none. */
   readonly answer_columns?: readonly AnswerColumn[] | undefined;
 }
@@ -85,6 +88,11 @@ export const prompt = z
       })
       .optional()
       .describe("Cuts a value of prompts that have more than max_input_tokens, in place of rejecting their rows."),
+    tokenizer: tokenizerPath
+      .optional()
+      .describe(
+        "The model's tokenizer, with which plan counts the tokens of prompts; without it, plan takes four bytes for a token. A tokenizer.json, relative to the spec; in S3 (s3://bucket/key); or on the Hugging Face Hub (hf://org/repo[@revision]/tokenizer.json). Only plan and validate read it.",
+      ),
     answer_columns: z
       .array(z.enum(answerColumns))
       .min(1)

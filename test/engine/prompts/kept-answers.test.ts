@@ -39,11 +39,11 @@ function memoryStore(): {
 
 test("a worker that counts the answers of a run which another worker has finished still counts those that it knows", async () => {
   const store = memoryStore();
-  using other = createKeptAnswers(1);
+  using other = createKeptAnswers({ flushMs: 1 });
   await other.begin(store, 1, none);
   other.add(key(1), answer);
   await other.keep();
-  using answers = createKeptAnswers(1);
+  using answers = createKeptAnswers({ flushMs: 1 });
   await answers.begin(store, 0, none);
   const own = nothingSpent();
   answers.add(key(2), answer);
@@ -53,9 +53,13 @@ test("a worker that counts the answers of a run which another worker has finishe
   other.add(key(3), answer);
   other.add(key(4), answer);
   await other.keep();
-  expect(await answers.recount(own, none)).toEqual({ answers: 4, prompt: 28, cached: 0, completion: 12 });
+  expect(await answers.recount(own, none)).toMatchObject({
+    spent: { answers: 4, prompt: 28, cached: 0, completion: 12 },
+  });
   store.kept = [];
-  expect(await answers.recount(own, none)).toEqual({ answers: 3, prompt: 21, cached: 0, completion: 9 });
+  expect(await answers.recount(own, none)).toMatchObject({
+    spent: { answers: 3, prompt: 21, cached: 0, completion: 9 },
+  });
 });
 
 test("an answer waits for others as long as its store says, or the spec", async () => {
@@ -63,7 +67,7 @@ test("an answer waits for others as long as its store says, or the spec", async 
   given.pauseMs = 3_600_000;
   slow.pauseMs = 3_600_000;
   using one = createKeptAnswers();
-  using two = createKeptAnswers(1);
+  using two = createKeptAnswers({ flushMs: 1 });
   using three = createKeptAnswers();
   for (const [answers, store] of [
     [one, quick],

@@ -30,7 +30,12 @@ describe("money", () => {
       cost: Math.round(prompt * 1000 + completion * 2000) / 1e6,
     };
     expect({ code, answers }).toEqual({ code: 0, answers: 20 });
-    expect(report["spending"]).toEqual({ ...spent, rows_reused: 0, requests_lost: 0, run: spent });
+    expect(report["spending"]).toEqual({
+      ...spent,
+      rows_reused: 0,
+      requests_lost: 0,
+      run: { ...spent, most_paid_twice: 0 },
+    });
     const manifest = JSON.parse(await readFile(join(job.out, "_manifest.json"), "utf8")) as { attempt: object };
     expect(manifest.attempt).toMatchObject({ spending: { run: spent } });
   });

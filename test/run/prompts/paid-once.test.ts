@@ -135,6 +135,7 @@ test("an answer that is lost on a connection that was used before is counted as 
   await using job = await promptJob({
     select: rows(3),
     server: { concurrency: 1 },
+    report: { html: "page.html" },
     reply: async ({ number }) => {
       await sleep(20);
       return number === 2 || number === 4 ? { cut: true } : { raw: JSON.stringify({ model: "m", ...answer }) };
@@ -142,7 +143,12 @@ test("an answer that is lost on a connection that was used before is counted as 
   });
   const { report, stderr } = await job.run();
   expect(job.server.requests, stderr).toHaveLength(5);
-  expect(report["spending"]).toMatchObject({ requests_lost: 2 });
+  expect(report["spending"]).toMatchObject({ requests_lost: 2, run: { answers: 3, most_paid_twice: 2 } });
+  expect(await readFile(join(job.folder, "page.html"), "utf8")).toContain("; at most 2 requests paid for twice");
+  const history = await job.command("history", job.spec);
+  expect(history.stdout).toContain("; at most 2 requests paid for twice");
+  const json = await job.command("history", job.spec, "--json");
+  expect(JSON.parse(json.stdout)).toMatchObject({ runs: [{ spending: { most_paid_twice: 2 } }] });
 });
 
 test("a budget holds over attempts where the server names no tokens", async () => {
@@ -177,7 +183,9 @@ test("answers that were lost count against the budget of later attempts: they ma
 
   expect(await job.run()).toMatchObject({ code: 67 });
 
-  const most = job.server.requests.map(worst).reduce((sum, one) => sum + one, 0);
+  const lost = job.server.requests.slice(0, asked).map(worst);
+  const { prompt, completion } = job.server.books;
+  const most = lost.reduce((sum, one) => sum + one, 0) + prompt + completion;
   expect(asked).toBeGreaterThan(1);
   expect(most).toBeLessThanOrEqual(500);
 });

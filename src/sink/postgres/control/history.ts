@@ -46,7 +46,7 @@ export async function readHistory(
   const spending =
     layout < 2
       ? "NULL"
-      : `coalesce(f.spending, (SELECT p.spending FROM ${table("spending")} p WHERE p.run_id = r.run_id ORDER BY p.answers DESC LIMIT 1))`;
+      : `coalesce(f.spending, (SELECT p.spending FROM ${table("spending")} p WHERE p.run_id = r.run_id ORDER BY p.answers DESC, (p.spending ->> 'most_paid_twice')::bigint DESC NULLS LAST LIMIT 1))`;
   const date = layout < 2 ? "r.planned_at" : "coalesce(r.logical_date, r.planned_at)";
   const { rows } = await session.query<HistoryRow>({
     text: `SELECT r.run_id, r.plan, r.plan_id,
