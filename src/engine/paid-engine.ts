@@ -54,6 +54,12 @@ export interface Spent extends TokenCount {
   readonly answers: number;
 }
 
+/** What all attempts and workers of a run have paid for, and how many requests they may have paid for in vain. */
+export interface RunCount {
+  readonly spent: Spent;
+  readonly unanswered: number;
+}
+
 export interface Price {
   readonly input: number;
   readonly cached_input?: number | undefined;
@@ -107,8 +113,12 @@ export interface PaidEngine {
   ): Promise<AsyncDisposable>;
   /** Makes the answers so far durable. @throws JobError DISK, OBJECT_STORE, DATABASE */
   keep(): Promise<void>;
-  /** Counts the answers of all workers, which they have kept. @throws JobError DISK, OBJECT_STORE, DATABASE */
-  recount(): Promise<void>;
+  /**
+   * Counts the answers of all workers, which they have kept.
+   * @param recorded reads what another worker has counted, which may have removed the answers since
+   * @throws JobError DISK, OBJECT_STORE, DATABASE
+   */
+  recount(recorded: () => Promise<RunCount | undefined>): Promise<void>;
   /** Asks for rows in bulk, before they are scored; undefined: each row is asked when it is scored. */
   readonly bulk?: BulkAsking | undefined;
   /** The texts of a row's prompt, a message each; none where the row is not asked. */

@@ -66,8 +66,7 @@ export async function scoreAndFinish(context: JobContext, parts: RunParts): Prom
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
   await probe?.check();
-  await (worker.count === 1 ? undefined : engine.paid?.recount());
-  await paying?.tell(); // before the run is finished, or held
+  await paying?.settle();
   return await conclude(context, { ...parts, writer });
 }
 

@@ -30,4 +30,6 @@ export interface PaidRun {
    * counts. It stays when the answers are removed. Never fails, and takes a few seconds at most.
    */
   recordSpending?(spending: RecordedSpending): Promise<void>;
+  /** Reads the record that counts. undefined: there is none, or it cannot be read */
+  recordedSpending?(): Promise<RecordedSpending | undefined>;
 }

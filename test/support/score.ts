@@ -70,7 +70,7 @@ async function closeOldest(): Promise<void> {
   }
 }
 
-const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
+export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 
 /** As worker `index` of `count`. */
 export function workerOf(index: number, count: number): Pick<AttemptOptions, "worker"> {

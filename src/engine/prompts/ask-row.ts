@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { JobError } from "../../util/errors.js";
-import type { Price, SpendingLimits, TokenCount } from "../paid-engine.js";
+import type { Price, RunCount, SpendingLimits, TokenCount } from "../paid-engine.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
 import type { ModelServer } from "../served/server.js";
 import type { ModelAnswer } from "./answer.js";
@@ -11,7 +11,7 @@ import type { Asked } from "./client-failures.js";
 import type { Gate } from "./gate.js";
 import { judgeAnswer, type PromptFault, type PromptValues } from "./judge-answer.js";
 import type { KeySet } from "./texts/key-set.js";
-import { count, type KeptAnswers, type nothingSpent, type RunCount } from "./kept-answers.js";
+import { count, type KeptAnswers, type nothingSpent } from "./kept-answers.js";
 import { openSending } from "./sending.js";
 import { fitPrompt } from "./fit-prompt.js";
 import {

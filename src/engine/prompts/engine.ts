@@ -74,8 +74,10 @@ function paidPart(state: PromptState): PaidEngine {
       const { spent, unanswered } = state.run ?? known;
       return { own: { ...own }, earlier, run: spent, unanswered, lost, reused, price };
     },
-    async recount() {
-      state.run = await answers.recount(state.own, (answer) => requireModel(state, answer));
+    async recount(recorded) {
+      const found = await answers.recount(state.own, (answer) => requireModel(state, answer));
+      const other = await recorded(); // read later: who finishes the run records this before it removes the answers
+      state.run = found && other && other.spent.answers > found.spent.answers ? other : found;
     },
     keep: () => answers.keep(),
     promptTexts(inputs) {

@@ -1,4 +1,4 @@
-import { type AnswerStore, type Spent, sumOfSpent, type TokenCount } from "../paid-engine.js";
+import { type AnswerStore, type RunCount, type Spent, sumOfSpent, type TokenCount } from "../paid-engine.js";
 import { createAnswerTexts } from "./texts/answer-texts.js";
 import { createKeySet, type KeySet } from "./texts/key-set.js";
 import { keptText, type ModelAnswer, type PaidAnswer, parseKept } from "./answer.js";
@@ -44,12 +44,6 @@ export interface CountedRequests {
   readonly lost: number;
   /** Adds a request whose answer was lost, which a later attempt must know of. @param worst what it may have taken */
   addLost(this: void, worst: TokenCount): void;
-}
-
-/** What all attempts and workers of a run have paid for, and how many requests they may have paid for in vain. */
-export interface RunCount {
-  readonly spent: Spent;
-  readonly unanswered: number;
 }
 
 interface KeptOptions {

@@ -1,20 +1,24 @@
 import type { Engine } from "../../engine/port.js";
 import { bestEffort } from "../../util/best-effort.js";
 import { count } from "../../report/report.js";
-import { runSpending } from "./spending.js";
+import { countOfRecord, runSpending } from "./spending.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink, RunWriter } from "../../sink/port.js";
 
 interface PayingParts {
   readonly engine: Engine;
   readonly writer: RunWriter;
-  readonly run: Pick<RunSink, "recordSpending">;
+  readonly run: Pick<RunSink, "recordSpending" | "recordedSpending">;
 }
 
 /** An attempt whose answers are kept. Disposing keeps what is left, and tells the target what the run has paid for. */
 export interface PayingAttempt extends AsyncDisposable {
-  /** Tells the target what the run has paid for so far. Called when all of it is known. Never fails. */
-  tell(): Promise<void>;
+  /**
+   * Counts what all workers have paid for, and tells the target. Called when this worker's share is committed, before
+   * the run is finished or held.
+   * @throws JobError MODEL_CHANGED, DISK, OBJECT_STORE, DATABASE
+   */
+  settle(): Promise<void>;
 }
 
 /**
@@ -49,12 +53,20 @@ export async function beginPaying(
       await run.recordSpending?.(runSpending(spending));
     }
   };
+  const recount = (): Promise<void> =>
+    paid.recount(async () => {
+      const record = await run.recordedSpending?.();
+      return record && countOfRecord(record);
+    });
   return {
-    tell,
+    async settle() {
+      await (worker.count === 1 ? undefined : recount());
+      await tell();
+    },
     async [Symbol.asyncDispose]() {
       await begun[Symbol.asyncDispose]();
       if (told === 0 && worker.count > 1) {
-        await bestEffort(() => paid.recount()); // an attempt that ends with an error counts what the others have paid, too
+        await bestEffort(recount); // an attempt that ends with an error counts what the others have paid, too
       }
       await tell();
       await journal?.[Symbol.asyncDispose]();

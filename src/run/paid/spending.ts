@@ -1,4 +1,4 @@
-import { costOf, type PaidState, type Price, type Spending, type Spent } from "../../engine/paid-engine.js";
+import { costOf, type PaidState, type Price, type RunCount, type Spending, type Spent } from "../../engine/paid-engine.js";
 import type { PaidReport } from "../../report/spending/paid-text.js";
 import type { RecordedSpending } from "../../publish/recorded-run.js";
 import {
@@ -27,6 +27,12 @@ function runReport({ run, unanswered, price }: Spending): RunSpentReport {
 /** What all attempts and workers of a run spent, as its target stores it. */
 export function runSpending(spending: Spending): RecordedSpending {
   return runSpentFields(runReport(spending));
+}
+
+/** What the target has stored of it, as the engine counts it. */
+export function countOfRecord(record: RecordedSpending): RunCount {
+  const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion } = record;
+  return { spent: { answers, prompt, cached, completion }, unanswered: record.most_paid_twice ?? 0 };
 }
 
 /** What an unfinished run has paid for and asked for, as reports have it. */

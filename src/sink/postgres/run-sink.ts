@@ -16,7 +16,7 @@ import { clearAndFinish, finishSeconds } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
-import { recordSpending } from "./control/spending.js";
+import { recordedSpendingOf, recordSpending } from "./control/spending.js";
 import { readRejects } from "./control/reject-rows.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
@@ -75,6 +75,7 @@ function runSink(
     recordFailure: (error) => recordFailure(tools, plan.runId, error),
     keptAnswers: () => keptAnswers(tools, plan),
     recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
+    recordedSpending: () => recordedSpendingOf(tools, plan.runId),
     notes: {
       add: (note, text) => retrying(`writing to ${target}`, retry, () => addNote(tools, plan.runId, note, text)),
       has: (note) => retrying(`reading ${target}`, retry, () => hasNote(tools, plan.runId, note)),

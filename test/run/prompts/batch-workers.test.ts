@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type BatchJob, batchJob } from "../../support/batch-job.js";
+import { runCli } from "../../support/cli.js";
 import { lastJson } from "../../support/nights.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { type BatchFaults, startPromptServer } from "../../support/prompt-server.js";
@@ -38,6 +39,29 @@ describe("batches of several workers", { timeout: 60_000 }, () => {
     await using batches = await batchJob({ retrySeconds: 1 });
     const { code, stderr } = await batches.run("--worker", "1/2");
     expect([code, stderr]).toEqual([75, expect.stringContaining("worker 0 asks for the rows of all workers")]);
+  });
+
+  test("a worker that waits for batches while worker 0 asks one by one says what to do, and the same command goes on then", async () => {
+    await using server = await startPromptServer({});
+    const keys = { commit_rows: 30, retry: { max_seconds: 2 } };
+    const at = (transport: string): object => ({ url: server.url, name: "mock-1", transport });
+    await using job = await promptJob({
+      select: "SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(60) t(i)",
+      server: at("batch"),
+      ...keys,
+    });
+    const waiting = runCli(["run", job.spec, "--no-progress", "--worker", "1/2"]);
+    await until(async () => (await server.books()).batches.calls > 2);
+    await job.rewrite({ server: at("online") });
+    const first = await job.run("--worker", "0/2");
+    expect(first.report, first.stderr).toMatchObject({ status: "partial", rows_scored: 30 });
+
+    const { code, stderr } = await waiting;
+
+    expect([code, stderr]).toEqual([75, expect.stringContaining("it asks for its own rows one by one now")]);
+    expect(stderr).toContain("give this worker the same model.server.transport as worker 0");
+    const second = await job.run("--worker", "1/2");
+    expect(second.report, second.stderr).toMatchObject({ status: "complete", rows_scored: 30 });
   });
 
   test("a worker that waits counts refusals as worker 0 does, where a batch has no answer", async () => {

@@ -43,7 +43,7 @@ export function attemptNotes(
   { fs, layout }: { readonly fs: TargetState; readonly layout: Layout },
   { guarded, smallFiles, isDead, away }: NotesTarget,
   { writer, committed }: NotesOf,
-): Pick<RunSink, "lastFailure" | "isWorkedOn" | "recordBegun" | "recordFailure" | "recordSpending"> {
+): Pick<RunSink, "lastFailure" | "isWorkedOn" | "recordBegun" | "recordFailure" | "recordSpending" | "recordedSpending"> {
   const { errors } = layout;
   return {
     lastFailure: () => guarded(`reading ${errors}`, () => lastFailureOf(fs, layout)),
@@ -64,6 +64,7 @@ export function attemptNotes(
     async recordSpending(spending) {
       await bestEffort((stop) => keepMost(smallFiles(stop), layout, spending));
     },
+    recordedSpending: () => spendingOf(fs, layout),
   };
 }
 

@@ -16,6 +16,7 @@ import type { Session } from "../connections.js";
 import { type Control, type PlanRow, storedPlan, utcText } from "./control.js";
 import { readDecision, readVerdict } from "./decisions.js";
 import { lastFailure } from "./errors.js";
+import { spendingSql } from "./spending.js";
 import { isTombstone } from "./tombstones.js";
 
 /** A run with its counts. The driver returns int8 and numeric as text. */
@@ -46,7 +47,7 @@ export async function readHistory(
   const spending =
     layout < 2
       ? "NULL"
-      : `coalesce(f.spending, (SELECT p.spending FROM ${table("spending")} p WHERE p.run_id = r.run_id ORDER BY p.answers DESC, (p.spending ->> 'most_paid_twice')::bigint DESC NULLS LAST LIMIT 1))`;
+      : `coalesce(f.spending, ${spendingSql(control, "r.run_id")})`;
   const date = layout < 2 ? "r.planned_at" : "coalesce(r.logical_date, r.planned_at)";
   const { rows } = await session.query<HistoryRow>({
     text: `SELECT r.run_id, r.plan, r.plan_id,
