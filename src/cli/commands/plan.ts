@@ -11,6 +11,7 @@ import { alone, openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { checkStanding, checkTarget } from "../../run/check-target.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
+import { findWorker } from "../../app/worker.js";
 import { forPerson } from "../dry-run.js";
 import { createWarningLog } from "../logger.js";
 
@@ -27,10 +28,12 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
   const log = createWarningLog(io.stderr);
   const folder = dirname(resolve(spec));
   await checkReports({ loaded, folder, log });
-  await using job = await openLoaded(loaded, spec, {
-    log,
-    attempt: { ...alone, onlyRejects: options.onlyRejects === true },
-  });
+  const attempt = {
+    ...alone,
+    worker: findWorker(undefined, process.env), // in a pod of several, as its run does
+    onlyRejects: options.onlyRejects === true,
+  };
+  await using job = await openLoaded(loaded, spec, { log, attempt });
   const planned = await previewPlan(job);
   const ofSpools = await checkSpools(job.spec, planned.plan, folder);
   const { state, untried: ofTarget } = await checkTarget(job, planned.plan);
