@@ -114,6 +114,8 @@ test("plan ends as run does for a run that is held, discarded or pruned; its JSO
   expect((await runHere(["discard", spec, "--reason", "wrong", ...first])).code).toBe(0);
   await expectAlike(spec, 67, /discarded it at/, ...first);
   expect(await jsonOf(...first)).toMatchObject({ found: { status: "discarded" }, untried: [] });
+  const validated = await runHere(["validate", spec, ...first]); // which says so, and refuses nothing
+  expect([validated.code, validated.stdout]).toEqual([0, expect.stringContaining("which has this run: discarded")]);
 
   await writeSpec(scratch.path, wine, overrides);
   for (const day of ["02", "03"]) {

@@ -4,7 +4,6 @@ import { checkSpools } from "../../app/check-spools.js";
 import { estimateFields } from "../../report/spending/estimate-text.js";
 import { planText } from "../../report/plan-text.js";
 import { type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
-import type { Plan } from "../../plan/plan.js";
 import type { RunState } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
 import { alone, openLoaded } from "../../app/job-context.js";
@@ -12,7 +11,7 @@ import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { checkStanding, checkTarget } from "../../run/check-target.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import { findWorker } from "../../app/worker.js";
-import { forPerson } from "../dry-run.js";
+import { forPerson, foundText } from "../dry-run.js";
 import { createWarningLog } from "../logger.js";
 
 interface PlanOptions extends JobOptions {
@@ -46,7 +45,7 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
       ? `${JSON.stringify(planJson(planned, { state, untried }))}\n`
       : planText(plan, {
           target: job.sink.target,
-          found: state && foundText(plan, state),
+          found: state && foundText(plan.runId, state),
           untried,
           estimate,
           rejectedRows,
@@ -71,11 +70,4 @@ function planJson({ plan, estimate, rejectedRows }: PreviewedPlan, { state, untr
     found: isThere ? { run_id: state.runId, status: state.status } : null,
     untried,
   };
-}
-
-/** The run that the target has, with its status; undefined: it has none. A run after `--new-run` has another id. */
-function foundText({ runId }: Plan, found: RunState): string | undefined {
-  return found.status === "not_planned"
-    ? undefined
-    : `${found.runId === runId ? "this run" : `run ${found.runId}`}: ${found.status.replaceAll("_", " ")}`;
 }
