@@ -160,7 +160,7 @@ function addPlan(program: Command, io: SafeIo): void {
   program
     .command("plan")
     .description(
-      "Show the shards, rows, spans, bindings and target of a run, and end as the run would if this machine, the target or a run that is there refuses it. Changes nothing",
+      "Show the shards, rows, spans, bindings and target of a run. If the run would be refused now, end with the same error. Changes nothing",
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())

@@ -18,7 +18,14 @@ export interface StoredFiles extends LocalParts {
 
 /** Rows of a table as files on this machine. */
 export interface StoredTable extends StoredFiles {
-  readonly columns: readonly { readonly name: string; readonly type: ColumnType }[];
+  readonly columns: readonly StoredColumn[];
+}
+
+export interface StoredColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+  /** Whether it has numbers, which are texts in the files so that none is rounded. Default: it has what its type says. */
+  readonly hasNumbers?: boolean;
 }
 
 /** Which rows of a published run are read. */

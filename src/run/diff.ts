@@ -76,6 +76,7 @@ export async function diffRows(
 ): Promise<Difference> {
   const one = columnsOf(a, await joiner.load("a", a.rows), key);
   const other = columnsOf(b, await joiner.load("b", b.rows), key);
+  refuseTextsAsNumbers([a, b], key);
   const left = new Set([...key, ...ignored]);
   const matched = matchColumns(typed(one, left), typed(other, left));
   const { compared } = matched;
@@ -103,6 +104,22 @@ function columnsOf({ name }: DiffSide, columns: readonly DiffColumn[], key: read
     });
   }
   return columns;
+}
+
+/** Refuses to compare numbers of a key with texts. @throws JobError USAGE */
+function refuseTextsAsNumbers(sides: readonly [DiffSide, DiffSide], key: readonly string[]): void {
+  for (const name of key) {
+    const kinds = sides.map(({ rows }) => {
+      const column = "columns" in rows ? rows.columns.find((one) => one.name === name) : undefined;
+      return column?.hasNumbers === true ? "a number" : column?.type === "utf8" ? "a text" : undefined;
+    });
+    if (kinds.includes("a number") && kinds.includes("a text")) {
+      const found = `key column ${name} is ${kinds.join(" in A and ")} in B: equal numbers may have different texts`;
+      throw new JobError("USAGE", `comparing the rows: ${found}`, {
+        hint: "cast it to the same type in both, or name other columns with --key",
+      });
+    }
+  }
 }
 
 type Typed = Parameters<typeof matchColumns>[0];

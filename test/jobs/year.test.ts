@@ -1,4 +1,4 @@
-import { mkdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
@@ -27,6 +27,13 @@ function rowsOf(night: number): number {
 function selectOf(night: number, { value = "x", where = "true" } = {}): string {
   const x = `(50 + (hash(i * 1000 + ${night}) % 1000) / 20.0)::DOUBLE`;
   return `SELECT id, ${value} AS x FROM (SELECT i::BIGINT AS id, ${x} AS x FROM range(${rowsOf(night)}) t(i)) WHERE ${where}`;
+}
+
+/** The files below a folder, with their sizes in bytes. */
+async function filesIn(folder: string): Promise<ReadonlyMap<string, number>> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile()).map(({ parentPath, name }) => join(parentPath, name));
+  return new Map(await Promise.all(files.map(async (file) => [file, (await stat(file)).size] as const)));
 }
 
 test("a job runs for months by its commands alone: failures, a backfill, bad nights, and prune", async () => {
@@ -125,8 +132,15 @@ test("a job runs for months by its commands alone: failures, a backfill, bad nig
   });
 
   const kept = 5;
+  const out = join(scratch.path, "out");
+  const before = await filesIn(out);
   const pruned = await runHere(["prune", spec, "--keep", String(kept), "--json"]);
   expect(pruned.code, pruned.stderr).toBe(0);
+  const after = await filesIn(out);
+  const isRecord = (file: string): boolean => /\/_infer-batch\/[^/]+\/plan\.json$/.test(file);
+  const gone = [...before].filter(([file]) => !after.has(file));
+  expect(lastJson(pruned)).toMatchObject({ files: gone.length, bytes: gone.reduce((sum, [, size]) => sum + size, 0) });
+  expect([...after.keys()].filter((file) => !before.has(file) && !isRecord(file))).toEqual([]);
   const parts = await query(`SELECT DISTINCT dt::VARCHAR AS dt FROM read_parquet('${scratch.path}/out/*/*.parquet',
     hive_partitioning = true) ORDER BY dt`);
   const lastNights = Array.from({ length: kept }, (_, night) => dateOf(nights - kept + night));

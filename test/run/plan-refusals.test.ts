@@ -1,4 +1,4 @@
-import { chmod, chown, copyFile, mkdir, readdir, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, chown, copyFile, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
@@ -64,6 +64,15 @@ test("plan ends with 64 as run does for a report in the output folder, and warns
   expect((await readdir(scratch.path)).toSorted()).toEqual(["file", "job.yaml"]);
 });
 
+test("plan ends with 64 as run does in a pod that does not say how many workers there are", async () => {
+  await using scratch = await scratchFolder();
+  const spec = await writeSpec(scratch.path, wine);
+  for (const command of ["plan", "run"]) {
+    const { code, stderr } = await runCli([command, spec], { env: { JOB_COMPLETION_INDEX: "1" } });
+    expect([code, stderr]).toEqual([64, expect.stringContaining("INFER_BATCH_WORKERS is not set")]);
+  }
+});
+
 test("plan ends with 64 as run does if the keys of all rows could not be spooled", async () => {
   await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, wine, { checks: { unique: ["id"] } });
@@ -105,6 +114,8 @@ test("plan ends as run does for a run that is held, discarded or pruned; its JSO
   expect((await runHere(["discard", spec, "--reason", "wrong", ...first])).code).toBe(0);
   await expectAlike(spec, 67, /discarded it at/, ...first);
   expect(await jsonOf(...first)).toMatchObject({ found: { status: "discarded" }, untried: [] });
+  const validated = await runHere(["validate", spec, ...first]); // which says so, and refuses nothing
+  expect([validated.code, validated.stdout]).toEqual([0, expect.stringContaining("which has this run: discarded")]);
 
   await writeSpec(scratch.path, wine, overrides);
   for (const day of ["02", "03"]) {
@@ -218,6 +229,22 @@ postgres.describe("plan with an output in Postgres", () => {
       ]);
     } finally {
       await database.query("DROP OWNED BY swapper CASCADE; DROP ROLE swapper");
+    }
+  });
+
+  test("plan ends with 64 as run does for a role that may not migrate control tables of an older layout", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await database.query(await readFile(join(projectFolder, "test/sink/postgres/control/layout-1.sql"), "utf8"));
+    await database.query(`CREATE ROLE guest LOGIN; GRANT USAGE ON SCHEMA infer_batch TO guest;
+      GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA infer_batch TO guest`);
+    const url = new URL(database.url);
+    url.username = "guest";
+    try {
+      const spec = await writePgSpec(scratch.path, wine, { url: url.href });
+      await expectAlike(spec, 64, /migrating control schema infer_batch to layout 2/);
+    } finally {
+      await database.query("DROP OWNED BY guest; DROP ROLE guest");
     }
   });
 

@@ -194,6 +194,26 @@ postgres.describe("diff in Postgres", () => {
     expect(await diff("whole", "long")).toMatchObject({ ...exact, rows_gone: 1, rows_added: 0 });
   });
 
+  test("diff refuses numeric keys against text keys, and takes those with a fraction and without one as equal", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await jobIn(scratch.path, database, {});
+    await database.query(`CREATE SCHEMA scores;
+      CREATE TABLE scores.plain AS SELECT id, 1.5::real AS score FROM (VALUES (0.5), (100), (1000.00), (-2.50), (0)) AS t (id);
+      CREATE TABLE scores.scaled AS SELECT id::numeric(12,6) AS id, score FROM scores.plain;
+      CREATE TABLE scores.texts AS SELECT id::text AS id, score FROM scores.plain`);
+    const diff = (...tables: readonly [string, string]) =>
+      job.diff("--table", `scores.${tables[0]}`, "--against", `scores.${tables[1]}`, "--key", "id");
+    expect(reported(await diff("plain", "scaled"))).toMatchObject({ rows_compared: 5, rows_gone: 0, rows_added: 0 });
+    for (const [b, a, kinds] of [
+      ["plain", "texts", "a text in A and a number in B"],
+      ["texts", "scaled", "a number in A and a text in B"],
+    ] as const) {
+      const { code, stderr } = await diff(b, a);
+      expect([code, stderr]).toEqual([64, expect.stringContaining(`key column id is ${kinds}`)]);
+    }
+  });
+
   test("diff counts and measures changed decimals, dates and timestamps of tables as Postgres itself does", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

@@ -1,9 +1,9 @@
 import { execFileSync } from "node:child_process";
-import { chmod, chown, cp, mkdir, readdir } from "node:fs/promises";
+import { chmod, chown, cp, mkdir, readdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
-import { openSpool, type Spool, type SpoolOptions, withSpoolErrors } from "#src/s3/spool.js";
+import { checkSpool, openSpool, type Spool, type SpoolOptions, withSpoolErrors } from "#src/s3/spool.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 
@@ -78,4 +78,26 @@ test("a spool whose disk is full names the key of the spec that sets its folder"
   expect(await refusal(withSpoolErrors(spoolAt("/spool", "out"), full))).toMatchObject({
     hint: "set output.parquet.spool.path to another folder with space for two parts",
   });
+});
+
+test("a spool whose folder cannot be made is refused, by the check that makes nothing too, and closing it does not fail", async () => {
+  await using scratch = await scratchFolder();
+  const file = join(scratch.path, "file");
+  await writeFile(file, "");
+  await symlink("/nonexistent/folder", join(scratch.path, "link"));
+  for (const [root, code, found] of [
+    [file, "USAGE", "it, or a folder above it, is a file"],
+    [join(file, "below/it"), "USAGE", "it, or a folder above it, is a file"],
+    [join(scratch.path, "link"), "DISK", "it cannot be written to (ENOENT)"],
+    ["/proc/none/spool", "DISK", "it cannot be written to (ENOENT)"], // where Node's recursive mkdir never ends
+  ] as const) {
+    const spool = spoolAt(root);
+    expect(await refusal(spool.prepare()), root).toMatchObject({ code, message: expect.stringContaining(found) });
+    await spool[Symbol.asyncDispose]();
+    if (!root.startsWith("/proc")) {
+      expect(await refusal(checkSpool({ root, use: "in" })), root).toMatchObject({ code });
+    }
+  }
+  await checkSpool({ root: join(scratch.path, "a/b"), use: "in" });
+  expect((await readdir(scratch.path)).toSorted()).toEqual(["file", "link"]);
 });

@@ -27,7 +27,7 @@ describe("checks", () => {
 
   test.each([
     ["{ on_fail: stop }", /checks\.on_fail/],
-    ["{ rows: { min: 0.6 } }", /checks\.rows\.min: found 0\.6, expected a text/],
+    ["{ rows: { min: 0.6 } }", /checks\.rows\.min: found 0\.6, expected a percentage such as 1%/],
     ["{ rejects: 0.01x }", /checks\.rejects.*expected a percentage such as 1%/],
     ["{ rejects: 101% }", /checks\.rejects.*at most 100%/],
     ["{ outputs: { score: { range: [1, 0] } } }", /checks\.outputs\.score\.range.*expected \[least, most\]/],

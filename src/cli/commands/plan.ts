@@ -4,14 +4,14 @@ import { checkSpools } from "../../app/check-spools.js";
 import { estimateFields } from "../../report/spending/estimate-text.js";
 import { planText } from "../../report/plan-text.js";
 import { type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
-import type { Plan } from "../../plan/plan.js";
 import type { RunState } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
 import { alone, openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { checkStanding, checkTarget } from "../../run/check-target.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
-import { forPerson } from "../dry-run.js";
+import { findWorker } from "../../app/worker.js";
+import { forPerson, foundText } from "../dry-run.js";
 import { createWarningLog } from "../logger.js";
 
 interface PlanOptions extends JobOptions {
@@ -27,10 +27,12 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
   const log = createWarningLog(io.stderr);
   const folder = dirname(resolve(spec));
   await checkReports({ loaded, folder, log });
-  await using job = await openLoaded(loaded, spec, {
-    log,
-    attempt: { ...alone, onlyRejects: options.onlyRejects === true },
-  });
+  const attempt = {
+    ...alone,
+    worker: findWorker(undefined, process.env), // in a pod of several, as its run does
+    onlyRejects: options.onlyRejects === true,
+  };
+  await using job = await openLoaded(loaded, spec, { log, attempt });
   const planned = await previewPlan(job);
   const ofSpools = await checkSpools(job.spec, planned.plan, folder);
   const { state, untried: ofTarget } = await checkTarget(job, planned.plan);
@@ -43,7 +45,7 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
       ? `${JSON.stringify(planJson(planned, { state, untried }))}\n`
       : planText(plan, {
           target: job.sink.target,
-          found: state && foundText(plan, state),
+          found: state && foundText(plan.runId, state),
           untried,
           estimate,
           rejectedRows,
@@ -68,11 +70,4 @@ function planJson({ plan, estimate, rejectedRows }: PreviewedPlan, { state, untr
     found: isThere ? { run_id: state.runId, status: state.status } : null,
     untried,
   };
-}
-
-/** The run that the target has, with its status; undefined: it has none. A run after `--new-run` has another id. */
-function foundText({ runId }: Plan, found: RunState): string | undefined {
-  return found.status === "not_planned"
-    ? undefined
-    : `${found.runId === runId ? "this run" : `run ${found.runId}`}: ${found.status.replaceAll("_", " ")}`;
 }

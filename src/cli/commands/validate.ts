@@ -5,7 +5,7 @@ import { printable } from "../../util/printable.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import { forPerson } from "../dry-run.js";
+import { forPerson, foundText } from "../dry-run.js";
 import { createWarningLog } from "../logger.js";
 
 export async function validateCommand(spec: string, options: JobOptions, io: SafeIo): Promise<void> {
@@ -17,9 +17,10 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
     io.stdout.write(`${spec} is valid; no shard is there yet, so the binding and the target were not checked\n`);
     return;
   }
-  const { untried } = await checkTarget(job, plan);
+  const { state, untried } = await checkTarget(job, plan);
+  const found = state && foundText(plan.runId, state);
   const notChecked = untried.map((line) => `untried  ${printable(line)}\n`);
   io.stdout.write(
-    `${spec} is valid\n${contractText(plan.contract)}target   ${printable(job.sink.target)}\n${notChecked.join("")}`,
+    `${spec} is valid\n${contractText(plan.contract)}target   ${printable(job.sink.target)}${found === undefined ? "" : `, which has ${found}`}\n${notChecked.join("")}`,
   );
 }

@@ -2,7 +2,7 @@ import type { Plan } from "../../plan/plan.js";
 import { JobError } from "../../util/errors.js";
 import { answersTable, makeAnswersTable } from "./answers/table.js";
 import type { ControlTableName } from "./control/control.js";
-import { controlLayout, makeControlTables } from "./control/schema.js";
+import { controlLayout, makeControlTables, requireMigrator } from "./control/schema.js";
 import { layoutVersion } from "./control/tables.js";
 import type { Session } from "./connections.js";
 import { copyStream } from "./copy/copy-binary.js";
@@ -57,6 +57,7 @@ async function tryAll(
 ): Promise<readonly string[]> {
   const layout = await controlLayout(session, control.schema);
   if (layout > 0 && layout < layoutVersion) {
+    await requireMigrator(session, control.schema, program);
     return [`the control tables in ${control.schema} have layout ${layout}, and are migrated when a run starts`];
   }
   await makeControlTables(session, control.schema, program);

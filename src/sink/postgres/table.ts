@@ -54,6 +54,10 @@ interface CatalogRow {
 /** SQL for whether this role may read all rows of the table `c`, a row of pg_class. */
 export const readsAllRows = "has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)";
 
+/** SQL for the quoted name of the collation of `pg_attribute`. Postgres 12 has no `regcollation`. */
+export const collationName = `(SELECT format('%I.%I', n.nspname, l.collname) FROM pg_collation l
+  JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = attcollation)`;
+
 /** Reads a table's columns; undefined when there is no such table. */
 export async function findTable(session: Session, name: TableName): Promise<FoundTable | undefined> {
   const { rows } = await session.query<CatalogRow>({

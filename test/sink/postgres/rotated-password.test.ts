@@ -25,7 +25,7 @@ afterAll(() => {
   rmSync(folder, { recursive: true });
 });
 
-const postgres = usePostgres({ flags: ["-c", `hba_file=${hba}`] });
+const postgres = usePostgres({ flags: ["-c", `hba_file=${hba}`, "-c", "password_encryption=scram-sha-256"] });
 
 interface Rotating extends AsyncDisposable {
   readonly database: Database;

@@ -71,7 +71,7 @@ export async function makeControlTables(session: Session, schema: string, progra
  * name have defaults, and its runs are not staged. It waits, or is waited for, like one that holds any other lock.
  */
 async function migrate(session: Session, schema: string, program: string): Promise<void> {
-  await requireOwner(session, schema, program);
+  await requireMigrator(session, schema, program);
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(migration(schema, program));
   for (const table of addedTables) {
@@ -79,7 +79,8 @@ async function migrate(session: Session, schema: string, program: string): Promi
   }
 }
 
-async function requireOwner(session: Session, schema: string, program: string): Promise<void> {
+/** Checks that this role may migrate the control tables. @throws JobError PERMISSION with the SQL to run */
+export async function requireMigrator(session: Session, schema: string, program: string): Promise<void> {
   const { rows } = await session.query<{ missing: string }>({
     text: `SELECT format('role %I does not own table %I.%I', current_user, $1::text, c.relname) AS missing
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -1,6 +1,7 @@
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import { showTable, type TableName } from "../names.js";
+import { collationName } from "../table.js";
 
 /** SQL for the shape of an index, all but its name. `i`: its row of `pg_index`. */
 export const indexShape = `concat_ws(' ', CASE WHEN i.indisprimary THEN 'primary' WHEN i.indisunique THEN 'unique' END, 'index',
@@ -11,7 +12,7 @@ export const indexShape = `concat_ws(' ', CASE WHEN i.indisprimary THEN 'primary
 const missing = `
   WITH facts AS (
     SELECT attrelid AS of, concat_ws(' ', 'column', quote_ident(attname), format_type(atttypid, atttypmod),
-        CASE WHEN attcollation <> 0 THEN 'COLLATE ' || attcollation::regcollation END, CASE WHEN attnotnull THEN 'NOT NULL' END,
+        CASE WHEN attcollation <> 0 THEN 'COLLATE ' || ${collationName} END, CASE WHEN attnotnull THEN 'NOT NULL' END,
         'DEFAULT ' || pg_get_expr(adbin, adrelid), nullif('generated ' || attgenerated::text, 'generated '),
         nullif('identity ' || attidentity::text, 'identity ')) AS fact
       FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum

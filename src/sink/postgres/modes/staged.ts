@@ -4,7 +4,7 @@ import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
-import { findTable, fitColumns, type TargetColumn } from "../table.js";
+import { collationName, findTable, fitColumns, type TargetColumn } from "../table.js";
 import { sqlOf } from "../types.js";
 import { appendTable, prepareTable } from "./append.js";
 import type { Mode, ModeTools } from "./mode.js";
@@ -75,7 +75,7 @@ const definitions = `
   WITH written AS (SELECT a.*, t.typcollation FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE a.attrelid = $1 AND a.attname = ANY ($2::text[]) AND NOT a.attisdropped)
   SELECT concat_ws(' ', quote_ident(attname), format_type(atttypid, atttypmod),
-      CASE WHEN attcollation <> typcollation THEN 'COLLATE ' || attcollation::regcollation END,
+      CASE WHEN attcollation <> typcollation THEN 'COLLATE ' || ${collationName} END,
       CASE WHEN attnotnull THEN 'NOT NULL' END) AS sql, true AS is_column FROM written
   UNION ALL SELECT pg_get_constraintdef(oid), false FROM pg_constraint
     WHERE conrelid = $1 AND contype = 'c' AND conkey <@ (SELECT array_agg(attnum) FROM written)`;

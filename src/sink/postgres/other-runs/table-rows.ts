@@ -1,6 +1,6 @@
 import type { ColumnType, ScalarType } from "../../../columnar/types.js";
 import type { Plan } from "../../../plan/plan.js";
-import type { StoredTable } from "../../../publish/published-files.js";
+import type { StoredColumn, StoredTable } from "../../../publish/published-files.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { assertNever, JobError } from "../../../util/errors.js";
 import type { StoredPlan } from "../../port.js";
@@ -26,7 +26,7 @@ interface Place {
  * @param key columns whose numbers are never rounded
  */
 export async function readTable(tools: Tools, what: StoredPlan | string, key: readonly string[]): Promise<StoredTable> {
-  let columns: readonly { readonly name: string; readonly type: ColumnType }[] = [];
+  let columns: readonly StoredColumn[] = [];
   let due: RowsOfRun | undefined;
   const files = await copyRows(tools, async (session) => {
     const place = typeof what === "string" ? { name: splitTable(what) } : await placeOf(session, tools, what.plan);
@@ -120,9 +120,7 @@ async function placeOf(session: Session, { control, modeOf, name }: Tools, plan:
   }
 }
 
-interface ReadColumn {
-  readonly name: string;
-  readonly type: ColumnType;
+interface ReadColumn extends StoredColumn {
   readonly sql: string;
 }
 
@@ -165,7 +163,14 @@ function isNumeric(type: PgType | undefined): boolean {
  * and scales are, and so have integers.
  */
 function asExactText({ name }: TableColumn): ReadColumn {
-  return { name, type: "utf8", sql: `trim_scale(${quoteName(name)})::text` };
+  const quoted = quoteName(name);
+  // As trim_scale, which Postgres 12 lacks. Only NaN and infinity have no scale.
+  return {
+    name,
+    type: "utf8",
+    hasNumbers: true,
+    sql: `CASE WHEN scale(${quoted}) > 0 THEN rtrim(rtrim(${quoted}::text, '0'), '.') ELSE ${quoted}::text END`,
+  };
 }
 
 /** How a column is read: with its own type, or else as text. @param isRounded a numeric column is read as floats */
