@@ -66,8 +66,10 @@ describe("infer-batch stats", () => {
     expect(await refused("2026-11-23", "--run", "other-012345678901")).toMatch(
       /^64 error: reading the profiles of run other-012345678901: no published run of this job/,
     );
-    const byId = await runHere(["stats", "other-012345678901"]);
-    expect([byId.code, byId.stderr]).toEqual([64, expect.stringContaining("stats SPEC --run other-012345678901")]);
+    for (const command of ["stats", "approve", "discard"]) {
+      const byId = await runHere([command, "other-012345678901"]);
+      expect([byId.code, byId.stderr]).toEqual([64, expect.stringContaining("SPEC --run other-012345678901")]);
+    }
   });
 });
 

@@ -1,7 +1,7 @@
-import { appendFile, readFile } from "node:fs/promises";
+import { appendFile, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { type CliResult, runHere } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
@@ -15,18 +15,36 @@ import { torture } from "../support/torture.js";
 const postgres = usePostgres();
 const parallelKills = 2;
 
-type Command = "run" | "approve" | "discard";
+type Command = "run" | "approve" | "discard" | "run --new-run";
 
-/** `run` is killed where the checks pass; `approve` and `discard` where they hold the run. */
-const checksOf = (command: Command): object => (command === "run" ? {} : { outputs: { score: { range: [0, 1] } } });
+/** Checks that hold the run. */
+const strict = { outputs: { score: { range: [0, 1] } } };
 
+/** `run` is killed where the checks pass; the other commands where they hold the run. A new run passes them. */
 async function jobFor(folder: string, database: Database, mode: Mode, command: Command): Promise<PgJob> {
-  const job = await pgJob(folder, database, mode, { checks: checksOf(command) });
+  const job = await pgJob(folder, database, mode, { checks: command === "run" ? {} : strict });
   if (command !== "run") {
     const held = await runHere(["run", job.spec, "--no-progress"]);
     expect(held.code, held.stderr).toBe(67);
   }
+  if (command === "run --new-run") {
+    const spec = JSON.parse(await readFile(job.spec, "utf8")) as object;
+    await writeFile(job.spec, JSON.stringify({ ...spec, checks: {} }));
+  }
   return job;
+}
+
+/** Runs a command that is killed at a moment, or traced. */
+async function watched(job: PgJob, command: Command, env: Record<string, string>): Promise<CliResult> {
+  return command === "run --new-run"
+    ? await runWatchedPg(job.spec, env, { args: ["--new-run"] })
+    : await runWatchedPg(job.spec, env, { command });
+}
+
+/** Runs a command again that was killed. Once a new run is planned, another --new-run might open one more. */
+async function again(job: PgJob, command: Command, said: string): Promise<CliResult> {
+  const [verb, ...args] = command.split(" ") as [string, ...string[]];
+  return await runHere([verb, job.spec, ...(said.includes("planned run") ? [] : args)]);
 }
 
 async function expectEnded(job: PgJob, command: Command): Promise<void> {
@@ -41,7 +59,8 @@ async function expectEnded(job: PgJob, command: Command): Promise<void> {
     await database.query("DELETE FROM scores.predictions WHERE id = -1");
   }
   expect(await tableFaults(database, fixture)).toEqual([]);
-  expect(await statesIn(database)).toEqual(["published"]);
+  const last = command === "run --new-run" ? ["published", "superseded"] : ["published"];
+  expect((await statesIn(database)).toSorted()).toEqual(last);
   expect(await database.query("SELECT publication FROM infer_batch.finishes")).toEqual([{ publication: "1" }]);
 }
 
@@ -62,10 +81,10 @@ async function killAndRepeat(mode: Mode, command: Command, moment: string): Prom
   await using reader = await postgres.server().open(database.name);
   const due = dueOf(job, command);
   const { seen } = await readMeanwhile(reader, rowsSql, async () => {
-    const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { command });
+    const killed = await watched(job, command, { CRASH_AT: moment });
     expect(killed.signal, killed.stderr).toBe("SIGKILL");
-    const again = await runHere([command, job.spec]);
-    expect(again.code, again.stderr).toBe(0);
+    const { code, stderr } = await again(job, command, killed.stderr);
+    expect(code, stderr).toBe(0);
   });
   expectInOrder(seen, due);
   await expectEnded(job, command);
@@ -74,7 +93,7 @@ async function killAndRepeat(mode: Mode, command: Command, moment: string): Prom
 postgres.describe("a staged run in Postgres that is killed at any statement", () => {
   // Discarding is the same in all modes. In short, each command is killed in one mode, approve in two.
   const short = new Set(["run append", "approve upsert", "approve replace", "discard upsert"]);
-  const cases = (["run", "approve", "discard"] as const).flatMap((command) =>
+  const cases = (["run", "approve", "discard", "run --new-run"] as const).flatMap((command) =>
     (["append", "upsert", "replace"] as const).flatMap((mode) =>
       torture || short.has(`${command} ${mode}`) ? [{ command, mode }] : [],
     ),
@@ -89,7 +108,7 @@ postgres.describe("a staged run in Postgres that is killed at any statement", ()
         const job = await jobFor(scratch.path, database, mode, command);
         const trace = join(scratch.path, "trace");
         await appendFile(trace, "");
-        const { code, stderr } = await runWatchedPg(job.spec, { CRASH_TRACE: trace }, { command });
+        const { code, stderr } = await watched(job, command, { CRASH_TRACE: trace });
         expect(code, stderr).toBe(0);
         await expectEnded(job, command);
         return (await readFile(trace, "utf8")).trimEnd().split("\n");

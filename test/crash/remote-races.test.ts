@@ -71,19 +71,18 @@ async function raceIn(folder: string, place: Place, seed: number): Promise<strin
   expect([0, 66, 67], told).toContain(plain);
   expect(approve === 0 && discard === 0, told).toBe(false);
 
-  const end = await night.run("run", "--json");
-  const { run_id: last, status } = lastJson(end);
+  const end = lastJson(await night.run("status", "--json"));
   const look = await place.look();
-  const now = `${told}\nin the end: ${end.code} ${end.stderr}\nseen: ${[...seen].join(", ")}`;
+  const now = `${told}\nin the end: ${JSON.stringify(end)}\nseen: ${[...seen].join(", ")}`;
   if (approve === 0) {
     expect([place.both, "50"], now).toContain(look);
   } else if (discard === 0) {
     expect(seen.has("50"), now).toBe(false);
   }
-  if (last === runId) {
-    expect([look, status], now).toEqual(discard === 0 ? [place.nothing, "discarded"] : ["50", "already_complete"]);
+  if (end["run_id"] === runId) {
+    expect([look, end["status"]], now).toEqual(discard === 0 ? [place.nothing, "discarded"] : ["50", "complete"]);
   } else {
-    expect([last, status], now).toEqual([`${runId}-r2`, "already_complete"]);
+    expect([end["run_id"], end["status"]], now).toEqual([`${runId}-r2`, "complete"]);
     expect(["442", place.both], now).toContain(look);
   }
   const allowed = new Set([place.nothing, "nothing", "50", "442", place.both]);

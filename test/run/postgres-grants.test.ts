@@ -1,5 +1,8 @@
 import { expect, test } from "vitest";
+import type { CliResult } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
+import { nightlyJob } from "../support/nights.js";
+import { leftTables } from "../support/pg-crash.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
@@ -112,6 +115,40 @@ postgres.describe("with tables made beforehand, no more is needed and no less is
     }
     await score(asScorer(database));
     expect(await tableFaults(database, fixture)).toEqual([]);
+  });
+});
+
+postgres.describe("a person with a role of their own", () => {
+  test("a member of the role that scored a held run can approve it; another role's approval is kept, and any attempt publishes the run", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await makeScorer(database);
+    await giveAll(database, [creating, temporary]);
+    await database.query("ALTER ROLE keeper LOGIN");
+    const decide = async (user: string, command: string, date: string): Promise<CliResult> => {
+      const table = { url: postgres.server().url(database.name, user), table: "scores.predictions", mode: "append" };
+      const nights = await nightlyJob(scratch.path, {
+        checks: { outputs: { score: { range: [0, 1] } } },
+        output: { parquet: undefined, postgres: { ...table, timeouts: { lock: 1 } } },
+      });
+      return await nights.night(command, date);
+    };
+    for (const date of ["2026-11-20", "2026-11-21"]) {
+      expect((await decide("scorer", "run", date)).code).toBe(67);
+    }
+    await database.query(`GRANT CONNECT ON DATABASE ${database.name} TO keeper; GRANT USAGE ON SCHEMA scores, infer_batch TO keeper;
+      GRANT INSERT ON scores.predictions TO keeper; GRANT SELECT, INSERT ON infer_batch.runs, infer_batch.version,
+        infer_batch.attempts, infer_batch.spans, infer_batch.errors, infer_batch.verdicts, infer_batch.decisions,
+        infer_batch.finishes TO keeper`);
+    expect(await decide("keeper", "approve", "2026-11-20")).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining("permission denied for table staging_"),
+    });
+    expect((await decide("scorer", "run", "2026-11-20")).code).toBe(0);
+    await database.query("GRANT scorer TO keeper");
+    expect((await decide("keeper", "approve", "2026-11-21")).code).toBe(0);
+    expect(await database.query("SELECT FROM scores.predictions")).toHaveLength(2 * fixture.rows);
+    expect(await leftTables(database)).toEqual([]);
   });
 });
 

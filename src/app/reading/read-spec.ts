@@ -12,6 +12,9 @@ export interface JobOptions {
 /** The longest spec that is accepted has fewer bytes in UTF-8. */
 const specLimitBytes = 1024 * 1024;
 
+/** Ids of runs, which some people give in place of a spec. */
+const runIdForm = /^[\w-]+-[0-9a-f]{12}(?:-r\d+)?$/;
+
 /** Reads and checks a spec. @param pipe whether its rows come and go through a pipe */
 export async function readSpec(
   path: string,
@@ -57,7 +60,10 @@ async function readText(path: string): Promise<string> {
   try {
     return await readStart(path, specLimitBytes);
   } catch (cause) {
-    throw fileError(`reading ${path}`, cause, "the first argument is the job spec, a YAML file this user can read");
+    const hint = runIdForm.test(path)
+      ? `only the job's spec says where its runs are: SPEC --run ${path}`
+      : "the first argument is the job spec, a YAML file this user can read";
+    throw fileError(`reading ${path}`, cause, hint);
   }
 }
 
