@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { v8Flags } from "#src/start/v8-flags.js";
 
 /** Of processor time, for a command. */
 export const limitCpuMs = 10_000;
@@ -87,7 +88,7 @@ async function carryOutIn(seat: Seat, args: readonly string[]): Promise<Ended> {
 
 function startMember(): Member {
   const child = fork(childModule, {
-    execArgv: ["--import", bundledWorkers],
+    execArgv: [...v8Flags, "--import", bundledWorkers],
     stdio: ["ignore", "ignore", "pipe", "ipc"],
   });
   const member: Member = { child, native: "", commands: 0 };

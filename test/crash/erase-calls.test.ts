@@ -1,4 +1,4 @@
-import { cp, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { cp, mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runCli, runHere } from "../support/cli.js";
@@ -7,7 +7,7 @@ import { scratchFolder } from "../support/job.js";
 import { nightAt, type Night, nightlyJob, publishedRun } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
 import { torture } from "../support/torture.js";
-import { killsAt, watchCommand } from "../support/watched.js";
+import { callsOf, type Kill, killsAt, killsOrCopies, leftAt, watchCommand } from "../support/watched.js";
 
 const date = "2026-01-01";
 const erased = [5, 441];
@@ -46,19 +46,16 @@ test("erase that is killed at any durable call is ended by the same command, and
     };
   };
   const whole = await copied("whole");
-  const trace = join(scratch.path, "trace");
-  const traced = await watchCommand(whole.args, { CRASH_ROOT: whole.night.out, CRASH_TRACE: trace });
-  expect(traced.code, traced.stderr).toBe(0);
-  const calls = (await readFile(trace, "utf8")).trimEnd().split("\n");
+  const copies = join(scratch.path, "copies");
+  const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.args, env), { copies });
   const moments = killsAt(calls).filter((_, index) => torture || index % 4 === 0);
   expect(moments.length).toBeGreaterThan(6);
 
   const seen = new Set<unknown>();
-  const how = { limit: 2, name: (moment: string) => `killed ${moment}` };
-  const failures = await failuresOf(moments, how, async (moment, index) => {
+  const how = { limit: 2, name: ({ moment }: Kill) => `killed ${moment}` };
+  const failures = await failuresOf(killsOrCopies(moments, copies), how, async (kill, index) => {
     const { night, args } = await copied(`kill-${index}`);
-    const killed = await watchCommand(args, { CRASH_ROOT: night.out, CRASH_AT: moment });
-    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    await leftAt(kill, night.out, (env) => watchCommand(args, env));
     const left = await seenBy(night);
     expect(["all", "erased", "nothing"]).toContain(left);
     seen.add(left);

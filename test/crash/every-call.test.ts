@@ -1,21 +1,31 @@
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { expectFewDoneAgain, expectFinished, failuresOf, inspectWreck } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { scoreHere } from "../support/score.js";
 import { tellingCalls, torture } from "../support/torture.js";
-import { commitRows, killsAt, runWatched, spans, traceOf, watchedJob } from "../support/watched.js";
+import {
+  commitRows,
+  type Kill,
+  killsAt,
+  killsOrCopies,
+  leftAt,
+  runWatched,
+  spans,
+  traceOf,
+  watchedJob,
+} from "../support/watched.js";
 
 const parallelKills = 2;
 
-/** Kills one run, looks at what is left, and lets the same command finish. */
-async function killAndResume(moment: string): Promise<{ committed: number }> {
+/** Looks at what a killed run leaves, and lets the same command finish. */
+async function killAndResume(kill: Kill): Promise<{ committed: number }> {
   await using scratch = await scratchFolder();
   const { spec, out, expected } = await watchedJob(scratch.path);
 
-  const killed = await runWatched(spec, { CRASH_ROOT: out, CRASH_AT: moment });
+  const said = await leftAt(kill, out, (env) => runWatched(spec, env));
 
-  expect(killed.signal, killed.stderr).toBe("SIGKILL");
-  const wreck = await inspectWreck(out, expected, killed.stderr);
+  const wreck = await inspectWreck(out, expected, said);
   expectFewDoneAgain(wreck);
 
   const report = await scoreHere(spec);
@@ -52,9 +62,13 @@ test("each part is flushed before it has its name, and its name before its tempo
 });
 
 test("every row comes out once, whichever durable call the process dies at", { timeout: 600_000 }, async () => {
-  const kills = killsAt(tellingCalls(await traceOf(), (call) => call, { ends: true }));
+  await using scratch = await scratchFolder();
+  const copies = join(scratch.path, "copies");
+  const moments = killsAt(tellingCalls(await traceOf(copies), (call) => call, { ends: true }));
+  const kills = killsOrCopies(moments, copies);
   const committed = new Set<number>();
-  const failures = await failuresOf(kills, { limit: parallelKills, name: (kill) => `killed ${kill}` }, async (kill) => {
+  const how = { limit: parallelKills, name: ({ moment }: Kill) => `killed ${moment}` };
+  const failures = await failuresOf(kills, how, async (kill) => {
     committed.add((await killAndResume(kill)).committed);
   });
 

@@ -1,11 +1,11 @@
-import { cp, mkdir, readdir, readFile } from "node:fs/promises";
+import { cp, mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { failuresOf } from "../support/crash.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, type Night, nightAt, nightlyJob, type NightSeen, seenBy } from "../support/nights.js";
 import { torture } from "../support/torture.js";
-import { watchCommand } from "../support/watched.js";
+import { callsOf, type Kill, killsOrCopies, leftAt, watchCommand } from "../support/watched.js";
 
 const date = "2026-11-21";
 const parallelKills = 2;
@@ -35,11 +35,9 @@ async function correctedBefore(folder: string): Promise<Night> {
 }
 
 /** The moments of a command at which it is killed: before each durable call, and after the last. */
-async function momentsOf(night: Night, { command, code }: Case, folder: string): Promise<string[]> {
-  const trace = join(folder, "trace");
-  const result = await watchCommand(night.args(...command), { CRASH_ROOT: night.out, CRASH_TRACE: trace });
-  expect(result.code, result.stderr).toBe(code);
-  const calls = (await readFile(trace, "utf8")).trimEnd().split("\n");
+async function momentsOf(night: Night, { command, code }: Case, folder: string): Promise<Kill[]> {
+  const copies = join(folder, "copies");
+  const calls = await callsOf(folder, night.out, (env) => watchCommand(night.args(...command), env), { copies, code });
   // A flush makes no difference to what a killed process leaves.
   const chosen = calls.filter((call) => torture || !call.startsWith("sync "));
   // In short: where the verdict, the decision and the published files are named, and some of the steps that any run does.
@@ -47,7 +45,7 @@ async function momentsOf(night: Night, { command, code }: Case, folder: string):
   const few = chosen.filter(
     (call, index) => torture || index % nth === 0 || /^(link|rename) .*(verdict|decision|manifest|_SUCCESS)/.test(call),
   );
-  return [...few.map((call) => `before ${call}`), `after ${calls.at(-1) ?? ""}`];
+  return killsOrCopies([...few.map((call) => `before ${call}`), `after ${calls.at(-1) ?? ""}`], copies);
 }
 
 interface Case {
@@ -112,13 +110,12 @@ test.each(torture ? cases : cases.slice(0, 3))(
     const moments = await momentsOf(nightAt(whole, date), one, scratch.path);
     expect(moments.length).toBeGreaterThan(5);
     const seen = new Set<unknown>();
-    const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
-    const failures = await failuresOf(moments, how, async (moment, index) => {
+    const how = { limit: parallelKills, name: ({ moment }: Kill) => `killed ${moment}` };
+    const failures = await failuresOf(moments, how, async (kill, index) => {
       const folder = join(scratch.path, `kill-${index}`);
       await cp(first, folder, { recursive: true });
       const night = nightAt(folder, date);
-      const killed = await watchCommand(night.args(...one.command), { CRASH_ROOT: night.out, CRASH_AT: moment });
-      expect(killed.signal, killed.stderr).toBe("SIGKILL");
+      await leftAt(kill, night.out, (env) => watchCommand(night.args(...one.command), env));
       const left = await seenBy(night.out);
       expect(one.seen).toContainEqual(left);
       seen.add(left);

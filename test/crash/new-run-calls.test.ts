@@ -1,4 +1,4 @@
-import { mkdir, readFile, rm } from "node:fs/promises";
+import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { failuresOf } from "../support/crash.js";
@@ -6,7 +6,7 @@ import { scratchFolder } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { scoreHere } from "../support/score.js";
 import { copyOf, expectNew, look, type TwoRuns, twoRuns } from "../support/two-runs.js";
-import { killsAt, runWatched } from "../support/watched.js";
+import { callsOf, type Kill, killsAt, killsOrCopies, leftAt, runWatched } from "../support/watched.js";
 import { tellingCalls, torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: more spans, and kills after each call as well as before it. */
@@ -14,14 +14,18 @@ const commitRows = torture ? 80 : 240;
 const parallelKills = 2;
 const args = ["--new-run"];
 
-/** The durable calls of an undisturbed new run, in order. */
-async function traceOf(runs: TwoRuns, folder: string): Promise<string[]> {
-  const trace = join(folder, "trace");
-  const { code, stderr } = await runWatched(runs.spec, { CRASH_ROOT: runs.out, CRASH_TRACE: trace }, { args });
-  expect(code, stderr).toBe(0);
+/** Carries out an undisturbed new run in a copy of `first`. Returns its durable calls, in order. */
+async function traceOf(finished: TwoRuns, first: string, folder: string): Promise<string[]> {
+  const runs = await copyOf(finished, first, join(folder, "whole"));
+  const calls = await callsOf(folder, runs.out, (env) => runWatched(runs.spec, env, { args }), {
+    copies: copiesIn(folder),
+  });
   await expectNew(runs);
-  return (await readFile(trace, "utf8")).trimEnd().split("\n");
+  return calls;
 }
+
+/** Where that run leaves copies of its folder. */
+const copiesIn = (folder: string): string => join(folder, "copies");
 
 /**
  * Up to the last part a new run does what any run does, which every-call.test.ts kills at each call: of that, a part is
@@ -51,15 +55,15 @@ interface Kills {
   readonly isDamaged: boolean;
 }
 
-/** Kills the new run at each moment, and has the same command finish it. */
+/** Takes what the new run leaves that is killed at each moment, and has the same command finish it. */
 async function killAtEach({ finished, first, folder, moments, number, isDamaged }: Kills): Promise<void> {
   const seen = new Set<string>();
   const before = await partNames(finished.out);
-  const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
-  const failures = await failuresOf(moments, how, async (moment, index) => {
+  const kills = killsOrCopies(moments, copiesIn(folder));
+  const how = { limit: parallelKills, name: ({ moment }: Kill) => `killed ${moment}` };
+  const failures = await failuresOf(kills, how, async (kill, index) => {
     const runs = await copyOf(finished, first, join(folder, `kill-${index}`));
-    const killed = await runWatched(runs.spec, { CRASH_ROOT: runs.out, CRASH_AT: moment }, { args });
-    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    await leftAt(kill, runs.out, (env) => runWatched(runs.spec, env, { args }));
     const left = await look(runs);
     const names = await partNames(runs.out);
     if (left === "new" || left === "nothing") {
@@ -87,7 +91,7 @@ test("a new run that is killed at any durable call is finished by the same comma
   await using scratch = await scratchFolder();
   const first = join(scratch.path, "first");
   const finished = await twoRuns(await emptyFolder(first), commitRows);
-  const moments = momentsOf(await traceOf(await copyOf(finished, first, join(scratch.path, "whole")), scratch.path));
+  const moments = momentsOf(await traceOf(finished, first, scratch.path));
   expect(moments.length).toBeGreaterThan(torture ? 30 : 15);
   await killAtEach({ finished, first, folder: scratch.path, moments, number: 2, isDamaged: false });
 });
@@ -112,7 +116,7 @@ test.each(damages)(
     const first = join(scratch.path, "first");
     const finished = await twoRuns(await emptyFolder(first), commitRows, { old });
     await rm(join(finished.out, (await lost(finished)) ?? ""), { recursive: true });
-    const trace = await traceOf(await copyOf(finished, first, join(scratch.path, "whole")), scratch.path);
+    const trace = await traceOf(finished, first, scratch.path);
     // The test above is killed at each call of the swap, which is the same here.
     const moments = tellingCalls(momentsOf(trace), (moment) => moment, { ends: true }).filter(
       (moment, index, { length }) => torture || index % 8 === 0 || index === length - 1 || /link .*plan/.test(moment),

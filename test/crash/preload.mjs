@@ -8,11 +8,23 @@
  *   CRASH_AT     <before|after|torn|hold> <call>, as the trace names it; `torn` writes half of a text
  *   CRASH_PAUSE  milliseconds to wait before each call, so that others meet what lies between two of them
  *   CRASH_HOLD   for `hold`: a file that is written when the call is reached; it goes on when that is deleted
+ *   CRASH_COPIES a folder that takes a copy of the output folder at each moment, which is what a process leaves that is
+ *                killed there; the process goes on
  */
-import { appendFileSync, existsSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  copyFileSync,
+  existsSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import promises from "node:fs/promises";
 import { syncBuiltinESMExports } from "node:module";
-import { relative } from "node:path";
+import { join, relative } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { isMainThread } from "node:worker_threads";
@@ -22,6 +34,7 @@ const {
   CRASH_TRACE: trace,
   CRASH_AT: at,
   CRASH_HOLD: held = "",
+  CRASH_COPIES: copies,
   CRASH_PAUSE: pause,
 } = process.env;
 const [, moment, target] = /^(before|after|torn|hold) (.+)$/.exec(at ?? "") ?? [];
@@ -57,6 +70,50 @@ async function die() {
   await new Promise(() => setInterval(() => {}, 1000)); // nothing runs on, should the signal take its time
 }
 
+/** Copies the output folder. Returns where, or undefined where none is asked for. */
+function copyAt(kind, call) {
+  if (copies === undefined || call.startsWith("sync ")) {
+    return undefined;
+  }
+  const to = join(copies, encodeURIComponent(`${kind} ${call}`));
+  mkdirSync(to);
+  if (existsSync(root)) {
+    copyFolder(root, join(to, "left"), new Map());
+  }
+  return join(to, "left");
+}
+
+/** With times and hard links, in one go: only a call that was made before can still be under way meanwhile. */
+function copyFolder(from, to, links) {
+  mkdirSync(to);
+  for (const entry of readdirSync(from, { withFileTypes: true })) {
+    const [source, copy] = [join(from, entry.name), join(to, entry.name)];
+    if (entry.isDirectory()) {
+      copyFolder(source, copy, links);
+    } else {
+      copyFile(source, copy, links);
+    }
+  }
+}
+
+function copyFile(source, copy, links) {
+  const { ino, atime, mtime } = lstatSync(source, { throwIfNoEntry: false }) ?? {};
+  if (links.has(ino)) {
+    linkSync(links.get(ino), copy);
+  } else if (ino !== undefined) {
+    try {
+      copyFileSync(source, copy);
+    } catch (error) {
+      if (error.code !== "ENOENT") {
+        throw error;
+      }
+      return; // a call that is under way has removed it
+    }
+    utimesSync(copy, atime, mtime);
+    links.set(ino, copy);
+  }
+}
+
 async function hold() {
   writeFileSync(held, "");
   while (existsSync(held)) {
@@ -64,7 +121,7 @@ async function hold() {
   }
 }
 
-async function watched(op, path, work, tear) {
+async function watched(op, path, work, { tear, half } = {}) {
   const call = nameCall(op, path);
   if (call === undefined) {
     return await work();
@@ -74,6 +131,13 @@ async function watched(op, path, work, tear) {
   }
   if (pause !== undefined) {
     await sleep(Number(pause));
+  }
+  copyAt("before", call);
+  if (half !== undefined) {
+    const copy = copyAt("torn", call);
+    if (copy !== undefined) {
+      writeFileSync(join(copy, relative(root, String(path))), half);
+    }
   }
   if (call === target && moment === "before") {
     await die();
@@ -120,8 +184,9 @@ async function install() {
     return watched("sync", paths.get(this) ?? "/", () => datasync.call(this));
   };
   prototype.writeFile = function (data, options) {
-    const half = () => writeFile.call(this, data.slice(0, Math.floor(data.length / 2)), options);
-    return watched("write", paths.get(this) ?? "/", () => writeFile.call(this, data, options), half);
+    const half = data.slice(0, Math.floor(data.length / 2));
+    const tear = () => writeFile.call(this, half, options);
+    return watched("write", paths.get(this) ?? "/", () => writeFile.call(this, data, options), { tear, half });
   };
   syncBuiltinESMExports();
 }

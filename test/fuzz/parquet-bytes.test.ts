@@ -3,6 +3,7 @@ import { mkdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { beforeAll, describe, expect, test } from "vitest";
+import { v8Flags } from "#src/start/v8-flags.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
@@ -94,7 +95,7 @@ async function runChild(batch: Batch): Promise<Outcome[]> {
     await rename(join(folder, "model.onnx"), join(scratch.path, "model.onnx"));
   }
   const argument = JSON.stringify({ folder: scratch.path, ...batch });
-  const child = spawn(process.execPath, [join(projectFolder, "test/fuzz/child.mjs"), argument], {
+  const child = spawn(process.execPath, [...v8Flags, join(projectFolder, "test/fuzz/child.mjs"), argument], {
     stdio: ["ignore", "pipe", "pipe"],
   });
   const kill = (): void => {

@@ -1,4 +1,6 @@
-import { readFile } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { mkdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { expect } from "vitest";
@@ -37,15 +39,69 @@ export async function runWatched(
   return await runCli(["run", spec, "--no-progress", "--log-level", "debug", ...args], options);
 }
 
-/** The durable calls of an undisturbed run, in order. */
-export async function traceOf(): Promise<string[]> {
+/** The durable calls of an undisturbed run, in order. `copies`: a folder for the copies that `leftAt` takes. */
+export async function traceOf(copies?: string): Promise<string[]> {
   await using scratch = await scratchFolder();
   const { spec, out, expected } = await watchedJob(scratch.path);
-  const trace = join(scratch.path, "trace");
-  const { code, stderr } = await runWatched(spec, { CRASH_ROOT: out, CRASH_TRACE: trace });
-  expect(code, stderr).toBe(0);
+  const calls = await callsOf(scratch.path, out, (env) => runWatched(spec, env), { copies });
   await expectFinished(out, expected);
+  return calls;
+}
+
+/** The durable calls of a command that `run` starts, in order; `folder` is for their list. */
+export async function callsOf(
+  folder: string,
+  out: string,
+  run: (env: Readonly<Record<string, string>>) => Promise<CliResult>,
+  { copies, code: due = 0 }: { readonly copies?: string | undefined; readonly code?: number } = {},
+): Promise<string[]> {
+  const trace = join(folder, "trace");
+  const copying = copies === undefined || torture ? {} : { CRASH_COPIES: copies };
+  if (copies !== undefined) {
+    await mkdir(copies);
+  }
+  const { code, stderr } = await run({ CRASH_ROOT: out, CRASH_TRACE: trace, ...copying });
+  expect(code, stderr).toBe(due);
   return (await readFile(trace, "utf8")).trimEnd().split("\n");
+}
+
+/** A moment that a process is killed at, or of which a process that was not killed has left a copy. */
+export interface Kill {
+  readonly moment: string;
+  readonly copy: string | undefined;
+}
+
+/** In the short form, one moment in so many, and the last, has a process that is killed. */
+const momentsOfKill = 5;
+
+/**
+ * What is left at each moment: the long form kills a process at each. The short form kills one at some, and takes the
+ * copies that `callsOf` made for the others. test/crash/copies.test.ts shows that a killed process leaves the same.
+ */
+export function killsOrCopies(moments: readonly string[], copies: string): Kill[] {
+  return moments.map((moment, index) => {
+    const kills = torture || index % momentsOfKill === 0 || moment.startsWith("after ");
+    return { moment, copy: kills ? undefined : join(copies, encodeURIComponent(moment)) };
+  });
+}
+
+/** Has `out` as a process leaves it that is killed at the moment. Returns what the process said. */
+export async function leftAt(
+  { moment, copy }: Kill,
+  out: string,
+  run: (env: Readonly<Record<string, string>>) => Promise<CliResult>,
+): Promise<string> {
+  if (copy === undefined) {
+    const killed = await run({ CRASH_ROOT: out, CRASH_AT: moment });
+    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    return killed.stderr;
+  }
+  expect(existsSync(copy), `a copy of what is left ${moment}`).toBe(true);
+  await rm(out, { recursive: true, force: true });
+  if (existsSync(join(copy, "left"))) {
+    execFileSync("cp", ["-a", join(copy, "left"), out], { stdio: "pipe" });
+  }
+  return "";
 }
 
 /**
