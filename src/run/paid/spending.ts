@@ -1,4 +1,11 @@
-import { costOf, type PaidState, type Price, type RunCount, type Spending, type Spent } from "../../engine/paid-engine.js";
+import {
+  costOf,
+  type PaidState,
+  type Price,
+  type RunCount,
+  type Spending,
+  type Spent,
+} from "../../engine/paid-engine.js";
 import type { PaidReport } from "../../report/spending/paid-text.js";
 import type { RecordedSpending } from "../../publish/recorded-run.js";
 import {

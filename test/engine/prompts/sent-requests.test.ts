@@ -101,6 +101,34 @@ test("an attempt that has all its answers leaves none that it may have paid for 
   expect(store.writes).toBeLessThan(20);
 });
 
+test("a request that begins while the journal is told that nothing is under way is counted, too", async () => {
+  const store = heldStore();
+  using answers = createKeptAnswers({ flushMs: 3_600_000 });
+  await answers.begin(store, 0, none);
+  for (let number = 1; number <= 20; number += 1) {
+    await ask(answers, number);
+  }
+  expect(await unansweredIn(store)).toBeGreaterThan(1); // some more requests are allowed
+  const { writes } = store;
+  store.isOpen = false;
+  const kept = answers.keep();
+  await until(() => store.writes > writes);
+  let isSent = false;
+  const begin = async (): Promise<void> => {
+    await openSending(answers.requests, worst, none).begin();
+    isSent = true;
+  };
+  const begun = begin();
+  await new Promise(setImmediate);
+  expect(isSent).toBe(false);
+
+  store.letThrough();
+  await kept;
+  await begun;
+
+  expect(await unansweredIn(store)).toBeGreaterThanOrEqual(1);
+});
+
 test("a request whose answer was lost counts once, and one that was refused does not count", async () => {
   const store = heldStore();
   using answers = createKeptAnswers({ flushMs: 3_600_000 });
@@ -155,7 +183,8 @@ async function killedAttempt(seed: number): Promise<{ readonly counted: number; 
   const answers = createKeptAnswers({ flushMs: 1 });
   await answers.begin(store, 0, none);
   const paid = new Set<number>();
-  const attempt = { isKilled: false };
+  /** Rows come in bursts: between them, nothing is under way. */
+  const attempt = { isKilled: false, isBurst: true };
   let [next, kill] = [0, 20 + Math.floor(random() * 300)];
   const ticks = async (most: number): Promise<void> => {
     for (let tick = Math.floor(random() * most); tick >= 0; tick -= 1) {
@@ -164,6 +193,10 @@ async function killedAttempt(seed: number): Promise<{ readonly counted: number; 
   };
   const row = async (): Promise<void> => {
     while (!attempt.isKilled) {
+      if (!attempt.isBurst) {
+        await ticks(1);
+        continue;
+      }
       next += 1;
       const number = next;
       const sending = openSending(answers.requests, worst, none);
@@ -193,10 +226,13 @@ async function killedAttempt(seed: number): Promise<{ readonly counted: number; 
   const slow = async (): Promise<void> => {
     while (!attempt.isKilled) {
       store.isOpen = random() > 0.5;
+      attempt.isBurst = random() > 0.4;
       await ticks(10);
-      store.letThrough();
       kill -= 1;
-      attempt.isKilled = kill <= 0;
+      attempt.isKilled = kill <= 0; // a write may be held then
+      if (!attempt.isKilled) {
+        store.letThrough();
+      }
     }
   };
   await slow();

@@ -43,7 +43,10 @@ export function attemptNotes(
   { fs, layout }: { readonly fs: TargetState; readonly layout: Layout },
   { guarded, smallFiles, isDead, away }: NotesTarget,
   { writer, committed }: NotesOf,
-): Pick<RunSink, "lastFailure" | "isWorkedOn" | "recordBegun" | "recordFailure" | "recordSpending" | "recordedSpending"> {
+): Pick<
+  RunSink,
+  "lastFailure" | "isWorkedOn" | "recordBegun" | "recordFailure" | "recordSpending" | "recordedSpending"
+> {
   const { errors } = layout;
   return {
     lastFailure: () => guarded(`reading ${errors}`, () => lastFailureOf(fs, layout)),

@@ -44,10 +44,7 @@ export async function readHistory(
 ): Promise<readonly RecordedRun[]> {
   const { table } = control;
   // Layout 1 has no logical dates.
-  const spending =
-    layout < 2
-      ? "NULL"
-      : `coalesce(f.spending, ${spendingSql(control, "r.run_id")})`;
+  const spending = layout < 2 ? "NULL" : `coalesce(f.spending, ${spendingSql(control, "r.run_id")})`;
   const date = layout < 2 ? "r.planned_at" : "coalesce(r.logical_date, r.planned_at)";
   const { rows } = await session.query<HistoryRow>({
     text: `SELECT r.run_id, r.plan, r.plan_id,
