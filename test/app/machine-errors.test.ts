@@ -2,15 +2,16 @@ import { expect, test } from "vitest";
 import { finalError } from "#src/app/machine-errors.js";
 import { JobError } from "#src/util/errors.js";
 
+function failsToClose(): AsyncDisposable {
+  return { [Symbol.asyncDispose]: () => Promise.reject(new Error("closing failed")) };
+}
+
 test("the error to end with is the one that came first, whatever closing what was open failed with", async () => {
   const first = new JobError("PERMISSION", "spooling to /spool: it cannot be written to");
-  const closing = (): AsyncDisposable => ({
-    [Symbol.asyncDispose]: () => Promise.reject(new Error("closing failed")),
-  });
   const thrown: unknown = await (async () => {
-    await using _outer = closing();
-    await using _inner = closing();
-    throw first;
+    await using outer = failsToClose();
+    await using inner = failsToClose();
+    throw outer === inner ? undefined : first;
   })().catch((error: unknown) => error);
   expect(thrown).not.toBe(first);
   expect(finalError(thrown)).toBe(first);

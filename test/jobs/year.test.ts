@@ -137,10 +137,10 @@ test("a job runs for months by its commands alone: failures, a backfill, bad nig
   const pruned = await runHere(["prune", spec, "--keep", String(kept), "--json"]);
   expect(pruned.code, pruned.stderr).toBe(0);
   const after = await filesIn(out);
-  const isRecord = (file: string): boolean => /\/_infer-batch\/[^/]+\/plan\.json$/.test(file);
   const gone = [...before].filter(([file]) => !after.has(file));
   expect(lastJson(pruned)).toMatchObject({ files: gone.length, bytes: gone.reduce((sum, [, size]) => sum + size, 0) });
-  expect([...after.keys()].filter((file) => !before.has(file) && !isRecord(file))).toEqual([]);
+  const isRecord = /\/_infer-batch\/[^/]+\/plan\.json$/;
+  expect([...after.keys()].filter((file) => !before.has(file) && !isRecord.test(file))).toEqual([]);
   const parts = await query(`SELECT DISTINCT dt::VARCHAR AS dt FROM read_parquet('${scratch.path}/out/*/*.parquet',
     hive_partitioning = true) ORDER BY dt`);
   const lastNights = Array.from({ length: kept }, (_, night) => dateOf(nights - kept + night));
