@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
-import { fewRows, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
 import { statesIn } from "../support/pg-staged.js";
@@ -21,17 +21,6 @@ async function nightsIn(folder: string, { url }: Database, mode: Mode): Promise<
 
 const rowCount = async (database: Database): Promise<number> =>
   (await database.query("SELECT FROM scores.predictions")).length;
-
-/** Publishes a normal night, then holds the next one, which has too few rows. Returns the id of the held run. */
-async function heldNight(nights: Nights): Promise<string> {
-  const first = await nights.night("run", "2026-11-20", "--json");
-  expect(first.code, first.stderr).toBe(0);
-  await nights.rewrite(fewRows);
-  const held = await nights.night("run", "2026-11-21", "--json");
-  expect(held.code, held.stderr).toBe(67);
-  expect(lastJson(held)).toMatchObject({ status: "held" });
-  return String(lastJson(held)["run_id"]);
-}
 
 postgres.describe("a run into Postgres whose checks fail", () => {
   test.each(modes)(

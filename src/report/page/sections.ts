@@ -90,21 +90,34 @@ function pair(now: string, before: string | undefined): Html {
   return html`${now} <span class="before">${before ?? "–"}</span>`;
 }
 
+/** The number of columns whose drift is not folded away, unless more of them fail or warn. */
+const openDrifts = 12;
+
 /** Renders the columns by PSI against the closest earlier run, the largest PSI first. */
 export function driftTable(columns: readonly PageColumn[], { earlier }: RunReview): Html {
   if (earlier.length === 0) {
     return nothing;
   }
   const ranked = columns.toSorted((one, other) => (other.drift?.psi ?? -1) - (one.drift?.psi ?? -1));
-  const lines = ranked.map(({ name, role, now, earlier: before, level, drift }) => {
+  const lineOf = ({ name, role, now, earlier: before, level, drift }: PageColumn): Html => {
     const index = drift?.closest === undefined ? earlier.length - 1 : earlier.indexOf(drift.closest);
     const then = before[index];
     return html`<tr class="${level}"><th>${name}${role === "feature" ? html` <small>feature</small>` : nothing}</th><td>${drift === undefined ? "–" : pair(showPsi(drift.psi), drift.closest && dayOf(drift.closest))}</td><td>${pair(middleOf(now) ?? "–", then && middleOf(then))}</td><td>${pair(showShare(nullShare(now)), then && showShare(nullShare(then)))}</td></tr>`;
-  });
+  };
+  const open = Math.max(openDrifts, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
+  const rest = ranked.slice(open);
+  const folded =
+    rest.length === 0
+      ? nothing
+      : html`<details><summary>${count(rest.length, "more column")}</summary>${driftRows(rest.map(lineOf))}</details>`;
   return html`<section><h2>Drift by column</h2>
 <p>PSI compares the values with those of the closest earlier run. <span class="before">Small print</span> shows that run: its date, its median, its share of NULLs.</p>
-<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>PSI</td><td>median, or most frequent</td><td>NULL</td></tr></thead><tbody>${lines}</tbody></table></div></section>
+${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
 `;
+}
+
+function driftRows(lines: readonly Html[]): Html {
+  return html`<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>PSI</td><td>median, or most frequent</td><td>NULL</td></tr></thead><tbody>${lines}</tbody></table></div>`;
 }
 
 /** The number of runs in the small charts, this one included. */

@@ -131,23 +131,6 @@ describe("columns of the run before", () => {
     expect(only(retyped, "column", "label")).toMatchObject({ level: "hold", measured: "int64", limit: "utf8" });
   });
 
-  test("that the model reads warn if they are new, gone or of another type", () => {
-    const { weight, ...others } = usual(0).features ?? {};
-    const { results } = verdictOf(
-      runProfile({ ...usual(0), features: { ...others, ...(weight && { kilos: weight }) } }),
-    );
-    const changed = results.filter(({ check, isFeature }) => check === "column" && isFeature);
-    expect(changed).toMatchObject([
-      { column: "weight", level: "warn", measured: "missing", limit: "float64" },
-      { column: "kilos", level: "warn", measured: "float64", limit: "missing" },
-    ]);
-    const found = verdictOf(runProfile({ ...usual(0), features: { weight: textsProfile({ a: 400 }) } }));
-    expect(found.results.filter(({ check, isFeature }) => check === "column" && isFeature)).toMatchObject([
-      { column: "weight", level: "warn", measured: "utf8", limit: "float64" },
-    ]);
-    expect(found.outcome).toBe("publish");
-  });
-
   test.each([
     ["NULL", null, "nulls"],
     ["NaN", Number.NaN, "nan"],

@@ -20,6 +20,9 @@ const publishedPage = pageOf(published.record, published.outcome);
 
 const pageWith = (trees: string | null): string => pageOf(recordOf({ trees }), partly);
 
+/** The rows of columns in the table of drifts. */
+const driftRows = (page: string): string[] => page.match(/<tr class="\w+"><th>/g) ?? [];
+
 /** The places of texts in a page, which must be in the page once at least. */
 const placesOf = (page: string, texts: readonly string[]): number[] => texts.map((text) => page.indexOf(text));
 
@@ -184,11 +187,17 @@ describe("the page of an attempt", () => {
     }
   });
 
-  test("the page of a run with 32 outputs is smaller than 300 KB", () => {
+  test("the page of a run with 32 outputs folds what did not change, and is smaller than 300 KB", () => {
     const outputs = Object.fromEntries(Array.from({ length: 30 }, (_, index) => [`p${index}`, scores(index, index)]));
     const { record, outcome } = reviewedRun(3, { outputs });
     const page = pageOf(record, outcome);
     expect(page.match(/<figure class="/g)).toHaveLength(33);
+    const [open = "", folded = ""] = page.split(/<details><summary>\d+ more columns<\/summary>/);
+    expect([
+      driftRows(open).length,
+      driftRows(folded).length,
+      driftRows(folded).filter((row) => !row.includes("pass")),
+    ]).toEqual([12, 21, []]);
     expect(page.length).toBeLessThan(300_000);
   });
 });

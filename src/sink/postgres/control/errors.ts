@@ -54,6 +54,7 @@ export async function addNote(tools: RunTools, runId: RunId, note: RunNote, mess
   });
 }
 
+/** Whether a note on a run is recorded. */
 export async function hasNote(tools: RunTools, runId: RunId, note: RunNote): Promise<boolean> {
   return await transact(tools, async (session) => {
     const text = `SELECT FROM ${tools.control.table("errors")} WHERE run_id = $1 AND code = $2 LIMIT 1`;
