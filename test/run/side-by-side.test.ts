@@ -18,11 +18,7 @@ describe("processes started at the same moment on one run", () => {
     "all exit 0 and each row is there once (round $round, $processes processes)",
     async ({ processes, round }) => {
       await using scratch = await scratchFolder();
-      const batchSize = torture ? round : 4 * round;
-      const spec = await writeSpec(scratch.path, fixture, {
-        commit_rows: commitRows,
-        engine: { batch_size: batchSize },
-      });
+      const spec = await writeSpec(scratch.path, fixture, { commit_rows: commitRows, engine: { batch_size: round } });
       const out = join(scratch.path, "out");
       // Every other round starts from an unfinished run: then neither writes a plan.
       if (round % 2 === 0) {
