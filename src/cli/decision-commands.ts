@@ -33,7 +33,7 @@ function decisionCommand(program: Command, name: string): Command {
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .option("--reason <text>", "Why; recorded with the decision")
-    .option("--by <name>", "Who decides. Default: the Airflow task, else the user of this process")
+    .option("--by <name>", "Who decides, other than `checks`. Default: the Airflow task, else the user of this process")
     .option(
       "--run <id>",
       "The run, as history lists it, in place of --param; with --param: refuse to decide if the latest run of these params has another id",

@@ -38,7 +38,7 @@ export async function sharedKey({ connection }: RowJoin, key: readonly string[])
   });
 }
 
-const hint = "cast it to the same type in both, or name other columns with --key";
+const hint = "compare tables or folders in which it has the same type, or name other columns with --key";
 
 function showTypes({ name, differ: [a, b] = ["", ""] }: KeyColumn): string {
   return `key column ${name} is ${a} in A and ${b} in B`;

@@ -31,6 +31,11 @@ export function decisionText({ kind, by, at, reason, asBaseline }: Decision, wit
   return `${kind} by ${by}${withTime ? ` at ${at}` : ""}${baseline}${reason === null ? "" : `: ${reason}`}`;
 }
 
+/** Who decided, when and why: "by ann at 2026-11-21T06:00:00.000Z: a holiday". */
+export function byText({ by, at, reason }: Decision): string {
+  return `by ${by} at ${at}${reason === null ? "" : `: ${reason}`}`;
+}
+
 const schema = z.object({
   kind: z.enum(["approved", "discarded", "superseded"]),
   by: z.string(),

@@ -81,7 +81,7 @@ function resultLine(result: CheckResult, dates: RunVerdict["dates"]): string {
 function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
   const { check, measured, limit, against, lowered, feature, cause: model } = result;
   if (check === "column") {
-    return columnText(measured, limit, dates[against ?? ""] ?? against ?? "");
+    return columnText(result, dates[against ?? ""] ?? against ?? "");
   }
   const compared = against === null ? "" : ` against ${dates[against] ?? against}`;
   const cause = feature === undefined ? "" : `; feature ${feature.column} moved, too: PSI ${shown(feature.psi)}`;
@@ -95,11 +95,11 @@ function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
 }
 
 /** What became of a column's type. @param run the date of the last run */
-function columnText(now: CheckResult["measured"], before: CheckResult["limit"], run: string): string {
+function columnText({ measured: now, limit: before, isFeature }: CheckResult, run: string): string {
   if (before === missingType) {
-    return `the run of ${run} did not have this feature, so it is not compared`;
+    return `the run of ${run} did not have this feature, so it is not compared; nothing to do: later runs compare it`;
   }
-  const found = now === missingType ? "the column is gone" : `its type is ${shown(now)}`;
+  const found = now === missingType ? `the ${isFeature === true ? "feature" : "output"} is gone` : `its type is ${shown(now)}`;
   return `${found}; it was ${shown(before)} on ${run}`;
 }
 

@@ -1,6 +1,6 @@
 import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
-import { byChecks, type Decision, decisionText } from "../publish/decision.js";
+import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
 import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
@@ -89,7 +89,7 @@ function requireAsAsked(runId: string, decision: Decision | null, { asBaseline }
   if (asBaseline && decision !== null && !decision.asBaseline) {
     throw new JobError(
       "ALREADY_DECIDED",
-      `approving run ${runId} as a baseline: it was ${decisionText(decision, true)}, without --as-baseline`,
+      `approving run ${runId} as a baseline: it was approved without --as-baseline, ${byText(decision)}`,
       { hint: "a decision is final; score again with run --new-run, and approve that run with --as-baseline" },
     );
   }

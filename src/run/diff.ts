@@ -116,7 +116,7 @@ function refuseTextsAsNumbers(sides: readonly [DiffSide, DiffSide], key: readonl
     if (kinds.includes("a number") && kinds.includes("a text")) {
       const found = `key column ${name} is ${kinds.join(" in A and ")} in B: equal numbers may have different texts`;
       throw new JobError("USAGE", `comparing the rows: ${found}`, {
-        hint: "cast it to the same type in both, or name other columns with --key",
+        hint: "compare a table in which it has the same type, or name other columns with --key",
       });
     }
   }

@@ -68,7 +68,7 @@ export const report = z
     ),
     on_failure: url.describe("URL to call when the attempt fails, such as https://hc-ping.com/${HC_UUID}/fail."),
     on_held: url.describe(
-      "URL to call when the checks hold the run: once, by the attempt that makes the verdict, or by the next one if that failed. The attempt then calls neither on_success nor on_failure.",
+      "URL to call when the checks hold the run: at least once, as a rule exactly once, by the attempt that makes the verdict, or by the next one if no call is recorded. The attempt then calls neither on_success nor on_failure.",
     ),
     on_late: url.describe(
       "URL to call when the attempt misses `deadline`, or will miss it at its rate so far. Called once for a run, whichever of its attempts and workers is late.",

@@ -48,7 +48,7 @@ test.each<[CheckResult, string]>([
   [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
   [
     { ...common, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
-    "score: the column is gone; it was float32 on 2026-11-20",
+    "score: the output is gone; it was float32 on 2026-11-20",
   ],
   [
     { ...common, check: "column", measured: "int64", limit: "float32", against: "daily-1" },
@@ -64,7 +64,7 @@ test.each<[CheckResult, string]>([
       limit: "missing",
       against: "daily-1",
     },
-    "score: the run of 2026-11-20 did not have this feature, so it is not compared",
+    "score: the run of 2026-11-20 did not have this feature, so it is not compared; nothing to do: later runs compare it",
   ],
   [
     {

@@ -135,7 +135,7 @@ postgres.describe("plan with an output in Postgres", () => {
       url.username = "reader";
       const limited = await writePgSpec(scratch.path, wine, { url: url.href }, { name: "other" });
       const refused = await runHere(["plan", limited]);
-      expect([refused.code, refused.stderr]).toEqual([64, expect.stringMatching(/reader has no right to INSERT on/)]);
+      expect([refused.code, refused.stderr]).toEqual([64, expect.stringMatching(/reader lacks the privilege INSERT on/)]);
     } finally {
       await database.query("DROP OWNED BY reader");
       await database.query("DROP ROLE reader");
@@ -158,19 +158,19 @@ postgres.describe("plan with an output in Postgres", () => {
       const planned = async (overrides: Parameters<typeof writePgSpec>[3]): Promise<unknown> => {
         const job = await writePgSpec(scratch.path, wine, { url: url.href }, { name: "other", ...overrides });
         const { code, stderr } = await runHere(["plan", job]);
-        return [code, /has no right to \w+ on \S+/.exec(stderr)?.[0]];
+        return [code, /lacks the privilege \w+ on \S+/.exec(stderr)?.[0]];
       };
       expect(await planned(upsert)).toEqual([0, undefined]);
       await database.query("REVOKE UPDATE ON scores.predictions FROM writer");
-      expect(await planned(upsert)).toEqual([64, 'has no right to UPDATE on "scores"."predictions"']);
+      expect(await planned(upsert)).toEqual([64, 'lacks the privilege UPDATE on "scores"."predictions"']);
       expect(await planned({})).toEqual([0, undefined]);
       await database.query("REVOKE INSERT ON infer_batch.spans FROM writer");
-      expect(await planned({})).toEqual([64, 'has no right to INSERT on "infer_batch".spans']);
+      expect(await planned({})).toEqual([64, 'lacks the privilege INSERT on "infer_batch".spans']);
       await database.query(
         "GRANT INSERT ON infer_batch.spans TO writer; REVOKE INSERT ON scores.predictions FROM writer",
       );
       const staged = { params: { ds: "2026-11-21" }, checks: {} }; // its rows are staged in another table
-      expect(await planned(staged)).toEqual([64, 'has no right to INSERT on "scores"."predictions"']);
+      expect(await planned(staged)).toEqual([64, 'lacks the privilege INSERT on "scores"."predictions"']);
     } finally {
       await database.query("DROP OWNED BY writer");
       await database.query("DROP ROLE writer");

@@ -61,7 +61,7 @@ async function readText(path: string): Promise<string> {
     return await readStart(path, specLimitBytes);
   } catch (cause) {
     const hint = runIdForm.test(path)
-      ? `only the job's spec says where its runs are: SPEC --run ${path}`
+      ? `that is a run id; give the job spec first, a YAML file. status, stats, rejects, diff, approve and discard then take the id: infer-batch status job.yaml --run ${path}`
       : "the first argument is the job spec, a YAML file this user can read";
     throw fileError(`reading ${path}`, cause, hint);
   }

@@ -19,7 +19,9 @@ export async function checkReports(context: Pick<CallContext, "loaded" | "folder
     const path = files[key];
     const found = path === undefined ? undefined : await whyUnwritable(path);
     if (found !== undefined) {
-      log.warn(`writing report.${key} ${path}: ${found}`);
+      log.warn(
+        `checking report.${key}: ${path} cannot be written (${found}), and a run goes on without it; grant this user write access, or change report.${key}`,
+      );
     }
   }
   for (const key of ["on_success", "on_failure", "on_held", "on_late"] as const) {

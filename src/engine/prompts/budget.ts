@@ -199,11 +199,12 @@ const roundingError = 1e-9;
 function spentError({ doing, limits, earlier, used, workers }: BudgetState): JobError {
   const { tokens, cost } = limits;
   const limit = [
-    ...(tokens === undefined ? [] : [`max_tokens is ${tokens}, spent ${earlier.tokens + used.tokens}`]),
-    ...(cost === undefined ? [] : [`max_cost is ${cost}, spent ${Number((earlier.cost + used.cost).toPrecision(4))}`]),
+    ...(tokens === undefined ? [] : [`max_tokens is ${tokens}, used ${earlier.tokens + used.tokens}`]),
+    ...(cost === undefined ? [] : [`max_cost is ${cost}, used ${Number((earlier.cost + used.cost).toPrecision(4))}`]),
   ].join("; ");
+  const what = "paid, and the most that lost requests may have cost";
   const part = workers === 1 ? "" : `, of which each of the ${workers} workers may spend 1/${workers}`;
-  return new JobError("BUDGET", `${doing}: the next request might exceed model.budget (${limit})${part}`, {
+  return new JobError("BUDGET", `${doing}: the next request might exceed model.budget (${limit}: ${what})${part}`, {
     hint: "answers so far and committed rows are kept: raise the budget and run the same command to go on",
   });
 }

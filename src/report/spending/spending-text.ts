@@ -7,7 +7,7 @@ export function spendingText({ attempt, run, rowsReused, requestsLost }: Spendin
   const lost =
     requestsLost === 0 || requestsLost === run.mostPaidTwice
       ? ""
-      : `, ${showCount(requestsLost)} of them lost in this attempt`;
+      : `, ${showCount(requestsLost)} of them in this attempt`;
   const own = attempt.answers === run.answers ? "" : `; ${count(attempt.answers, "answer")} of them in this attempt`;
   return `${spentText(run)}${paidTwiceText(run.mostPaidTwice)}${lost}${own}${reused}`;
 }

@@ -59,7 +59,7 @@ async function planComparisons(
   if (dateParam === undefined || date === undefined) {
     log.warn(
       dateParam === undefined
-        ? "the checks cannot compare this run with earlier runs: no param comes from ${today} or ${yesterday}, so runs have no order; add one to the spec, such as ds: ${today}"
+        ? "the checks cannot compare this run with earlier runs: no param is a date, so runs have no order; add one to the spec: ds: { type: date }, or ds: ${today}"
         : `the checks cannot compare this run with earlier runs: param ${dateParam} is ${spec.params[dateParam] ?? ""}, not a date such as 2026-11-23`,
     );
     return { baseline: [], first: null, isNewModel: false }; // or the warning would come with every run

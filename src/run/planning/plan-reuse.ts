@@ -43,7 +43,7 @@ export async function planReuse(
   if (dateParam === undefined || date === undefined) {
     log.warn(
       dateParam === undefined
-        ? "no predictions can be reused: no param comes from ${today} or ${yesterday}, so runs have no order; add one to the spec, such as ds: ${today}"
+        ? "no predictions can be reused: no param is a date, so runs have no order; add one to the spec: ds: { type: date }, or ds: ${today}"
         : `no predictions can be reused: param ${dateParam} is ${spec.params[dateParam] ?? ""}, not a date such as 2026-11-23`,
     );
     return null;

@@ -57,7 +57,9 @@ async function openForPlan(context: JobContext, model: Model): Promise<OpenForPl
     return openedForPlan(await context.openEngine(model, { inputBytes: 0 }), []);
   } catch (error) {
     if (error instanceof JobError && error.code === "DEVICE") {
-      return openedForPlan(await context.openEngine(model, { inputBytes: 0, preview: true }), [error.message]);
+      return openedForPlan(await context.openEngine(model, { inputBytes: 0, preview: true }), [
+        `whether the model runs on the GPU: ${error.message}; this plan was made on the CPU`,
+      ]);
     }
     throw error;
   }

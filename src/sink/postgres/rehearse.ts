@@ -13,7 +13,7 @@ import { findTable, type TargetColumn } from "./table.js";
 import { transact } from "./transaction.js";
 
 /** What a dry run leaves to the attempts of a planned run: its transaction must not make them wait. */
-export const untriedOfPlanned = "rights and columns of the tables, which an attempt checks before it resumes the run";
+export const untriedOfPlanned = "privileges and columns of the tables, which an attempt checks before it resumes the run";
 
 /** Thrown at the end of a rehearsal, so that its transaction is rolled back. */
 class RolledBack extends Error {
@@ -140,14 +140,14 @@ async function tryAllOf(session: Session, trials: readonly Trial[]): Promise<rea
       values: [table, events],
     });
     if (triggers.rows.length > 0) {
-      return ["no statement was tried on the table, because it has triggers that run for each statement"];
+      return [`privileges on ${table}: it has statement-level triggers, so plan runs no statement on it; run checks them`];
     }
     try {
       await act();
     } catch (error) {
       if (Object(error).code === lockNotAvailable) {
         return [
-          `no statement was tried on the table, because another session has locked it for more than ${lockTimeout}`,
+          `privileges on ${table}: another session has locked it for more than ${lockTimeout}; run plan again`,
         ];
       }
       throw error;
@@ -178,7 +178,7 @@ async function requireDefaults(
     const { role, column, right } = missing;
     throw new JobError(
       "PERMISSION",
-      `checking ${target}: ${role} has no right of ${right}, which fills column ${column}`,
+      `checking ${target}: ${role} lacks the privilege ${right}, which fills column ${column}`,
       {
         hint: `GRANT ${right} TO ${role}`,
       },
@@ -199,7 +199,7 @@ async function requireRights(
   const [missing] = rows;
   if (missing !== undefined) {
     const lacking = rows.map(({ right }) => right).join(", ");
-    throw new JobError("PERMISSION", `checking ${target}: ${missing.role} has no right to ${lacking} on ${table}`, {
+    throw new JobError("PERMISSION", `checking ${target}: ${missing.role} lacks the privilege ${lacking} on ${table}`, {
       hint: `GRANT ${lacking} ON ${table} TO ${missing.role}`,
     });
   }

@@ -227,8 +227,8 @@ async function noBatches(state: BatchState, seconds: number): Promise<JobError> 
   const doing = "waiting for the batches of worker 0";
   const isOnline = (await state.prompts.answers.sentSince(0)) > 0;
   return isOnline
-    ? new JobError("NETWORK", `${doing}: it asks for its own rows one by one now, without batches`, {
-        hint: "give this worker the same model.server.transport as worker 0, and run the same command again: with transport: online it asks for its rows itself; with transport: batch, worker 0 must have it, too, and asks for the rows of all workers",
+    ? new JobError("NETWORK", `${doing}: worker 0 has transport: online and sends no batches`, {
+        hint: "give all workers the same model.server.transport and run the same command again. online: each worker asks for its own rows. batch: worker 0 asks for the rows of all",
       })
     : new JobError("NETWORK", `${doing}: ${placeText(state)} has had none of this run for ${seconds} s`, {
         hint: "with transport: batch, worker 0 asks for the rows of all workers: start it, and this one again; or run the command without --worker, which asks for all rows that are left",

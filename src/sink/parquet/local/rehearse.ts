@@ -74,7 +74,7 @@ async function requireWritable(folder: string, path: string): Promise<void> {
 }
 
 function leadsNowhere(folder: string, path: string): JobError {
-  return new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${path} is a link that leads nowhere`, {
+  return new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${path} is a symbolic link whose target does not exist`, {
     hint: `make the folder that the link names, remove the link, or ${ownFolder}`,
   });
 }
