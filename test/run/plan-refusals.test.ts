@@ -57,7 +57,7 @@ test("plan ends with 64 as run does for a report in the output folder, and warns
   });
   const { code, stderr } = await runHere(["plan", spec]);
   expect(code).toBe(0);
-  expect(stderr).toContain("file/page.html: ENOTDIR");
+  expect(stderr).toContain("file/page.html cannot be written (ENOTDIR)");
   expect(stderr).toContain("calling report.on_success: ");
   expect(stderr).toContain("absent-token");
   expect(stderr).not.toContain("metrics.prom");

@@ -251,7 +251,7 @@ postgres.describe("plan with an output in Postgres", () => {
     const planned = await runHere(["plan", spec]);
     expect([planned.code, planned.stdout]).toEqual([
       0,
-      expect.stringContaining("triggers that run for each statement"),
+      expect.stringContaining("it has statement-level triggers, so plan runs no statement on it"),
     ]);
     expect(await database.query("SELECT is_called FROM scores.started")).toEqual([{ is_called: false }]);
   });
