@@ -1,4 +1,4 @@
-import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { errnoOf, firstError, JobError, messageOf } from "../util/errors.js";
 import { openFilesHint } from "../duckdb/open-files.js";
 
 /**
@@ -6,10 +6,7 @@ import { openFilesHint } from "../duckdb/open-files.js";
  * makes of it.
  */
 export function finalError(thrown: unknown): unknown {
-  let first = thrown;
-  while (first instanceof Error && first.name === "SuppressedError" && "suppressed" in first) {
-    first = first.suppressed;
-  }
+  const first = firstError(thrown);
   return machineError(first) ?? first;
 }
 

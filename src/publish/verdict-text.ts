@@ -99,7 +99,8 @@ function columnText({ measured: now, limit: before, isFeature }: CheckResult, ru
   if (before === missingType) {
     return `the run of ${run} did not have this feature, so it is not compared; nothing to do: later runs compare it`;
   }
-  const found = now === missingType ? `the ${isFeature === true ? "feature" : "output"} is gone` : `its type is ${shown(now)}`;
+  const found =
+    now === missingType ? `the ${isFeature === true ? "feature" : "output"} is gone` : `its type is ${shown(now)}`;
   return `${found}; it was ${shown(before)} on ${run}`;
 }
 

@@ -215,7 +215,9 @@ export function spentText({ answers, promptTokens, cachedTokens, completionToken
 
 /** The part of a line about spending that says what may have been paid for in vain. */
 export function paidTwiceText(mostPaidTwice: number): string {
-  return mostPaidTwice === 0 ? "" : `; up to ${count(mostPaidTwice, "more request")} may have been paid for without an answer`;
+  return mostPaidTwice === 0
+    ? ""
+    : `; up to ${count(mostPaidTwice, "more request")} may have been paid for without an answer`;
 }
 
 /** An amount of money: whole cents, or more digits where it is less than one. */

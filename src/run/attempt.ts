@@ -5,7 +5,7 @@ import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { AttemptFacts } from "../publish/committed-by.js";
-import { JobError } from "../util/errors.js";
+import { firstError, JobError } from "../util/errors.js";
 
 /** Returns the facts of a plan that reports show. */
 export function runFacts({ plan, planId }: StoredPlan): RunInfo {
@@ -49,7 +49,8 @@ const recorded = new WeakSet<JobError>();
 export async function recordingFailure<T>(run: RunSink, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
-  } catch (error) {
+  } catch (thrown) {
+    const error = firstError(thrown);
     if (error instanceof JobError && !recorded.has(error) && run.state.kind !== "published") {
       recorded.add(error);
       await run.recordFailure?.(error);

@@ -9,6 +9,7 @@ import { idleReport } from "../report/idle-report.js";
 import type { DecidingCommands, HeldCall, RunReport, VerdictReport } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
+import { bestEffort } from "../util/best-effort.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { attemptFacts, recordingFailure } from "./attempt.js";
 import { reviewForReports } from "./review.js";
@@ -74,7 +75,7 @@ async function dueCall(
   }
   const [text = ""] = error.message.split("\n");
   return {
-    done: async () => void (await notes?.add("told", text).catch(ignored)),
+    done: () => bestEffort(async () => await notes?.add("told", text).catch(ignored)),
   };
 }
 

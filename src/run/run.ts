@@ -1,4 +1,4 @@
-import { assertNever, type Damage, JobError, messageOf } from "../util/errors.js";
+import { assertNever, type Damage, firstError, JobError, messageOf } from "../util/errors.js";
 import { nextRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
@@ -39,7 +39,8 @@ export async function runJob(context: JobContext): Promise<RunReport> {
       return await startNext(context, stored.pruned.tombstone, refusePruned(context, stored.pruned));
     }
     return stored === undefined ? await startRun(context, base) : await takeUp(context, stored);
-  } catch (error) {
+  } catch (thrown) {
+    const error = firstError(thrown);
     const damage = damageOf(context, error);
     if (damage === undefined) {
       throw error;
@@ -175,7 +176,8 @@ async function resume(
   let found: Resumable;
   try {
     found = await checkResumable(context, planned);
-  } catch (error) {
+  } catch (thrown) {
+    const error = firstError(thrown);
     const isChange = error instanceof JobError && error.exitCode === 66;
     if (isChange && newRun) {
       return await abandon(context, plan.runId, error);

@@ -83,6 +83,15 @@ export function assertNever(value: never): never {
   throw new Error(`unreachable variant: ${JSON.stringify(value)}`);
 }
 
+/** Returns the error that came first, if closing what was open failed, too, as `await using` reports it. */
+export function firstError(thrown: unknown): unknown {
+  let first = thrown;
+  while (first instanceof Error && first.name === "SuppressedError" && "suppressed" in first) {
+    first = first.suppressed;
+  }
+  return first;
+}
+
 /** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

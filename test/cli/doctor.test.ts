@@ -251,10 +251,11 @@ describe("a run whose provider this machine cannot run", () => {
     );
   });
 
-  test("a run whose provider this machine cannot run can still be planned and validated", async () => {
+  test("a run whose provider this machine cannot run can be validated, and planned with --provider cpu", async () => {
     await withSpec({ providers: ["cuda"], device_id: 7 }, async (spec) => {
       expect((await runHere(["validate", spec])).code).toBe(0);
-      expect((await runHere(["plan", spec])).code).toBe(0);
+      expect((await runHere(["plan", spec])).code).toBe(64);
+      expect((await runHere(["plan", spec, "--provider", "cpu"])).code).toBe(0);
     });
   });
 });

@@ -62,12 +62,22 @@ describe("carrying out several values", () => {
   });
 
   test("no run is started after an end that stops the others; those under way end", async () => {
+    let fail = (): void => undefined;
+    const failed = new Promise<void>((resolve) => {
+      fail = resolve;
+    });
     const ends = await runValues(
       values,
       { parallel: 2, stopsAfter: (one) => one.exitCode !== 0, signal: never },
       async (value) => {
-        await sleep(value === 2 ? 20 : 1);
-        return value === 3 ? end("failed", 65) : end("complete");
+        if (value === 2) {
+          await failed;
+          await sleep(0); // until that end is known
+        } else if (value === 3) {
+          fail();
+          return end("failed", 65);
+        }
+        return end("complete");
       },
     );
     expect(ends.map((one) => one?.status)).toEqual(["complete", "complete", "failed", undefined, undefined, undefined]);

@@ -135,7 +135,10 @@ postgres.describe("plan with an output in Postgres", () => {
       url.username = "reader";
       const limited = await writePgSpec(scratch.path, wine, { url: url.href }, { name: "other" });
       const refused = await runHere(["plan", limited]);
-      expect([refused.code, refused.stderr]).toEqual([64, expect.stringMatching(/reader lacks the privilege INSERT on/)]);
+      expect([refused.code, refused.stderr]).toEqual([
+        64,
+        expect.stringMatching(/reader lacks the privilege INSERT on/),
+      ]);
     } finally {
       await database.query("DROP OWNED BY reader");
       await database.query("DROP ROLE reader");
@@ -198,7 +201,7 @@ postgres.describe("plan with an output in Postgres", () => {
         [
           `${table} ADD n serial`,
           `${table} DROP n`,
-          "no right of USAGE ON SEQUENCE scores.predictions_n_seq, which fills",
+          "lacks the privilege USAGE ON SEQUENCE scores.predictions_n_seq, which fills",
         ],
         [
           `${table} ADD n int DEFAULT scores.filled()`,
@@ -247,7 +250,12 @@ postgres.describe("plan with an output in Postgres", () => {
     expect([locked.code, locked.stdout]).toEqual([0, expect.stringContaining("another session has locked it")]);
     await database.query(`CREATE SEQUENCE scores.started;
       CREATE FUNCTION scores.start() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('scores.started'); RETURN NULL; END $$;
-      CREATE TRIGGER starts BEFORE INSERT ON scores.predictions FOR EACH STATEMENT EXECUTE FUNCTION scores.start()`);
+      CREATE TRIGGER updates BEFORE UPDATE OR DELETE ON scores.predictions FOR EACH STATEMENT EXECUTE FUNCTION scores.start()`);
+    const unconcerned = await runHere(["plan", spec]);
+    expect([unconcerned.code, unconcerned.stdout]).toEqual([0, expect.not.stringContaining("statement-level")]);
+    await database.query(
+      `CREATE TRIGGER starts BEFORE INSERT ON scores.predictions FOR EACH STATEMENT EXECUTE FUNCTION scores.start()`,
+    );
     const planned = await runHere(["plan", spec]);
     expect([planned.code, planned.stdout]).toEqual([
       0,

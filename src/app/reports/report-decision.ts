@@ -15,7 +15,7 @@ import { sendDecision } from "./lineage.js";
 export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
   const { loaded, folder, log } = context;
   const { runId, state, carriedOut, decision } = report;
-  if (decision === null || decision.kind === "superseded" || decision.by === byChecks) {
+  if (decision === null || decision.kind === "superseded" || (decision.by === byChecks && !carriedOut)) {
     return;
   }
   const { kind, by, reason } = decision;

@@ -13,7 +13,8 @@ import { findTable, type TargetColumn } from "./table.js";
 import { transact } from "./transaction.js";
 
 /** What a dry run leaves to the attempts of a planned run: its transaction must not make them wait. */
-export const untriedOfPlanned = "privileges and columns of the tables, which an attempt checks before it resumes the run";
+export const untriedOfPlanned =
+  "privileges and columns of the tables, which an attempt checks before it resumes the run";
 
 /** Thrown at the end of a rehearsal, so that its transaction is rolled back. */
 class RolledBack extends Error {
@@ -80,17 +81,22 @@ async function tryAll(
     await makeAnswersTable(session, answers);
   }
   await requireDefaults(session, target, { table: quoteTable(name), columns });
+  const { rehearseFinish } = modeOf(plan);
   const untried = await tryAllOf(session, [
     {
       table: quoteTable(modeOf(plan).rowsAt(plan, { finished: false })),
-      events: mode === "upsert" ? onInsert + onUpdate : onInsert,
+      events: triggerBits.insert + (mode === "upsert" ? triggerBits.update : 0),
       act: () => modeOf(plan).write(session, { plan, span: 0, chunks: copyStream(), columns }),
     },
-    {
-      table: quoteTable(name),
-      events: onInsert + onUpdate + onDelete,
-      act: async () => await modeOf(plan).rehearseFinish?.(session, plan),
-    },
+    ...(rehearseFinish === undefined
+      ? []
+      : [
+          {
+            table: quoteTable(name),
+            events: rehearseFinish.statements.reduce((sum, kind) => sum + triggerBits[kind], 0),
+            act: () => rehearseFinish.run(session, plan),
+          },
+        ]),
   ]);
   return [
     ...untried,
@@ -98,7 +104,7 @@ async function tryAll(
   ];
 }
 
-/** The control tables that each attempt of a run writes to. */
+/** The control tables without which no run of the plan is published. */
 function writtenControlTables(plan: Plan): readonly ControlTableName[] {
   return [
     "attempts",
@@ -106,9 +112,9 @@ function writtenControlTables(plan: Plan): readonly ControlTableName[] {
     "finishes",
     "rejects",
     "spans",
-    ...(plan.checks === null ? [] : (["decisions", "verdicts"] as const)),
+    ...(plan.checks === null ? [] : (["verdicts"] as const)),
+    ...(plan.staged ? (["decisions"] as const) : []),
     ...(plannedTarget(plan).mode === "replace" ? (["swaps"] as const) : []),
-    ...(plan.request.prompt === undefined ? [] : (["spending"] as const)),
   ];
 }
 
@@ -116,7 +122,7 @@ function writtenControlTables(plan: Plan): readonly ControlTableName[] {
 const lockTimeout = "2s";
 const lockNotAvailable = "55P03";
 /** Bits of `pg_trigger.tgtype`. */
-const [onInsert, onDelete, onUpdate] = [4, 8, 16];
+const triggerBits = { insert: 4, delete: 8, update: 16 };
 
 /** Statements on a table that write no row. */
 interface Trial {
@@ -140,15 +146,15 @@ async function tryAllOf(session: Session, trials: readonly Trial[]): Promise<rea
       values: [table, events],
     });
     if (triggers.rows.length > 0) {
-      return [`privileges on ${table}: it has statement-level triggers, so plan runs no statement on it; run checks them`];
+      return [
+        `privileges on ${table}: it has statement-level triggers, so plan runs no statement on it; run checks them`,
+      ];
     }
     try {
       await act();
     } catch (error) {
       if (Object(error).code === lockNotAvailable) {
-        return [
-          `privileges on ${table}: another session has locked it for more than ${lockTimeout}; run plan again`,
-        ];
+        return [`privileges on ${table}: another session has locked it for more than ${lockTimeout}; run plan again`];
       }
       throw error;
     }

@@ -67,7 +67,13 @@ export function attemptNotes(
     async recordSpending(spending) {
       await bestEffort((stop) => keepMost(smallFiles(stop), layout, spending));
     },
-    recordedSpending: () => spendingOf(fs, layout),
+    async recordedSpending() {
+      let found: RecordedSpending | undefined;
+      await bestEffort(async () => {
+        found = await spendingOf(fs, layout);
+      });
+      return found;
+    },
   };
 }
 

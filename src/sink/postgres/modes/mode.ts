@@ -31,9 +31,16 @@ export interface Mode {
    * Carries out the statements of `finish` on a run without rows, as far as they change no row of the target and need
    * no lock that readers wait for. Default: there are none. @throws errors of the server
    */
-  rehearseFinish?(session: Session, plan: Plan): Promise<void>;
+  readonly rehearseFinish?: FinishRehearsal | undefined;
   /** Tables that are no longer needed once a run is finished. */
   unneededTables?(session: Session): Promise<readonly TableName[]>;
+}
+
+/** See `Mode.rehearseFinish`. */
+export interface FinishRehearsal {
+  /** The kinds of statements on the target. */
+  readonly statements: readonly ("insert" | "update" | "delete")[];
+  readonly run: (session: Session, plan: Plan) => Promise<void>;
 }
 
 export interface EncodedRows {

@@ -6,7 +6,7 @@ import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
 import { refuseDependents, refuseReferred } from "./dependents.js";
 import { lock } from "../locks.js";
-import type { Mode, ModeTools } from "./mode.js";
+import type { FinishRehearsal, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { refuseOtherShape } from "./shape.js";
 import { checkStaging, copyAttributes, makeRowTable, makeLike, oidOf } from "./staging.js";
@@ -68,14 +68,21 @@ export function replaceMode(tools: ModeTools): Mode {
     },
     write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
-    async rehearseFinish(session, plan) {
-      if (spec.swap === "delete_insert" && (await findTable(session, name)) !== undefined) {
+    rehearseFinish: spec.swap === "delete_insert" ? rehearseExchange(tools, stagingOf) : undefined,
+    unneededTables: (session) => keptTables(session, tools.control, name, spec.keep_previous),
+  };
+}
+
+function rehearseExchange({ name, spec }: ModeTools, stagingOf: (plan: Plan) => TableName): FinishRehearsal {
+  return {
+    statements: ["insert", "update", "delete"],
+    async run(session, plan) {
+      if ((await findTable(session, name)) !== undefined) {
         await session.query(wholeTables);
         const columns = outputColumns(plan.contract).map((column) => column.name);
         await exchangeNoRows(session, { target: name, from: stagingOf(plan), key: spec.key, columns });
       }
     },
-    unneededTables: (session) => keptTables(session, tools.control, name, spec.keep_previous),
   };
 }
 

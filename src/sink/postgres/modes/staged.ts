@@ -46,7 +46,8 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
     write: (session, rows) => intoStaging(rows.plan).write(session, rows),
     checkOwnTables: async (session, plan) => await intoStaging(plan).checkOwnTables?.(session, plan),
     finish,
-    rehearseFinish: finish, // which inserts the rows of the staging table: none
+    // Which inserts the rows of the staging table: none.
+    rehearseFinish: { statements: spec.mode === "upsert" ? ["insert", "update"] : ["insert"], run: finish },
   };
 }
 
