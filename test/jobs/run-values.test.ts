@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { runValues, orderOf, type ValueEnd, worstOf } from "#src/jobs/run-values.js";
@@ -62,19 +63,16 @@ describe("carrying out several values", () => {
   });
 
   test("no run is started after an end that stops the others; those under way end", async () => {
-    let fail = (): void => undefined;
-    const failed = new Promise<void>((resolve) => {
-      fail = resolve;
-    });
+    const failed = new AbortController();
     const ends = await runValues(
       values,
       { parallel: 2, stopsAfter: (one) => one.exitCode !== 0, signal: never },
       async (value) => {
         if (value === 2) {
-          await failed;
+          await once(failed.signal, "abort");
           await sleep(0); // until that end is known
         } else if (value === 3) {
-          fail();
+          failed.abort();
           return end("failed", 65);
         }
         return end("complete");

@@ -257,6 +257,9 @@ postgres.describe("plan with an output in Postgres", () => {
     const spec = await writePgSpec(scratch.path, { ...wine, outputs: { label: "label" } }, database);
     expect((await runHere(["run", spec, "--quiet"])).code).toBe(65);
     const { code, stdout } = await runHere(["plan", spec]);
-    expect([code, stdout]).toEqual([0, expect.stringMatching(/this run: unfinished\nuntried {2}privileges and columns/)]);
+    expect([code, stdout]).toEqual([
+      0,
+      expect.stringMatching(/this run: unfinished\nuntried {2}privileges and columns/),
+    ]);
   });
 });

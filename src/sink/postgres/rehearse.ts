@@ -6,7 +6,8 @@ import { controlLayout, makeControlTables, requireMigrator } from "./control/sch
 import { layoutVersion } from "./control/tables.js";
 import type { Session } from "./connections.js";
 import { copyStream } from "./copy/copy-binary.js";
-import { quoteTable } from "./names.js";
+import type { Mode } from "./modes/mode.js";
+import { quoteTable, type TableName } from "./names.js";
 import type { RunTools } from "./run-tools.js";
 import { plannedTarget } from "./target.js";
 import { findTable, type TargetColumn } from "./table.js";
@@ -81,12 +82,28 @@ async function tryAll(
     await makeAnswersTable(session, answers);
   }
   await requireDefaults(session, target, { table: quoteTable(name), columns });
-  const { rehearseFinish } = modeOf(plan);
-  const untried = await tryAllOf(session, [
+  const untried = await tryAllOf(session, trialsOf(session, { mode: modeOf(plan), plan, name, columns }));
+  return [
+    ...untried,
+    "triggers, rules, constraints, partitions and policies of the table are checked when rows are written",
+  ];
+}
+
+interface Tried {
+  readonly mode: Mode;
+  readonly plan: Plan;
+  readonly name: TableName;
+  readonly columns: readonly TargetColumn[];
+}
+
+/** Writes a span without rows, and finishes a run without rows. */
+function trialsOf(session: Session, { mode, plan, name, columns }: Tried): Trial[] {
+  const { rehearseFinish } = mode;
+  return [
     {
-      table: quoteTable(modeOf(plan).rowsAt(plan, { finished: false })),
-      events: triggerBits.insert + (mode === "upsert" ? triggerBits.update : 0),
-      act: () => modeOf(plan).write(session, { plan, span: 0, chunks: copyStream(), columns }),
+      table: quoteTable(mode.rowsAt(plan, { finished: false })),
+      events: triggerBits.insert + (mode.kind === "upsert" ? triggerBits.update : 0),
+      act: () => mode.write(session, { plan, span: 0, chunks: copyStream(), columns }),
     },
     ...(rehearseFinish === undefined
       ? []
@@ -97,10 +114,6 @@ async function tryAll(
             act: () => rehearseFinish.run(session, plan),
           },
         ]),
-  ]);
-  return [
-    ...untried,
-    "triggers, rules, constraints, partitions and policies of the table are checked when rows are written",
   ];
 }
 

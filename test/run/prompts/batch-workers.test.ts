@@ -58,7 +58,10 @@ describe("batches of several workers", { timeout: 60_000 }, () => {
 
     const { code, stderr } = await waiting;
 
-    expect([code, stderr]).toEqual([75, expect.stringContaining("worker 0 has transport: online and sends no batches")]);
+    expect([code, stderr]).toEqual([
+      75,
+      expect.stringContaining("worker 0 has transport: online and sends no batches"),
+    ]);
     expect(stderr).toContain("give all workers the same model.server.transport");
     const second = await job.run("--worker", "1/2");
     expect(second.report, second.stderr).toMatchObject({ status: "complete", rows_scored: 30 });

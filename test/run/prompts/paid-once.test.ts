@@ -166,7 +166,9 @@ test("an answer that is lost on a connection that was used before is counted as 
   const { report, stderr } = await job.run();
   expect(job.server.requests, stderr).toHaveLength(5);
   expect(report["spending"]).toMatchObject({ requests_lost: 2, run: { answers: 3, most_paid_twice: 2 } });
-  expect(await readFile(join(job.folder, "page.html"), "utf8")).toContain("; up to 2 more requests may have been paid for without an answer");
+  expect(await readFile(join(job.folder, "page.html"), "utf8")).toContain(
+    "; up to 2 more requests may have been paid for without an answer",
+  );
   const history = await job.command("history", job.spec);
   expect(history.stdout).toContain("; up to 2 more requests may have been paid for without an answer");
   const json = await job.command("history", job.spec, "--json");
