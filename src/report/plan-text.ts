@@ -17,14 +17,18 @@ import { count, showCount } from "./report.js";
 const shownShards = 10;
 const shownColumns = 8;
 
-/** The state of a plan's target. */
-export interface PlannedTarget {
+/** The findings of a dry run at the target. */
+export interface FoundTarget {
   /** The name of the target in messages. */
   readonly target: string;
   /** The run that is there, with its status; undefined: there is none, or it is not known. */
   readonly found?: string | undefined;
   /** Checks that were not carried out, a line each. */
   readonly untried: readonly string[];
+}
+
+/** The state of a plan's target, and what its run will take. */
+export interface PlannedTarget extends FoundTarget {
   /** What the run will take; undefined: predictions are free. */
   readonly estimate?: PlanEstimate | undefined;
   /** How many rejected rows of an earlier run are scored alone; undefined: all rows are. */
@@ -32,7 +36,7 @@ export interface PlannedTarget {
 }
 
 /** A plan as text. */
-export function planText(plan: Plan, { target, found, untried, estimate, rejectedRows }: PlannedTarget): string {
+export function planText(plan: Plan, { estimate, rejectedRows, ...target }: PlannedTarget): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
@@ -54,10 +58,17 @@ export function planText(plan: Plan, { target, found, untried, estimate, rejecte
     `model    ${printable(modelName(plan.model))}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
     contractText(plan.contract).trimEnd(),
     ...(estimate === undefined ? [] : [`prompts  ${estimateText(estimate)}`]),
-    `target   ${printable(target)}${found === undefined ? "" : `, which has ${found}`}`,
-    ...untried.map((line) => `untried  ${printable(line)}`),
-    "",
+    targetText(target),
   ].join("\n");
+}
+
+/** The target as text: which run it has, and what was not checked. */
+export function targetText({ target, found, untried }: FoundTarget): string {
+  const lines = [
+    `target   ${target}${found === undefined ? "" : `, which has ${found}`}`,
+    ...untried.map((line) => `untried  ${line}`),
+  ];
+  return lines.map((line) => `${printable(line)}\n`).join("");
 }
 
 /** Names a model with the version that its URI resolves to: "models:/churn@champion → version 7". */

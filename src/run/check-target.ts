@@ -2,7 +2,7 @@ import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobContext } from "../scoring/context.js";
 import type { StoredPlan } from "../sink/port.js";
-import { JobError } from "../util/errors.js";
+import { assertNever, JobError } from "../util/errors.js";
 import { checkPublished, checkResumable, type PlannedRun } from "./check-planned.js";
 import { checkRejects } from "./conclude.js";
 import { decidedError, refusePruned } from "./held-or-discarded.js";
@@ -21,85 +21,119 @@ export interface TargetCheck {
 /**
  * Checks the target as a run does before it scores: the target is reachable and belongs to this job, and a run that is
  * not planned yet could begin. Changes nothing.
+ * @param plan the plan to rehearse; undefined: nothing would be written
  * @throws JobError that a run would end with, unless a retry may succeed
  */
-export async function checkTarget(context: JobContext, plan: Plan): Promise<TargetCheck> {
+export async function checkTarget(context: JobContext, plan: Plan | undefined): Promise<TargetCheck> {
   return await orUntried("the target", async () => {
     const state = await runState(context);
     if (state.error !== undefined) {
       throw state.error;
     }
     const { status } = state;
-    const isOpen = status === "not_planned" || status === "unfinished";
     const isPlanned = status === "unfinished";
-    return { state, untried: isOpen ? ((await context.sink.rehearse?.(plan, { isPlanned })) ?? []) : [] };
+    const isRehearsed = plan !== undefined && (isPlanned || status === "not_planned");
+    return { state, untried: isRehearsed ? ((await context.sink.rehearse?.(plan, { isPlanned })) ?? []) : [] };
   });
 }
 
 /** What a dry run finds of the run that the target has. */
 export interface StandingCheck {
+  /**
+   * What `run` does with that run. plan: it plans a run, because there is none that goes on. resume: it scores the rows
+   * that are left. finish: no row is left, and it publishes them. end: the run is complete, or `run` refuses it.
+   */
+  readonly next: "plan" | "resume" | "finish" | "end";
+  /** The plan of that run; undefined: there is none, or it is not known. */
+  readonly stored?: StoredPlan | undefined;
   /** The error that `run` ends with because of that run; undefined: it ends with none. */
   readonly refusal?: JobError | undefined;
+  /** Whether the target answered. */
+  readonly isReached: boolean;
   /** Checks that were not carried out, a line each. */
   readonly untried: readonly string[];
 }
 
 /**
- * Compares the run that the target has with spec, input and model, as `run` does before it scores, and looks at what was
- * decided on it. Changes nothing.
+ * Compares the run that the target has with spec, input and model, as `run` does before it plans or scores, and looks at
+ * what was decided on it. Changes nothing.
+ * @throws JobError that `run` ends with before it knows which run the target has, unless a retry may succeed
  */
 export async function checkStanding(context: JobContext): Promise<StandingCheck> {
   const { spec, sink, sha256, onlyRejects } = context;
-  return await orUntried("the run that the target has", async () => {
-    // The rejects of a published run are a run of their own.
-    const stored = onlyRejects === true ? undefined : await sink.find(runIdOf(spec.name, spec.params, sha256));
-    return { refusal: stored && (await refusalBy(context, stored)), untried: [] };
-  });
+  const none = { next: "plan", isReached: true, untried: [] } as const;
+  if (onlyRejects === true) {
+    return none; // the rejects of a published run are a run of their own
+  }
+  const found = await orUntried("the target", async () => ({
+    stored: await sink.find(runIdOf(spec.name, spec.params, sha256)),
+  }));
+  if ("untried" in found) {
+    return { ...none, isReached: false, ...found };
+  }
+  const { stored } = found;
+  if (stored === undefined) {
+    return none;
+  }
+  const standing = await orUntried("the run that the target has", () => standingOf(context, stored));
+  return { ...none, stored, ...standing };
 }
 
-/** The error that `run` ends with because of a run; undefined: none. @throws JobError that a retry may avoid */
-async function refusalBy(context: JobContext, stored: StoredPlan): Promise<JobError | undefined> {
+type Standing = Pick<StandingCheck, "next" | "refusal">;
+
+/** @throws JobError that a retry may avoid */
+async function standingOf(context: JobContext, stored: StoredPlan): Promise<Standing> {
   try {
-    if (stored.pruned !== undefined) {
-      refusePruned(context, stored.pruned);
-      return undefined;
-    }
-    const run = await context.sink.open(stored);
-    const { plan } = stored;
-    const { state } = run;
-    refuseErasing(plan, run);
-    if (state.kind === "held" || state.kind === "discarded") {
-      return decidedError(context, plan, state);
-    }
-    if (state.kind === "published" || state.kind === "unfinished") {
-      await requireUnchanged(context, { stored, run, listing: await listInput(context) });
-    }
+    return { next: await nextOf(context, stored) };
   } catch (error) {
     if (error instanceof JobError && error.exitCode !== 75) {
-      return error;
+      return { next: "end", refusal: error };
     }
     throw error;
   }
-  return undefined;
 }
 
-/** @throws JobError if the run cannot go on, and `run` would not begin another one in its place */
-async function requireUnchanged(context: JobContext, planned: PlannedRun): Promise<void> {
-  const { stored, run } = planned;
-  if (run.state.kind === "published") {
-    await checkPublished(context, planned);
-    return;
+/** What `run` does with a run that the target has. @throws JobError that it ends with because of that run */
+async function nextOf(context: JobContext, stored: StoredPlan): Promise<StandingCheck["next"]> {
+  if (stored.pruned !== undefined) {
+    refusePruned(context, stored.pruned);
   }
+  const run = await context.sink.open(stored);
+  const { plan } = stored;
+  const { state } = run;
+  refuseErasing(plan, run);
+  switch (state.kind) {
+    case "held":
+    case "discarded":
+      throw decidedError(context, plan, state);
+    case "published":
+      await checkPublished(context, { stored, run, listing: await listInput(context) });
+      return "end";
+    case "unfinished":
+      return await nextOfUnfinished(context, { stored, run, listing: await listInput(context) });
+    case "approved":
+      return "finish";
+    case "superseded":
+      return "plan";
+    default:
+      return assertNever(state);
+  }
+}
+
+/** What `run` does with an unfinished run. @throws JobError if it cannot go on, and `run` would not begin another one in its place */
+async function nextOfUnfinished(context: JobContext, planned: PlannedRun): Promise<StandingCheck["next"]> {
+  const { stored, run } = planned;
   try {
-    await checkResumable(context, planned);
+    const { model } = await checkResumable(context, planned);
+    checkRejects(context, stored.plan, run);
+    return model === undefined ? "finish" : "resume";
   } catch (error) {
     const isChange = error instanceof JobError && error.exitCode === 66;
     if (isChange && (await hasOnlyFailed(context, stored.plan, run))) {
-      return;
+      return "plan";
     }
     throw error;
   }
-  checkRejects(context, stored.plan, run);
 }
 
 /** Returns a line that says what was not carried out, if `work` fails and a retry may succeed. */

@@ -2,8 +2,9 @@ import { dirname, resolve } from "node:path";
 import { checkReports } from "../../app/reports/check-reports.js";
 import { checkSpools } from "../../app/check-spools.js";
 import { estimateFields } from "../../report/spending/estimate-text.js";
-import { planText } from "../../report/plan-text.js";
-import { type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
+import { runIdOf } from "../../plan/identity.js";
+import { planText, targetText } from "../../report/plan-text.js";
+import { type Preview, type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
 import type { RunState } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
 import { alone, openLoaded } from "../../app/job-context.js";
@@ -33,23 +34,23 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
     onlyRejects: options.onlyRejects === true,
   };
   await using job = await openLoaded(loaded, spec, { log, attempt });
-  const planned = await previewPlan(job);
-  const ofSpools = await checkSpools(job.spec, planned.plan, folder);
-  const { state, untried: ofTarget } = await checkTarget(job, planned.plan);
-  const hasRun = state !== undefined && state.status !== "not_planned";
-  const { refusal, untried: ofRun } = hasRun ? await checkStanding(job) : { refusal: undefined, untried: [] };
-  const untried = [...planned.untried, ...ofSpools, ...ofTarget, ...ofRun];
-  const { plan, estimate, rejectedRows } = planned;
+  const standing = await checkStanding(job);
+  const { next, stored, refusal } = standing;
+  const planned = await previewPlan(job, standing);
+  const writing = next === "end" ? undefined : (planned.plan ?? stored?.plan);
+  const ofSpools = writing === undefined ? [] : await checkSpools(job.spec, writing, folder);
+  const { state, untried: ofTarget } = standing.isReached
+    ? await checkTarget(job, writing)
+    : { state: undefined, untried: [] };
+  const untried = [...planned.untried, ...ofSpools, ...standing.untried, ...ofTarget];
+  const runId = planned.plan?.runId ?? runIdOf(job.spec.name, job.spec.params, job.sha256);
+  const target = { target: job.sink.target, found: state && foundText(runId, state), untried };
   io.stdout.write(
     options.json === true
       ? `${JSON.stringify(planJson(planned, { state, untried }))}\n`
-      : planText(plan, {
-          target: job.sink.target,
-          found: state && foundText(plan.runId, state),
-          untried,
-          estimate,
-          rejectedRows,
-        }),
+      : planned.plan === undefined
+        ? targetText(target)
+        : planText(planned.plan, { ...target, ...planned, untried }),
   );
   if (refusal !== undefined) {
     throw refusal;
@@ -61,13 +62,19 @@ interface Findings {
   readonly untried: readonly string[];
 }
 
-function planJson({ plan, estimate, rejectedRows }: PreviewedPlan, { state, untried }: Findings): object {
+function planJson(planned: Preview, { state, untried }: Findings): object {
   const isThere = state !== undefined && state.status !== "not_planned";
+  return {
+    ...(planned.plan === undefined ? {} : previewJson(planned)),
+    found: isThere ? { run_id: state.runId, status: state.status } : null,
+    untried,
+  };
+}
+
+function previewJson({ plan, estimate, rejectedRows }: PreviewedPlan): object {
   return {
     ...plan,
     ...(rejectedRows === undefined ? {} : { rejected_rows: rejectedRows }),
     ...(estimate === undefined ? {} : { estimate: estimateFields(estimate) }),
-    found: isThere ? { run_id: state.runId, status: state.status } : null,
-    untried,
   };
 }

@@ -1,7 +1,6 @@
-import { contractText } from "../../report/plan-text.js";
+import { contractText, targetText } from "../../report/plan-text.js";
 import { checkTarget } from "../../run/check-target.js";
 import { previewFirst } from "../../run/previewing/preview.js";
-import { printable } from "../../util/printable.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
@@ -19,8 +18,6 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
   }
   const { state, untried } = await checkTarget(job, plan);
   const found = state && foundText(plan.runId, state);
-  const notChecked = untried.map((line) => `untried  ${printable(line)}\n`);
-  io.stdout.write(
-    `${spec} is valid\n${contractText(plan.contract)}target   ${printable(job.sink.target)}${found === undefined ? "" : `, which has ${found}`}\n${notChecked.join("")}`,
-  );
+  const target = targetText({ target: job.sink.target, found, untried });
+  io.stdout.write(`${spec} is valid\n${contractText(plan.contract)}${target}`);
 }

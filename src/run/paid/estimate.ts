@@ -6,6 +6,7 @@ import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import { atKey, type JobContext, type ScoringContext } from "../../scoring/context.js";
 import type { RejectedRows } from "../rejects/rejected-rows.js";
+import { orFailure } from "../or-failure.js";
 import { type RowSample, sampleRows } from "./sample-rows.js";
 import { samplingError } from "./sampling-error.js";
 
@@ -24,28 +25,39 @@ interface EstimateOptions {
   readonly rejected?: RejectedRows | undefined;
 }
 
+/** What a run will take. */
+export interface RunEstimate {
+  /** undefined: predictions are free. */
+  readonly estimate: PlanEstimate | undefined;
+  /** Checks that were not carried out, a line each. */
+  readonly untried: readonly string[];
+}
+
 /**
- * Estimates what a run will take, from the prompts of some rows that are spread over its table. Nothing is asked.
- * undefined: predictions are free.
+ * Estimates what a run will take, from the prompts of some rows that are spread over its table. Nothing is asked. Where
+ * the tokenizer of the spec cannot be loaded, which no run needs, bytes are counted.
  */
 export async function estimateRun(
   context: JobContext,
   { plan, engine, decoder, rejected }: EstimateOptions,
-): Promise<PlanEstimate | undefined> {
+): Promise<RunEstimate> {
   const { paid } = engine;
   const all = rejected?.count ?? plan.input.rows;
   if (paid === undefined || all === 0) {
-    return undefined;
+    return { estimate: undefined, untried: [] };
   }
   const ranges = rejected?.ranges() ?? [{ rowStart: 0, rowEnd: plan.input.rows }];
   const tools = { plan, engine, decoder };
   const sample = await sampleRows(context, { ...tools, ranges, count: measuredRows, isScored: rejected?.has });
   const { rows, read, places } = sample;
-  const tokens = await tokensOf(context, paid, sample);
+  const found = await orFailure(context, () => openTokenCounter(context));
+  const [count, untried] =
+    found !== undefined && "failed" in found ? [undefined, [`tokens were not counted: ${found.failed}`]] : [found, []];
+  const tokens = await tokensOf(paid, sample, count);
   const inTexts = tokens.reduce((sum, size) => sum + size, 0) / Math.max(1, rows.length);
   const requests = Math.round((all * rows.length) / Math.max(1, read));
   const prompt = Math.round((inTexts + paid.templateTokens) * requests);
-  const { tokenizer } = context.spec.model.prompt ?? {};
+  const tokenizer = count && context.spec.model.prompt?.tokenizer;
   const ofTokens = tokenizer === undefined ? errorOfBytes : paid.templateTokens / (inTexts + paid.templateTokens || 1);
   const most = paid.mostCompletionTokens;
   const completion = most === undefined ? undefined : most * requests;
@@ -53,7 +65,7 @@ export async function estimateRun(
   const { price } = paid.spending;
   const cost =
     price === undefined || completion === undefined ? undefined : costOf({ prompt, cached: 0, completion }, price);
-  return {
+  const estimate = {
     requests,
     batches: paid.bulk === undefined ? undefined : batchesOf(paid.bulk, requests, areFirst),
     promptTokens: prompt,
@@ -65,12 +77,12 @@ export async function estimateRun(
     mostCost: cost,
     limits: paid.limits,
   };
+  return { estimate, untried };
 }
 
-/** The tokens of each row's texts: those of the tokenizer of the spec, or one for every four bytes. */
-async function tokensOf(context: JobContext, paid: PaidEngine, { rows }: RowSample): Promise<number[]> {
+/** The tokens of each row's texts: those that `count` counts, or one for every four bytes. */
+async function tokensOf(paid: PaidEngine, { rows }: RowSample, count: CountTokens | undefined): Promise<number[]> {
   const texts = rows.map((inputs) => paid.promptTexts(inputs));
-  const count = await openTokenCounter(context);
   const sizes =
     count === undefined
       ? texts.flat().map((text) => Buffer.byteLength(text) / bytesPerToken)

@@ -11,36 +11,71 @@ import type { ListedShard } from "../../plan/compare.js";
 import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import type { JobContext } from "../../scoring/context.js";
+import type { StoredPlan } from "../../sink/port.js";
 import { checkGolden } from "../golden/golden.js";
 import { estimateRun, openTokenCounter } from "../paid/estimate.js";
 import { findRejects, shardsOfRun } from "../rejects/plan-rejects.js";
-import { openPinnedModel } from "../model.js";
+import type { StandingCheck } from "../check-target.js";
+import { openPinnedModel, plannedModel } from "../model.js";
+import { type Failure, orFailure } from "../or-failure.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "../planning/input.js";
 import { bindFirstShard } from "../planning/bind-model.js";
 import { planRun, warnOfModel } from "../planning/planning.js";
 import { type SeenSchema, seenSchema } from "../planning/read-shards.js";
 
-/** Makes the plan that `run` would make now, whether or not the target has one. Writes nothing. */
-export async function previewPlan(context: JobContext): Promise<PreviewedPlan> {
+/**
+ * Makes the plan that `run` would make now, whether or not the target has one. Where `run` does not need that plan, as
+ * the run that is there needs neither input nor model, what prevents it is a line of `untried`. Writes nothing.
+ */
+export async function previewPlan(context: JobContext, { next, stored }: StandingCheck): Promise<Preview> {
+  if (next === "plan") {
+    return await previewNew(context);
+  }
+  if (next === "resume") {
+    return await previewNew(context, stored);
+  }
+  const made = await orFailure(context, () => previewNew(context));
+  return "failed" in made ? { untried: [planFailed(made)] } : made;
+}
+
+function planFailed({ failed }: Failure): string {
+  return `the plan of a new run: ${failed}`;
+}
+
+/** @param resumed the unfinished run that `run` would resume, with its own model, and although its input is not whole */
+async function previewNew(context: JobContext, resumed?: StoredPlan): Promise<PreviewedPlan> {
   const { spec } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const rejects = await findRejects(context, base);
   const runId = rejects === undefined ? base : nextRunId(rejects.stored.plan.runId);
-  const whole = await wholeInput(context);
+  const whole = resumed === undefined ? await wholeInput(context) : await listInput(context);
   warnOfUnmatched(context, whole);
   const listing = rejects === undefined ? whole : shardsOfRun(whole, rejects.stored);
-  const resolved = await openPinnedModel(context);
+  const resolved = await openPinnedModel(context, resumed && plannedModel(context, resumed.plan));
   await using opened = await openForPlan(context, resolved.model);
   const { engine, untried } = opened;
   await using decoder = await context.openDecoder(listing.folders);
   const tools = { decoder, resolved, engine: Promise.resolve(engine), rejectsOf: rejects?.stored };
-  const plan = await planRun(context, { runId, listed: listing.shards, ...tools });
-  if (spec.model.server === undefined) {
-    await checkGolden(context, { plan, engine });
-  }
   const rejected = rejects?.rejected;
-  const estimate = await estimateRun(context, { plan, engine, decoder, rejected });
-  return { plan, estimate, rejectedRows: rejected?.count, untried: [...untried, ...untriedAtServer(plan, engine)] };
+  const make = async (): Promise<MadePlan> => {
+    const plan = await planRun(context, { runId, listed: listing.shards, ...tools });
+    return { plan, ...(await estimateRun(context, { plan, engine, decoder, rejected })) };
+  };
+  const made = resumed === undefined ? await make() : await madeOrStored(context, resumed.plan, make);
+  const { plan, estimate } = made;
+  if (spec.model.server === undefined) {
+    await checkGolden(context, { plan: resumed?.plan ?? plan, engine });
+  }
+  const all = [...untried, ...made.untried, ...untriedAtServer(plan, engine)];
+  return { plan, estimate, rejectedRows: rejected?.count, untried: all };
+}
+
+type MadePlan = Omit<PreviewedPlan, "rejectedRows">;
+
+/** Makes the plan of a new run; the stored plan, which `run` goes on with, takes its place where none can be made. */
+async function madeOrStored(context: JobContext, plan: Plan, make: () => Promise<MadePlan>): Promise<MadePlan> {
+  const made = await orFailure(context, make);
+  return "failed" in made ? { plan, estimate: undefined, untried: [planFailed(made)] } : made;
 }
 
 interface OpenForPlan extends AsyncDisposable {
@@ -77,6 +112,9 @@ function untriedAtServer({ checks }: Plan, { unversioned, paid, traffic }: Engin
     ...(paid === undefined ? [] : ["prompts, which cost money"]),
   ];
 }
+
+/** A preview; without a plan where none can be made, and `run` needs none. */
+export type Preview = PreviewedPlan | { readonly plan?: undefined; readonly untried: readonly string[] };
 
 /** A plan, and what its run will take. */
 export interface PreviewedPlan {

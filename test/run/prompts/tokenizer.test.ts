@@ -111,18 +111,28 @@ test.each([
   ["missing", undefined, "there is no such file"],
   ["no tokenizer", "{}", "it is not a tokenizer.json"],
   ["a tokenizer that the library refuses", '{"model":{"type":"BPE","vocab":{}}}', "loading tokenizer tokenizer.json: "],
-])("plan and validate end with 64 if the tokenizer's file is %s", async (_, text, found) => {
-  await using job = await promptJob({ model: { prompt: { user: "{{body}}", tokenizer } } });
-  const path = join(job.folder, tokenizer);
-  await (text === undefined ? rm(path, { force: true }) : writeFile(path, text));
-  for (const verb of ["plan", "validate"]) {
-    const { code, stderr } = await job.command(verb, job.spec);
-    expect(code, stderr).toBe(64);
-    expect(stderr).toMatch(/reading \S*job\.yaml:\d+:\d+: model\.prompt\.tokenizer: /);
-    expect(stderr).toContain(found);
-    expect(stderr).toContain("hint:");
-  }
-});
+])(
+  "plan counts bytes as run needs no tokenizer, and validate ends with 64, if the tokenizer's file is %s",
+  async (_, text, found) => {
+    await using job = await promptJob({ model: { prompt: { user: "{{body}}", tokenizer } } });
+    const path = join(job.folder, tokenizer);
+    await (text === undefined ? rm(path, { force: true }) : writeFile(path, text));
+    const place = /reading \S*job\.yaml:\d+:\d+: model\.prompt\.tokenizer: /;
+    const refused = await job.command("validate", job.spec);
+    expect(refused.code, refused.stderr).toBe(64);
+    expect(refused.stderr).toMatch(place);
+    expect(refused.stderr).toContain(found);
+    expect(refused.stderr).toContain("hint:");
+
+    const planned = await job.command("plan", job.spec);
+    expect(planned.code, planned.stderr).toBe(0);
+    expect(planned.stdout).toMatch(/^prompts .* tokens in \(by bytes, ±\d+%\)/m);
+    expect(planned.stdout).toMatch(/^untried {2}tokens were not counted: reading .*model\.prompt\.tokenizer: /m);
+    expect(planned.stdout).toContain(found);
+    expect(await estimateOf(job)).toMatchObject({ prompt_tokens_by: "bytes" });
+    expect(await job.run()).toMatchObject({ code: 0 });
+  },
+);
 
 test("a tokenizer at a web address is refused", async () => {
   await using job = await promptJob({ model: { prompt: { user: "{{body}}", tokenizer: "https://x/tokenizer.json" } } });
