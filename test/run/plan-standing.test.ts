@@ -23,7 +23,7 @@ interface World extends AsyncDisposable {
 }
 
 /** A job whose input, marker and model are copies in its folder. */
-async function openWorld(overrides: SpecOverrides = {}, fixture: Fixture = wine): Promise<World> {
+async function openWorld(overrides: SpecOverrides = {}, fixture: Fixture = wine, registry?: string): Promise<World> {
   const scratch = await scratchFolder();
   const folder = scratch.path;
   await mkdir(join(folder, "in"));
@@ -35,7 +35,10 @@ async function openWorld(overrides: SpecOverrides = {}, fixture: Fixture = wine)
   const rewrite = (other: SpecOverrides): Promise<string> =>
     writeSpec(folder, fixture, { ...local, ...overrides, ...other });
   const spec = await rewrite({});
-  const env = { XDG_CACHE_HOME: join(folder, "cache") };
+  const env = {
+    XDG_CACHE_HOME: join(folder, "cache"),
+    ...(registry !== undefined && { MLFLOW_TRACKING_URI: registry }),
+  };
   const run = (...options: string[]): Promise<CliResult> => runHere(["run", spec, "--quiet", ...options], { env });
   return {
     folder,
@@ -109,8 +112,8 @@ test("plan ends with 0 as run does for an unfinished run whose alias has moved t
   const files = new Map(mlflow.versions.get("1")?.files);
   files.set("model.onnx", await readFile(join(projectFolder, "fixtures/models", wine.model)));
   mlflow.versions.set("8", { files });
-  const model = { path: "models:/churn@champion", mlflow: { tracking_uri: mlflow.url } };
-  await using world = await openWorld({ commit_rows: 20, model, retry: { max_seconds: 1 } }, diabetes);
+  const model = { path: "models:/churn@champion" };
+  await using world = await openWorld({ commit_rows: 20, model, retry: { max_seconds: 1 } }, diabetes, mlflow.url);
   expect(await world.run("--worker", "0/2")).toBe(0);
   mlflow.aliases.set("champion", "8");
   await rm(join(world.folder, "in/_READY"));

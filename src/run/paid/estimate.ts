@@ -6,7 +6,7 @@ import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import { atKey, type JobContext, type ScoringContext } from "../../scoring/context.js";
 import type { RejectedRows } from "../rejects/rejected-rows.js";
-import { orFailure } from "../or-failure.js";
+import { orFailure } from "../previewing/or-failure.js";
 import { type RowSample, sampleRows } from "./sample-rows.js";
 import { samplingError } from "./sampling-error.js";
 

@@ -17,7 +17,7 @@ import { estimateRun, openTokenCounter } from "../paid/estimate.js";
 import { findRejects, shardsOfRun } from "../rejects/plan-rejects.js";
 import type { StandingCheck } from "../check-target.js";
 import { openPinnedModel, plannedModel } from "../model.js";
-import { type Failure, orFailure } from "../or-failure.js";
+import { type Failure, orFailure } from "./or-failure.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "../planning/input.js";
 import { bindFirstShard } from "../planning/bind-model.js";
 import { planRun, warnOfModel } from "../planning/planning.js";

@@ -1,5 +1,5 @@
-import type { JobContext } from "../scoring/context.js";
-import { JobError } from "../util/errors.js";
+import type { JobContext } from "../../scoring/context.js";
+import { JobError } from "../../util/errors.js";
 
 /** What could not be done, in place of its result. */
 export interface Failure {
