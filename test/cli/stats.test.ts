@@ -68,7 +68,10 @@ describe("infer-batch stats", () => {
     );
     for (const command of ["stats", "approve", "discard"]) {
       const byId = await runHere([command, "other-012345678901"]);
-      expect([byId.code, byId.stderr]).toEqual([64, expect.stringContaining("SPEC --run other-012345678901")]);
+      expect([byId.code, byId.stderr]).toEqual([
+        64,
+        expect.stringContaining("infer-batch status job.yaml --run other-012345678901"),
+      ]);
     }
   });
 });
