@@ -57,7 +57,7 @@ export interface ContextParts {
 /** How this process takes part in a run. Default: as the only worker. */
 export type AttemptOptions = Pick<
   JobContext,
-  "worker" | "steal" | "newRun" | "onlyResumes" | "reuse" | "onlyRejects" | "siblings" | "limited"
+  "worker" | "steal" | "newRun" | "onlyResumes" | "reuse" | "onlyRejects" | "runsOfCommand" | "limited"
 > &
   Permissions;
 

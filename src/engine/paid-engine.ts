@@ -54,7 +54,7 @@ export interface Spent extends TokenCount {
   readonly answers: number;
 }
 
-/** What all attempts and workers of a run have paid for, and how many requests they may have paid for in vain. */
+/** What all attempts and workers of a run have paid for, and how many requests they may have paid for without a stored answer. */
 export interface RunCount {
   readonly spent: Spent;
   readonly unanswered: number;

@@ -213,7 +213,7 @@ export function spentText({ answers, promptTokens, cachedTokens, completionToken
   return `${count(answers, "answer")}, ${showCount(promptTokens)} tokens in${cached}, ${showCount(completionTokens)} out${money}`;
 }
 
-/** The part of a line about spending that says what may have been paid for in vain. */
+/** The part of a line about spending that says how many requests may have been paid for without a stored answer. */
 export function paidTwiceText(mostPaidTwice: number): string {
   return mostPaidTwice === 0
     ? ""

@@ -38,7 +38,7 @@ export async function checkTarget(context: JobContext, plan: Plan | undefined): 
 }
 
 /** What a dry run finds of the run that the target has. */
-export interface StandingCheck {
+export interface StoredRunCheck {
   /**
    * What `run` does with that run. plan: it plans a run, because there is none that goes on. resume: it scores the rows
    * that are left. finish: no row is left, and it publishes them. end: the run is complete, or `run` refuses it.
@@ -59,7 +59,7 @@ export interface StandingCheck {
  * what was decided on it. Changes nothing.
  * @throws JobError that `run` ends with before it knows which run the target has, unless a retry may succeed
  */
-export async function checkStanding(context: JobContext): Promise<StandingCheck> {
+export async function checkStoredRun(context: JobContext): Promise<StoredRunCheck> {
   const { spec, sink, sha256, onlyRejects } = context;
   const none = { next: "plan", isReached: true, untried: [] } as const;
   if (onlyRejects === true) {
@@ -79,7 +79,7 @@ export async function checkStanding(context: JobContext): Promise<StandingCheck>
   return { ...none, stored, ...standing };
 }
 
-type Standing = Pick<StandingCheck, "next" | "refusal">;
+type Standing = Pick<StoredRunCheck, "next" | "refusal">;
 
 /** @throws JobError that a retry may avoid */
 async function standingOf(context: JobContext, stored: StoredPlan): Promise<Standing> {
@@ -94,7 +94,7 @@ async function standingOf(context: JobContext, stored: StoredPlan): Promise<Stan
 }
 
 /** What `run` does with a run that the target has. @throws JobError that it ends with because of that run */
-async function nextOf(context: JobContext, stored: StoredPlan): Promise<StandingCheck["next"]> {
+async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRunCheck["next"]> {
   if (stored.pruned !== undefined) {
     refusePruned(context, stored.pruned);
   }
@@ -121,7 +121,7 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<Standing
 }
 
 /** What `run` does with an unfinished run. @throws JobError if it cannot go on, and `run` would not begin another one in its place */
-async function nextOfUnfinished(context: JobContext, planned: PlannedRun): Promise<StandingCheck["next"]> {
+async function nextOfUnfinished(context: JobContext, planned: PlannedRun): Promise<StoredRunCheck["next"]> {
   const { stored, run } = planned;
   try {
     const { model } = await checkResumable(context, planned);

@@ -104,7 +104,7 @@ async function whereOnlyRejects(
  */
 async function startRun(context: JobContext, runId: RunId, rejectsOf?: StoredPlan): Promise<RunReport> {
   for (const { runId: other, text } of await unfinishedRuns(context)) {
-    if (context.siblings?.has(splitRunId(other).base) !== true) {
+    if (context.runsOfCommand?.has(splitRunId(other).base) !== true) {
       context.log.warn(text);
     }
   }

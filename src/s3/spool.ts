@@ -1,6 +1,7 @@
-import { access, constants, lstat, mkdir, readdir, rm, stat } from "node:fs/promises";
+import { lstat, mkdir, readdir, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
+import { nearestExisting, requireWritableFolder } from "../util/writable-folder.js";
 
 /** Where a spool is, and how much it may hold. */
 export interface SpoolOptions {
@@ -66,26 +67,12 @@ const notMade = (): boolean => false;
  */
 export async function checkSpool({ root, use }: Pick<SpoolOptions, "root" | "use">): Promise<void> {
   await withSpoolErrors({ folder: root, use }, async () => {
-    const existing = await nearestFolder(root);
+    const existing = await nearestExisting(root);
     if (existing === root) {
       await refuseOther(root, use);
     }
-    if (!(await stat(existing)).isDirectory()) {
-      throw Object.assign(new Error(existing), { code: "ENOTDIR" });
-    }
-    await access(existing, constants.W_OK | constants.X_OK);
+    await requireWritableFolder(existing);
   });
-}
-
-/** Returns the path itself, or the nearest one above it that exists. A link that leads nowhere exists. @throws system errors */
-export async function nearestFolder(path: string): Promise<string> {
-  const found = await lstat(path).catch((error: unknown) => {
-    if (errnoOf(error) !== "ENOENT") {
-      throw error;
-    }
-    return undefined;
-  });
-  return found === undefined && dirname(path) !== path ? await nearestFolder(dirname(path)) : path;
 }
 
 async function prepare(

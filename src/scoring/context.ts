@@ -118,7 +118,7 @@ export interface JobContext extends ScoringContext {
   /** Opens the rows of an earlier run. */
   readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsReader>;
   /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
-  readonly siblings?: ReadonlySet<string> | undefined;
+  readonly runsOfCommand?: ReadonlySet<string> | undefined;
   /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
   readonly limited?: LimitedRun | undefined;
 }

@@ -1,3 +1,5 @@
+import { readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { type Listener, listen } from "../support/listener.js";
@@ -41,4 +43,18 @@ test("lineage events follow a run that is held, approved or discarded", async ()
   expect(events()).toEqual([start, ["ABORT", "discarded", undefined]]);
   await job.night("run", "2026-11-22");
   expect(events()).toEqual([start, ["FAIL", "discarded", undefined]]);
+});
+
+test("lineage events follow a run that its checks approved, whose process was killed before it published the run", async () => {
+  await using folder = await scratchFolder();
+  await using server = await listen();
+  const job = await nightlyJob(folder.path, { report: { openlineage: { url: server.url } } });
+  const events = newEvents(server);
+  await job.night("run", "2026-11-20");
+  events();
+  const out = job.folder("2026-11-20");
+  await Promise.all(["_SUCCESS", "_manifest.json"].map((name) => rm(join(out, name))));
+  expect((await job.night("approve", "2026-11-20")).code).toBe(0);
+  expect(events()).toEqual([start, ["COMPLETE", "published", 442]]);
+  expect(await readdir(out)).toContain("_SUCCESS");
 });

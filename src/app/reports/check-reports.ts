@@ -1,7 +1,7 @@
-import { access, constants, stat } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import { dirname } from "node:path";
-import { nearestFolder } from "../../s3/spool.js";
 import { errnoOf, messageOf } from "../../util/errors.js";
+import { nearestExisting, requireWritableFolder } from "../../util/writable-folder.js";
 import { type CallContext, plainUrlAt } from "./call-urls.js";
 import { placeReports } from "./files.js";
 import { tokenOf } from "./lineage.js";
@@ -40,11 +40,7 @@ async function whyUnwritable(path: string): Promise<string | undefined> {
     if ((await stat(path).catch(() => undefined))?.isDirectory() === true) {
       return "EISDIR";
     }
-    const existing = await nearestFolder(dirname(path));
-    if (!(await stat(existing)).isDirectory()) {
-      return "ENOTDIR";
-    }
-    await access(existing, constants.W_OK | constants.X_OK);
+    await requireWritableFolder(await nearestExisting(dirname(path)));
     return undefined;
   } catch (error) {
     return errnoOf(error) ?? messageOf(error);

@@ -38,7 +38,7 @@ interface Shared {
   readonly jobs: BackfillJobs;
   readonly order: RunOrder;
   readonly sharedModels: SharedModels;
-  readonly siblings: ReadonlySet<string>;
+  readonly runsOfCommand: ReadonlySet<string>;
   readonly log: Log;
   readonly progress: (tell: (line: string) => void) => Progress;
   /** The warnings that earlier runs have logged. */
@@ -105,14 +105,14 @@ async function attempted(shared: Shared, job: ScoredWith, how: AttemptOptions): 
 
 /** Carries out the run of one value as `run` does. @param onModel called with the digest of the planned model */
 async function openAndRun(
-  { options, siblings, sharedModels, order, progress, signal, specPath }: Shared,
+  { options, runsOfCommand, sharedModels, order, progress, signal, specPath }: Shared,
   { load, model }: ScoredWith,
   { log, newRun, onlyResumes }: AttemptOptions,
   onModel: (sha256: string | undefined) => void,
 ): Promise<RunReport> {
   const loaded = load();
   const { allowDuplicates = false, allowOlder = false } = options;
-  const attempt = { ...alone, newRun, onlyResumes, siblings, allowDuplicates, allowOlder };
+  const attempt = { ...alone, newRun, onlyResumes, runsOfCommand, allowDuplicates, allowOlder };
   const record = recordOf(loaded.spec, { worker: attempt.worker });
   const about = { loaded, folder: dirname(resolve(specPath)), record, log, signal, dateMs: Date.now };
   try {

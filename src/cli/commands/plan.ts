@@ -9,7 +9,7 @@ import type { RunState } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
 import { alone, openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import { checkStanding, checkTarget } from "../../run/check-target.js";
+import { checkStoredRun, checkTarget } from "../../run/check-target.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import { findWorker } from "../../app/worker.js";
 import { forPerson, foundText } from "../dry-run.js";
@@ -34,15 +34,15 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
     onlyRejects: options.onlyRejects === true,
   };
   await using job = await openLoaded(loaded, spec, { log, attempt });
-  const standing = await checkStanding(job);
-  const { next, stored, refusal } = standing;
-  const planned = await previewPlan(job, standing);
+  const storedRun = await checkStoredRun(job);
+  const { next, stored, refusal } = storedRun;
+  const planned = await previewPlan(job, storedRun);
   const writing = next === "end" ? undefined : (planned.plan ?? stored?.plan);
   const ofSpools = writing === undefined ? [] : await checkSpools(job.spec, writing, folder);
-  const { state, untried: ofTarget } = standing.isReached
+  const { state, untried: ofTarget } = storedRun.isReached
     ? await checkTarget(job, writing)
     : { state: undefined, untried: [] };
-  const untried = [...planned.untried, ...ofSpools, ...standing.untried, ...ofTarget];
+  const untried = [...planned.untried, ...ofSpools, ...storedRun.untried, ...ofTarget];
   const runId = planned.plan?.runId ?? runIdOf(job.spec.name, job.spec.params, job.sha256);
   const target = { target: job.sink.target, found: state && foundText(runId, state), untried };
   io.stdout.write(

@@ -1,3 +1,4 @@
+import { fieldsOf, isCount } from "../../util/checks.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { MalformedAnswer } from "../served/message.js";
 import type { TokenCount } from "../paid-engine.js";
@@ -40,7 +41,7 @@ export function readAnswerBody(body: Uint8Array, kind: PromptTask["kind"]): Mode
  * @throws BrokenTransfer if it has an error; MalformedAnswer if it is none of the protocol
  */
 export function readAnswer(json: unknown, kind: PromptTask["kind"]): ModelAnswer {
-  const answer = objectOf(json);
+  const answer = fieldsOf(json);
   const { model, usage, error } = answer;
   if (error !== undefined && error !== null) {
     throw new BrokenTransfer("the answer has an error in place of a result"); // some gateways answer 200 to it
@@ -54,11 +55,11 @@ type Read = Omit<ModelAnswer, "model" | "tokens">;
 
 function readChoice({ choices }: Json): Read {
   const first: unknown = Array.isArray(choices) ? choices[0] : undefined;
-  const { message, finish_reason: finish } = objectOf(first);
+  const { message, finish_reason: finish } = fieldsOf(first);
   if (message === undefined) {
     throw new MalformedAnswer("it has no `choices[0].message`");
   }
-  const { content, refusal } = objectOf(message);
+  const { content, refusal } = fieldsOf(message);
   const reason = typeof finish === "string" ? finish : null;
   return {
     content: typeof content === "string" ? content : undefined,
@@ -70,7 +71,7 @@ function readChoice({ choices }: Json): Read {
 
 function readEmbedding({ data }: Json): Read {
   const first: unknown = Array.isArray(data) ? data[0] : undefined;
-  const { embedding } = objectOf(first);
+  const { embedding } = fieldsOf(first);
   const isVector =
     Array.isArray(embedding) && embedding.length > 0 && embedding.every((one) => typeof one === "number");
   if (!isVector) {
@@ -80,8 +81,8 @@ function readEmbedding({ data }: Json): Read {
 }
 
 function tokensOf(usage: unknown): TokenCount | undefined {
-  const { prompt_tokens: prompt, completion_tokens: completion, prompt_tokens_details: details } = objectOf(usage);
-  const { cached_tokens: cached } = objectOf(details);
+  const { prompt_tokens: prompt, completion_tokens: completion, prompt_tokens_details: details } = fieldsOf(usage);
+  const { cached_tokens: cached } = fieldsOf(details);
   return isCount(prompt)
     ? {
         prompt,
@@ -89,14 +90,6 @@ function tokensOf(usage: unknown): TokenCount | undefined {
         completion: isCount(completion) ? completion : 0,
       }
     : undefined;
-}
-
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
-}
-
-function objectOf(value: unknown): Json {
-  return typeof value === "object" && value !== null ? (value as Json) : {};
 }
 
 /** The answer as it is kept: what a later attempt needs of it. Texts that are no prediction are left out. */
@@ -129,7 +122,7 @@ export function parseKept(text: string): PaidAnswer | undefined {
   } catch {
     return undefined;
   }
-  const { content, embedding, finish, refusal, model, tokens, worker } = objectOf(json);
+  const { content, embedding, finish, refusal, model, tokens, worker } = fieldsOf(json);
   if (finish !== null && typeof finish !== "string") {
     return undefined;
   }

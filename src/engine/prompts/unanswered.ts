@@ -1,3 +1,4 @@
+import { fieldsOf, isCount } from "../../util/checks.js";
 import { createHash, randomUUID } from "node:crypto";
 import type { TokenCount } from "../paid-engine.js";
 
@@ -65,7 +66,7 @@ export function createUnanswered(): Unanswered {
   const sent = new Map<string, SentRecord>();
   return {
     add(text) {
-      const json = fieldsOf(text);
+      const json = parsedFields(text);
       const worker = isCount(json["worker"]) ? json["worker"] : 0;
       const [tokens, record] = [countsIn(json["lost"]), sentIn(json, worker)];
       if (tokens !== undefined) {
@@ -115,16 +116,11 @@ function countsIn(value: unknown): Counts | undefined {
   return isCount(one) && isCount(two) && isCount(three) ? [one, two, three] : undefined;
 }
 
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
-}
-
 type Json = Readonly<Record<string, unknown>>;
 
-function fieldsOf(text: string): Json {
+function parsedFields(text: string): Json {
   try {
-    const json: unknown = JSON.parse(text);
-    return typeof json === "object" && json !== null ? (json as Json) : {};
+    return fieldsOf(JSON.parse(text));
   } catch {
     return {};
   }

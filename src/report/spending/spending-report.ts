@@ -23,7 +23,7 @@ export interface SpentReport {
   readonly cost: number | null;
 }
 
-/** What a run paid for, and what it may have paid for in vain. */
+/** What a run paid for, and what it may have paid for without a stored answer. */
 export interface RunSpentReport extends SpentReport {
   /**
    * Requests that may have been paid for although no answer to them is kept, at most: lost answers, and what was under

@@ -15,7 +15,7 @@ import type { StoredPlan } from "../../sink/port.js";
 import { checkGolden } from "../golden/golden.js";
 import { estimateRun, openTokenCounter } from "../paid/estimate.js";
 import { findRejects, shardsOfRun } from "../rejects/plan-rejects.js";
-import type { StandingCheck } from "../check-target.js";
+import type { StoredRunCheck } from "../check-target.js";
 import { openPinnedModel, plannedModel } from "../model.js";
 import { type Failure, orFailure } from "./or-failure.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "../planning/input.js";
@@ -27,7 +27,7 @@ import { type SeenSchema, seenSchema } from "../planning/read-shards.js";
  * Makes the plan that `run` would make now, whether or not the target has one. Where `run` does not need that plan, as
  * the run that is there needs neither input nor model, what prevents it is a line of `untried`. Writes nothing.
  */
-export async function previewPlan(context: JobContext, { next, stored }: StandingCheck): Promise<Preview> {
+export async function previewPlan(context: JobContext, { next, stored }: StoredRunCheck): Promise<Preview> {
   if (next === "plan") {
     return await previewNew(context);
   }

@@ -1,17 +1,10 @@
 import { expect, test } from "vitest";
 import type { KeptAnswer } from "#src/engine/paid-engine.js";
 import { setTimeout as sleep } from "node:timers/promises";
+import { modelAnswer as answer } from "../../support/model-answer.js";
 import { latch, until } from "../../support/waiting.js";
 import { count, createKeptAnswers, nothingSpent } from "#src/engine/prompts/kept-answers.js";
 
-const answer = {
-  content: "{}",
-  embedding: undefined,
-  finish: "stop",
-  isRefusal: false,
-  model: "mock-1",
-  tokens: { prompt: 7, cached: 0, completion: 3 },
-} as const;
 const key = (digit: number): string => String(digit).repeat(64);
 
 const none = (): void => undefined;

@@ -1,23 +1,25 @@
 import { expect, test } from "vitest";
 import type { KeptAnswer } from "#src/engine/paid-engine.js";
 import { createKeptAnswers, type KeptAnswers } from "#src/engine/prompts/kept-answers.js";
-import { openSending } from "#src/engine/prompts/sending.js";
+import { openSending, type Sending } from "#src/engine/prompts/sending.js";
 import { createUnanswered } from "#src/engine/prompts/unanswered.js";
 import { randomOf } from "../../support/random.js";
 import { torture } from "../../support/torture.js";
+import { modelAnswer as answer } from "../../support/model-answer.js";
 import { latch, until } from "../../support/waiting.js";
 
-const answer = {
-  content: "{}",
-  embedding: undefined,
-  finish: "stop",
-  isRefusal: false,
-  model: "mock-1",
-  tokens: { prompt: 7, cached: 0, completion: 3 },
-} as const;
 const worst = { prompt: 100, cached: 0, completion: 10 };
 const key = (number: number): string => String(number).padStart(64, "0");
 const none = (): void => undefined;
+
+/** Begins a request, and tells whether it is sent. */
+function begin(sending: Pick<Sending, "begin">): { readonly isSent: () => boolean; readonly done: Promise<void> } {
+  let isSent = false;
+  const done = sending.begin().then(() => {
+    isSent = true;
+  });
+  return { isSent: () => isSent, done };
+}
 
 /** A journal in memory. Writes wait until they are let through; what is not written is lost when its attempt is killed. */
 function heldStore(): {
@@ -73,17 +75,12 @@ test("no request is sent before the journal counts it", async () => {
   await answers.begin(store, 0, none);
   store.isOpen = false;
   const sending = openSending(answers.requests, worst, none);
-  let isSent = false;
-  const begin = async (): Promise<void> => {
-    await sending.begin();
-    isSent = true;
-  };
-  const begun = begin();
+  const beginning = begin(sending);
   await until(() => store.writes === 1);
-  expect([isSent, await unansweredIn(store)]).toEqual([false, 0]);
+  expect([beginning.isSent(), await unansweredIn(store)]).toEqual([false, 0]);
 
   store.letThrough();
-  await begun;
+  await beginning.done;
 
   expect(await unansweredIn(store)).toBeGreaterThanOrEqual(1);
 });
@@ -113,18 +110,13 @@ test("a request that begins while the journal is told that nothing is under way 
   store.isOpen = false;
   const kept = answers.keep();
   await until(() => store.writes > writes);
-  let isSent = false;
-  const begin = async (): Promise<void> => {
-    await openSending(answers.requests, worst, none).begin();
-    isSent = true;
-  };
-  const begun = begin();
+  const beginning = begin(openSending(answers.requests, worst, none));
   await new Promise(setImmediate);
-  expect(isSent).toBe(false);
+  expect(beginning.isSent()).toBe(false);
 
   store.letThrough();
   await kept;
-  await begun;
+  await beginning.done;
 
   expect(await unansweredIn(store)).toBeGreaterThanOrEqual(1);
 });

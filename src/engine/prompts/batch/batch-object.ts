@@ -1,3 +1,5 @@
+import { fieldsOf } from "../../../util/checks.js";
+
 /** A batch as the server describes it: https://platform.openai.com/docs/api-reference/batch/object */
 export interface Batch {
   readonly id: string;
@@ -27,12 +29,10 @@ export interface Page<T> {
   readonly after: string | undefined;
 }
 
-type Json = Readonly<Record<string, unknown>>;
-
 /** Reads a batch. undefined: it is none */
 export function batchOf(json: unknown): Batch | undefined {
-  const { id, status, metadata, request_counts: counts, errors, ...files } = objectOf(json);
-  const { total, completed } = objectOf(counts);
+  const { id, status, metadata, request_counts: counts, errors, ...files } = fieldsOf(json);
+  const { total, completed } = fieldsOf(counts);
   return typeof id !== "string" || typeof status !== "string"
     ? undefined
     : {
@@ -50,7 +50,7 @@ export function batchOf(json: unknown): Batch | undefined {
 
 /** Reads an uploaded file. undefined: it is none */
 export function uploadedFileOf(json: unknown): UploadedFile | undefined {
-  const { id, filename } = objectOf(json);
+  const { id, filename } = fieldsOf(json);
   return typeof id === "string" ? { id, name: textOf(filename) ?? "" } : undefined;
 }
 
@@ -59,7 +59,7 @@ export function pageOf<T extends { readonly id: string }>(
   json: unknown,
   read: (item: unknown) => T | undefined,
 ): Page<T> {
-  const { data, has_more: hasMore } = objectOf(json);
+  const { data, has_more: hasMore } = fieldsOf(json);
   const items = (Array.isArray(data) ? data : []).flatMap((item) => read(item) ?? []);
   return { items, after: hasMore === true ? items.at(-1)?.id : undefined };
 }
@@ -79,14 +79,10 @@ export function hasEnded({ status, completed, outputFile }: Batch): boolean {
 }
 
 function errorOf(errors: unknown): Batch["error"] {
-  const { data } = objectOf(errors);
+  const { data } = fieldsOf(errors);
   const [first]: unknown[] = Array.isArray(data) ? data : [];
-  const { code, message } = objectOf(first);
+  const { code, message } = fieldsOf(first);
   return first === undefined ? undefined : { code: textOf(code) ?? "", message: textOf(message) ?? "" };
-}
-
-function objectOf(value: unknown): Json {
-  return typeof value === "object" && value !== null ? (value as Json) : {};
 }
 
 function textOf(value: unknown): string | undefined {
@@ -95,7 +91,7 @@ function textOf(value: unknown): string | undefined {
 
 function textsOf(value: unknown): Readonly<Record<string, string>> {
   return Object.fromEntries(
-    Object.entries(objectOf(value)).flatMap(([key, text]) => (typeof text === "string" ? [[key, text]] : [])),
+    Object.entries(fieldsOf(value)).flatMap(([key, text]) => (typeof text === "string" ? [[key, text]] : [])),
   );
 }
 

@@ -1,3 +1,4 @@
+import { fieldsOf } from "../../../util/checks.js";
 import { BrokenTransfer } from "../../../net/http-failures.js";
 import { type ModelAnswer, readAnswer } from "../answer.js";
 import { type PromptRefusal, promptRefusal } from "../refusals.js";
@@ -33,13 +34,13 @@ export function readResultLine(text: string, kind: PromptTask["kind"], form: Req
   } catch {
     throw new BrokenTransfer("a line of the file is not JSON");
   }
-  const { custom_id: key, response, error } = objectOf(json);
+  const { custom_id: key, response, error } = fieldsOf(json);
   if (typeof key !== "string") {
     throw new BrokenTransfer("a line of the file has no custom_id");
   }
-  const { status_code: status, body } = objectOf(response);
+  const { status_code: status, body } = fieldsOf(response);
   if (typeof status !== "number") {
-    const { code, message } = objectOf(error);
+    const { code, message } = fieldsOf(error);
     return unasked.has(code)
       ? { key, outcome: { kind: "unasked" } }
       : { key, outcome: { kind: "fault", message: `the batch has no answer: ${textOf(message ?? code)}` } };
@@ -62,10 +63,6 @@ function refused(status: number, body: unknown, form: RequestForm): LineOutcome 
   const said = typeof body === "string" ? body : JSON.stringify(body ?? null);
   const found = promptRefusal({ status, headers: { get: () => null }, said }, form);
   return found.kind === "final" ? { kind: "final", status, said } : found;
-}
-
-function objectOf(value: unknown): Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null ? (value as Readonly<Record<string, unknown>>) : {};
 }
 
 function textOf(value: unknown): string {

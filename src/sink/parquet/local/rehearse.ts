@@ -1,9 +1,9 @@
+import { nearestExisting } from "../../../util/writable-folder.js";
 import { access, constants, lstat, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { outputColumns } from "../../../binding/contract.js";
 import { outputRowBytes } from "../../../binding/row-bytes.js";
 import type { Plan } from "../../../plan/plan.js";
-import { nearestFolder } from "../../../s3/spool.js";
 import { errnoOf, JobError } from "../../../util/errors.js";
 import { showBytes } from "../../../util/memory-budget.js";
 import { ifThere } from "../common/file-system.js";
@@ -20,7 +20,7 @@ const ownFolder = "choose another output.parquet.path";
 export async function rehearse(folder: string, plan: Plan): Promise<readonly string[]> {
   const layout = plannedLayout(folder, plan);
   return await guarded(`checking ${folder}`, async () => {
-    const existing = await nearestFolder(folder);
+    const existing = await nearestExisting(folder);
     await requireWritable(folder, existing);
     await requireOwnFolders(layout);
     await requireKinds(folder);
@@ -57,7 +57,7 @@ const smallFiles = 16;
 async function requireWritable(folder: string, path: string): Promise<void> {
   const found = await ifThere(stat(path));
   if (found === undefined) {
-    throw leadsNowhere(folder, path);
+    throw danglingLink(folder, path);
   }
   if (!found.isDirectory()) {
     const what = path === folder ? "it" : path;
@@ -73,21 +73,21 @@ async function requireWritable(folder: string, path: string): Promise<void> {
   }
 }
 
-function leadsNowhere(folder: string, path: string): JobError {
+function danglingLink(folder: string, path: string): JobError {
   return new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${path} is a symbolic link whose target does not exist`, {
     hint: `make the folder that the link names, remove the link, or ${ownFolder}`,
   });
 }
 
 /**
- * Returns the error to end with where a folder of the output could not be made: no retry helps if a link leads nowhere.
+ * Returns the error to end with where a folder of the output could not be made: no retry helps if a symbolic link has no target.
  * Else returns `error`.
  */
 export async function danglingLinkOr(error: unknown, { folder, runs }: Layout): Promise<unknown> {
   for (const path of errnoOf(error) === "ENOENT" ? [folder, runs] : []) {
     const isLink = (await ifThere(lstat(path)))?.isSymbolicLink() === true;
     if (isLink && (await ifThere(stat(path))) === undefined) {
-      return leadsNowhere(folder, path);
+      return danglingLink(folder, path);
     }
   }
   return error;
