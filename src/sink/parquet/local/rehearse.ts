@@ -65,9 +65,8 @@ async function requireWritable(folder: string, path: string): Promise<void> {
       hint: "output.parquet.path must be a folder of its own",
     });
   }
-  const missing = await whatIsDenied(path);
-  if (missing !== undefined) {
-    throw new JobError("PERMISSION", `checking ${folder}: this user may not ${missing} ${path}`, {
+  if (!(await mayWriteTo(path))) {
+    throw new JobError("PERMISSION", `checking ${folder}: this user may not write to ${path}`, {
       hint: `grant that permission, or ${ownFolder}`,
     });
   }
@@ -80,8 +79,8 @@ function danglingLink(folder: string, path: string): JobError {
 }
 
 /**
- * Returns the error to end with where a folder of the output could not be made: no retry helps if a symbolic link has no target.
- * Else returns `error`.
+ * Returns the error to end with where a folder of the output could not be made: no retry helps if a symbolic link
+ * has no target. Else returns `error`.
  */
 export async function danglingLinkOr(error: unknown, { folder, runs }: Layout): Promise<unknown> {
   for (const path of errnoOf(error) === "ENOENT" ? [folder, runs] : []) {
@@ -93,17 +92,17 @@ export async function danglingLinkOr(error: unknown, { folder, runs }: Layout): 
   return error;
 }
 
-/** @returns what this user may not do with a folder; undefined: it may do all that a run does */
-async function whatIsDenied(path: string): Promise<string | undefined> {
+/** Whether this user may make files in a folder. @throws system errors */
+async function mayWriteTo(path: string): Promise<boolean> {
   try {
     await access(path, constants.W_OK | constants.X_OK);
+    return true;
   } catch (error) {
     if (["EACCES", "EPERM", "EROFS"].includes(errnoOf(error) ?? "")) {
-      return "write to";
+      return false;
     }
     throw error;
   }
-  return undefined;
 }
 
 /** Checks the folders in the output folder that the run works in, as far as they are there. */
@@ -152,6 +151,7 @@ async function requireReplaceable({ folder, success, manifest }: Layout): Promis
 /** A run without rejected rows does not write there. */
 async function unwritableRejects({ rejects }: Layout): Promise<string[]> {
   const found = await ifThere(stat(rejects));
-  const denied = found === undefined ? undefined : await whatIsDenied(rejects);
-  return denied === undefined ? [] : [`rejected rows: this user may not ${denied} ${rejects}`];
+  return found === undefined || (await mayWriteTo(rejects))
+    ? []
+    : [`rejected rows: this user may not write to ${rejects}`];
 }
