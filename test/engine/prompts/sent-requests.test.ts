@@ -15,10 +15,11 @@ const none = (): void => undefined;
 /** Begins a request, and tells whether it is sent. */
 function begin(sending: Pick<Sending, "begin">): { readonly isSent: () => boolean; readonly done: Promise<void> } {
   let isSent = false;
-  const done = sending.begin().then(() => {
+  const work = async (): Promise<void> => {
+    await sending.begin();
     isSent = true;
-  });
-  return { isSent: () => isSent, done };
+  };
+  return { isSent: () => isSent, done: work() };
 }
 
 /** A journal in memory. Writes wait until they are let through; what is not written is lost when its attempt is killed. */
