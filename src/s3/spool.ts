@@ -1,7 +1,7 @@
 import { lstat, mkdir, readdir, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
-import { nearestExisting, requireWritableFolder } from "../util/writable-folder.js";
+import { nearestExisting, requireWritableFolder } from "./writable-folder.js";
 
 /** Where a spool is, and how much it may hold. */
 export interface SpoolOptions {

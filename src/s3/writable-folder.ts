@@ -1,6 +1,6 @@
 import { access, constants, lstat, stat } from "node:fs/promises";
 import { dirname } from "node:path";
-import { errnoOf } from "./errors.js";
+import { errnoOf } from "../util/errors.js";
 
 /**
  * Returns the path itself, or the nearest one above it that exists. A symbolic link exists even if its target does not.
