@@ -48,7 +48,7 @@ test.skipIf(!isRoot)("a user other than root spools to a volume that root owns, 
   await using scratch = await scratchFolder();
   await chmod(scratch.path, 0o755);
   const modules = join(scratch.path, "dist"); // the checkout may be unreadable to others
-  for (const file of ["util/errors.js", "s3/spool.js"]) {
+  for (const file of ["util/errors.js", "s3/spool.js", "s3/writable-folder.js"]) {
     await cp(join(projectFolder, "dist", file), join(modules, file));
   }
   for (const [mode, name] of [
