@@ -45,13 +45,14 @@ export function fail(text) {
 /**
  * Runs a job on a provider.
  * @param {import("./tables.mjs").GpuJob} job
- * @param {{ provider: string, env: object, folder: string, output?: string, engine?: object, commitRows?: number }} options
- * output: a name in `folder`
+ * @param {{ provider: string, env: object, folder: string, output?: string, engine?: object, commitRows?: number,
+ * files?: string }} options output: a name in `folder`; files: of the input's
  */
-export async function score(job, { provider, env, folder, output = "out", engine = {}, commitRows }) {
+export async function score(job, { provider, env, folder, output = "out", engine = {}, commitRows, files }) {
   const path = join(folder, "job.yaml");
   const into = join(folder, output);
-  const spec = await writeSpec(job, { path, output: into, engine: { providers: [provider], ...engine }, commitRows });
+  const options = { path, output: into, engine: { providers: [provider], ...engine }, commitRows, files };
+  const spec = await writeSpec(job, options);
   await rm(into, { recursive: true, force: true });
   const ran = command(["run", spec, "--json", "--no-progress"], { env });
   if (ran.code !== 0) {

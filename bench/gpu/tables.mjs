@@ -11,6 +11,10 @@ import { encoder, hungry, hungryLine } from "./models.mjs";
 const fixture = (name) => fileURLToPath(new URL(`../../fixtures/models/${name}.onnx`, import.meta.url));
 const features = Array.from({ length: 32 }, (_, index) => `f${index}`);
 
+/** The files of a table that a job reads. */
+export const every = "*.parquet";
+export const first = "part-0.parquet";
+
 /** A number within -5..5 for a row and a column. */
 const value = (column) => `((hash(i * 1000 + ${column}) % 10000) / 1000.0 - 5)::FLOAT`;
 const list = (width) => `list_transform(range(${width}), k -> ((hash(i * 1000 + k) % 10000) / 1000.0 - 5)::FLOAT)`;
@@ -90,14 +94,16 @@ async function makeTable(folder, rows, columns) {
     const making = `${folder}.part`;
     await mkdir(making, { recursive: true });
     const database = await DuckDBInstance.create(":memory:");
-    const connection = await database.connect();
     const shards = 8;
-    for (let shard = 0; shard < shards; shard += 1) {
-      const [from, to] = [shard, shard + 1].map((index) => Math.floor((rows * index) / shards));
-      const file = join(making, `part-${shard}.parquet`);
-      await connection.run(`COPY (SELECT i AS id, ${columns} FROM range(${from}, ${to}) AS t(i)) TO '${file}'`);
-    }
-    connection.closeSync();
+    await Promise.all(
+      Array.from({ length: shards }, async (_, shard) => {
+        const [from, to] = [shard, shard + 1].map((index) => Math.floor((rows * index) / shards));
+        const file = join(making, `part-${shard}.parquet`);
+        const connection = await database.connect();
+        await connection.run(`COPY (SELECT i AS id, ${columns} FROM range(${from}, ${to}) AS t(i)) TO '${file}'`);
+        connection.closeSync();
+      }),
+    );
     await rename(making, folder);
   }
   return { folder, rows };
@@ -106,13 +112,16 @@ async function makeTable(folder, rows, columns) {
 /**
  * Writes a spec for a job and returns its path.
  * @param {GpuJob} job
- * @param {{ path: string, output: string, engine: object, commitRows?: number }} options
+ * @param {{ path: string, output: string, engine: object, commitRows?: number, files?: string }} options
  */
-export async function writeSpec({ id, model, input, columns, folder }, { path, output, engine, commitRows = "auto" }) {
+export async function writeSpec(
+  { id, model, input, columns, folder },
+  { path, output, engine, commitRows = "auto", files = every },
+) {
   const spec = {
     version: 1,
     name: `bench-gpu-${id}`,
-    input: { path: join(folder, "*.parquet") },
+    input: { path: join(folder, files) },
     model: { path: model, inputs: { [input]: columns } },
     engine,
     output: { columns: ["id"], parquet: { path: output } },

@@ -206,10 +206,11 @@ async function device(machine: Machine, deviceId: number): Promise<Part> {
   const listed = gpus.map((gpu) => (gpu.memory === undefined ? gpu.name : `${gpu.name} (${gpu.memory})`)).join(", ");
   const found = [listed, chosen === undefined ? "" : `CUDA_VISIBLE_DEVICES=${chosen}`].filter((text) => text !== "");
   if (visible === 0) {
+    const none = gpus.length > 0 ? "the process sees none of them" : "none";
     return {
       name,
       state: "missing",
-      found: ["none", ...found].join("; "),
+      found: [none, ...found].join("; "),
       remedy: "give the container a GPU, or unset CUDA_VISIBLE_DEVICES",
       cause: "device",
     };

@@ -9,7 +9,9 @@ export async function webGpuParts(machine: Machine): Promise<readonly Part[]> {
   if (library.state !== "ok" || !machine.platform.startsWith("linux/")) {
     return [library];
   }
-  return [library, await vulkanLoader(machine), vulkanDrivers(machine), await graphics(machine)];
+  const drivers = vulkanDrivers(machine);
+  const ofNvidia = drivers.state === "ok" && /nvidia/i.test(drivers.found) ? [await openGlLoaders(machine)] : [];
+  return [library, await vulkanLoader(machine), drivers, ...ofNvidia, await graphics(machine)];
 }
 
 /** Platforms for which the npm package of ONNX Runtime 1.30 has WebGPU, as its README lists them. */
@@ -27,7 +29,7 @@ function webGpuLibrary({ platform, runtime }: Machine): Part {
       };
 }
 
-const drivers =
+const driverAdvice =
   "apt-get install libvulkan1 mesa-vulkan-drivers for GPUs of AMD and Intel; NVIDIA's driver has its own, which a container gets with NVIDIA_DRIVER_CAPABILITIES=all";
 
 async function vulkanLoader(machine: Machine): Promise<Part> {
@@ -35,7 +37,12 @@ async function vulkanLoader(machine: Machine): Promise<Part> {
   const library = "libvulkan.so.1";
   const found = await findLibrary(machine, library);
   return found === undefined
-    ? { name, state: "missing", found: `${library} is nowhere`, remedy: `install it and a Vulkan driver: ${drivers}` }
+    ? {
+        name,
+        state: "missing",
+        found: `${library} is nowhere`,
+        remedy: `install it and a Vulkan driver: ${driverAdvice}`,
+      }
     : { name, state: "ok", found };
 }
 
@@ -62,7 +69,24 @@ function vulkanDrivers(machine: Machine): Part {
     .filter((path) => path.endsWith(".json"));
   return manifests.length > 0
     ? { name, state: "ok", found: manifests.join(", ") }
-    : { name, state: "missing", found: "none in /etc, /usr/share or /usr/local (vulkan/icd.d)", remedy: drivers };
+    : { name, state: "missing", found: "none in /etc, /usr/share or /usr/local (vulkan/icd.d)", remedy: driverAdvice };
+}
+
+/** NVIDIA's driver computes Vulkan in the libraries of its OpenGL, which end with no `vkCreateInstance` where both are absent. */
+async function openGlLoaders(machine: Machine): Promise<Part> {
+  const name = "OpenGL loaders";
+  const libraries = ["libEGL.so.1", "libGLX.so.0"];
+  const found = (await Promise.all(libraries.map((library) => findLibrary(machine, library)))).filter(
+    (path) => path !== undefined,
+  );
+  return found.length > 0
+    ? { name, state: "ok", found: found.join(", ") }
+    : {
+        name,
+        state: "missing",
+        found: `${libraries.join(" and ")} are nowhere; NVIDIA's Vulkan driver needs them`,
+        remedy: "apt-get install libegl1 libgl1 libgles2 libopengl0",
+      };
 }
 
 /** A driver may compute on the CPU, so that a machine without a GPU is no fault. */

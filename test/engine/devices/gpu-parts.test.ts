@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type GpuProvider, gpuParts } from "#src/engine/devices/gpu-parts.js";
+import { webGpuParts } from "#src/engine/devices/webgpu-parts.js";
 import { missingText } from "#src/engine/devices/part.js";
 import { deviceOf, driverVersion, gpuIdentity, visibleGpus } from "#src/engine/devices/gpus.js";
 import { goodMachine, lddText, libraries, type MachineFacts, machineOf } from "../../support/machine.js";
@@ -82,7 +83,7 @@ describe("a machine with GPUs", () => {
   test("a machine with GPUs has those that CUDA_VISIBLE_DEVICES leaves", async () => {
     const hidden = { ...goodMachine, env: { CUDA_VISIBLE_DEVICES: "-1" } };
     expect(await faultsOf(hidden)).toEqual([
-      "GPUs missing: none; NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB); CUDA_VISIBLE_DEVICES=-1",
+      "GPUs missing: the process sees none of them; NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB); CUDA_VISIBLE_DEVICES=-1",
     ]);
   });
 });
@@ -196,4 +197,22 @@ describe("devices", () => {
     expect(driverVersion(machineOf({}))).toBeUndefined();
     expect(driverVersion(machineOf(goodMachine))).toBe("580.65.06");
   });
+});
+
+const loaders = async (facts: MachineFacts): Promise<unknown> =>
+  (await webGpuParts(machineOf(facts))).find(({ name }) => name === "OpenGL loaders");
+
+test("NVIDIA's Vulkan driver needs a library of OpenGL's loaders, and doctor says which packages bring them", async () => {
+  const driver = "/usr/share/vulkan/icd.d";
+  const withDriver = { ...goodMachine, names: { ...names, [driver]: ["nvidia_icd.json"] } };
+  expect(await loaders(withDriver)).toEqual({
+    name: "OpenGL loaders",
+    state: "missing",
+    found: "libEGL.so.1 and libGLX.so.0 are nowhere; NVIDIA's Vulkan driver needs them",
+    remedy: "apt-get install libegl1 libgl1 libgles2 libopengl0",
+  });
+  const folder = "/usr/lib/x86_64-linux-gnu";
+  const libraryOf = { ...withDriver, names: { ...withDriver.names, [folder]: ["libEGL.so.1"] } };
+  expect(await loaders(libraryOf)).toEqual({ name: "OpenGL loaders", state: "ok", found: `${folder}/libEGL.so.1` });
+  expect(await loaders({ ...goodMachine, names: { ...names, [driver]: ["radeon_icd.json"] } })).toBeUndefined();
 });
