@@ -3,7 +3,7 @@
 import { createRequire } from "node:module";
 import { isBundleNewest } from "../support/bundled-workers.mjs";
 
-/** Of the bundle, as the command has it: loading the modules one by one takes a second of CPU time. */
+/** The bundle has what the command runs; loading its modules one by one takes a second of CPU time. */
 const { runProgram } = isBundleNewest()
   ? createRequire(import.meta.url)("../../dist/bundle/load.js").load("chunk-run-program.js")
   : await import("../../dist/cli/run-program.js");
