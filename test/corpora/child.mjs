@@ -1,6 +1,12 @@
 // Carries out one command after another as the program would, each told by a message and answered by one. Loading the
 // native libraries takes longer than most of the corpus's files, so that a process for each command would take minutes.
-import { runProgram } from "../../dist/cli/run-program.js";
+import { createRequire } from "node:module";
+import { isBundleNewest } from "../support/bundled-workers.mjs";
+
+/** The bundle has what the command runs; loading its modules one by one takes a second of CPU time. */
+const { runProgram } = isBundleNewest()
+  ? createRequire(import.meta.url)("../../dist/bundle/load.js").load("chunk-run-program.js")
+  : await import("../../dist/cli/run-program.js");
 
 process.on("message", async (args) => {
   const said = { stdout: "", stderr: "" };

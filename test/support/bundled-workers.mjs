@@ -12,7 +12,8 @@ const dist = fileURLToPath(new URL("../../dist", import.meta.url));
 const bundle = join(dist, "bundle");
 const { Worker } = workerThreads;
 
-function isBundleNewest() {
+/** Whether no module is newer than the bundle. */
+export function isBundleNewest() {
   const bundledMs = statSync(join(bundle, "load.js")).mtimeMs;
   return readdirSync(dist, { recursive: true, encoding: "utf8" })
     .filter((name) => name.endsWith(".js") && !name.startsWith("bundle"))

@@ -5,6 +5,7 @@ import { useS3 } from "../../../support/s3.js";
 import { s3Plan, s3World, type S3World } from "../../../support/s3-sink-world.js";
 import { s3Target } from "../../../support/s3-target.js";
 import { begun } from "../../../support/sinks.js";
+import { until } from "../../../support/waiting.js";
 
 const s3 = useS3();
 const badRow = new JobError("BAD_ROW", "row 3 is bad");
@@ -35,9 +36,10 @@ s3.describe("errors of attempts at a target in S3", () => {
     using store = s3Target({ port: at.proxy.port, retrySeconds: 300 });
     const stop = new AbortController();
     const reading = store.until(stop.signal).readText({ bucket: at.bucket.name, key: "lake/x" });
-    setTimeout(() => stop.abort(new Error("too late")), 50);
-    await expect(reading).rejects.toThrow("too late");
-    expect(seen.count).toBeGreaterThan(0);
+    const ended = expect(reading).rejects.toThrow("too late");
+    await until(() => seen.count > 0);
+    stop.abort(new Error("too late"));
+    await ended;
   });
 
   test("an error is not recorded if the plan of the run is gone", async () => {
