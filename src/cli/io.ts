@@ -49,6 +49,11 @@ export function safeIo(io: Io): SafeIo {
   };
 }
 
+/** The number of characters in a line of a terminal; undefined: the output is none. */
+export function terminalWidth({ raw }: SafeOutput): number | undefined {
+  return raw.isTTY === true && raw.columns > 0 ? raw.columns : undefined;
+}
+
 /** Makes one output safe. */
 export function safeOutput(raw: Output): SafeOutput {
   return { write: (text) => raw.write(printableLines(text)), raw };

@@ -3,7 +3,7 @@ import type { DatedModel } from "../jobs/model-history.js";
 import { assertNever, type ExitCode } from "../util/errors.js";
 import { modelName } from "./plan-text.js";
 import { count, reportFields, type RunReport, showCount } from "./report.js";
-import { table } from "./table.js";
+import { fitTable } from "./table.js";
 
 /** The run of one value of a backfill. */
 export interface BackfillRun extends ValueEnd {
@@ -70,8 +70,9 @@ export function totalsText(runs: readonly BackfillRun[]): string {
 /**
  * The result of a backfill for people: a line for each value, the values without input, and the number of runs by
  * status.
+ * @param width characters in a line of the terminal; undefined: there is none
  */
-export function backfillText({ param, runs, model }: Backfill): string {
+export function backfillText({ param, runs, model }: Backfill, width: number | undefined): string {
   const shown = runs.length <= mostShown ? runs : runs.filter(({ status }) => !isComplete(status));
   const rows = shown.map(({ value, status, report, failure }) => [
     value,
@@ -84,7 +85,11 @@ export function backfillText({ param, runs, model }: Backfill): string {
   const missing = valuesText(runs, "no_input");
   const others = model === undefined ? 0 : otherModels(runs, model.sha256);
   return [
-    ...table([[param, "status", "rows", "rejected", "seconds", ""], ...rows], { right: [2, 3, 4] }),
+    ...fitTable([[param, "status", "rows", "rejected", "seconds", ""], ...rows], {
+      right: [2, 3, 4],
+      width,
+      hasNotes: true,
+    }),
     ...(others === 0
       ? []
       : [`${count(others, "run")} of these ${others === 1 ? "has" : "have"} the predictions of another model`]),

@@ -1,5 +1,5 @@
 import { count } from "./report.js";
-import { table } from "./table.js";
+import { fitTable } from "./table.js";
 
 /** Rows with their predictions. A value is JSON text. */
 export interface ScoredRows {
@@ -12,19 +12,40 @@ export interface ScoredRows {
   readonly rows: readonly (readonly string[])[];
 }
 
-/** The number of characters to which a value is cut in a table. */
+/** The number of characters to which a value is cut on a terminal. */
 const widest = 32;
 
-/** The rows as a table: carried columns, features, predictions. */
-export function previewTable({ carried, features, predictions, featureCount, rows }: ScoredRows): string {
+/**
+ * The rows as a table: carried columns, features, predictions. A terminal of `width` characters shows as many columns as it
+ * has room for, and of a long value the beginning; a first column that tells the rows apart, and a prediction, are always
+ * shown.
+ */
+export function previewTable(
+  { carried, features, predictions, featureCount, rows }: ScoredRows,
+  width: number | undefined,
+): string {
   const names = [...carried, ...features, ...predictions];
   const right = names.flatMap((_, index) => (rows.every((row) => isNumber(row[index] ?? "")) ? [index] : []));
-  const shown = rows.map((row) => row.map((value) => cut(plain(value) ?? "NULL")));
+  const shown = rows.map((row) => row.map((value) => cut(plain(value) ?? "NULL", width)));
   const more = featureCount - features.length;
   return [
-    ...table([names, ...shown], { right }),
+    ...fitTable([names, ...shown], { right, width, leaveOut: leaveOut({ carried, features, predictions }) }),
     `${count(rows.length, "row")}: ${named(carried)}${count(features.length, "feature")}${more > 0 ? ` of ${featureCount}` : ""}, ${named(predictions, "")}`,
   ].join("\n");
+}
+
+/** The features, then carried columns, then predictions, each from the last. */
+function leaveOut({ carried, features, predictions }: Omit<ScoredRows, "featureCount" | "rows">): number[] {
+  const [featuresFrom, predictionsFrom] = [carried.length, carried.length + features.length];
+  return [
+    ...backwards(featuresFrom, predictionsFrom),
+    ...backwards(1, featuresFrom),
+    ...backwards(predictionsFrom + 1, predictionsFrom + predictions.length),
+  ];
+}
+
+function backwards(from: number, to: number): number[] {
+  return Array.from({ length: Math.max(0, to - from) }, (_, index) => to - 1 - index);
 }
 
 function named(names: readonly string[], end = ", "): string {
@@ -64,6 +85,6 @@ function isNumber(json: string): boolean {
   return json === "null" || /^-?[\d.]/.test(json) || json === '"NaN"';
 }
 
-function cut(text: string): string {
-  return text.length > widest ? `${text.slice(0, widest - 1)}…` : text;
+function cut(text: string, width: number | undefined): string {
+  return width !== undefined && text.length > widest ? `${text.slice(0, widest - 1)}…` : text;
 }

@@ -7,6 +7,7 @@ import { checkPublished, checkResumable, type PlannedRun } from "./check-planned
 import { checkRejects } from "./conclude.js";
 import { decidedError, refusePruned } from "./held-or-discarded.js";
 import { listInput } from "./planning/input.js";
+import { requireRun } from "./rejects/plan-rejects.js";
 import { hasOnlyFailed, refuseErasing } from "./resume.js";
 import { type RunState, runState } from "./state.js";
 
@@ -60,11 +61,8 @@ export interface StoredRunCheck {
  * @throws JobError that `run` ends with before it knows which run the target has, unless a retry may succeed
  */
 export async function checkStoredRun(context: JobContext): Promise<StoredRunCheck> {
-  const { spec, sink, sha256, onlyRejects } = context;
+  const { spec, sink, sha256 } = context;
   const none = { next: "plan", isReached: true, untried: [] } as const;
-  if (onlyRejects === true) {
-    return none; // the rejects of a published run are a run of their own
-  }
   const found = await orUntried("the target", async () => ({
     stored: await sink.find(runIdOf(spec.name, spec.params, sha256)),
   }));
@@ -72,6 +70,7 @@ export async function checkStoredRun(context: JobContext): Promise<StoredRunChec
     return { ...none, isReached: false, ...found };
   }
   const { stored } = found;
+  requireRun(context, stored);
   if (stored === undefined) {
     return none;
   }
@@ -107,6 +106,9 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
     case "discarded":
       throw decidedError(context, plan, state);
     case "published":
+      if (context.onlyRejects === true) {
+        return run.rejectedRows === 0 ? "end" : "plan"; // its rejects are a run of their own
+      }
       await checkPublished(context, { stored, run, listing: await listInput(context) });
       return "end";
     case "unfinished":

@@ -20,6 +20,20 @@ test("preview prints key, features and predictions of the first rows, and writes
   expect(await readdir(scratch.path)).toEqual(before);
 });
 
+test("preview shows as many columns as a terminal has room for, and names the others; a pipe gets all, and whole values", async () => {
+  await using scratch = await scratchFolder();
+  const text = { input: { columns: { note: "repeat('long ', 10)" } }, output: { columns: ["id", "note"] } };
+  const spec = await writeSpec(scratch.path, wine, text);
+  const args = ["preview", spec, "--limit", "2"];
+  const shown = await runHere(args, { columns: 80 });
+  expect(shown.stdout.split("\n").filter((line) => line.startsWith(" ") && line.length > 80)).toEqual([]);
+  expect(shown.stdout).toMatchSnapshot();
+  expect((await runHere(args, { columns: 20 })).stdout).toMatch(/^ {2}id {2}label\n/);
+  const piped = (await runHere(args)).stdout;
+  expect(piped).toMatch(/^ +id +note .* label/);
+  expect(piped).toContain("long ".repeat(10).trimEnd());
+});
+
 test("preview has the same predictions as a run, for rows that --where finds after many others", async () => {
   await using scratch = await scratchFolder();
   const { spec } = await dailyJob(scratch.path, { input: { where: "id < 440" } });

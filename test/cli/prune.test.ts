@@ -6,6 +6,11 @@ import { type CliResult, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
+import { writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { fixtureNamed } from "../support/world.js";
+
+const postgres = usePostgres();
 
 test("prune removes the output of old nights, keeps what must stay, and pruned nights are not scored again by themselves", async () => {
   await using folder = await scratchFolder();
@@ -154,4 +159,33 @@ test("prune removes a challenger's predictions that are not complete once the ru
   await nights.rewrite({ challenger: kept });
   expect(lastJson(await prune())).toMatchObject({ pruned: 1, retained: 0, kept: 2, challenger_kept: 2 });
   expect(await readdir(join(scratch.path, "kept/dt=2026-01-01"))).toEqual(["_infer-batch"]);
+});
+
+postgres.describe("prune of a table that is replaced", () => {
+  test("prune names the previous tables that it would drop, then those that it dropped", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, fixtureNamed("wine-forest"), database, {
+      params: { ds: "${today}" },
+      output: { postgres: { mode: "replace", keep_previous: 5 } },
+    });
+    for (const date of ["2026-01-01", "2026-01-02", "2026-01-03"]) {
+      expect((await runHere(["run", spec, "--quiet", "--param", `ds=${date}`])).code).toBe(0);
+    }
+    const previous = async (): Promise<string[]> =>
+      (
+        await database.query(
+          "SELECT format('scores.%I', relname) AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'scores'::regnamespace AND relname <> 'predictions' ORDER BY 1 DESC",
+        )
+      ).map(({ name }) => String(name));
+    const tables = await previous();
+    expect(tables).toHaveLength(2);
+    const prune = async (...options: string[]): Promise<string> =>
+      (await runHere(["prune", spec, "--keep", "1", ...options])).stdout;
+    const lines = (verb: string): string => tables.map((name) => `  ${verb} table ${name}\n`).join("");
+    expect(await prune("--dry-run")).toMatch(new RegExp(`^${lines("would drop")}would prune .*2 tables`, "m"));
+    expect(await previous()).toEqual(tables);
+    expect(await prune()).toMatch(new RegExp(`^${lines("dropped")}pruned .*2 tables`, "m"));
+    expect(await previous()).toEqual([]);
+  });
 });

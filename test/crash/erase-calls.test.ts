@@ -59,8 +59,10 @@ test("erase that is killed at any durable call is ended by the same command, and
     const left = await seenBy(night);
     expect(["all", "erased", "nothing"]).toContain(left);
     seen.add(left);
+    const plan = await night.run("plan");
     const run = await night.run("run"); // a scheduler may come first: it finishes a swap, and scores no row again
     expect([0, 67], run.stderr).toContain(run.code);
+    expect(plan.code, plan.stderr).toBe(run.code);
     const again = await runHere(args);
     expect(again.code, again.stderr).toBe(0);
     expect(await seenBy(night)).toBe("erased");

@@ -45,16 +45,27 @@ const textOf = (text: string): PromptKeys => ({ input: { columns: { text } }, on
 
 const sampling = (most: number): PromptKeys => ({ model: { sampling: { max_tokens: most } } });
 
-test("plan --only-rejects ends with 64 for a run that is not published, and says what to do", async () => {
+test("plan --only-rejects ends as run --only-rejects does for a run that is unfinished, held, discarded or not there", async () => {
   await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, {});
   const date = "2026-11-20";
+  const expectAlike = async (code: number, said: RegExp): Promise<void> => {
+    for (const command of ["plan", "run"]) {
+      const ended = await nights.night(command, date, "--only-rejects");
+      expect([ended.code, ended.stderr]).toEqual([code, expect.stringMatching(said)]);
+    }
+  };
+  await expectAlike(64, /there is none\n/);
   expect((await nights.night("run", date, "--worker", "0/2")).code).toBe(0);
   const unfinished = await nights.night("plan", date, "--only-rejects");
-  expect([unfinished.code, unfinished.stderr]).toEqual([64, expect.stringContaining("finishes it first")]);
+  expect([unfinished.code, unfinished.stdout]).toEqual([0, expect.stringMatching(/which has this run: unfinished\n/)]);
+  await nights.rewrite({ timezone: "Asia/Tokyo" });
+  await expectAlike(66, /timezone is "Asia\/Tokyo"/);
+  await nights.rewrite({ checks: { outputs: { score: { range: [0, 1] } } } });
+  expect((await nights.night("run", date)).code).toBe(67);
+  await expectAlike(67, /it is held and not published/);
   expect((await nights.night("discard", date)).code).toBe(0);
-  const discarded = await nights.night("plan", date, "--only-rejects");
-  expect([discarded.code, discarded.stderr]).toEqual([64, expect.stringMatching(/it is discarded[^]*--new-run/)]);
+  await expectAlike(67, /discarded it at/);
 });
 
 describe("--only-rejects", () => {
@@ -238,10 +249,10 @@ describe("--only-rejects", () => {
     });
     await job.rewrite({ on_bad_row: "fail", model: { sampling: { max_tokens: 10 } } });
     expect(await job.run("--param", "ds=b")).toMatchObject({ code: 65 });
-    expect(await plan("--param", "ds=b")).toMatchObject({
-      code: 64,
-      stderr: expect.stringContaining("it is not complete"),
-    });
+    const unfinished = await plan("--param", "ds=b"); // which goes first
+    expect(unfinished.code, unfinished.stderr).toBe(0);
+    expect(JSON.parse(unfinished.stdout)).toMatchObject({ found: { status: "unfinished" } });
+    expect(JSON.parse(unfinished.stdout)).not.toHaveProperty("rejected_rows");
   });
 
   test("of a run with rejects, only their prompts are sent again in a batch", async () => {

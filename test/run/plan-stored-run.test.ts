@@ -1,4 +1,4 @@
-import { copyFile, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
@@ -107,6 +107,18 @@ test("plan ends as run does for an unfinished run whose model file was replaced 
   await world.expectAlike(64, /model\.onnx/);
 });
 
+test("plan ends as run does for an unfinished run whose spec has changed, and for one that has rejected more rows than it may now", async () => {
+  await using world = await openWorld({ commit_rows: 20, engine: { threads: 1 } });
+  const columns = { alcohol: "if(id = 5, NULL, alcohol)" };
+  const keys = { input: { path: "in/*.parquet", columns }, on_bad_row: "reject", max_rejects: 1 };
+  await world.rewrite(keys);
+  expect(await world.run("--worker", "0/2")).toBe(0);
+  await world.rewrite({ ...keys, timezone: "Asia/Tokyo" });
+  await world.expectAlike(66, /timezone is "Asia\/Tokyo"/);
+  await world.rewrite({ ...keys, max_rejects: 0 });
+  await world.expectAlike(65, /max_rejects/);
+});
+
 test("plan ends with 0 as run does for an unfinished run whose alias has moved to a model of another signature, and whose marker is gone", async () => {
   await using mlflow = await serveChurn();
   const files = new Map(mlflow.versions.get("1")?.files);
@@ -122,6 +134,21 @@ test("plan ends with 0 as run does for an unfinished run whose alias has moved t
 
   expect(stdout).toContain("models:/churn@champion → version 1,");
   expect(stdout).toContain(", which has this run: unfinished\n");
+});
+
+test("plan ends as run does while the registry is away: with 0 for a run that is complete or whose model is cached, else with 75", async () => {
+  const mlflow = await serveChurn();
+  const model = { path: "models:/churn@champion" };
+  await using world = await openWorld({ commit_rows: 20, model, retry: { max_seconds: 1 } }, diabetes, mlflow.url);
+  expect(await world.run("--worker", "0/2")).toBe(0);
+  await mlflow[Symbol.asyncDispose]();
+
+  await rename(join(world.folder, "cache"), join(world.folder, "away"));
+  await world.expectAlike(75, /models:\/churn/);
+  await rm(join(world.folder, "cache"), { recursive: true, force: true });
+  await rename(join(world.folder, "away"), join(world.folder, "cache"));
+  await world.expectAlike(0);
+  expect((await world.expectAlike(0)).stdout).toMatch(/this run: complete\nuntried {2}the plan of a new run: /);
 });
 
 test("plan ends with 0 as run does for an unfinished run of which no new run could be planned, and shows the stored plan", async () => {

@@ -78,6 +78,12 @@ function shareCodeOf({ XDG_CACHE_HOME: cache }: NonNullable<CliOptions["env"]> =
   }
 }
 
+interface HereOptions extends Pick<CliOptions, "cwd" | "env"> {
+  readonly onStderr?: (seen: string) => void;
+  /** The width of the terminal that stdout is; undefined: it is none. */
+  readonly columns?: number;
+}
+
 /**
  * Carries out a command line in this process: the program that the built command hands its arguments to, with all that
  * it says. A third of what a process takes. For what a process has of its own (signals, a user, options of node,
@@ -85,7 +91,7 @@ function shareCodeOf({ XDG_CACHE_HOME: cache }: NonNullable<CliOptions["env"]> =
  */
 export async function runHere(
   args: readonly string[],
-  { env = {}, cwd, onStderr }: Pick<CliOptions, "cwd" | "env"> & { onStderr?: (seen: string) => void } = {},
+  { env = {}, cwd, onStderr, columns }: HereOptions = {},
 ): Promise<CliResult> {
   shareCodeOf(env);
   using _ = changeProcess(env, cwd);
@@ -98,7 +104,9 @@ export async function runHere(
       }
     },
   });
-  const io: Io = { stdout: into("stdout"), stderr: into("stderr") };
+  const terminal = columns !== undefined && { isTTY: true, columns, fd: 1 };
+  const stdout = { ...terminal, ...into("stdout") } as Io["stdout"];
+  const io: Io = { stdout, stderr: into("stderr") };
   const command = {
     what: `infer-batch ${args.join(" ")}, in this process,`,
     pid: process.pid,

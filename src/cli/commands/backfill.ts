@@ -18,7 +18,7 @@ import { type Progress, silentProgress } from "../../report/progress/progress.js
 import type { Log } from "../../scoring/context.js";
 import { exitCodeOf, JobError } from "../../util/errors.js";
 import { chooseProgress } from "../choose-progress.js";
-import type { SafeIo } from "../io.js";
+import { type SafeIo, terminalWidth } from "../io.js";
 import { wantsColor } from "../colors.js";
 import { createLog } from "../logger.js";
 import { abortOnSignals } from "../signals.js";
@@ -63,7 +63,7 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   if (options.json === true) {
     io.stdout.write(`${backfillJson(backfill, failure === undefined ? 0 : exitCodeOf(failure))}\n`);
   } else if (options.quiet !== true) {
-    io.stdout.write(`${backfillText(backfill)}\n`);
+    io.stdout.write(`${backfillText(backfill, terminalWidth(io.stdout))}\n`);
   }
   if (failure !== undefined) {
     throw failure;

@@ -14,11 +14,11 @@ import {
   showDuration,
   spentText,
 } from "../../report/report.js";
-import { table } from "../../report/table.js";
+import { fitTable } from "../../report/table.js";
 import { type History, keptHistory, runHistory } from "../../run/history.js";
 import type { JobContext } from "../../scoring/context.js";
 import { messageOf } from "../../util/errors.js";
-import type { SafeIo } from "../io.js";
+import { type SafeIo, terminalWidth } from "../io.js";
 
 export interface HistoryOptions extends JobOptions {
   readonly last: number;
@@ -38,7 +38,8 @@ export async function historyCommand(spec: string, options: HistoryOptions, io: 
     return;
   }
   const rows = [...own.runs.map((run) => cellsOf(run, remarks(run))), ...keptCells(kept)];
-  const lines = rows.length === 0 ? [] : table([headings, ...rows], { right: [3, 4, 5] });
+  const fit = { right: [3, 4, 5], width: terminalWidth(io.stdout), leaveOut: leaveOut(rows), hasNotes: true };
+  const lines = rows.length === 0 ? [] : fitTable([headings, ...rows], fit);
   io.stdout.write(`${[...lines, totalText(name, own), ...keptTotal(kept)].join("\n")}\n`);
 }
 
@@ -103,6 +104,16 @@ function modelJson({ uri, version, sha256 }: PlannedModel): object {
 }
 
 const headings = ["run", "params", "status", "rows", "rejected", "duration", "model", "since", "note"];
+
+/**
+ * The columns that a narrow terminal may do without, the least important first: those that have one value in all rows,
+ * then the duration, the model, the time, the rejected rows and the params.
+ */
+function leaveOut(rows: readonly (readonly string[])[]): number[] {
+  const isSame = (index: number): boolean => new Set(rows.map((row) => row[index])).size === 1;
+  const dispensable = ["duration", "model", "since", "rejected", "params"].map((name) => headings.indexOf(name));
+  return [...dispensable.filter(isSame), ...dispensable.filter((index) => !isSame(index))];
+}
 
 /** @param about the last column */
 function cellsOf(run: RecordedRun, about: string): string[] {

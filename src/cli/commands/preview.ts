@@ -5,7 +5,7 @@ import { summarizeRejects } from "../../report/rejects-text.js";
 import { count, showCount } from "../../report/report.js";
 import { type PreviewedRows, previewRows } from "../../run/previewing/preview-rows.js";
 import type { Log } from "../../scoring/context.js";
-import type { SafeIo } from "../io.js";
+import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 import { abortOnSignals } from "../signals.js";
 
@@ -30,7 +30,11 @@ export async function previewCommand(spec: string, options: PreviewOptions, io: 
     sample: sample === undefined ? undefined : { rows: sample, seed },
   });
   const lines =
-    options.json === true ? previewJson(found) : options.csv === true ? previewCsv(found) : [previewTable(found)];
+    options.json === true
+      ? previewJson(found)
+      : options.csv === true
+        ? previewCsv(found)
+        : [previewTable(found, terminalWidth(io.stdout))];
   if (lines.length > 0) {
     io.stdout.write(`${lines.join("\n")}\n`);
   }

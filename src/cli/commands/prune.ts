@@ -3,11 +3,11 @@ import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import type { Retention } from "../../jobs/prune-choice.js";
 import { nothingRemoved, type Removed } from "../../publish/prune-request.js";
 import { count } from "../../report/report.js";
-import { table } from "../../report/table.js";
+import { fitTable } from "../../report/table.js";
 import { type PrunedRun, type PruneReport, pruneRuns, type SeriesReport } from "../../run/prune.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { showBytes } from "../../util/memory-budget.js";
-import type { SafeIo } from "../io.js";
+import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
 export interface PruneOptions extends JobOptions {
@@ -26,7 +26,7 @@ export async function pruneCommand(spec: string, options: PruneOptions, io: Safe
   io.stdout.write(
     options.json === true
       ? `${JSON.stringify({ job: job.spec.name, ...reportJson(report) })}\n`
-      : `${reportText(report).join("\n")}\n`,
+      : `${reportText(report, terminalWidth(io.stdout)).join("\n")}\n`,
   );
   if (report.failure !== undefined) {
     throw report.failure;
@@ -85,22 +85,24 @@ function runJson({ runId, params, place, removed, retained }: PrunedRun): object
   return { run_id: runId, params, output: place, retained: retained ?? null, ...removed };
 }
 
-function reportText(report: PruneReport): string[] {
+function reportText(report: PruneReport, width: number | undefined): string[] {
   const { dryRun, kept, challenger, failure } = report;
   const both = ofBoth(report);
   const { old } = both;
-  const lines =
-    old.length === 0 ? [] : table([["run", "params", dryRun ? "would be removed" : "removed"], ...old.map(cellsOf)]);
+  const headings = ["run", "params", dryRun ? "would be removed" : "removed"];
+  const lines = old.length === 0 ? [] : fitTable([headings, ...old.map(cellsOf)], { width, hasNotes: true });
+  const removed = totalsOf(both);
   const pruned = old.filter(({ retained }) => retained === undefined).length;
   const stay = old.length - pruned;
   const total = [
-    `${dryRun ? "would prune" : "pruned"} ${count(pruned, "run")}: ${removedText(totalsOf(both))}`,
+    `${dryRun ? "would prune" : "pruned"} ${count(pruned, "run")}: ${removedText(removed)}`,
     ...(stay === 0 ? [] : [`${count(stay, "old run")} retained`]),
     `${count(kept, "run")} not old`,
     ...(challenger === undefined ? [] : [`of the challenger ${count(challenger.kept, "run")} not old`]),
     ...(failure === undefined ? [] : ["the challenger's predictions are not pruned"]),
   ];
-  return [...lines, total.join("; ")];
+  const dropped = removed.tables.map((name) => `  ${dryRun ? "would drop" : "dropped"} table ${name}`);
+  return [...lines, ...dropped, total.join("; ")];
 }
 
 function cellsOf({ runId, params, removed, retained }: PrunedRun): string[] {

@@ -4,10 +4,10 @@ import { byChecks, decisionText } from "../../publish/decision.js";
 import { challengerFields } from "../../report/agreement/fields.js";
 import { count, failureFields, showCount, verdictFields } from "../../report/report.js";
 import { paidFields, paidLines } from "../../report/spending/paid-text.js";
-import { table } from "../../report/table.js";
+import { fitTable, table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import type { SafeIo } from "../io.js";
+import { type SafeIo, terminalWidth } from "../io.js";
 import { openJob, openLoaded } from "../../app/job-context.js";
 import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
 
@@ -86,7 +86,8 @@ async function statusOfSeveral(specs: readonly string[], options: StatusOptions,
     io.stdout.write(`${JSON.stringify({ spec, ...described })}\n`);
   }
   if (options.json !== true) {
-    const lines = shown.length === 0 ? [] : table([headings, ...shown.map(cellsOf)], { right: [3, 4] });
+    const fit = { right: [3, 4], width: terminalWidth(io.stdout), hasNotes: true };
+    const lines = shown.length === 0 ? [] : fitTable([headings, ...shown.map(cellsOf)], fit);
     io.stdout.write(`${[...lines, totals(found)].join("\n")}\n`);
   }
   for (const { state, error = state?.error } of found) {

@@ -1,31 +1,26 @@
 import { isSameShard } from "../../plan/compare.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { takeOverDifferences } from "../../plan/take-over.js";
-import type { RunState } from "../../publish/state.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { StoredPlan } from "../../sink/port.js";
 import type { Listing } from "../../storage/port.js";
 import { JobError } from "../../util/errors.js";
-import { refusePruned } from "../held-or-discarded.js";
+import { isPublished } from "../resume.js";
 import { readRejected, type RejectedRows } from "./rejected-rows.js";
 
 const instead = "score all rows with --new-run";
 
 /** @throws JobError USAGE if the rejects of a run are to be scored, and there is none */
-export function requireRun(context: JobContext, stored: StoredPlan | undefined): void {
-  if (context.onlyRejects === true && stored === undefined) {
-    throw noRun(context);
+export function requireRun({ spec, onlyRejects }: JobContext, stored: StoredPlan | undefined): void {
+  if (onlyRejects === true && stored === undefined) {
+    throw new JobError(
+      "USAGE",
+      `looking for a run of ${spec.name} whose rejected rows are to be scored: there is none`,
+      {
+        hint: "leave out --only-rejects, or name the run with --param; infer-batch history lists the runs",
+      },
+    );
   }
-}
-
-function noRun({ spec }: Pick<JobContext, "spec">): JobError {
-  return new JobError(
-    "USAGE",
-    `looking for a run of ${spec.name} whose rejected rows are to be scored: there is none`,
-    {
-      hint: "leave out --only-rejects, or name the run with --param; infer-batch history lists the runs",
-    },
-  );
 }
 
 /** The run whose rejected rows are to be planned, and these. */
@@ -35,8 +30,9 @@ export interface PlannableRejects {
 }
 
 /**
- * Finds the rows that a run of rejects would score. undefined: a run of all rows is to be planned
- * @throws JobError USAGE if there is no run, or if it is not complete
+ * Finds the rows that a run of rejects would score. undefined: a run of all rows is to be planned, or the run that the
+ * target has is not published, so that it goes on
+ * @throws JobError USAGE if there is no run
  */
 export async function findRejects(context: JobContext, base: RunId): Promise<PlannableRejects | undefined> {
   const { sink, onlyRejects } = context;
@@ -44,33 +40,15 @@ export async function findRejects(context: JobContext, base: RunId): Promise<Pla
     return undefined;
   }
   const stored = await sink.find(base);
-  if (stored?.pruned !== undefined) {
-    refusePruned({ ...context, newRun: false }, stored.pruned);
-  }
-  if (stored === undefined) {
-    throw noRun(context);
+  requireRun(context, stored);
+  if (stored === undefined || stored.pruned !== undefined) {
+    return undefined;
   }
   const run = await sink.open(stored);
-  const { kind } = run.state;
-  if (kind !== "published") {
-    const found = kind === "unfinished" ? "it is not complete" : `it is ${kind}`;
-    throw new JobError("USAGE", `planning the rejected rows of run ${stored.plan.runId}: ${found}`, {
-      hint: hints[kind],
-    });
-  }
-  return { stored, rejected: await readRejected(stored.plan, run.rejects(), () => true) };
+  return isPublished(run)
+    ? { stored, rejected: await readRejected(stored.plan, run.rejects(), () => true) }
+    : undefined;
 }
-
-const finish = "`run --only-rejects` finishes it first; leave out --only-rejects to see its plan";
-const scoreAgain = "its rejected rows are not scored alone: `run --new-run` scores all rows again";
-/** What to do where a run is not published. */
-const hints: Readonly<Record<Exclude<RunState["kind"], "published">, string>> = {
-  unfinished: finish,
-  approved: finish,
-  held: "approve it first, then its rejected rows can be scored; or discard it, and score all rows again with `run --new-run`",
-  discarded: scoreAgain,
-  superseded: scoreAgain,
-};
 
 /** @throws JobError PLAN_CHANGED if another attempt has planned the run for other rows meanwhile */
 export function requireRejectsOf({ runId, rejectsOf }: Plan, wanted: StoredPlan | undefined): void {
