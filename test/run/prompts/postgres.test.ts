@@ -29,4 +29,28 @@ postgres.describe("answers of a language model in a table", () => {
     const { stdout } = await job.command("history", job.spec, "--json");
     expect(JSON.parse(stdout)).toMatchObject({ runs: [{ status: "published", spending }] });
   });
+
+  test("plan ends with 64 as run does for a role that may not create the table in which answers are kept", async () => {
+    await using database = await postgres.server().createDatabase();
+    const outputOf = (url: string): object => ({ columns: ["id"], postgres: { url, table: "scores.labels" } });
+    await using job = await promptJob({ output: outputOf(database.url) });
+    expect((await job.run()).code).toBe(0);
+    await database.query(`CREATE ROLE asker LOGIN; GRANT USAGE ON SCHEMA scores, infer_batch TO asker;
+      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA scores, infer_batch TO asker`);
+    const url = new URL(database.url);
+    url.username = "asker";
+    try {
+      await job.rewrite({ name: "others", output: outputOf(url.href) });
+      const asked = job.server.books.answers;
+      for (const verb of ["plan", "run"]) {
+        const { code, stderr } = await job.command(verb, job.spec);
+        expect([code, stderr]).toEqual([64, expect.stringContaining("permission denied for schema infer_batch")]);
+      }
+      expect(job.server.books.answers).toBe(asked);
+      await database.query("GRANT CREATE ON SCHEMA infer_batch TO asker");
+      expect((await job.command("plan", job.spec)).code).toBe(0);
+    } finally {
+      await database.query("DROP OWNED BY asker; DROP ROLE asker");
+    }
+  });
 });
