@@ -5,6 +5,11 @@ import { outputs, shifted } from "../support/challenger.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
+import { writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { fixtureNamed } from "../support/world.js";
+
+const postgres = usePostgres();
 
 /** Ids, times and durations of a table, in the same words in each run of the test. */
 function steady(text: string): string {
@@ -126,4 +131,22 @@ test("history lists the runs that keep a challenger's predictions and their fold
 test("history --last refuses a text that is not a number", async () => {
   const { code, stderr } = await runHere(["history", "job.yaml", "--last", "0"]);
   expect([code, stderr]).toEqual([64, expect.stringContaining("expected a number from 1 to 1000")]);
+});
+
+postgres.describe("history of a table that is replaced", () => {
+  test("history shows a published run whose table was put back as rolled back, and the run before it as published", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const overrides = { params: { ds: "${today}" }, output: { postgres: { mode: "replace" } } };
+    const spec = await writePgSpec(scratch.path, fixtureNamed("wine-forest"), database, overrides);
+    for (const date of ["2026-01-01", "2026-01-02"]) {
+      expect((await runHere(["run", spec, "--quiet", "--param", `ds=${date}`])).code).toBe(0);
+    }
+    expect((await runHere(["rollback", spec])).code).toBe(0);
+    const { stdout } = await runHere(["history", spec]);
+    expect(stdout).toMatch(/ds=2026-01-02 {2}rolled back .*\n.* ds=2026-01-01 {2}published /);
+    expect(lastJson(await runHere(["history", spec, "--json"]))).toMatchObject({
+      runs: [{ status: "rolled_back" }, { status: "published" }],
+    });
+  });
 });

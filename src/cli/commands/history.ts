@@ -75,12 +75,12 @@ function totalText(of: string, { runs, more }: History): string {
 }
 
 function runJson(run: RecordedRun): object {
-  const { runId, status, plan, rows, rejected, spansCommitted, at, seconds, verdict, decision, failure, pruned } = run;
+  const { runId, plan, rows, rejected, spansCommitted, at, seconds, verdict, decision, failure, pruned } = run;
   return {
     run_id: runId,
     params: plan?.params ?? null,
     output: run.place,
-    status,
+    status: statusOf(run).replaceAll(" ", "_"),
     at,
     rows_planned: plan?.input.rows ?? null,
     rows,
@@ -103,6 +103,11 @@ function modelJson({ uri, version, sha256 }: PlannedModel): object {
   return { uri, version: version ?? null, sha256 };
 }
 
+/** The status as people read it. */
+function statusOf({ status, rolledBack = false }: RecordedRun): string {
+  return rolledBack && status === "published" ? "rolled back" : status;
+}
+
 const headings = ["run", "params", "status", "rows", "rejected", "duration", "model", "since", "note"];
 
 /**
@@ -117,12 +122,12 @@ function leaveOut(rows: readonly (readonly string[])[]): number[] {
 
 /** @param about the last column */
 function cellsOf(run: RecordedRun, about: string): string[] {
-  const { runId, status, plan, rows, rejected, seconds, at } = run;
+  const { runId, plan, rows, rejected, seconds, at } = run;
   const params = Object.entries(plan?.params ?? {}).map(([name, value]) => `${name}=${value}`);
   return [
     runId,
     params.join(" "),
-    status,
+    statusOf(run),
     rows === null ? "" : showCount(rows),
     rejected === null ? "" : showCount(rejected),
     seconds === null ? "" : seconds < 10 ? `${Math.max(0.1, seconds).toFixed(1)} s` : showDuration(seconds),

@@ -32,6 +32,7 @@ interface HistoryRow extends PlanRow {
   readonly seconds: number | null;
   /** JSON that the driver has parsed. */
   readonly spending: RecordedSpending | null;
+  readonly rolled_back: boolean;
   /** The first tombstone after it, as text. */
   readonly tombstone: string | null;
 }
@@ -50,6 +51,7 @@ export async function readHistory(
     text: `SELECT r.run_id, r.plan, r.plan_id,
         EXISTS (SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number) AS later,
         ${utcText("f.finished_at")} AS finished_at, ${spending} AS spending, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
+        EXISTS (SELECT FROM ${table("swaps")} w WHERE w.run_id = r.run_id AND w.action = 'rollback') AS rolled_back,
         extract(epoch FROM s.last_at - a.first_at)::float8 AS seconds,
         (SELECT t.plan FROM ${table("runs")} t WHERE t.base = r.base AND t.number > r.number AND ${isTombstone("t")}
           ORDER BY t.number LIMIT 1) AS tombstone
@@ -86,6 +88,7 @@ async function recordedRun(
     spansCommitted: row.spans,
     seconds: row.seconds,
     spending: row.spending ?? undefined,
+    rolledBack: row.rolled_back,
     failure,
   };
   const stored = storedPlan(row);
