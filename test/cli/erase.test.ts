@@ -52,7 +52,9 @@ test("erase removes the rows of some keys from every night, and all commands tak
   expect((await job.night("run", "2026-01-01")).stdout).toContain("already complete");
   const diff = await job.night("diff", "2026-01-02", "--against", "ds=2026-01-01", "--json");
   expect(lastJson(diff)).toMatchObject({ rows_a: 439, rows_b: 439, rows_compared: 439, rows_changed: 0 });
-  expect((await job.night("history", "2026-01-01")).stdout).toMatch(/-r2 .* published +439 .* erased by \w+\n/);
+  expect((await job.night("history", "2026-01-01")).stdout).toMatch(
+    /-r2 .* published +439 .* erased by \w+\n.* published .* replaced by \S+-r2\n/,
+  );
   expect((await job.night("stats", "2026-01-01")).code).toBe(0);
   expect((await job.night("run", "2026-01-03")).code).toBe(0); // its checks compare it with the nights before
   expect((await erase()).stdout).toContain("ds=2026-01-03");
@@ -64,6 +66,20 @@ test("erase removes the rows of some keys from every night, and all commands tak
   }
   expect((await job.night("run", "2026-01-01", "--new-run")).code).toBe(0);
   expect(await idsIn(job.folder("2026-01-01"))).toContain(5); // the input has them
+});
+
+test("rows that stay after an erasure are reused by the next night, and the erased row, which the input has, is scored anew", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, { checks: undefined, reuse: { key: ["id"] } });
+  expect((await job.night("run", "2026-01-01")).code).toBe(0);
+  const keys = join(folder.path, "keys.txt");
+  await writeFile(keys, "7\n");
+  expect((await runHere(["erase", job.spec, "--keys", keys])).code).toBe(0);
+  expect(lastJson(await job.night("run", "2026-01-02", "--json"))).toMatchObject({
+    status: "complete",
+    rows_scored: 442,
+    rows_reused: 441,
+  });
 });
 
 test("erase removes rejected rows of the keys, of which other rejects stay", async () => {
@@ -164,7 +180,7 @@ test("a key that is no value of its column, a column that is not in the output a
   expect(wrong).not.toContain("miller");
   expect(await refused("5\n", "--key", "name")).toContain("name is not in output.columns");
   expect(await refused("\n\n")).toContain("it has no keys");
-  expect(await refused("5\n", "--key", "id", "--key", "name")).toContain("the key is not one column");
+  expect(await refused("5\n", "--key", "id", "--key", "name")).toContain("the key has several columns: id, name");
   expect((await runHere(["erase", job.spec, "--keys", join(folder.path, "none.csv")])).code).toBe(64);
   expect(await idsIn(job.folder("2026-01-01"))).toHaveLength(442);
 });

@@ -12,18 +12,18 @@ const keysLimit = 1_000_000;
 /**
  * Reads a file of keys: Parquet or CSV with a header, whose columns are the key, or a text with a key on each line.
  * @param columns the key columns. Default: those of the file
- * @param only the column that a text without a header is of; undefined: it is not known
+ * @param usual the key of the job, of which a text without a header is if it is one column
  * @throws JobError USAGE, FILE_MISSING
  */
 export async function readKeys(
   path: string,
-  { columns, only }: { readonly columns: readonly string[] | undefined; readonly only: string | undefined },
+  { columns, usual }: { readonly columns: readonly string[] | undefined; readonly usual: readonly string[] },
 ): Promise<KeyList> {
   const kind = extname(path).toLowerCase();
   const list =
     kind === ".parquet" || kind === ".csv"
       ? await readTable(path, kind, columns)
-      : await readLines(path, columns, only);
+      : await readLines(path, columns ?? usual);
   if (list.keys.length === 0) {
     throw new JobError("USAGE", `reading ${path}: it has no keys`);
   }
@@ -31,15 +31,12 @@ export async function readKeys(
 }
 
 /** Reads the lines of a text; empty ones are no keys. */
-async function readLines(
-  path: string,
-  columns: readonly string[] | undefined,
-  only: string | undefined,
-): Promise<KeyList> {
-  const column = columns === undefined ? only : columns.length === 1 ? columns[0] : undefined;
-  if (column === undefined) {
-    throw new JobError("USAGE", `reading ${path}: it has one value a line, and the key is not one column`, {
-      hint: "name the column with --key; or give a file .csv or .parquet with a column for each part of the key",
+async function readLines(path: string, key: readonly string[]): Promise<KeyList> {
+  const [column, ...more] = key;
+  if (column === undefined || more.length > 0) {
+    const found = key.length === 0 ? "no column is its key" : `the key has several columns: ${key.join(", ")}`;
+    throw new JobError("USAGE", `reading ${path}: it has one value a line, and ${found}`, {
+      hint: "name one column with --key; or give a file .csv or .parquet with a column for each part of the key",
     });
   }
   const text = await readFile(path, "utf8").catch((cause: unknown) => {

@@ -30,7 +30,7 @@ interface EraseReport {
 export async function eraseCommand(spec: string, options: EraseOptions, io: SafeIo): Promise<void> {
   const log = createWarningLog(io.stderr);
   const loaded = await readSpec(spec, options);
-  const keys = await readKeys(options.keys, { columns: options.key, only: onlyKey(loaded.spec) });
+  const keys = await readKeys(options.keys, { columns: options.key, usual: usualKey(loaded.spec) });
   refuseOtherColumns(loaded.spec, keys);
   const load = await readSpecOnce(spec, options);
   await using job = await openLoaded(loaded, spec, { log });
@@ -57,11 +57,10 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
   refuseRetained(report);
 }
 
-/** The column that a list of keys without a header is of; undefined: several could be it. */
-function onlyKey({ checks, output }: JobSpec): string | undefined {
+/** The columns that identify a row of the output, as far as the spec tells. */
+function usualKey({ checks, output }: JobSpec): readonly string[] {
   const choices = [checks?.unique, output.postgres?.key, output.columns];
-  const [column, ...more] = choices.find((columns) => columns !== undefined && columns.length > 0) ?? [];
-  return more.length === 0 ? column : undefined;
+  return choices.find((columns) => columns !== undefined && columns.length > 0) ?? [];
 }
 
 /** Refuses keys of columns that are not copied from the input. @throws JobError USAGE */

@@ -1,5 +1,6 @@
 import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
+import { splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
@@ -37,7 +38,7 @@ export async function historyCommand(spec: string, options: HistoryOptions, io: 
     io.stdout.write(`${JSON.stringify({ job: name, more: own.more, runs: own.runs.map(runJson), ...about })}\n`);
     return;
   }
-  const rows = [...own.runs.map((run) => cellsOf(run, remarks(run))), ...keptCells(kept)];
+  const rows = [...own.runs.map((run) => cellsOf(run, remarks(run, own))), ...keptCells(kept)];
   const fit = { right: [3, 4, 5], width: terminalWidth(io.stdout), leaveOut: leaveOut(rows), hasNotes: true };
   const lines = rows.length === 0 ? [] : fitTable([headings, ...rows], fit);
   io.stdout.write(`${[...lines, totalText(name, own), ...keptTotal(kept)].join("\n")}\n`);
@@ -60,7 +61,7 @@ const noRuns: History = { runs: [], more: false };
 function keptCells(kept: KeptRuns): string[][] {
   return "failure" in kept
     ? []
-    : kept.runs.map((run) => cellsOf(run, [`in ${run.place}`, remarks(run)].filter(Boolean).join("; ")));
+    : kept.runs.map((run) => cellsOf(run, [`in ${run.place}`, remarks(run, kept)].filter(Boolean).join("; ")));
 }
 
 function keptTotal(kept: KeptRuns): string[] {
@@ -150,9 +151,22 @@ function paidText(spending: RecordedSpending): string {
 }
 
 /** What the run cost, and why it has its status, in one line. */
-function remarks(run: RecordedRun): string {
+function remarks(run: RecordedRun, { runs }: History): string {
   const { spending } = run;
-  return [...(spending === undefined ? [] : [paidText(spending)]), why(run)].filter((text) => text !== "").join("; ");
+  const paid = spending === undefined ? "" : paidText(spending);
+  return [paid, why(run), replacedText(run, runs)].filter((text) => text !== "").join("; ");
+}
+
+/** Names the later run of the same params whose rows readers see in place of this one's. */
+function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
+  const isPublished = ({ status, rolledBack = false }: RecordedRun): boolean => status === "published" && !rolledBack;
+  const { base, number } = splitRunId(run.runId);
+  const later = runs.find((other) => {
+    const { base: ofOther, number: numberOfOther } = splitRunId(other.runId);
+    return isPublished(other) && other.place === run.place && ofOther === base && numberOfOther > number;
+  });
+  const adds = run.plan?.target["mode"] === "append"; // its rows stay beside those of the later run
+  return later === undefined || adds || !isPublished(run) ? "" : `replaced by ${later.runId}`;
 }
 
 /** The error that a run ended with, the checks that hold it, or who decided. */
