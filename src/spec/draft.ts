@@ -85,7 +85,8 @@ export function draftSpec(draft: SpecDraft): string {
   const comment = commenter(document);
   comment(["timezone"], "for ${today}; an IANA name such as Europe/Berlin");
   comment(["params", "ds"], "the day of the run; another one: --param ds=2026-01-31");
-  comment(["input", "path"], "relative to this file; ${ds} may be part of it: features/dt=${ds}/*.parquet");
+  const dated = path.includes("${ds}") ? "" : "; ${ds} may be part of it: features/dt=${ds}/*.parquet";
+  comment(["input", "path"], `relative to this file${dated}`);
   comment(["model", "path"], `to refuse any other file: sha256: ${model.sha256}`);
   for (const [input, source] of Object.entries(model.inputs ?? {})) {
     remarkAbove(document, ["model", "inputs"], input, `${draft.types.get(input) ?? ""}: ${remarkOn(source)}`);

@@ -47,8 +47,13 @@ describe("init", () => {
     });
     expect(code, stderr).toBe(0);
     expect(stdout).toContain("infer-batch plan job.yaml --param ds=2026-11-20, then infer-batch run job.yaml --param");
+    expect(stdout).not.toContain("all dates");
     expect(await readFile(join(cwd, "job.yaml"), "utf8")).toContain("path: in/dt=${ds}/*.parquet");
     expect((await runHere(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd })).code).toBe(0);
+    const every = ["init", "all.yaml", "--model", "cancer-logistic.onnx", "--input", "in/dt=*/*.parquet"];
+    expect((await runHere(every, { cwd })).stdout).toMatch(
+      /^note {5}each run scores the files of all dates\. .* 2026-11-20: /m,
+    );
   });
 
   test("init names another folder where the folder out is there, whose run would refuse the new job's", async () => {

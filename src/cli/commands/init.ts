@@ -48,12 +48,13 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
   };
   const survey = await look(path, { ...base, columns: [], notes: [], types: new Map() });
   const request: ProposalRequest = { ...survey, carry: options.columns?.split(",").map((column) => column.trim()) };
-  const { inputs, columns, outputs, notes } = proposeBinding(request);
+  const { inputs, columns, outputs, notes: ofBinding } = proposeBinding(request);
   const types = new Map(
     [...survey.signature.inputs, ...survey.signature.outputs].map((one) => [one.name, showTensor(one)]),
   );
   const model = { path: base.model.path, sha256: survey.sha256, inputs, outputs };
   const date = dateIn(base.inputPath);
+  const notes = [...ofBinding, ...(date === undefined ? noteOnDates(survey.shard, options.input) : [])];
   const inputPath = date === undefined ? base.inputPath : base.inputPath.map((one) => one.replaceAll(date, "${ds}"));
   const text = draftSpec({ ...base, inputPath, model, types, columns, notes });
   const bound = await bind(path, text, date);
@@ -74,6 +75,16 @@ function dateIn(paths: readonly string[]): string | undefined {
   const dates = new Set(paths.flatMap((path) => path.match(/(?<![\d-])\d{4}-\d{2}-\d{2}(?![\d-])/g) ?? [""]));
   const [date = ""] = dates;
   return dates.size === 1 && date !== "" ? date : undefined;
+}
+
+/** Says that each run would score the files of all dates, if the pattern matches folders of dates. */
+function noteOnDates(shard: string, [pattern = ""]: readonly string[]): string[] {
+  const date = dateIn([dirname(shard)]);
+  return date === undefined || !dirname(pattern).includes("*")
+    ? []
+    : [
+        `each run scores the files of all dates. For a run a day, name in --input the folder of one day, such as ${date}: init writes \${ds} in its place`,
+      ];
 }
 
 function nextSteps(path: string, { postgres }: InitOptions, date: string | undefined): string {
