@@ -55,6 +55,22 @@ test("plan scores the golden rows, too: a difference ends it with 65, as it woul
   }
 });
 
+test("the golden rows of each date of a backfill are those of its own date", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path, { checks: { golden: { ...golden, path: "${ds}/golden.parquet" } } });
+  for (const [date, score] of [
+    ["2026-11-20", "score"],
+    ["2026-11-21", "score + 1"],
+  ] as const) {
+    await mkdir(join(scratch.path, date));
+    await writeGolden(join(scratch.path, date), score);
+  }
+  const ended = await runHere(["backfill", nights.spec, "--param", "ds=2026-11-20..2026-11-21", "--json"]);
+  expect(ended.code, ended.stderr).toBe(65);
+  expect(lastJson(ended)).toMatchObject({ complete: 1, values_failed: ["2026-11-21"] });
+  expect(ended.stderr).toMatch(/2026-11-21\/golden\.parquet: 40 of 40 rows differ/);
+});
+
 describe("a run without golden rows", () => {
   test("the first run of each model warns that no golden rows check it, and later runs with that model do not", async () => {
     await using scratch = await scratchFolder();
