@@ -109,6 +109,10 @@ function statusOf({ status, rolledBack = false }: RecordedRun): string {
   return rolledBack && status === "published" ? "rolled back" : status;
 }
 
+function isPublished(run: RecordedRun): boolean {
+  return statusOf(run) === "published";
+}
+
 const headings = ["run", "params", "status", "rows", "rejected", "duration", "model", "since", "note"];
 
 /**
@@ -159,7 +163,6 @@ function remarks(run: RecordedRun, { runs }: History): string {
 
 /** Names the later run of the same params whose rows readers see in place of this one's. */
 function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
-  const isPublished = ({ status, rolledBack = false }: RecordedRun): boolean => status === "published" && !rolledBack;
   const { base, number } = splitRunId(run.runId);
   const later = runs.find((other) => {
     const { base: ofOther, number: numberOfOther } = splitRunId(other.runId);

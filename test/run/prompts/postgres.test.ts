@@ -4,6 +4,8 @@ import { usePostgres } from "../../support/postgres.js";
 
 const postgres = usePostgres();
 
+const outputOf = (url: string): object => ({ columns: ["id"], postgres: { url, table: "scores.labels" } });
+
 postgres.describe("answers of a language model in a table", () => {
   test("a table has the columns about answers, and history what the run has spent", async () => {
     await using database = await postgres.server().createDatabase();
@@ -32,7 +34,6 @@ postgres.describe("answers of a language model in a table", () => {
 
   test("plan ends with 64 as run does for a role that may not create the table in which answers are kept", async () => {
     await using database = await postgres.server().createDatabase();
-    const outputOf = (url: string): object => ({ columns: ["id"], postgres: { url, table: "scores.labels" } });
     await using job = await promptJob({ output: outputOf(database.url) });
     expect((await job.run()).code).toBe(0);
     await database.query(`CREATE ROLE asker LOGIN; GRANT USAGE ON SCHEMA scores, infer_batch TO asker;
