@@ -45,10 +45,13 @@ export function modelsOfDates(
   param: string,
 ): (DatedModels | undefined)[] {
   const byBase = new Map<string, Planned[]>();
-  for (const { runId, status, plan } of runs) {
+  for (const { runId, status, plan, rolledBack } of runs) {
     if (plan !== undefined) {
       const { base, number } = splitRunId(runId);
-      byBase.set(base, [...(byBase.get(base) ?? []), { number, status, params: plan.params, model: plan.model }]);
+      byBase.set(base, [
+        ...(byBase.get(base) ?? []),
+        { number, status, rolledBack, params: plan.params, model: plan.model },
+      ]);
     }
   }
   const groups = [...byBase].map(([base, all]) => ({
@@ -72,9 +75,8 @@ export function modelsOfDates(
   });
 }
 
-interface Planned {
+interface Planned extends Pick<RecordedRun, "status" | "rolledBack"> {
   readonly number: number;
-  readonly status: RunStatus;
   readonly params: Params;
   readonly model: PlannedModel;
 }
@@ -82,9 +84,9 @@ interface Planned {
 /** Statuses of a run that is neither published nor over. */
 const openStatuses: ReadonlySet<RunStatus> = new Set(["unfinished", "failed", "held"]);
 
-/** An approved run is published by the next attempt, before that attempt does anything else. */
-function wasPublished({ status }: Planned): boolean {
-  return status === "published" || status === "pruned" || status === "approved";
+/** An approved run is published by the next attempt, before that attempt does anything else. One that was rolled back does not count. */
+function wasPublished({ status, rolledBack = false }: Planned): boolean {
+  return !rolledBack && (status === "published" || status === "pruned" || status === "approved");
 }
 
 function isSameModel(one: PlannedModel, other: PlannedModel): boolean {

@@ -3,7 +3,7 @@ import type { Plan, RunId } from "../plan/plan.js";
 import { isDateText } from "../plan/series.js";
 import type { PreviousTable } from "../publish/prune-request.js";
 import { logicalDateOf } from "../publish/published-run.js";
-import type { RecordedRun } from "../publish/recorded-run.js";
+import { isInFrontOfReaders, type RecordedRun } from "../publish/recorded-run.js";
 
 /** Which runs of a series are old: those before its `count` latest published ones, or those for a date before one. */
 export type Retention =
@@ -77,7 +77,7 @@ const openStatuses: Readonly<Partial<Record<RecordedRun["status"], string>>> = {
 
 const isUnfinished = ({ latest: { status } }: RunGroup): boolean => status === "unfinished" || status === "failed";
 
-const isPublished = ({ runs }: RunGroup): boolean => runs.some(({ status }) => status === "published");
+const isPublished = ({ runs }: RunGroup): boolean => runs.some(isInFrontOfReaders);
 
 export interface ChoiceOptions {
   /** The runs whose profiles open runs are compared with. */

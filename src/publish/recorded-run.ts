@@ -96,6 +96,14 @@ export function asPruned(run: RecordedRun, pruned: Pruning): RecordedRun {
 /** More runs than any target has. */
 export const everyRun = 1_000_000;
 
+/** Whether a run is published, and no person has put back the table that it replaced. */
+export function isInFrontOfReaders({
+  status,
+  rolledBack = false,
+}: Pick<RecordedRun, "status" | "rolledBack">): boolean {
+  return status === "published" && !rolledBack;
+}
+
 /** The runs of a job that are asked for. */
 export interface HistoryRequest {
   readonly job: string;

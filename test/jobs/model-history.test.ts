@@ -10,17 +10,19 @@ interface Recorded {
   readonly region?: string;
   readonly status?: RunStatus;
   readonly number?: number;
+  readonly rolledBack?: boolean;
 }
 
 const idOf = (ds: string, region: string): RunId => runIdOf("job", { ds, region }, sha256);
 const modelNamed = (digest: string): PlannedModel => ({ uri: "models:/churn@champion", sha256: digest });
 
 /** A run whose model is named by its date, region and number. */
-function recorded({ ds, region = "EU", status = "published", number = 1 }: Recorded): RecordedRun {
+function recorded({ ds, region = "EU", status = "published", number = 1, rolledBack }: Recorded): RecordedRun {
   const runId = numberedRunId(idOf(ds, region), number);
   return {
     runId,
     status,
+    rolledBack,
     plan: { params: { ds, region }, model: modelNamed(`${ds} ${region} ${number}`) },
   } as unknown as RecordedRun;
 }
@@ -48,6 +50,14 @@ test("a date has the model of its last published run, pruned runs included", () 
   expect(found(runs, job("2026-01-01"), job("2026-01-02"))).toEqual([
     "published 2026-01-01: 2026-01-01 EU 2",
     "published 2026-01-02: 2026-01-02 EU 1",
+  ]);
+});
+
+test("a run that was rolled back lends its model to no date", () => {
+  const runs: Recorded[] = [{ ds: "2026-01-01" }, { ds: "2026-01-02", rolledBack: true }];
+  expect(found(runs, job("2026-01-02"), job("2026-01-03"))).toEqual([
+    "before 2026-01-01: 2026-01-01 EU 1",
+    "before 2026-01-01: 2026-01-01 EU 1",
   ]);
 });
 

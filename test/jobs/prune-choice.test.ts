@@ -51,6 +51,16 @@ describe("which runs are pruned", () => {
     });
   });
 
+  test("--keep does not count a run that was rolled back, whose rows readers no longer see", () => {
+    const back = { ...runOf(13, "published"), rolledBack: true };
+    expect(chosen([...published(11, 12), back], keep(1))).toEqual({ 13: "kept", 12: "kept", 11: "pruned" });
+    expect(chosen([...published(11, 12), back], from(20))).toEqual({
+      13: "pruned",
+      12: "it is the latest published run",
+      11: "pruned",
+    });
+  });
+
   test("--older-than prunes runs for dates before its own, but never the latest published run", () => {
     expect(chosen(published(11, 12, 13), from(12))).toEqual({ 13: "kept", 12: "kept", 11: "pruned" });
     expect(chosen(published(11, 12), from(20))).toEqual({ 12: "it is the latest published run", 11: "pruned" });

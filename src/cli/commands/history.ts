@@ -4,7 +4,7 @@ import { splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
-import type { RecordedRun, RecordedSpending } from "../../publish/recorded-run.js";
+import { isInFrontOfReaders, type RecordedRun, type RecordedSpending } from "../../publish/recorded-run.js";
 import { resultLines } from "../../publish/verdict-text.js";
 import {
   count,
@@ -109,10 +109,6 @@ function statusOf({ status, rolledBack = false }: RecordedRun): string {
   return rolledBack && status === "published" ? "rolled back" : status;
 }
 
-function isPublished(run: RecordedRun): boolean {
-  return statusOf(run) === "published";
-}
-
 const headings = ["run", "params", "status", "rows", "rejected", "duration", "model", "since", "note"];
 
 /**
@@ -166,10 +162,10 @@ function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
   const { base, number } = splitRunId(run.runId);
   const later = runs.find((other) => {
     const { base: ofOther, number: numberOfOther } = splitRunId(other.runId);
-    return isPublished(other) && other.place === run.place && ofOther === base && numberOfOther > number;
+    return isInFrontOfReaders(other) && other.place === run.place && ofOther === base && numberOfOther > number;
   });
   const adds = run.plan?.target["mode"] === "append"; // its rows stay beside those of the later run
-  return later === undefined || adds || !isPublished(run) ? "" : `replaced by ${later.runId}`;
+  return later === undefined || adds || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;
 }
 
 /** The error that a run ended with, the checks that hold it, or who decided. */
