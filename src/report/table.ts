@@ -49,7 +49,9 @@ export interface FitOptions {
 export function fitTable(rows: Rows, { right = [], width, leaveOut = [], hasNotes = false }: FitOptions): string[] {
   const shown = rows.map((row) => row.map(printable));
   const all = [...(shown[0] ?? []).keys()];
-  if (width === undefined || lineLength(shown, all) <= width) {
+  const widths = columnWidths(shown);
+  const fits = (columns: readonly number[]): boolean => width === undefined || lineLength(widths, columns) <= width;
+  if (width === undefined || fits(all)) {
     return table(shown, { right });
   }
   const most = hasNotes ? all.slice(0, -1) : all;
@@ -57,7 +59,7 @@ export function fitTable(rows: Rows, { right = [], width, leaveOut = [], hasNote
     const gone = new Set(leaveOut.slice(0, dropped));
     return most.filter((index) => !gone.has(index));
   });
-  const columns = choices.find((some) => lineLength(shown, some) <= width) ?? choices.at(-1) ?? most;
+  const columns = choices.find(fits) ?? choices.at(-1) ?? most;
   const lines = table(
     shown.map((row) => columns.map((index) => row[index] ?? "")),
     { right: columns.flatMap((index, at) => (right.includes(index) ? [at] : [])) },
@@ -75,8 +77,7 @@ export function fitTable(rows: Rows, { right = [], width, leaveOut = [], hasNote
   ];
 }
 
-function lineLength(rows: Rows, columns: readonly number[]): number {
-  const widths = columnWidths(rows);
+function lineLength(widths: readonly number[], columns: readonly number[]): number {
   return columns.reduce((sum, index) => sum + gap.length + (widths[index] ?? 0), indent.length - gap.length);
 }
 
