@@ -18,6 +18,10 @@ test("diff compares two nights of a job by key: rows added, gone and changed, an
   await job.rewrite({ input: { where: "id <> 3 and id <> 4", columns: { s1: "s1 + if(id % 100 = 0, 1, 0)" } } });
   await job.night("run", "2026-11-21");
 
+  const narrow = ["diff", job.spec, "--param", "ds=2026-11-21", "--against", "ds=2026-11-20"];
+  expect((await runHere(narrow, { columns: 80 })).stdout).toMatch(
+    /^ {2}column +mean difference +p99 +largest +rows beyond 0 +PSI\n.*\nno room in 80 characters for: median/m,
+  );
   const found = lastJson(await diff("ds=2026-11-20", "--json"));
   expect(found).toMatchObject({
     rows_a: 441,

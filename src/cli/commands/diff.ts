@@ -14,7 +14,7 @@ import type { LoadedSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";
 import { memoryBudget } from "../../util/memory-budget.js";
 import { differenceJson, differenceText } from "../texts/diff-text.js";
-import type { SafeIo } from "../io.js";
+import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
 export interface DiffCommandOptions extends RunOptions {
@@ -129,5 +129,7 @@ async function diffSides(
   const folders = sides.map(({ rows }) => rows.folder);
   await using joiner = await openRowJoin({ folders, threads: usableCores(), memoryBytes });
   const difference = await diffRows(joiner, sides, { key, tolerance, ignored });
-  io.stdout.write(json ? differenceJson(difference) : differenceText(difference, tolerance));
+  io.stdout.write(
+    json ? differenceJson(difference) : differenceText(difference, { tolerance, width: terminalWidth(io.stdout) }),
+  );
 }

@@ -10,12 +10,15 @@ import type { Difference } from "../../run/diff.js";
 const shownColumns = 10;
 
 /** Shows how two sets of rows differ, as tables: the columns that differ in most rows. */
-export function differenceText(difference: Difference, tolerance: number): string {
+export function differenceText(
+  difference: Difference,
+  { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
+): string {
   const { a, b, key, rows, keys } = difference;
   const most = [...difference.columns].toSorted(([, one], [, other]) => differing(other) - differing(one));
   const columns = new Map(most.slice(0, shownColumns));
   const left = most.length - columns.size;
-  const shown: ShownAgreement = { columns, tolerance, names: ["A", "B"], keysOf: ({ row }) => keys.get(row) };
+  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"], keysOf: ({ row }) => keys.get(row) };
   return [
     `A  ${a}: ${count(rows.rowsA, "row")}`,
     `B  ${b}: ${count(rows.rowsB, "row")}`,

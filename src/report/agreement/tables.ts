@@ -3,7 +3,7 @@ import type { DifferentRow } from "../../checks/agreement/different-rows.js";
 import { timeText, withNanos } from "../../columnar/dates-and-times.js";
 import { assertNever } from "../../util/errors.js";
 import { count, showCount } from "../report.js";
-import { table } from "../table.js";
+import { fitTable, table } from "../table.js";
 
 /** How the two models are called. */
 export type Names = readonly [one: string, other: string];
@@ -13,6 +13,8 @@ export interface ShownAgreement {
   readonly columns: ReadonlyMap<string, Measures>;
   readonly tolerance: number;
   readonly names: Names;
+  /** Characters in a line of the terminal; undefined: there is none. */
+  readonly width?: number | undefined;
   /** What tells whose row it is, by column; undefined: the number of the row is shown. */
   readonly keysOf: (row: DifferentRow) => Readonly<Record<string, string | null>> | undefined;
 }
@@ -26,13 +28,13 @@ function ofKind<K extends Measures["kind"]>(columns: ShownAgreement["columns"], 
 }
 
 /** The figures of all columns as tables. */
-export function agreementTables({ columns, tolerance, names }: Omit<ShownAgreement, "keysOf">): string[] {
+export function agreementTables({ columns, tolerance, names, width }: Omit<ShownAgreement, "keysOf">): string[] {
   const numbers = ofKind(columns, "numbers");
   const labels = ofKind(columns, "labels");
   const vectors = ofKind(columns, "vectors");
   const times = ofKind(columns, "times");
   return [
-    ...(numbers.length === 0 ? [] : numberLines(numbers, tolerance)),
+    ...(numbers.length === 0 ? [] : numberLines(numbers, { tolerance, width })),
     ...(labels.length === 0 ? [] : labelLines(labels, names)),
     ...(vectors.length === 0 ? [] : vectorLines(vectors)),
     ...(times.length === 0 ? [] : timeLines(times)),
@@ -76,7 +78,13 @@ function shownFigure(value: number): string {
   return figure(value) || "unknown";
 }
 
-function numberLines(columns: readonly Named<"numbers">[], tolerance: number): string[] {
+/** Of the figures, a narrow terminal may do without these, the least important first. */
+const dispensable = ["p90", "median", "rank correlation", "p99", "PSI"];
+
+function numberLines(
+  columns: readonly Named<"numbers">[],
+  { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
+): string[] {
   const head = [
     "column",
     "mean difference",
@@ -102,7 +110,11 @@ function numberLines(columns: readonly Named<"numbers">[], tolerance: number): s
   const sampled = columns.find(([, found]) => found.isSampled)?.[1];
   return [
     "numbers",
-    ...table([head, ...rows], { right: [1, 2, 3, 4, 5, 6, 7, 8] }),
+    ...fitTable([head, ...rows], {
+      right: [1, 2, 3, 4, 5, 6, 7, 8],
+      width,
+      leaveOut: dispensable.map((name) => head.indexOf(name)),
+    }),
     ...(sampled === undefined
       ? []
       : [`  the rank correlation is that of a sample of ${count(sampled.rankedRows, "row")}`]),
