@@ -2,6 +2,7 @@ import type { AllNumbers } from "../checks/profiles/all-rows.js";
 import type { ColumnProfile } from "../checks/profiles/column-profile.js";
 import { type Histogram, quantile } from "../checks/profiles/histogram.js";
 import { mean, type NumberProfile, standardDeviation } from "../checks/profiles/number-profile.js";
+import { roundExact } from "../checks/profiles/exact-sum.js";
 import type { ValueCounts } from "../checks/profiles/value-counts.js";
 import { repeatedShare, type VectorProfile } from "../checks/profiles/vector-profile.js";
 import { assertNever } from "../util/errors.js";
@@ -27,6 +28,8 @@ interface NumberStats {
   readonly finite: number;
   readonly min: number | null;
   readonly max: number | null;
+  /** Infinite if it is larger than any float64; JSON has null for that. */
+  readonly sum: number | null;
   readonly mean: number | null;
   readonly deviation: number | null;
   readonly quantiles: Readonly<Record<string, number>>;
@@ -80,6 +83,7 @@ function numberStats(all: AllNumbers, sample: NumberProfile): NumberStats {
     finite,
     min: orNull(min),
     max: orNull(max),
+    sum: orNull(roundExact(all.sum)),
     mean: orNull(mean(all)),
     deviation: sample.finite === 0 ? null : standardDeviation(sample),
     quantiles: quantilesOf(sample.histogram, all),

@@ -100,7 +100,8 @@ describe("statistics of a column", () => {
     expect(columnStats(numbersProfile([0, 0, 0, 1])).numbers).toMatchObject({
       quantiles: { p1: 0, p50: 0, p99: 1 },
     });
-    expect(columnStats(numbersProfile([])).numbers).toMatchObject({ min: null, mean: null, quantiles: {} });
+    expect(columnStats(numbersProfile([0.1, 0.2, 1e16, -1e16])).numbers?.sum).toBe(0.1 + 0.2);
+    expect(columnStats(numbersProfile([])).numbers).toMatchObject({ min: null, sum: null, mean: null, quantiles: {} });
   });
 
   test("statistics of a column of vectors have dimensions, zeros and norms", () => {
