@@ -36,7 +36,7 @@ function binOf(name: string, bins: number): number {
   return bins === 1 ? 0 : hashOfName(name) % bins;
 }
 
-/** The rare values in the same bin as a value of this name. 0: the value is not among the rare ones. */
+/** The rows of all rare values with the hash of this value. 0: the value is not among the rare ones. */
 export function rareRows({ rare }: FewValues, name: string): number {
   return rare?.hashed[binOf(name, rare.hashed.length)] ?? 0;
 }
