@@ -1,4 +1,5 @@
 // Profiles of the nights, and the faults that are planted into them.
+import { hideRareValues } from "#src/checks/profiles/rare-values.js";
 import { cellsOf, drawNumbers, drawTexts, gridOf, mixed } from "./draws.mjs";
 
 const logistic = (value) => 1 / (1 + Math.exp(-value));
@@ -58,7 +59,9 @@ export function runOf(random, night, index, fault = {}) {
       ["score", score],
       ["label", drawTexts(random, rows, labels)],
     ]),
-    features: new Map([...found, ["country", drawTexts(random, rows, { ...countries, ...fault.countries })]]),
+    features: hideRareValues(
+      new Map([...found, ["country", drawTexts(random, rows, { ...countries, ...fault.countries })]]),
+    ),
   };
   return fault.change === undefined ? run : fault.change(run);
 }

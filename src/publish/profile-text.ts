@@ -1,5 +1,6 @@
 import type { RunProfile } from "../checks/verdicts/run-profile.js";
 import { type ColumnsJson, columnsJson, parseColumns } from "../checks/profiles/profile-json.js";
+import { hideRareValues } from "../checks/profiles/rare-values.js";
 import { publicSlices } from "../checks/slices/slices-json.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import { parseJson } from "../plan/parse-plan.js";
@@ -22,7 +23,7 @@ export function runProfileOf(plan: Plan, { profile, rejected }: RunRows): RunPro
     rows: profile.rows,
     rejected,
     outputs: profile.columns,
-    features: profile.features ?? new Map(),
+    features: hideRareValues(profile.features ?? new Map()),
     ...(profile.slices === undefined ? {} : { slices: publicSlices(profile.slices) }),
     model: { uri: plan.model.uri, version: plan.model.version },
     ...challengersOutputs(plan, profile),
@@ -106,7 +107,7 @@ export function parseRunProfile(text: string): RunProfile | undefined {
   }
   const { slices, challenger, model } = data;
   const outputs = once(() => parseColumns(data.outputs));
-  const features = once(() => parseColumns(data.features ?? []));
+  const features = once(() => hideRareValues(parseColumns(data.features ?? []))); // older versions stored them all
   return {
     runId: data.run_id,
     date: data.date,

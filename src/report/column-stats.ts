@@ -2,6 +2,7 @@ import type { AllNumbers } from "../checks/profiles/all-rows.js";
 import type { ColumnProfile } from "../checks/profiles/column-profile.js";
 import { type Histogram, quantile } from "../checks/profiles/histogram.js";
 import { mean, type NumberProfile, standardDeviation } from "../checks/profiles/number-profile.js";
+import { roundExact } from "../checks/profiles/exact-sum.js";
 import type { ValueCounts } from "../checks/profiles/value-counts.js";
 import { repeatedShare, type VectorProfile } from "../checks/profiles/vector-profile.js";
 import { assertNever } from "../util/errors.js";
@@ -14,7 +15,9 @@ export interface ColumnStats {
   /** The number of sampled rows that quantiles, values and vectors describe; absent: they describe all rows. */
   readonly sampled_rows?: number;
   readonly numbers?: NumberStats;
-  /** The most frequent values, with their rows; absent: the column has too many different values. */
+  /** The number of different values; absent: there are too many. */
+  readonly different_values?: number;
+  /** The most frequent values, with their rows, without those that the profile does not name; absent: the column has too many different values. */
   readonly values?: readonly { readonly value: string; readonly rows: number }[];
   readonly vectors?: VectorStats;
 }
@@ -25,6 +28,8 @@ interface NumberStats {
   readonly finite: number;
   readonly min: number | null;
   readonly max: number | null;
+  /** Infinite if it is larger than any float64; JSON has null for that. */
+  readonly sum: number | null;
   readonly mean: number | null;
   readonly deviation: number | null;
   readonly quantiles: Readonly<Record<string, number>>;
@@ -42,11 +47,8 @@ interface VectorStats {
 const quantiles = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
 const mostValues = 10;
 
-/**
- * Computes the statistics of a column.
- * @param leastRows values of fewer rows are not named, since they could identify a person
- */
-export function columnStats(profile: ColumnProfile, leastRows: number): ColumnStats {
+/** Computes the statistics of a column. */
+export function columnStats(profile: ColumnProfile): ColumnStats {
   const { type, all } = profile;
   const { rows, nulls } = all ?? profile;
   const sampled = all === undefined || all.rows === profile.rows ? {} : { sampled_rows: profile.rows };
@@ -57,11 +59,11 @@ export function columnStats(profile: ColumnProfile, leastRows: number): ColumnSt
       return {
         ...counts,
         numbers: numberStats(all?.numbers ?? numbers, numbers),
-        ...valueStats(numbers.values, leastRows),
+        ...valueStats(numbers.values),
       };
     }
     case "values":
-      return { ...counts, ...valueStats(profile.values, leastRows) };
+      return { ...counts, ...valueStats(profile.values) };
     case "vectors":
       return { ...counts, vectors: vectorStats(profile.vectors) };
     case "rows":
@@ -81,6 +83,7 @@ function numberStats(all: AllNumbers, sample: NumberProfile): NumberStats {
     finite,
     min: orNull(min),
     max: orNull(max),
+    sum: orNull(roundExact(all.sum)),
     mean: orNull(mean(all)),
     deviation: sample.finite === 0 ? null : standardDeviation(sample),
     quantiles: quantilesOf(sample.histogram, all),
@@ -99,13 +102,16 @@ function quantilesOf(
       );
 }
 
-function valueStats(values: ValueCounts, leastRows: number): Pick<ColumnStats, "values"> {
+function valueStats(values: ValueCounts): Pick<ColumnStats, "different_values" | "values"> {
   if (values.kind === "many") {
     return {};
   }
-  const named = [...values.counts].filter(([, rows]) => rows >= leastRows);
-  const sorted = named.toSorted(([one, ones], [other, others]) => others - ones || (one < other ? -1 : 1));
-  return { values: sorted.slice(0, mostValues).map(([value, rows]) => ({ value, rows })) };
+  const { counts, rare } = values;
+  const sorted = [...counts].toSorted(([one, ones], [other, others]) => others - ones || (one < other ? -1 : 1));
+  return {
+    different_values: counts.size + (rare?.values ?? 0),
+    values: sorted.slice(0, mostValues).map(([value, rows]) => ({ value, rows })),
+  };
 }
 
 function vectorStats(vectors: VectorProfile): VectorStats {

@@ -15,9 +15,6 @@ export interface RunStats {
   readonly state: string;
 }
 
-/** The smallest number of rows for which the value of a feature is named. All predictions are named. */
-const leastFeatureRows = 20;
-
 /** Returns the profiles as one line of JSON. */
 export function statsJson({ profile, state, challenger }: RunStats): string {
   const { runId, date, modelSha256, rows, rejected, outputs, features } = profile;
@@ -28,8 +25,8 @@ export function statsJson({ profile, state, challenger }: RunStats): string {
     model_sha256: modelSha256,
     rows,
     rejected,
-    outputs: Object.fromEntries(statsOf(outputs, 1)),
-    features: features.size === 0 ? null : Object.fromEntries(statsOf(features, leastFeatureRows)),
+    outputs: Object.fromEntries(statsOf(outputs)),
+    features: features.size === 0 ? null : Object.fromEntries(statsOf(features)),
     ...(challenger === undefined ? {} : { challenger: challengerFields(challenger, true) }),
   });
 }
@@ -37,8 +34,8 @@ export function statsJson({ profile, state, challenger }: RunStats): string {
 /** Returns a table of the predicted columns and a table of the features. */
 export function statsText({ profile, state, challenger }: RunStats): string {
   const { runId, rows, rejected, outputs, features } = profile;
-  const outputStats = statsOf(outputs, 1);
-  const featureStats = statsOf(features, leastFeatureRows);
+  const outputStats = statsOf(outputs);
+  const featureStats = statsOf(features);
   const sampled = Math.max(0, ...featureStats.map(([, { sampled_rows: of }]) => of ?? 0));
   const about = sampled === 0 ? "" : `; quantiles and values describe a sample of ${count(sampled, "row")}`;
   return [
@@ -51,8 +48,8 @@ export function statsText({ profile, state, challenger }: RunStats): string {
   ].join("\n");
 }
 
-function statsOf(columns: ColumnProfiles, leastRows: number): (readonly [string, ColumnStats])[] {
-  return [...columns].map(([name, profile]) => [name, columnStats(profile, leastRows)]);
+function statsOf(columns: ColumnProfiles): (readonly [string, ColumnStats])[] {
+  return [...columns].map(([name, profile]) => [name, columnStats(profile)]);
 }
 
 const numberHeadings = ["NaN", "min", "p10", "p50", "p90", "max", "mean", "deviation"];

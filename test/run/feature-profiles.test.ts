@@ -19,6 +19,13 @@ async function featuresIn(out: string): Promise<Profiles> {
   return (JSON.parse(text) as { features: Profiles }).features;
 }
 
+/** The rows of each value that a profile names. */
+function namedRowsIn({ values, norms }: Profiles[number][1]): number[] {
+  return [values, (norms as { readonly values?: unknown } | undefined)?.values]
+    .filter((counts) => counts instanceof Object && !Array.isArray(counts))
+    .flatMap((counts) => Object.values(counts as Readonly<Record<string, number>>));
+}
+
 /** The mean of four features: NaN, and so rejected, if one of them is NULL. */
 const meanOfFour: SmallModel = {
   inputs: [{ name: "features", dtype: "float32", shape: ["N", 4] }],
@@ -115,6 +122,7 @@ test.each(["penguins-pipeline", "embedding-mlp", "sentences-mean"])(
       }),
     );
     expect(profiles[0]?.length).toBeGreaterThan(0);
+    expect(Math.min(...(profiles[0] ?? []).flatMap(([, profile]) => namedRowsIn(profile)))).toBeGreaterThanOrEqual(20);
     expect(profiles[1]).toEqual(profiles[0]);
     expect(profiles[2]).toEqual(profiles[0]);
   },

@@ -46,6 +46,13 @@ postgres.describe("a run into Postgres whose checks fail", () => {
       expect(lastJson(approved)).toMatchObject({ run_id: runId, status: "published", decision: { by: "ann" } });
       expect(await rowCount(database)).toBe({ append: 492, upsert: 442, replace: 50 }[mode]);
       expect([await statesIn(database), await leftTables(database)]).toEqual([["published", "published"], []]);
+      for (const { profile } of await database.query("SELECT profile FROM infer_batch.finishes")) {
+        const { features } = JSON.parse(String(profile)) as {
+          features: [string, { values: Record<string, number> }][];
+        };
+        const named = features.flatMap(([, { values }]) => Object.values(values ?? {}));
+        expect(Math.min(...named), "rows of a value that the profile of a run names").toBeGreaterThanOrEqual(20);
+      }
       expect((await nights.night("approve", "2026-11-21")).code).toBe(0);
       const { decision } = lastJson(await nights.night("status", "2026-11-21", "--json"));
       expect(decision).toMatchObject({ kind: "approved", by: "ann", reason: "a small day", asBaseline: false });

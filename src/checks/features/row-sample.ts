@@ -1,4 +1,4 @@
-import { mixHash } from "../profiles/value-counts.js";
+import { mixHash } from "../profiles/value-names.js";
 
 /** Rows [from, to) of a record batch. Their numbers in the run begin with `firstRow` at row 0 of what was read. */
 export interface BatchRows {

@@ -6,7 +6,8 @@ import { numbersOfType, type ReadNumbers } from "./column-numbers.js";
 import { countTexts } from "./distinct-texts.js";
 import { blockValues, mergeNumbers, type NextNumbers, type NumberProfile, noNumbers } from "./number-profile.js";
 import { profileNumbers } from "./profile-numbers.js";
-import { hashOfName, mergeValues, noValues, type ValueCounts } from "./value-counts.js";
+import { mergeValues, noValues, type ValueCounts } from "./value-counts.js";
+import { hashOfName } from "./value-names.js";
 import { mergeVectors, noVectors, profileVectors, type VectorLimits, type VectorProfile } from "./vector-profile.js";
 
 /**

@@ -1,5 +1,6 @@
 import { type FloatBits, upperWord } from "./float-bits.js";
-import { costOfName, limitValues, manyNumbers, mixHash, type ValueCounts, type ValueLimits } from "./value-counts.js";
+import { costOfName, limitValues, manyNumbers, type ValueCounts, type ValueLimits } from "./value-counts.js";
+import { mixHash } from "./value-names.js";
 
 /** Counts different finite numbers for as long as they are few: an open hash table whose size is bounded. */
 export interface DistinctNumbers {

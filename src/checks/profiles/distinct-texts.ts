@@ -1,14 +1,6 @@
 import type { BytesColumn } from "../../columnar/types.js";
-import {
-  costOfName,
-  hashBins,
-  hashBytes,
-  hashOfName,
-  limitValues,
-  nameOfText,
-  type ValueCounts,
-  type ValueLimits,
-} from "./value-counts.js";
+import { costOfName, limitValues, type ValueCounts, type ValueLimits } from "./value-counts.js";
+import { hashBins, hashBytes, hashOfName, nameOfText } from "./value-names.js";
 
 /** How often each text of a column occurs, NULLs left out. A text is decoded once, not once for each row. */
 export function countTexts(column: BytesColumn, limits: ValueLimits): ValueCounts {

@@ -1,6 +1,7 @@
 import { assertNever } from "../../util/errors.js";
 import type { AllRows } from "./all-rows.js";
 import type { ColumnProfile } from "./column-profile.js";
+import { type RareValues, rareBins } from "./few-values.js";
 import type { Histogram } from "./histogram.js";
 import type { NumberProfile } from "./number-profile.js";
 import type { ValueCounts } from "./value-counts.js";
@@ -16,7 +17,7 @@ export function profileJson(profile: ColumnProfile): ProfileJson {
     case "numbers":
       return { ...counts, ...numbersJson(profile.numbers) };
     case "values":
-      return { ...counts, values: valuesJson(profile.values) };
+      return { ...counts, ...valuesJson(profile.values) };
     case "vectors":
       return { ...counts, ...vectorsJson(profile.vectors) };
     case "rows":
@@ -73,7 +74,7 @@ function numbersJson(numbers: NumberProfile): ProfileJson {
     sum: exactJson(sum),
     squares: exactJson(squares),
     histogram: histogramJson(histogram),
-    values: valuesJson(values),
+    ...valuesJson(values),
   };
 }
 
@@ -119,12 +120,21 @@ function histogramJson({ shift, keys, counts }: Histogram): readonly number[] {
   return numbers;
 }
 
-/** By name, in the order of names; a list where values are counted by hash; null where there are many numbers. */
-function valuesJson(values: ValueCounts): unknown {
+/**
+ * `values`: by name, in the order of names; a list where values are counted by hash; null where there are many numbers.
+ * `rare`: how many values are not named, how many bins count their rows, and of each bin that is not empty its index and
+ * its rows.
+ */
+function valuesJson(values: ValueCounts): ProfileJson {
   if (values.kind === "many") {
-    return values.hashed === undefined ? null : [...values.hashed];
+    return { values: values.hashed === undefined ? null : [...values.hashed] };
   }
-  return Object.fromEntries([...values.counts].toSorted(([one], [other]) => (one < other ? -1 : 1)));
+  const { counts, rare } = values;
+  const named = Object.fromEntries([...counts].toSorted(([one], [other]) => (one < other ? -1 : 1)));
+  if (rare === undefined) {
+    return { values: named };
+  }
+  return { values: named, rare: [rare.values, rare.hashed.length, ...rareBins(values).flat()] };
 }
 
 /** The profile that `profileJson` made this of; trusts it to be one. */
@@ -136,7 +146,7 @@ export function parseProfile(json: ProfileJson): ColumnProfile {
     case "numbers":
       return { ...counts, kind, numbers: parseNumbers(json) };
     case "values":
-      return { ...counts, kind, values: parseValues(json.values) };
+      return { ...counts, kind, values: parseValues(json) };
     case "vectors":
       return { ...counts, kind, vectors: parseVectors(json) };
     case "rows":
@@ -157,7 +167,7 @@ function parseNumbers(json: ProfileJson): NumberProfile {
     sum: parseExact(json.sum as string),
     squares: parseExact(json.squares as string),
     histogram: parseHistogram(json.histogram as readonly number[]),
-    values: parseValues(json.values),
+    values: parseValues(json),
   };
 }
 
@@ -191,11 +201,20 @@ function parseHistogram(numbers: readonly number[]): Histogram {
   return { shift: numbers[0] ?? 0, keys, counts };
 }
 
-function parseValues(json: unknown): ValueCounts {
-  if (json === null || Array.isArray(json)) {
-    return { kind: "many", hashed: json === null ? undefined : Float64Array.from(json as readonly number[]) };
+function parseValues({ values, rare }: ProfileJson): ValueCounts {
+  if (values === null || Array.isArray(values)) {
+    return { kind: "many", hashed: values === null ? undefined : Float64Array.from(values as readonly number[]) };
   }
-  return { kind: "few", counts: new Map(Object.entries(json as Readonly<Record<string, number>>)) };
+  const counts = new Map(Object.entries(values as Readonly<Record<string, number>>));
+  return { kind: "few", counts, ...(rare === undefined ? {} : { rare: parseRare(rare as readonly number[]) }) };
+}
+
+function parseRare([values = 0, length = 0, ...bins]: readonly number[]): RareValues {
+  const hashed = new Float64Array(length);
+  for (let at = 0; at < bins.length; at += 2) {
+    hashed[bins[at] as number] = bins[at + 1] as number;
+  }
+  return { values, hashed };
 }
 
 /** Profiles of columns, by name, as plain JSON. */

@@ -3,7 +3,7 @@ import type { ReadNumbers } from "./column-numbers.js";
 import { type FloatBits, createFloatBits } from "./float-bits.js";
 import { mergeNumbers, noNumbers, type NumberProfile, type ProfileLimits, blockValues } from "./number-profile.js";
 import { profileNumbers } from "./profile-numbers.js";
-import { hashBins, mixHash } from "./value-counts.js";
+import { hashBins, mixHash } from "./value-names.js";
 
 /** Lists of numbers, as vectors. */
 export interface VectorProfile {

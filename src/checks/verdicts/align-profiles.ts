@@ -1,7 +1,9 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { binEdges, coarsen, type Histogram } from "../profiles/histogram.js";
-import { hashOfName, mergeValues, type ValueCounts } from "../profiles/value-counts.js";
+import { mergeValues, type ValueCounts } from "../profiles/value-counts.js";
+import { hashOfName } from "../profiles/value-names.js";
 import type { NumberProfile } from "../profiles/number-profile.js";
+import { type FewValues, matchNames } from "../profiles/few-values.js";
 
 /** The counts of two profiles of one column, side by side. */
 export interface Aligned {
@@ -74,17 +76,28 @@ const noNames = { values: 0, nameBytes: 0 };
 
 function alignValues(before: ValueCounts, now: ValueCounts): Omit<Aligned, "special"> {
   if (before.kind === "few" && now.kind === "few") {
-    const names = [...new Set([...before.counts.keys(), ...now.counts.keys()])].toSorted();
-    return {
-      before: Float64Array.from(names, (name) => before.counts.get(name) ?? 0),
-      now: Float64Array.from(names, (name) => now.counts.get(name) ?? 0),
-      name: (from, to) => (from === to ? (names[from] as string) : `${names[from]} to ${names[to]}`),
-    };
+    return alignFew(...matchNames(before, now));
   }
   return {
     before: hashedOf(before),
     now: hashedOf(now),
     name: (from, to) => `values with hash ${from}${from === to ? "" : ` to ${to}`}`,
+  };
+}
+
+/** The entries of rare values, which have no names, come after the others. */
+function alignFew(before: FewValues, now: FewValues): Omit<Aligned, "special"> {
+  const names = [...new Set([...before.counts.keys(), ...now.counts.keys()])].toSorted();
+  const bins = (before.rare ?? now.rare)?.hashed.length ?? 0;
+  const countsOf = ({ counts, rare }: FewValues): Float64Array =>
+    Float64Array.from({ length: names.length + bins }, (_, entry) =>
+      entry < names.length ? (counts.get(names[entry] as string) ?? 0) : (rare?.hashed[entry - names.length] ?? 0),
+    );
+  const nameOf = (entry: number): string => names[entry] ?? `rare values with hash ${entry - names.length}`;
+  return {
+    before: countsOf(before),
+    now: countsOf(now),
+    name: (from, to) => (from === to ? nameOf(from) : `${nameOf(from)} to ${nameOf(to)}`),
   };
 }
 

@@ -256,7 +256,7 @@ export function checkQuantiles({ column, now, earlier }: ComparedColumn): CheckR
 
 /** Whether the values are few, such as classes: a quantile then stays the same, or jumps by a step. */
 function areFew(values: ValueCounts): boolean {
-  return values.kind === "few" && values.counts.size < fewValues;
+  return values.kind === "few" && values.counts.size + (values.rare?.values ?? 0) < fewValues;
 }
 
 const fewValues = 20;

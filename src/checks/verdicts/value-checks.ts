@@ -1,4 +1,6 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
+import { type FewValues, rareBins, rareRows, rowsInBin } from "../profiles/few-values.js";
+import { namedRows } from "../profiles/rare-values.js";
 import type { ComparedColumn } from "./column-checks.js";
 import type { OutputOptions } from "./run-profile.js";
 import type { CheckResult } from "./verdict.js";
@@ -13,8 +15,8 @@ const newCategory = 0.02;
 
 /** Whether a class of an output has all but vanished. */
 export function checkClasses({ column, now, earlier }: ComparedColumn): CheckResult[] {
-  const counts = classesOf(now);
-  const before = earlier.map(({ profile }) => ({ rows: profile.rows, counts: classesOf(profile) }));
+  const counts = classesOf(now)?.counts;
+  const before = earlier.map(({ profile }) => ({ rows: profile.rows, counts: classesOf(profile)?.counts }));
   if (counts === undefined) {
     return [];
   }
@@ -41,17 +43,17 @@ export function checkClasses({ column, now, earlier }: ComparedColumn): CheckRes
 
 /** Values of an output or categories of a feature that no run before had. */
 export function checkUnseen({ column, now, earlier }: ComparedColumn, isOutput: boolean): CheckResult[] {
-  const counts = classesOf(now);
-  const known = earlier.map(({ profile }) => classesOf(profile));
+  const values = classesOf(now);
+  const known = earlier.flatMap(({ profile }) => classesOf(profile) ?? []);
   // Whole numbers among features are quantities as a rule.
-  if (counts === undefined || known.includes(undefined) || (!isOutput && now.kind === "numbers")) {
+  if (values === undefined || known.length < earlier.length || (!isOutput && now.kind === "numbers")) {
     return [];
   }
   const limit = isOutput ? unseen.hold : newCategory;
   const found: CheckResult[] = [];
-  for (const [name, rows] of counts) {
+  for (const [name, rows] of unseenValues(values, known)) {
     const share = rows / now.rows;
-    if (share > limit && rows >= unseen.leastRows && known.every((values) => values?.has(name) === false)) {
+    if (share > limit && rows >= unseen.leastRows) {
       found.push({
         check: "unseen_value",
         column,
@@ -67,13 +69,25 @@ export function checkUnseen({ column, now, earlier }: ComparedColumn, isOutput: 
   return found;
 }
 
+/** The values that none of the `known` has, with their rows. A bin of rare values counts as one value. */
+function unseenValues(now: FewValues, known: readonly FewValues[]): (readonly [string, number])[] {
+  const named = [...now.counts].filter(([name]) =>
+    known.every((values) => !values.counts.has(name) && rareRows(values, name) === 0),
+  );
+  const rare = rareBins(now).filter(([bin]) => known.every((values) => rowsInBin(values, bin) === 0));
+  return [...named, ...rare.map(([, rows]) => [rareName, rows] as const)];
+}
+
+/** The name of a value that must not be named. */
+const rareName = `of fewer than ${namedRows} rows`;
+
 /** Counts of the values of texts, truths and whole numbers, while they are few. */
-function classesOf(profile: ColumnProfile): ReadonlyMap<string, number> | undefined {
+function classesOf(profile: ColumnProfile): FewValues | undefined {
   if (profile.kind === "values") {
-    return profile.values.kind === "few" ? profile.values.counts : undefined;
+    return profile.values.kind === "few" ? profile.values : undefined;
   }
   const isWhole = profile.kind === "numbers" && /^u?int\d/.test(profile.type);
-  return isWhole && profile.numbers.values.kind === "few" ? profile.numbers.values.counts : undefined;
+  return isWhole && profile.numbers.values.kind === "few" ? profile.numbers.values : undefined;
 }
 
 /** What the spec says of an output's values; absolute. */
@@ -98,7 +112,7 @@ export function checkWanted(
     });
   }
   if (names !== undefined) {
-    const counts = classesOf(now);
+    const counts = classesOf(now)?.counts;
     const strange = [...(counts?.keys() ?? [])].filter((name) => !names.includes(name)).toSorted();
     found.push({
       ...common,

@@ -1,6 +1,7 @@
 import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
 import { quantile } from "../../checks/profiles/histogram.js";
 import { mean, type NumberProfile, standardDeviation } from "../../checks/profiles/number-profile.js";
+import { type FewValues, matchNames } from "../../checks/profiles/few-values.js";
 import type { ValueCounts } from "../../checks/profiles/value-counts.js";
 import { equalSteps } from "../score-summary.js";
 import { showNumber } from "./numbers.js";
@@ -45,8 +46,8 @@ export interface ValueCount {
 
 /** The largest numbers of different values that are shown one by one: of whole numbers, and of other numbers. */
 const [mostNumbers, fewNumbers] = [24, 4];
-/** The number of values that are shown one by one. All other values are shown together. */
-const shownValues = 8;
+/** The limit of bars. If there are more values, the last bar is that of all other values together. */
+const mostBars = 10;
 
 /**
  * Returns the distribution of a column; undefined: its values are not profiled. `before`: the profile of the column in
@@ -58,7 +59,7 @@ export function distributionOf(now: ColumnProfile, before: ColumnProfile | undef
     return valuesOf(few, fewBefore, now.kind === "numbers");
   }
   if (now.kind === "values") {
-    return now.values.kind === "many" ? manyValues(now, before) : valuesOf(now.values.counts, undefined, false);
+    return now.values.kind === "many" ? manyValues(now, before) : valuesOf(now.values, undefined, false);
   }
   const [numbers, numbersBefore] = [numbersOf(now), before === undefined ? undefined : numbersOf(before)];
   if (numbers === undefined || numbers.finite === 0) {
@@ -96,7 +97,7 @@ export function medianOf(profile: ColumnProfile): number | undefined {
     return undefined;
   }
   const { values, histogram, min, max, finite } = numbers;
-  return values.kind === "few"
+  return values.kind === "few" && values.rare === undefined
     ? medianOfCounts(values.counts, finite)
     : Math.min(Math.max(quantile(histogram, 0.5), min), max);
 }
@@ -113,18 +114,16 @@ function medianOfCounts(counts: ReadonlyMap<string, number>, total: number): num
   return Number.NaN;
 }
 
-/**
- * Returns the counts of values that are shown one by one; undefined: the values are shown as a histogram, or there are
- * too many.
- */
-function fewValues(profile: ColumnProfile): ReadonlyMap<string, number> | undefined {
+/** Returns the values that are shown one by one; undefined: they are shown as a histogram, or there are too many. */
+function fewValues(profile: ColumnProfile): FewValues | undefined {
   const values: ValueCounts | undefined =
     profile.kind === "values" ? profile.values : profile.kind === "numbers" ? profile.numbers.values : undefined;
   if (values?.kind !== "few") {
     return undefined;
   }
-  const isScale = profile.kind === "numbers" && !areClasses(values.counts);
-  return isScale || values.counts.size === 0 ? undefined : values.counts;
+  const { counts, rare } = values;
+  const isScale = profile.kind === "numbers" && (rare !== undefined || !areClasses(counts));
+  return isScale || (counts.size === 0 && rare === undefined) ? undefined : values;
 }
 
 function areClasses(counts: ReadonlyMap<string, number>): boolean {
@@ -134,29 +133,30 @@ function areClasses(counts: ReadonlyMap<string, number>): boolean {
   );
 }
 
-function valuesOf(
-  now: ReadonlyMap<string, number>,
-  before: ReadonlyMap<string, number> | undefined,
-  areNumbers: boolean,
-): ValueDistribution {
-  const [total, totalBefore] = [sum(now.values()), sum(before?.values() ?? [])];
-  const all = [...new Set([...now.keys(), ...(before?.keys() ?? [])])].map((name) => ({
+const noValues: FewValues = { kind: "few", counts: new Map() };
+
+function valuesOf(fewNow: FewValues, fewBefore: FewValues | undefined, areNumbers: boolean): ValueDistribution {
+  const [now, before] = matchNames(fewNow, fewBefore ?? noValues);
+  const rare = { now: sum(now.rare?.hashed ?? []), before: sum(before.rare?.hashed ?? []) };
+  const hasRare = rare.now + rare.before > 0;
+  const [total, totalBefore] = [sum(now.counts.values()) + rare.now, sum(before.counts.values()) + rare.before];
+  const all = [...new Set([...now.counts.keys(), ...before.counts.keys()])].map((name) => ({
     name,
-    now: now.get(name) ?? 0,
-    before: before?.get(name) ?? 0,
+    now: now.counts.get(name) ?? 0,
+    before: before.counts.get(name) ?? 0,
   }));
   const share = (value: ValueCount): number =>
     Math.max(value.now / Math.max(total, 1), value.before / Math.max(totalBefore, 1));
   const ranked = all.toSorted((one, other) => share(other) - share(one) || (one.name < other.name ? -1 : 1));
-  const shown = ranked.slice(0, all.length === shownValues + 1 ? all.length : shownValues);
+  const shown = ranked.slice(0, all.length + Number(hasRare) <= mostBars ? mostBars : mostBars - 1);
   const rest = ranked.slice(shown.length);
+  const others = { ...together([...rest, rare]), name: hasRare ? "other values" : `${rest.length} other values` };
   const values = areNumbers ? shown.toSorted((one, other) => Number(one.name) - Number(other.name)) : shown;
-  return { kind: "values", values, others: rest.length === 0 ? undefined : together(rest), total, totalBefore };
+  return { kind: "values", values, others: rest.length === 0 && !hasRare ? undefined : others, total, totalBefore };
 }
 
-function together(values: readonly ValueCount[]): ValueCount {
-  const name = `${values.length} other values`;
-  return { name, now: sum(values.map(({ now }) => now)), before: sum(values.map(({ before }) => before)) };
+function together(values: readonly Omit<ValueCount, "name">[]): Omit<ValueCount, "name"> {
+  return { now: sum(values.map(({ now }) => now)), before: sum(values.map(({ before }) => before)) };
 }
 
 function manyValues(now: ColumnProfile, before: ColumnProfile | undefined): ValueDistribution {

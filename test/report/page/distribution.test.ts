@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { hideRareValues } from "#src/checks/profiles/rare-values.js";
 import { distributionOf, medianOf } from "#src/report/page/distribution.js";
 import { showNumber, showPsi, showShare, ticksBetween } from "#src/report/page/numbers.js";
 import { normals, numbersProfile, textsProfile } from "../../support/run-profiles.js";
@@ -25,15 +26,32 @@ test("the range leaves out values far from all others, which the last bin counts
   expect([found.now.total, found.now.max]).toEqual([1000, 1e6]);
 });
 
-test("values beyond the eight most frequent are counted together", () => {
-  const counts = Object.fromEntries(Array.from({ length: 12 }, (_, index) => [`v${index}`, 20 - index]));
+const twelve = Object.fromEntries(Array.from({ length: 12 }, (_, index) => [`v${index}`, 20 - index]));
+
+test("if there are more than ten values, those beyond the nine most frequent are counted together", () => {
+  const counts = twelve;
   const found = distributionOf(textsProfile(counts), textsProfile({ v11: 5, old: 95 }));
   if (found?.kind !== "values") {
     expect.fail();
   }
   expect(found.values[0]).toEqual({ name: "old", now: 0, before: 95 });
-  expect(found.values).toHaveLength(8);
-  expect(found.others).toEqual({ name: "5 other values", now: 55, before: 5 });
+  expect(found.values).toHaveLength(9);
+  expect(found.others).toEqual({ name: "4 other values", now: 42, before: 5 });
+});
+
+test("ten values are shown one by one, and rare values of a feature after them as other values", () => {
+  const ten = textsProfile(Object.fromEntries(Object.entries(twelve).slice(0, 10)));
+  const shown = distributionOf(ten, undefined);
+  expect(shown?.kind === "values" && [shown.values.length, shown.others]).toEqual([10, undefined]);
+  const features = hideRareValues(new Map([["city", textsProfile({ Rome: 40, Oslo: 19, Bern: 3 })]]));
+  const found = distributionOf(features.get("city") ?? expect.fail(), textsProfile({ Rome: 30, Oslo: 8 }));
+  expect(found).toEqual({
+    kind: "values",
+    values: [{ name: "Rome", now: 40, before: 30 }],
+    others: { name: "other values", now: 22, before: 8 },
+    total: 62,
+    totalBefore: 38,
+  });
 });
 
 test("whole numbers are shown in their order, and the median of few values is one of them", () => {

@@ -1,0 +1,89 @@
+// node bench/challenger.mjs [--runs N]: CPU seconds that a challenger adds to the job `mlp`, and those of its model alone: a loop of
+// onnxruntime-node over as many rows in memory. In turns, so that both meet the same machine.
+import { rmSync, writeFileSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { isMainThread, Worker, workerData } from "node:worker_threads";
+import { parse } from "yaml";
+import { outFolder } from "./contenders.mjs";
+import { prepareData } from "./data.mjs";
+import { measure, median } from "./measure.mjs";
+import { machine } from "./report.mjs";
+
+const path = (relative) => fileURLToPath(new URL(relative, import.meta.url));
+const rows = 4_000_000;
+const features = 32;
+/** The sessions of a job on two cores, each of one thread. */
+const sessions = 2;
+const batchRows = 2048;
+/** Rows in memory, which are scored again and again. */
+const rowsInMemory = 65_536;
+
+/** Scores this many rows with a session of its own. */
+async function scoreAlone(count) {
+  const { InferenceSession, Tensor } = await import("onnxruntime-node");
+  const extra = { session: { intra_op: { allow_spinning: "0" } } };
+  const options = { intraOpNumThreads: 1, interOpNumThreads: 1, extra };
+  const session = await InferenceSession.create(path("../fixtures/models/bench-mlp.onnx"), options);
+  const values = Float32Array.from({ length: rowsInMemory * features }, (_, index) => Math.sin(index));
+  const [input] = session.inputNames;
+  for (let row = 0; row < count; row += batchRows) {
+    const start = (row % rowsInMemory) * features;
+    const batch = values.subarray(start, start + batchRows * features);
+    await session.run({ [input]: new Tensor("float32", batch, [batchRows, features]) });
+  }
+}
+
+/** A spec of the job, with its own model as the challenger or without. */
+function specOf(name, challenger) {
+  const spec = parse(readFileSync(path("jobs/mlp.yaml"), "utf8"));
+  const file = path(`jobs/mlp-${name}-${process.pid}.yaml`); // paths in a spec are relative to it
+  process.on("exit", () => rmSync(file, { force: true }));
+  const engine = { ...spec.engine, batch_size: batchRows };
+  writeFileSync(file, JSON.stringify({ ...spec, engine, ...(challenger ? { challenger: spec.model } : {}) }));
+  return file;
+}
+
+function job(name, challenger) {
+  return [process.execPath, path("../bin/infer-batch.js"), "run", specOf(name, challenger), "--quiet"];
+}
+
+function alone(count) {
+  return [process.execPath, path("challenger.mjs"), "--alone", String(count)];
+}
+
+async function compare(runs) {
+  await prepareData(new Set(["mlp"]));
+  const commands = [job("with", true), job("without", false), alone(rows), alone(0)];
+  const taken = commands.map(() => []);
+  for (let round = 0; round <= runs; round += 1) {
+    for (const [index, command] of commands.entries()) {
+      rmSync(join(outFolder, "mlp"), { recursive: true, force: true });
+      const { cpuSeconds } = await measure(command);
+      if (round > 0) {
+        taken[index].push(cpuSeconds);
+      }
+    }
+  }
+  const differences = (one, other) => median(taken[one].map((seconds, index) => seconds - taken[other][index]));
+  const [added, model] = [differences(0, 1), differences(2, 3)];
+  const medians = taken.map((seconds) => median(seconds).toFixed(2));
+  console.log(`CPU seconds over ${rows.toLocaleString("en-US")} rows; medians of ${runs} in turns; ${machine()}`);
+  console.log(`the job: ${medians[1]}; with a challenger: ${medians[0]}, which is ${added.toFixed(2)} more`);
+  console.log(`the model alone: ${model.toFixed(2)}; the challenger adds ${(added / model).toFixed(2)} times that`);
+}
+
+if (isMainThread) {
+  const options = { runs: { type: "string", default: "8" }, alone: { type: "string" } };
+  const { values } = parseArgs({ options });
+  if (values.alone === undefined) {
+    await compare(Number(values.runs));
+  } else {
+    for (let session = 0; session < sessions; session += 1) {
+      void new Worker(path("challenger.mjs"), { workerData: Number(values.alone) / sessions });
+    }
+  }
+} else {
+  await scoreAlone(workerData);
+}
