@@ -43,6 +43,29 @@ describe("servers of language models", () => {
     expect(ended.report["spending"]).toMatchObject({ answers: 20, requests_lost: isLost ? 2 : 0 });
   });
 
+  test("a row that is refused for its rate is asked until it is answered, for longer than retry.max_seconds while others are answered", async () => {
+    // Only this request must wait: its next try is a second later, which is all the time that retries have.
+    const limited = {
+      status: 429,
+      headers: { "retry-after": "1", "x-ratelimit-remaining-requests": "9" },
+      body: { error: { message: "slow down" } },
+    };
+    let tried = 0;
+    await using job = await promptJob({
+      reply: (request: ChatRequest): ChatReply => {
+        tried += request.text === "text 3" ? 1 : 0;
+        return request.text === "text 3" && tried <= 2 ? limited : echo(request);
+      },
+      server: { concurrency: 2 }, // most of the others are asked after the first refusal
+      retry: { max_seconds: 1 },
+    });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+    expect(tried).toBe(3);
+  });
+
   test("a row that makes the server fail is rejected, while the server answers others", async () => {
     await using job = await promptJob({
       reply: (request: ChatRequest): ChatReply =>
