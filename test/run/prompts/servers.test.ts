@@ -1,10 +1,12 @@
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type ChatReply, type ChatRequest, serveChat } from "../../support/chat-server.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { rejectLines } from "../../support/rejects.js";
 
 const texts = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
-const echo = ({ text }: ChatRequest): ChatReply => ({ content: text });
+const echo = ({ text }: Pick<ChatRequest, "text">): ChatReply => ({ content: text });
 const refusal = (status: number, error: object): ChatReply => ({ status, body: { error } });
 
 /** Answers a row's first requests with these, one after the other. */
@@ -237,6 +239,33 @@ describe("servers of language models", () => {
     expect(job.server.books.answers + other.books.answers).toBe(300);
     expect(broken.requests.length).toBeLessThan(100);
   });
+
+  test.each([401, 400])(
+    "a key that a server quotes in a refusal (%i) is in no message, file or rejected row",
+    async (status) => {
+      const secret = "sk-very-secret-key";
+      await using job = await promptJob({
+        reply: ({ text, headers }: ChatRequest): ChatReply =>
+          text === "text 3" || status === 401
+            ? refusal(status, { message: `no such key: ${headers.authorization ?? ""}` })
+            : echo({ text }),
+        server: { token: secret },
+        on_bad_row: "reject",
+        max_rejects: "100%",
+      });
+
+      const { code, stderr, stdout } = await job.run();
+
+      expect([code, /no such key: \*\*\*/.test(stderr)]).toEqual(status === 401 ? [64, true] : [0, false]);
+      const files = await Promise.all(
+        (await readdir(job.out, { recursive: true, withFileTypes: true }))
+          .filter((entry) => entry.isFile())
+          .map(({ parentPath, name }) => readFile(join(parentPath, name), "latin1")),
+      );
+      expect(files.join("\n")).toContain("no such key: ***");
+      expect([stdout, stderr, ...files].join("\n")).not.toContain("very-secret");
+    },
+  );
 
   test("no prompt, answer or key is in the log, also with --log-level debug", async () => {
     const secret = "sk-very-secret-key";
