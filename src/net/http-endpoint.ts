@@ -11,6 +11,17 @@ export async function headersNow(headers: RequestHeaders): Promise<Readonly<Reco
   return typeof headers === "function" ? await headers() : headers;
 }
 
+/** Shorter values are no credentials, and may be parts of words. */
+const credentialLength = 6;
+
+/** A text of a server without the values of headers that were sent to it, which may be credentials: some servers quote them. */
+export function withoutValues(text: string, headers: Readonly<Record<string, string>>): string {
+  const values = Object.values(headers).flatMap((value) => [value, value.replace(/^\w+ /, "")]);
+  return values
+    .filter(({ length }) => length >= credentialLength)
+    .reduce((rest, value) => rest.replaceAll(value, "***"), text);
+}
+
 /** A server that is asked by HTTP, with the texts for its errors. */
 export interface HttpEndpoint {
   /** The act that messages begin with. */

@@ -3,7 +3,7 @@ import { JobError } from "../util/errors.js";
 import { tryAgain } from "../util/retry.js";
 import { writeAll } from "../util/write-all.js";
 import { BrokenTransfer, RefusedAnswer, verdictOf } from "./http-failures.js";
-import { headersNow, type HttpAnswer, type HttpEndpoint } from "./http-endpoint.js";
+import { headersNow, type HttpAnswer, type HttpEndpoint, withoutValues } from "./http-endpoint.js";
 import { type HttpResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
 import { startSilenceTimeout, type SilenceTimeout } from "./silence-timeout.js";
 
@@ -208,7 +208,8 @@ async function follow(
   for (let turn = 0; turn <= mostRedirects; turn += 1) {
     const isOwn = url.origin === origin;
     // Else the size is that of a compressed body.
-    const sent = { "accept-encoding": "identity", ...(isOwn ? await headersNow(headers) : undefined), ...extra };
+    const own = isOwn ? await headersNow(headers) : {};
+    const sent = { "accept-encoding": "identity", ...own, ...extra };
     const proxy = findProxy(url);
     const response = await sendRequest(url, { method, headers: sent, signal, proxy, tls: isOwn ? tls : {} });
     const location = response.headers.get("location");
@@ -216,7 +217,7 @@ async function follow(
       return response;
     }
     if (response.status >= 400 || location === null) {
-      throw new RefusedAnswer(answerOf(response, await beginningOf(response, signal)));
+      throw new RefusedAnswer(answerOf(response, withoutValues(await beginningOf(response, signal), own)));
     }
     if (!URL.canParse(location, url.href)) {
       response.body.destroy();

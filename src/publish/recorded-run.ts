@@ -49,7 +49,7 @@ export interface RecordedSpending {
   readonly cached_tokens: number;
   readonly completion_tokens: number;
   readonly cost: number | null;
-  /** Requests that may have been paid for although no answer to them was kept, at most; absent: an older program did not count them. */
+  /** Requests without a stored answer that may have been paid for, at most; absent: an older program did not count them. */
   readonly most_paid_twice?: number | undefined;
 }
 

@@ -217,7 +217,7 @@ export function spentText({ answers, promptTokens, cachedTokens, completionToken
 export function paidTwiceText(mostPaidTwice: number): string {
   return mostPaidTwice === 0
     ? ""
-    : `; up to ${count(mostPaidTwice, "more request")} may have been paid for without an answer`;
+    : `; up to ${count(mostPaidTwice, "more request")} may have been paid for without a stored answer`;
 }
 
 /** An amount of money: whole cents, or more digits where it is less than one. */

@@ -13,8 +13,8 @@ export interface AnswerJournal extends AsyncDisposable {
   /** How long an answer waits for others before it is written, in milliseconds, unless the spec says otherwise: longer where a write is dear. */
   readonly pauseMs: number;
   /**
-   * Yields all answers that attempts of this run have kept, of all workers; of equal requests at least one. Damaged
-   * records are left out.
+   * Yields all answers that attempts of this run have kept, of all workers. If several attempts have paid for the same
+   * request, all of their answers. Damaged records are left out.
    */
   read(): AsyncIterable<KeptAnswer>;
   /** Makes answers durable; resolves when they are. Calls never overlap. @throws JobError DISK, OBJECT_STORE, DATABASE */

@@ -16,7 +16,7 @@ export const connectionErrors: ReadonlySet<string> = new Set([
 ]);
 
 export interface RetryTools {
-  /** Seconds from the first failure of a call to its last try. */
+  /** Seconds from the first failure of a call, or the last one that began the time anew, to its last try. */
   readonly maxSeconds: number;
   readonly nowMs: () => number;
   /** Returns a random number in [0, 1). */
@@ -28,7 +28,8 @@ export interface RetryTools {
 
 /** The verdict on a failed try: retry a transient error, or end with an error. */
 export type Verdict =
-  | { readonly kind: "again"; readonly found: string }
+  /** `isNew`: the time that retries may take begins with this failure. */
+  | { readonly kind: "again"; readonly found: string; readonly isNew?: boolean | undefined }
   | { readonly kind: "end"; readonly error: unknown };
 
 export interface RetryRules {
@@ -68,7 +69,7 @@ export async function tryAgain<T>(doing: string, tools: RetryTools, rules: Retry
       if (verdict.kind === "end") {
         throw verdict.error;
       }
-      firstFailureMs ??= tools.nowMs();
+      firstFailureMs = verdict.isNew === true ? tools.nowMs() : (firstFailureMs ?? tools.nowMs());
       const waitMs = delayMs(tries, tools.random());
       const goneMs = tools.nowMs() - firstFailureMs;
       if (goneMs + waitMs > tools.maxSeconds * 1000) {

@@ -4,6 +4,7 @@ import { describe, expect, test } from "vitest";
 import { machineError } from "#src/app/machine-errors.js";
 import { projectFolder, runCli } from "../support/cli.js";
 import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { promptJob } from "../support/prompt-job.js";
 import { textJob } from "../support/text-job.js";
 
 const wine = fixtures[2] as (typeof fixtures)[number];
@@ -71,6 +72,15 @@ describe("a native library of another platform", () => {
     };
     await expectRefused("run", "it is not installed");
     await expectRefused("doctor", "it is not installed");
+    await using prompts = await promptJob({ model: { prompt: { user: "{{body}}", tokenizer: "tokenizer.json" } } });
+    await cp(join(projectFolder, "fixtures/tokenizers/bert.json"), join(prompts.folder, "tokenizer.json"));
+    const planned = await runCli(["plan", prompts.spec], { program });
+    expect([planned.code, planned.stdout], planned.stderr).toEqual([
+      0,
+      expect.stringMatching(
+        /tokens in \(by bytes, .*\n(?:.*\n)*untried +tokens were not counted: .*it is not installed/,
+      ),
+    ]);
     const other = await runCli(["run", await writeSpec(installed, wine)], { program });
     expect(other.code, other.stderr).toBe(0);
     const general = await runCli(["doctor"], { program });

@@ -88,7 +88,9 @@ async function outliveKills(targetIn: (folder: string) => PromptTarget): Promise
   // With this seed, the first requests of two tickets are cut off: a kill may be amid one of them.
   await using server = await startPromptServer({ ...ticketServer, seed: 8, faults });
   const commitRows = tickets.rows / 10;
-  await using job = await ticketJob({ tickets, server, targetIn, concurrency, commitRows });
+  // Before a kill the server hangs until the test has read what is at the target: no time limit may end the client.
+  const patience = torture ? { retrySeconds: 3600, ofServer: { timeout: 3600 } } : {};
+  await using job = await ticketJob({ tickets, server, targetIn, concurrency, commitRows, ...patience });
   const kills: PromptKill[] = [];
   for (let number = 1; number <= killCount; number += 1) {
     const received = Math.floor((tickets.rows * number) / (killCount + 1));

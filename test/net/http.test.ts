@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { readJson } from "#src/net/http.js";
-import type { HttpEndpoint } from "#src/net/http-endpoint.js";
+import type { HttpAnswer, HttpEndpoint } from "#src/net/http-endpoint.js";
 import { proxiesOf } from "#src/net/proxy.js";
 import { JobError } from "#src/util/errors.js";
 import { refusalOf } from "../support/faulty.js";
@@ -173,6 +173,28 @@ test("a server that is silent in the middle of a body is transient, and a job th
       }, 50);
     });
     await expect(readJson(url, placeWith({ signal: stop.signal }))).rejects.toBe(stopped);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
+test("a credential that a server quotes in a refusal is not in the error", async () => {
+  const server = createHttpServer(({ headers }, response) => {
+    response.writeHead(403).end(`${headers.authorization ?? ""} and ${String(headers["x-api-key"])} are no keys`);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  try {
+    let said = "";
+    const refused = (answer: HttpAnswer): JobError => {
+      ({ said } = answer);
+      return new JobError("PERMISSION", said);
+    };
+    const headers = { authorization: "Bearer secret-token", "x-api-key": "secret-key" };
+    await expect(readJson(url, placeWith({ headers, refused }))).rejects.toMatchObject({ code: "PERMISSION" });
+    expect(said).toBe("*** and *** are no keys");
   } finally {
     server.closeAllConnections();
     server.close();

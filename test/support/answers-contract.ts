@@ -79,22 +79,21 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       expect(await readAnew(world, plan)).toEqual(all);
     });
 
-    test("a journal yields an answer of each request, although workers have kept different ones of the same", async () => {
+    test("a journal yields all answers of workers that have paid for the same request", async () => {
       await using world = await worldOf();
       await using one = await world.open();
       await using other = await world.open();
       const plan = planFor(one.planTarget);
       const [first, second] = [await journalOf(one, plan), await journalOf(other, plan)];
+      // More than a page of them, with equal requests on both sides of each page's end.
+      const many = answersOf(...upTo(1200).map((n) => n + 100));
       await Promise.all([
-        first.journal.keep([answerOf(1, "one"), answerOf(2)]),
-        second.journal.keep([answerOf(2), answerOf(1, "other")]),
+        first.journal.keep([answerOf(1, "one"), answerOf(2), ...many]),
+        second.journal.keep([answerOf(2), answerOf(1, "other"), ...many]),
       ]);
-      const found = await readAnew(world, plan);
-      expect(found.map(({ request }) => request)).toEqual(inOrder(answersOf(1, 2)).map(({ request }) => request));
-      expect(found).toContainEqual(answerOf(2));
-      expect([answerOf(1, "one"), answerOf(1, "other")]).toContainEqual(
-        found.find(({ request }) => request === answerOf(1).request),
-      );
+      const found = (await collect(first.journal.read())).map(({ answer }) => answer).toSorted();
+      const due = [answerOf(1, "one"), answerOf(1, "other"), ...answersOf(2, 2), ...many, ...many];
+      expect(found).toEqual(due.map(({ answer }) => answer).toSorted());
     });
 
     test("a journal keeps answers of any text and size as they are", async () => {

@@ -202,7 +202,7 @@ function spentError({ doing, limits, earlier, used, workers }: BudgetState): Job
     ...(tokens === undefined ? [] : [`max_tokens is ${tokens}, used ${earlier.tokens + used.tokens}`]),
     ...(cost === undefined ? [] : [`max_cost is ${cost}, used ${Number((earlier.cost + used.cost).toPrecision(4))}`]),
   ].join("; ");
-  const what = "paid, and the most that lost requests may have cost";
+  const what = "paid, and the most that requests without a stored answer may have cost";
   const part = workers === 1 ? "" : `, of which each of the ${workers} workers may spend 1/${workers}`;
   return new JobError("BUDGET", `${doing}: the next request might exceed model.budget (${limit}: ${what})${part}`, {
     hint: "answers so far and committed rows are kept: raise the budget and run the same command to go on",

@@ -69,6 +69,8 @@ export interface Tries {
   faults: number;
   /** Answers of all requests at its first fault. */
   answersBefore: number;
+  /** Answers of all requests at its last failure, or when it was first sent. */
+  answersAtFailure: number;
   last: PromptEndpoint | undefined;
   /** How long the server asks this request alone to wait. */
   waitMs: number;

@@ -1,6 +1,6 @@
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { assertNever, JobError } from "../../util/errors.js";
-import { tryAgain } from "../../util/retry.js";
+import { tryAgain, type Verdict } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
 import { type Endpoint, openEndpoint, trafficOf } from "../served/client-state.js";
 import type { RequestEnd } from "../served/in-flight-limit.js";
@@ -74,8 +74,12 @@ export function openPromptClient(options: PromptClientOptions): PromptClient {
 
 async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
   const { place } = state;
-  const rules = { judge: (error: unknown) => judge(place, error), code: "NETWORK", hint: place.hint } as const;
-  const tries: Tries = { faults: 0, answersBefore: 0, last: undefined, waitMs: 0 };
+  const tries: Tries = { faults: 0, answersBefore: 0, answersAtFailure: state.answers, last: undefined, waitMs: 0 };
+  const rules = {
+    judge: (error: unknown) => judgeTry(state, tries, error),
+    code: "NETWORK",
+    hint: place.hint,
+  } as const;
   return await tryAgain(place.doing, place.retry, rules, async () => {
     state.gate.requireOpen();
     await (tries.waitMs > 0 ? place.retry.sleep(tries.waitMs) : undefined);
@@ -103,6 +107,20 @@ async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
       turn.end(end);
     }
   });
+}
+
+/**
+ * Whether a request is sent again. A refusal for its rate begins the time of retries anew where other requests were
+ * answered since the last failure: the server is there, and requests may wait longer for their turn than for a server
+ * that is away.
+ */
+function judgeTry(state: ClientState, tries: Tries, error: unknown): Verdict {
+  const { answersAtFailure } = tries;
+  tries.answersAtFailure = state.answers;
+  const verdict = judge(state.place, error);
+  return verdict.kind === "again" && error instanceof RateLimited
+    ? { ...verdict, isNew: state.answers > answersAtFailure }
+    : verdict;
 }
 
 /** @throws the reason why the attempt ends */

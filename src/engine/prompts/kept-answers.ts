@@ -12,7 +12,7 @@ export interface KeptAnswers extends Disposable {
   readonly earlier: Spent;
   /** The part of it that this worker paid for. */
   readonly earlierByWorker: Spent;
-  /** Requests of earlier attempts without an answer, of all workers, and of this one: a budget counts what they may have taken. */
+  /** Requests of earlier attempts without a stored answer, of all workers, and of this one: a budget counts what they may have taken. */
   readonly earlierUnanswered: { readonly all: RequestSum; readonly byWorker: RequestSum };
   /** The requests of this attempt. */
   readonly requests: CountedRequests;

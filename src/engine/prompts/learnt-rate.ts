@@ -11,10 +11,18 @@ const windowMs = 2000;
 const leastAnswers = 10;
 /** A smaller share is no sign of a limit: gateways and other users of an account cause some. */
 const refusedShare = 0.1;
+/** So many standard deviations more may be chance. */
+const chanceDeviations = 2;
 /** The rate that a server accepted while it refused more is about its limit: the new rate is a little lower. */
 const decrease = 0.9;
 /** Added to the rate for each window without refusals, as a share of the rate at the last decrease. */
 const increase = 0.03;
+/**
+ * Windows after a decrease in which a server's limit shows again if it is near. If it does not, the rate was learnt while
+ * the client or the server was slow, and grows by more and more.
+ */
+const nearWindows = 8;
+const growth = 1.5;
 /** At most what the rate allows in this time may be sent at once. */
 const burstMs = 500;
 
@@ -22,6 +30,8 @@ interface RateState {
   /** undefined: nothing is known. */
   perMs: number | undefined;
   stepPerMs: number;
+  /** Windows since the last decrease in which the rate grew. */
+  grown: number;
   level: number;
   levelMs: number;
   window: { sinceMs: number; answers: number; refused: number; weight: number; taken: number };
@@ -29,7 +39,7 @@ interface RateState {
 
 /** Additive increase, multiplicative decrease, around the rate that the server takes. */
 export function createLearntRate(): LearntRate {
-  const state: RateState = { perMs: undefined, stepPerMs: 0, level: 0, levelMs: 0, window: windowFrom(0) };
+  const state: RateState = { perMs: undefined, stepPerMs: 0, grown: 0, level: 0, levelMs: 0, window: windowFrom(0) };
   return {
     readyMs(weight, nowMs) {
       const { perMs } = state;
@@ -63,16 +73,24 @@ export function createLearntRate(): LearntRate {
 function learn(state: RateState, nowMs: number): void {
   const { sinceMs, answers, refused, weight, taken } = state.window;
   const takenPerMs = taken / (nowMs - sinceMs);
-  if (refused / answers > refusedShare) {
+  if (refused > mostByChance(answers)) {
     const leastPerMs = weight / answers / 1000; // a request a second
     const isFirst = state.perMs === undefined;
     state.perMs = Math.max(takenPerMs * decrease, leastPerMs);
     state.stepPerMs = state.perMs * increase;
+    state.grown = 0;
     state.level = isFirst ? 0 : state.level;
     state.levelMs = isFirst ? nowMs : state.levelMs;
   } else if (state.perMs !== undefined && takenPerMs > state.perMs / 2) {
-    state.perMs += state.stepPerMs;
+    state.grown += 1;
+    state.stepPerMs *= state.grown > nearWindows ? growth : 1;
+    state.perMs += Math.min(state.stepPerMs, state.perMs);
   }
+}
+
+/** So many of the answers may be refusals although the server has no limit that is near. */
+function mostByChance(answers: number): number {
+  return refusedShare * answers + chanceDeviations * Math.sqrt(answers * refusedShare * (1 - refusedShare));
 }
 
 function windowFrom(sinceMs: number): RateState["window"] {

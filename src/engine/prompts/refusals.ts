@@ -1,4 +1,5 @@
 import type { AnswerFault } from "../../columnar/types.js";
+import { saidIn } from "../served/server.js";
 import { type Refusal, refusalKind } from "../served/refusals.js";
 import { assertNever } from "../../util/errors.js";
 import type { RequestForm } from "./request.js";
@@ -20,6 +21,8 @@ const quota =
   /insufficient_quota|billing_hard_limit|billing_not_active|insufficient (balance|credits|funds)|exceeded your current quota|credit balance is too low|out of credits/i;
 const tooLong =
   /context_length_exceeded|exceed_context_size|maximum context|context (length|size|window)|prompt is too long|input (is )?too long|maximum (input|sequence) length|too many input tokens/i;
+/** OpenAI's 429 to a request with more tokens than an account may send in a minute: it is never taken. */
+const neverTaken = /request too large for .* tokens per min/i;
 const policy = /content_filter|content_policy|content management policy|invalid_prompt|flagged/i;
 const structured = /response_format|json_?\s?schema|structured output|grammar|guided/i;
 
@@ -29,6 +32,9 @@ export function promptRefusal(refusal: Refusal, form: RequestForm): PromptRefusa
   const found = refusalKind(refusal);
   if (status === 402 || ((status === 429 || status === 403) && quota.test(said))) {
     return { kind: "quota", message: "message" in found ? found.message : `the server answered ${status}` };
+  }
+  if (status === 429 && neverTaken.test(said)) {
+    return { kind: "row", reason: "prompt_too_long", message: `the server answered ${status}: ${saidIn(said)}` };
   }
   switch (found.kind) {
     case "values":

@@ -51,7 +51,7 @@ export function sentText({ attempt, number, worker, sent, ended }: SentRecord): 
   });
 }
 
-/** Requests of a run without an answer at its target: those that were lost, and those that were under way at a kill. */
+/** Requests of a run without a stored answer: those that were lost, and those that were under way at a kill. */
 export interface Unanswered {
   /** Adds what a record of the journal says of them. Ignores other records. */
   add(this: void, text: string): void;

@@ -1,7 +1,7 @@
 import { brotliDecompress, gunzip, inflate } from "node:zlib";
 import { promisify } from "node:util";
 import { exchange, StaleConnectionError } from "../../net/exchange.js";
-import { headersNow } from "../../net/http-endpoint.js";
+import { headersNow, withoutValues } from "../../net/http-endpoint.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
 import { startSilenceTimeout } from "../../net/silence-timeout.js";
@@ -38,12 +38,21 @@ export async function post(
   const { findProxy, sign } = server;
   const { body } = encoded;
   const url = new URL(inferUrl);
-  const plain = { ...(await headersNow(server.headers)), ...encoded.headers };
+  const own = await headersNow(server.headers);
+  const plain = { ...own, ...encoded.headers };
   const headers = sign === undefined ? plain : await sign({ method: "POST", url, headers: plain, body });
   const proxy = findProxy(url);
-  return proxy === undefined
-    ? await postDirectly(server, { url, headers, body }, mayResend)
-    : await postThrough(proxy, server, { url, headers, body });
+  const received =
+    proxy === undefined
+      ? await postDirectly(server, { url, headers, body }, mayResend)
+      : await postThrough(proxy, server, { url, headers, body });
+  return received.status < 300 ? received : withoutCredentials(received, own);
+}
+
+/** A refusal goes into messages, logs and rejected rows. */
+function withoutCredentials(refused: Received, headers: Readonly<Record<string, string>>): Received {
+  const said = Buffer.from(refused.body).toString("utf8");
+  return { ...refused, body: new TextEncoder().encode(withoutValues(said, headers)) };
 }
 
 /** Sends a request over a connection of the pool: Node's HTTP client takes several times as long. */

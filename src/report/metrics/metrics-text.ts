@@ -142,7 +142,7 @@ function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
     one("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
     one(
       "infer_batch_run_requests_paid_twice",
-      "Upper bound of requests, of all attempts, that may have been paid for although no answer is stored",
+      "Upper bound of requests without a stored answer, of all attempts, that may have been paid for",
       run?.mostPaidTwice,
     ),
   ];

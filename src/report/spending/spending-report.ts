@@ -26,8 +26,8 @@ export interface SpentReport {
 /** What a run paid for, and what it may have paid for without a stored answer. */
 export interface RunSpentReport extends SpentReport {
   /**
-   * Requests that may have been paid for although no answer to them is kept, at most: lost answers, and what was under
-   * way at a kill. They are in no other number; their prompts are asked again.
+   * Requests without a stored answer that may have been paid for, at most: lost answers, and what was under way at a
+   * kill. They are in no other number; their prompts are asked again.
    */
   readonly mostPaidTwice: number;
 }

@@ -50,7 +50,7 @@ test("the error names what all attempts have spent, and the part of this worker"
   });
   budget.begin({ all: tokens(1), byWorker: tokens(1) }, 2);
   await expect(budget.reserve(tokens(1))).rejects.toThrow(
-    "might exceed model.budget (max_cost is 2, used 1: paid, and the most that lost requests may have cost), of which each of the 2 workers may spend 1/2",
+    "might exceed model.budget (max_cost is 2, used 1: paid, and the most that requests without a stored answer may have cost), of which each of the 2 workers may spend 1/2",
   );
 });
 

@@ -83,6 +83,23 @@ test("a few refusals that come at any rate do not slow requests down", () => {
   expect(taken + refused).toBe(30_000);
 });
 
+test("a low rate that was learnt while the client was slow is left behind when it is not", () => {
+  const random = randomOf(9);
+  let nowMs = 0;
+  let taken = 0;
+  const pace = createHeaderPace(() => nowMs);
+  const [slowMs, measuredMs, endMs] = [20_000, 180_000, 210_000];
+  for (; nowMs < endMs; nowMs += 1) {
+    const isSlow = nowMs < slowMs;
+    if ((!isSlow || nowMs % 250 === 0) && pace.readyMs(100) <= nowMs) {
+      const isTaken = random() > (isSlow ? 0.4 : 0.05); // many of a few are refused by chance
+      pace.heard(pace.sent(100), { status: isTaken ? 200 : 429, headers: new Headers() });
+      taken += isTaken && nowMs >= measuredMs ? 1 : 0;
+    }
+  }
+  expect(taken / (endMs - measuredMs)).toBeGreaterThan(0.9);
+});
+
 test("a request that weighs more than the rate of half a second waits for its tokens, and no longer", () => {
   let nowMs = 0;
   const pace = createHeaderPace(() => nowMs);

@@ -55,7 +55,7 @@ function heldStore(): {
   return store;
 }
 
-/** What a later attempt reads of requests without an answer. */
+/** What a later attempt reads of requests without a stored answer. */
 async function unansweredIn(store: ReturnType<typeof heldStore>): Promise<number> {
   using later = createKeptAnswers({ flushMs: 1 });
   await later.begin(store, 0, none);

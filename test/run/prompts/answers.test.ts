@@ -137,6 +137,25 @@ describe("answers of a language model in columns", () => {
       },
     ],
     [
+      "a prompt with more tokens than the account may send in a minute",
+      {
+        status: 429,
+        body: {
+          error: {
+            message:
+              "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Requested 30601. The input or output tokens must be reduced in order to run successfully.",
+            type: "tokens",
+            code: "rate_limit_exceeded",
+          },
+        },
+      },
+      1,
+      {
+        reason: "prompt_too_long",
+        value: expect.stringContaining("the server answered 429: Request too large for gpt-4o") as string,
+      },
+    ],
+    [
       "a prompt that the server refuses, and quotes",
       { status: 400, body: { error: { message: "bad words: secret words 3" } } },
       1,

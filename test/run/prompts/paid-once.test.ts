@@ -167,10 +167,10 @@ test("an answer that is lost on a connection that was used before is counted as 
   expect(job.server.requests, stderr).toHaveLength(5);
   expect(report["spending"]).toMatchObject({ requests_lost: 2, run: { answers: 3, most_paid_twice: 2 } });
   expect(await readFile(join(job.folder, "page.html"), "utf8")).toContain(
-    "; up to 2 more requests may have been paid for without an answer",
+    "; up to 2 more requests may have been paid for without a stored answer",
   );
   const history = await job.command("history", job.spec);
-  expect(history.stdout).toContain("; up to 2 more requests may have been paid for without an answer");
+  expect(history.stdout).toContain("; up to 2 more requests may have been paid for without a stored answer");
   const json = await job.command("history", job.spec, "--json");
   expect(JSON.parse(json.stdout)).toMatchObject({ runs: [{ spending: { most_paid_twice: 2 } }] });
 });

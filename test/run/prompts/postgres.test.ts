@@ -1,6 +1,8 @@
 import { expect, test } from "vitest";
+import { runCli } from "../../support/cli.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { usePostgres } from "../../support/postgres.js";
+import { latch } from "../../support/waiting.js";
 
 const postgres = usePostgres();
 
@@ -53,5 +55,33 @@ postgres.describe("answers of a language model in a table", () => {
     } finally {
       await database.query("DROP OWNED BY asker; DROP ROLE asker");
     }
+  });
+
+  test("a prompt that two workers pay for at the same moment counts twice", async () => {
+    await using database = await postgres.server().createDatabase();
+    const both = latch<void>();
+    let asked = 0;
+    await using job = await promptJob({
+      select: "SELECT i::INTEGER AS id, 'the same' AS body FROM range(20) t(i)",
+      commit_rows: 10,
+      output: { columns: ["id"], postgres: { url: database.url, table: "scores.labels" } },
+      model: { budget: { price: { input: 1000, output: 1000 } } },
+      reply: async ({ text }) => {
+        asked += 1;
+        await (asked === 2 ? both.resolve() : both.promise); // each worker has read what the other one had kept: nothing
+        return { content: text };
+      },
+    });
+
+    const ends = await Promise.all(
+      ["0/2", "1/2"].map((worker) => runCli(["run", job.spec, "--no-progress", "--json", "--worker", worker])),
+    );
+
+    expect(ends.map(({ code }) => code)).toEqual([0, 0]);
+    const { answers, prompt: tokens, completion } = job.server.books;
+    expect(answers).toBe(2);
+    const spending = { answers, prompt_tokens: tokens, completion_tokens: completion, most_paid_twice: 0 };
+    const { stdout } = await job.command("history", job.spec, "--json");
+    expect(JSON.parse(stdout)).toMatchObject({ runs: [{ spending }] });
   });
 });

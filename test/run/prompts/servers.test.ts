@@ -1,10 +1,12 @@
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type ChatReply, type ChatRequest, serveChat } from "../../support/chat-server.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { rejectLines } from "../../support/rejects.js";
 
 const texts = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
-const echo = ({ text }: ChatRequest): ChatReply => ({ content: text });
+const echo = ({ text }: Pick<ChatRequest, "text">): ChatReply => ({ content: text });
 const refusal = (status: number, error: object): ChatReply => ({ status, body: { error } });
 
 /** Answers a row's first requests with these, one after the other. */
@@ -41,6 +43,29 @@ describe("servers of language models", () => {
     expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 20, server: { retries: 2 } } });
     const isLost = "raw" in reply || "cut" in reply;
     expect(ended.report["spending"]).toMatchObject({ answers: 20, requests_lost: isLost ? 2 : 0 });
+  });
+
+  test("a row that is refused for its rate is asked until it is answered, for longer than retry.max_seconds while others are answered", async () => {
+    // Only this request must wait: its next try is a second later, which is all the time that retries have.
+    const limited = {
+      status: 429,
+      headers: { "retry-after": "1", "x-ratelimit-remaining-requests": "9" },
+      body: { error: { message: "slow down" } },
+    };
+    let tried = 0;
+    await using job = await promptJob({
+      reply: (request: ChatRequest): ChatReply => {
+        tried += request.text === "text 3" ? 1 : 0;
+        return request.text === "text 3" && tried <= 2 ? limited : echo(request);
+      },
+      server: { concurrency: 2 }, // most of the others are asked after the first refusal
+      retry: { max_seconds: 1 },
+    });
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+    expect(tried).toBe(3);
   });
 
   test("a row that makes the server fail is rejected, while the server answers others", async () => {
@@ -214,6 +239,33 @@ describe("servers of language models", () => {
     expect(job.server.books.answers + other.books.answers).toBe(300);
     expect(broken.requests.length).toBeLessThan(100);
   });
+
+  test.each([401, 400])(
+    "a key that a server quotes in a refusal (%i) is in no message, file or rejected row",
+    async (status) => {
+      const secret = "sk-very-secret-key";
+      await using job = await promptJob({
+        reply: ({ text, headers }: ChatRequest): ChatReply =>
+          text === "text 3" || status === 401
+            ? refusal(status, { message: `no such key: ${headers.authorization ?? ""}` })
+            : echo({ text }),
+        server: { token: secret },
+        on_bad_row: "reject",
+        max_rejects: "100%",
+      });
+
+      const { code, stderr, stdout } = await job.run();
+
+      expect([code, /no such key: \*\*\*/.test(stderr)]).toEqual(status === 401 ? [64, true] : [0, false]);
+      const files = await Promise.all(
+        (await readdir(job.out, { recursive: true, withFileTypes: true }))
+          .filter((entry) => entry.isFile())
+          .map(({ parentPath, name }) => readFile(join(parentPath, name), "latin1")),
+      );
+      expect(files.join("\n")).toContain("no such key: ***");
+      expect([stdout, stderr, ...files].join("\n")).not.toContain("very-secret");
+    },
+  );
 
   test("no prompt, answer or key is in the log, also with --log-level debug", async () => {
     const secret = "sk-very-secret-key";

@@ -100,6 +100,11 @@ async function keepMost(files: SmallFiles, { plan, spending }: Layout, found: Re
   }
 }
 
+/**
+ * With equal answers the larger bound stands, although it may count requests that were under way and cost nothing in the
+ * end: who read earlier may write later, and a bound must not be too low. A run that is complete shows what it was
+ * finished with.
+ */
 function knowsMore(found: RecordedSpending, known: RecordedSpending | undefined): boolean {
   const more = found.answers - (known?.answers ?? 0);
   return more > 0 || (more === 0 && (found.most_paid_twice ?? 0) > (known?.most_paid_twice ?? 0));

@@ -61,7 +61,9 @@ async function keep(
   tools: RunTools,
   { plan, name, answers, last }: RunAnswers & { readonly answers: readonly KeptAnswer[]; readonly last: unknown },
 ): Promise<void> {
-  const insert = (): Promise<void> => transact(tools, (session) => insertAnswers(session, name, answers), { last });
+  const { writer } = tools;
+  const insert = (): Promise<void> =>
+    transact(tools, (session) => insertAnswers(session, name, { writer, answers }), { last });
   try {
     await insert();
   } catch (error) {
@@ -91,7 +93,7 @@ export function keptAnswers(tools: RunTools, { runId }: Plan): AsyncIterable<Kep
 
 /** A bounded number at a time. */
 async function* readAnswers(tools: RunTools, name: TableName): AsyncGenerator<KeptAnswer> {
-  for (let after = ""; ; ) {
+  for (let after = { request: "", writer: "" }; ; ) {
     const from = { after, limit: rowsPerQuery };
     const rows = await retrying(`reading ${showTable(name)}`, tools.retry, () =>
       transact(tools, (session) => answersAfter(session, name, from)).catch((error: unknown) => {
@@ -99,12 +101,12 @@ async function* readAnswers(tools: RunTools, name: TableName): AsyncGenerator<Ke
         return [];
       }),
     );
-    yield* rows;
+    yield* rows.map(({ request, answer }) => ({ request, answer }));
     const last = rows.at(-1);
     if (last === undefined || rows.length < rowsPerQuery) {
       return;
     }
-    after = last.request;
+    after = last;
   }
 }
 

@@ -12,34 +12,44 @@ export function answersTable(schema: string, runId: RunId): TableName {
 /** Makes the table of a run's answers unless it is there. The caller has locked the run: one attempt at a time does this. */
 export async function makeAnswersTable(session: Session, name: TableName): Promise<void> {
   const table = quoteTable(name);
-  await session.query(`CREATE TABLE ${table} (request bytea PRIMARY KEY, answer text NOT NULL, kept_at timestamptz NOT NULL DEFAULT clock_timestamp());
+  await session.query(`CREATE TABLE ${table} (request bytea, writer text, answer text NOT NULL, kept_at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (request, writer));
     COMMENT ON TABLE ${table} IS 'Answers that an unfinished run has paid for; goes when it is published or discarded';
     COMMENT ON COLUMN ${table}.request IS 'SHA-256 of the request';
+    COMMENT ON COLUMN ${table}.writer IS 'the attempt that paid for the answer';
     COMMENT ON COLUMN ${table}.answer IS 'the answer, JSON';
     COMMENT ON COLUMN ${table}.kept_at IS 'when'`);
 }
 
-/** Inserts answers whose requests are not there. */
-export async function insertAnswers(session: Session, name: TableName, answers: readonly KeptAnswer[]): Promise<void> {
-  // In order, so that two workers with the same requests wait for each other and do not deadlock.
+/** Inserts answers of an attempt. Those that it has inserted before are left as they are: an insert can be repeated. */
+export async function insertAnswers(
+  session: Session,
+  name: TableName,
+  { writer, answers }: { readonly writer: string; readonly answers: readonly KeptAnswer[] },
+): Promise<void> {
+  // Two attempts that paid for the same request keep both answers, since both cost money.
   await session.query({
-    text: `INSERT INTO ${quoteTable(name)} (request, answer)
-      SELECT decode(a.request, 'hex'), a.answer FROM unnest($1::text[], $2::text[]) AS a (request, answer) ORDER BY a.request
+    text: `INSERT INTO ${quoteTable(name)} (request, writer, answer)
+      SELECT decode(a.request, 'hex'), $1, a.answer FROM unnest($2::text[], $3::text[]) AS a (request, answer)
       ON CONFLICT DO NOTHING`,
-    values: [answers.map(({ request }) => request), answers.map(({ answer }) => answer)],
+    values: [writer, answers.map(({ request }) => request), answers.map(({ answer }) => answer)],
   });
 }
 
-/** Reads answers whose requests come after one, in order; at most `limit`. */
+/** An answer in the table, with what tells it from another one to the same request. */
+export interface StoredAnswer extends KeptAnswer {
+  readonly writer: string;
+}
+
+/** Reads answers that come after one, ordered by request and writer; at most `limit`. */
 export async function answersAfter(
   session: Session,
   name: TableName,
-  { after, limit }: { readonly after: string; readonly limit: number },
-): Promise<readonly KeptAnswer[]> {
-  const { rows } = await session.query<KeptAnswer>({
-    text: `SELECT encode(request, 'hex') AS request, answer FROM ${quoteTable(name)}
-      WHERE request > decode($1, 'hex') ORDER BY request LIMIT ${limit}`,
-    values: [after],
+  { after, limit }: { readonly after: Pick<StoredAnswer, "request" | "writer">; readonly limit: number },
+): Promise<readonly StoredAnswer[]> {
+  const { rows } = await session.query<StoredAnswer>({
+    text: `SELECT encode(request, 'hex') AS request, writer, answer FROM ${quoteTable(name)}
+      WHERE (request, writer) > (decode($1, 'hex'), $2) ORDER BY request, writer LIMIT ${limit}`,
+    values: [after.request, after.writer],
   });
   return rows;
 }
