@@ -62,7 +62,7 @@ export function goldenRows(tools) {
     const [killed, compared] = [true, false].map((isKilled) =>
       tests.filter(({ title }) => title.includes("killed") === isKilled),
     );
-    const once = passed(killed) === killed.length ? "each row once" : "failed";
+    const once = killed.length > 0 && passed(killed) === killed.length ? "each row once" : "failed";
     return [provider, `${passed(compared)}`, `${compared.length - passed(compared)}`, once];
   });
   const counted = ["fixtures with the same predictions as Python on a CPU", "with different ones"];
