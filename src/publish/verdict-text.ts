@@ -143,8 +143,11 @@ const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => stri
     numbers: { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share },
   }) =>
     `class ${shown(name)} has ${shown(rows)} ${rows === 1 ? "row" : "rows"}, ${shown(measured)} times the expected ${shown(Math.round(Number(all) * Number(share)))}`,
-  unseen_value: ({ measured, numbers }) =>
-    `value ${shown(numbers["value"] ?? "?")}, which no earlier run had, in ${percent(measured)} of the rows`,
+  unseen_value: ({ measured, numbers: { value = "?", largest_share_before: before } }) => {
+    const known =
+      before === undefined ? "no earlier run had" : `at most ${percent(before)} of the rows of an earlier run had`;
+    return `value ${shown(value)}, which ${known}, in ${percent(measured)} of the rows`;
+  },
   centroid: ({ measured }) => `cosine ${shown(measured)} between the mean directions`,
   range: ({ measured }) => `value ${shown(measured)} is out of range`,
   unique: ({ numbers }) => keysText(numbers),

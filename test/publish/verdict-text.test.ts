@@ -159,3 +159,18 @@ test("a warning that repeats the PSI that holds a column is left out, and the ot
   ]);
   expect(resultLines(verdictOf([warning, ...drifts]), "warn")).toHaveLength(3);
 });
+
+test("the message of a value that rare ones may have been says how many rows those had", () => {
+  const check = {
+    ...moved,
+    check: "unseen_value",
+    column: "city",
+    measured: 0.33,
+    limit: 0.02,
+    against: null,
+  } as const;
+  const numbers = { value: "Bern", largest_share_before: 0.0001 };
+  expect(resultLines(verdictOf([{ ...check, numbers }]), "hold")).toEqual([
+    "city: value Bern, which at most 0.01% of the rows of an earlier run had, in 33% of the rows (limit 2%)",
+  ]);
+});

@@ -1,7 +1,7 @@
 import { assertNever } from "../../util/errors.js";
 import type { ColumnProfile } from "./column-profile.js";
 import type { NumberProfile } from "./number-profile.js";
-import { moveToRare } from "./few-values.js";
+import { type FewValues, moveToRare } from "./few-values.js";
 import type { ValueCounts } from "./value-counts.js";
 import { hashBins } from "./value-names.js";
 
@@ -35,4 +35,18 @@ function hideNumbers(numbers: NumberProfile): NumberProfile {
 
 function hide(values: ValueCounts, bins: number): ValueCounts {
   return values.kind === "few" ? moveToRare(values, bins, (_, rows) => rows < namedRows) : values;
+}
+
+/**
+ * Returns the rows of the most frequent value in the profile of a run. If that value may have no name, these are the most
+ * rows that it can have: those of its bin, fewer than 20, and not the at least one row of each other value without a name.
+ */
+export function mostFrequentRows({ counts, rare }: FewValues): number {
+  const named = Math.max(0, ...counts.values());
+  if (rare === undefined) {
+    return named;
+  }
+  const { hashed, values } = rare;
+  const rows = hashed.reduce((sum, inBin) => sum + inBin, 0);
+  return Math.max(named, Math.min(Math.max(...hashed), namedRows - 1, rows - (values - 1)));
 }

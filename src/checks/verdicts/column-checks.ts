@@ -1,4 +1,5 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
+import { mostFrequentRows } from "../profiles/rare-values.js";
 import { repeatedShare } from "../profiles/vector-profile.js";
 import type { ColumnProfiles, RunProfile } from "./run-profile.js";
 import { type CheckName, type CheckResult, missingType } from "./verdict.js";
@@ -76,16 +77,16 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
   ];
 }
 
-/** Rows of the most frequent value, NULL and NaN being values. undefined: it is not known. */
+/** Rows of the most frequent value, or the most it can have, NULL and NaN being values. undefined: it is not known. */
 function mostFrequent(profile: ColumnProfile): number | undefined {
   if (profile.kind === "numbers") {
     const { nan, finite, min, max, values } = profile.numbers;
-    const most = min === max ? finite : values.kind === "few" ? Math.max(0, ...values.counts.values()) : 0;
+    const most = min === max ? finite : values.kind === "few" ? mostFrequentRows(values) : 0;
     return Math.max(profile.nulls, nan, most);
   }
   if (profile.kind === "values") {
     const { values } = profile;
-    return Math.max(profile.nulls, values.kind === "few" ? Math.max(0, ...values.counts.values()) : 0);
+    return Math.max(profile.nulls, values.kind === "few" ? mostFrequentRows(values) : 0);
   }
   return profile.kind === "rows" ? profile.nulls : undefined;
 }

@@ -12,6 +12,8 @@ const collapse = 0.2;
 const unseen = { hold: 0.001, leastRows: 5 };
 /** A feature's. */
 const newCategory = 0.02;
+/** A value that may be one of those without names of an earlier run is new above so many times their share. */
+const growth = 10;
 
 /** Whether a class of an output has all but vanished. */
 export function checkClasses({ column, now, earlier }: ComparedColumn): CheckResult[] {
@@ -44,38 +46,62 @@ export function checkClasses({ column, now, earlier }: ComparedColumn): CheckRes
 /** Values of an output or categories of a feature that no run before had. */
 export function checkUnseen({ column, now, earlier }: ComparedColumn, isOutput: boolean): CheckResult[] {
   const values = classesOf(now);
-  const known = earlier.flatMap(({ profile }) => classesOf(profile) ?? []);
+  const known = earlier.flatMap(({ profile }) => {
+    const before = classesOf(profile);
+    return before === undefined ? [] : [{ rows: profile.rows, values: before }];
+  });
   // Whole numbers among features are quantities as a rule.
   if (values === undefined || known.length < earlier.length || (!isOutput && now.kind === "numbers")) {
     return [];
   }
   const limit = isOutput ? unseen.hold : newCategory;
-  const found: CheckResult[] = [];
-  for (const [name, rows] of unseenValues(values, known)) {
-    const share = rows / now.rows;
-    if (share > limit && rows >= unseen.leastRows) {
-      found.push({
-        check: "unseen_value",
-        column,
-        level: isOutput ? "hold" : "warn",
-        formula: `the share of a value that no run before had, of at least ${unseen.leastRows} rows`,
-        measured: share,
-        limit,
-        against: null,
-        numbers: { value: name, rows_of_value: rows, rows: now.rows },
-      });
-    }
-  }
-  return found;
+  const isFrequent = ([, rows]: readonly [unknown, number]): boolean =>
+    rows / now.rows > limit && rows >= unseen.leastRows;
+  return unseenValues(values, known, isFrequent)
+    .filter(({ rows, before }) => rows / now.rows > growth * before)
+    .map(({ name, rows, before }) => ({
+      check: "unseen_value",
+      column,
+      level: isOutput ? "hold" : "warn",
+      formula: `the share of a value that no run before had, of at least ${unseen.leastRows} rows${before === 0 ? "" : mayBeKnown}`,
+      measured: rows / now.rows,
+      limit,
+      against: null,
+      numbers: {
+        value: name,
+        rows_of_value: rows,
+        rows: now.rows,
+        ...(before === 0 ? {} : { largest_share_before: before }),
+      },
+    }));
 }
 
-/** The values that none of the `known` has, with their rows. A bin of rare values counts as one value. */
-function unseenValues(now: FewValues, known: readonly FewValues[]): (readonly [string, number])[] {
-  const named = [...now.counts].filter(([name]) =>
-    known.every((values) => !values.counts.has(name) && rareRows(values, name) === 0),
-  );
-  const rare = rareBins(now).filter(([bin]) => known.every((values) => rowsInBin(values, bin) === 0));
-  return [...named, ...rare.map(([, rows]) => [rareName, rows] as const)];
+/** Ends the formula for a value that may have been among the values without names of an earlier run. */
+const mayBeKnown = `; or whose share is more than ${growth} times that of the values without names of an earlier run of which it may be one`;
+
+interface UnseenValue {
+  readonly name: string;
+  readonly rows: number;
+  /** The largest share of an earlier run's rows that the value may have had. */
+  readonly before: number;
+}
+
+/** The frequent values that none of the `known` names. A bin of rare values counts as one value. */
+function unseenValues(
+  now: FewValues,
+  known: readonly { readonly rows: number; readonly values: FewValues }[],
+  isFrequent: (value: readonly [unknown, number]) => boolean,
+): UnseenValue[] {
+  const most = (rowsOf: (values: FewValues) => number): number =>
+    Math.max(...known.map(({ rows, values }) => rowsOf(values) / Math.max(rows, 1)));
+  const named = [...now.counts]
+    .filter(([name]) => known.every(({ values }) => !values.counts.has(name)))
+    .filter(isFrequent)
+    .map(([name, rows]) => ({ name, rows, before: most((values) => rareRows(values, name)) }));
+  const rare = rareBins(now)
+    .filter(isFrequent)
+    .map(([bin, rows]) => ({ name: rareName, rows, before: most((values) => rowsInBin(values, bin)) }));
+  return [...named, ...rare];
 }
 
 /** The name of a value that must not be named. */
