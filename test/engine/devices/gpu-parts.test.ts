@@ -211,7 +211,7 @@ test("NVIDIA's Vulkan driver needs a library of OpenGL's loaders, and doctor say
     found: "libEGL.so.1 and libGLX.so.0 are nowhere; NVIDIA's Vulkan driver needs them",
     remedy: "apt-get install libegl1 libgl1 libgles2 libopengl0",
   });
-  const folder = "/usr/lib/x86_64-linux-gnu";
+  const folder = "/usr/lib64";
   const libraryOf = { ...withDriver, names: { ...withDriver.names, [folder]: ["libEGL.so.1"] } };
   expect(await loaders(libraryOf)).toEqual({ name: "OpenGL loaders", state: "ok", found: `${folder}/libEGL.so.1` });
   expect(await loaders({ ...goodMachine, names: { ...names, [driver]: ["radeon_icd.json"] } })).toBeUndefined();
