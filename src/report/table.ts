@@ -38,7 +38,7 @@ export interface FitOptions {
   readonly width: number | undefined;
   /** The columns that may be left out, the least important first. */
   readonly leaveOut?: readonly number[];
-  /** Whether the last column has long texts. If the table is too wide, they stand below their rows. */
+  /** Whether the last column has long texts. If the table is too wide, they stand below their rows, its heading too. */
   readonly hasNotes?: boolean;
 }
 
@@ -68,9 +68,7 @@ export function fitTable(rows: Rows, { right = [], width, leaveOut = [], hasNote
     fitting === undefined
       ? cells.map((row) => brokenRow(row, width))
       : table(cells, { right: aligned }).map((line) => [line]);
-  const notes = shown.map((row, at) =>
-    hasNotes && at > 0 ? wrapped(row.at(-1) ?? "", { width, indent: indent.repeat(3) }) : [],
-  );
+  const notes = shown.map((row) => (hasNotes ? wrapped(row.at(-1) ?? "", { width, indent: indent.repeat(3) }) : []));
   const leftOut = most.filter((index) => !columns.includes(index)).map((index) => namedColumn(shown, index));
   return [
     ...lines.flatMap((line, row) => line.concat(notes[row] ?? [])),
@@ -78,6 +76,12 @@ export function fitTable(rows: Rows, { right = [], width, leaveOut = [], hasNote
       ? []
       : wrapped(`no room in ${width} characters for: ${leftOut.join(", ")}`, { width, indent: "" })),
   ];
+}
+
+/** Orders columns that may be left out: first those that have one value in all rows, since nothing is lost with them. */
+export function sameValueFirst(rows: Rows, columns: readonly number[]): number[] {
+  const isSame = (index: number): boolean => new Set(rows.map((row) => row[index])).size <= 1;
+  return [...columns.filter(isSame), ...columns.filter((index) => !isSame(index))];
 }
 
 function lineWidth(widths: readonly number[], columns: readonly number[]): number {

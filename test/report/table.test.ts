@@ -14,9 +14,10 @@ test("a table that fits, or is for no terminal, is as wide as its cells", () => 
   expect(fitTable(rows, { right: [1], width: wide[1]?.length ?? 0, leaveOut: [2], hasNotes: true })).toEqual(wide);
 });
 
-test("notes stand below their rows in a narrow terminal, and columns are left out only where that is not enough", () => {
+test("notes and their heading stand below the rows in a narrow terminal, and columns are left out only where that is not enough", () => {
   expect(fitTable(rows, { right: [1], width: 40, leaveOut: [2], hasNotes: true })).toEqual([
     "  run  rows  model",
+    "      note",
     "  a-1    10  7",
     "      a text that is longer than the",
     "      terminal has room for",
@@ -24,6 +25,7 @@ test("notes stand below their rows in a narrow terminal, and columns are left ou
   ]);
   expect(fitTable(rows, { right: [1], width: 13, leaveOut: [2, 1], hasNotes: true })).toEqual([
     "  run  rows",
+    "note",
     "  a-1    10",
     "a text that",
     "is longer",
