@@ -14,12 +14,26 @@ export async function headersNow(headers: RequestHeaders): Promise<Readonly<Reco
 /** Shorter values are no credentials, and may be parts of words. */
 const credentialLength = 6;
 
-/** A text of a server without the values of headers that were sent to it, which may be credentials: some servers quote them. */
+/**
+ * A text of a server without the values of headers that were sent to it, which may be credentials: some servers quote them,
+ * also with the escapes of JSON. The longest are replaced first, since one may be the beginning of another.
+ */
 export function withoutValues(text: string, headers: Readonly<Record<string, string>>): string {
-  const values = Object.values(headers).flatMap((value) => [value, value.replace(/^\w+ /, "")]);
-  return values
+  return Object.values(headers)
+    .flatMap((value) => [value, value.replace(/^\w+ /, "")])
     .filter(({ length }) => length >= credentialLength)
-    .reduce((rest, value) => rest.replaceAll(value, "***"), text);
+    .toSorted((one, other) => other.length - one.length)
+    .reduce((rest, value) => rest.replaceAll(quoted(value), "***"), text);
+}
+
+/** Matches a value of a header as it is or in a JSON text, also in one that is a string of another JSON text. */
+function quoted(value: string): RegExp {
+  const codes = Array.from(value, (character) => (character.codePointAt(0) ?? 0).toString(16).padStart(4, "0"));
+  const patterns = codes.map((code) => {
+    const digits = code.replaceAll(/[a-f]/g, (digit) => `[${digit}${digit.toUpperCase()}]`);
+    return `\\\\{0,3}(?:\\u{${code}}|u${digits})`;
+  });
+  return new RegExp(patterns.join(""), "gu");
 }
 
 /** A server that is asked by HTTP, with the texts for its errors. */

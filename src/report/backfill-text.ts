@@ -3,7 +3,7 @@ import type { DatedModel } from "../jobs/model-history.js";
 import { assertNever, type ExitCode } from "../util/errors.js";
 import { modelName } from "./plan-text.js";
 import { count, reportFields, type RunReport, showCount } from "./report.js";
-import { fitTable } from "./table.js";
+import { fitTable, sameValueFirst } from "./table.js";
 
 /** The run of one value of a backfill. */
 export interface BackfillRun extends ValueEnd {
@@ -88,6 +88,7 @@ export function backfillText({ param, runs, model }: Backfill, width: number | u
     ...fitTable([[param, "status", "rows", "rejected", "seconds", ""], ...rows], {
       right: [2, 3, 4],
       width,
+      leaveOut: sameValueFirst(rows, [4, 3, 2]),
       hasNotes: true,
     }),
     ...(others === 0

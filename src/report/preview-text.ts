@@ -1,3 +1,4 @@
+import { cutToWidth } from "./display-width.js";
 import { count } from "./report.js";
 import { fitTable } from "./table.js";
 
@@ -12,7 +13,7 @@ export interface ScoredRows {
   readonly rows: readonly (readonly string[])[];
 }
 
-/** The number of characters to which a value is cut on a terminal. */
+/** The number of columns of a terminal to which a value is cut on a terminal. */
 const widest = 32;
 
 /**
@@ -26,7 +27,12 @@ export function previewTable(
 ): string {
   const names = [...carried, ...features, ...predictions];
   const right = names.flatMap((_, index) => (rows.every((row) => isNumber(row[index] ?? "")) ? [index] : []));
-  const shown = rows.map((row) => row.map((value) => cut(plain(value) ?? "NULL", width)));
+  const shown = rows.map((row) =>
+    row.map((value) => {
+      const text = plain(value) ?? "NULL";
+      return width === undefined ? text : cutToWidth(text, widest);
+    }),
+  );
   const more = featureCount - features.length;
   return [
     ...fitTable([names, ...shown], { right, width, leaveOut: leaveOut({ carried, features, predictions }) }),
@@ -83,8 +89,4 @@ function plain(json: string): string | undefined {
 
 function isNumber(json: string): boolean {
   return json === "null" || /^-?[\d.]/.test(json) || json === '"NaN"';
-}
-
-function cut(text: string, width: number | undefined): string {
-  return width !== undefined && text.length > widest ? `${text.slice(0, widest - 1)}…` : text;
 }

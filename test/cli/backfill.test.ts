@@ -44,6 +44,9 @@ describe("a backfill of five days", () => {
     await job.arrive("2026-01-05");
     const last = await job.backfill("--json", "--parallel", "2");
     expect([last.code, backfillLines(last).all], last.stderr).toMatchObject([0, { complete: 1, already_complete: 4 }]);
+    const narrow = await runHere(job.args("--no-progress"), { columns: 36 });
+    expect(narrow.stdout).toMatch(/^ {2}ds +status +rows\n {2}2026-01-01 +already complete +442\n/);
+    expect(narrow.stdout).toContain("\nno room in 36 characters for:\nrejected (0 in all rows), seconds\n");
     await expectFinished(job.out("2026-01-05"), { golden: await goldenRows(fixture) });
   });
 

@@ -82,6 +82,44 @@ test("diff of two folders counts repeated keys, treats NULL as a key, and compar
     },
     not_compared: { extra: "int32 in A, utf8 in B" },
   });
+  const narrow = await runHere(["diff", "b", "--against", "a", "--key", "id"], { columns: 24, cwd: folder.path });
+  expect(narrow.stdout.slice(narrow.stdout.indexOf("numbers\n"))).toMatchInlineSnapshot(`
+    "numbers
+      column  rows beyond 0
+      score          50.00%
+    no room in 24 characters
+    for: mean difference (0
+    in all rows), median (0
+    in all rows), p90 (0 in
+    all rows), p99 (0 in all
+    rows), largest (0 in all
+    rows), rank correlation,
+    PSI (0.627778 in all
+    rows)
+    labels
+      column    equal
+      label    50.00%
+      in_a    100.00%
+    no room in 24 characters
+    for: PSI
+    labels that differ
+      column  A    B    rows
+      label   "y"  "x"     1
+    not compared
+      extra
+          int32 in A, utf8
+          in B
+    rows that differ most in label
+      id    A    B
+      NULL  "y"  "x"
+    rows that differ most in score
+      id    A     B
+      NULL  NULL  2
+    no room in 24 characters
+    for: difference
+    (Infinity in all rows)
+    "
+  `);
   expect((await run("--key", "id")).stdout).toContain(
     "1 key with several rows, not compared; 1 not as often in B as in A",
   );

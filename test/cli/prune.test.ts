@@ -33,6 +33,10 @@ test("prune removes the output of old nights, keeps what must stay, and pruned n
   expect(planned).toMatchObject({ pruned: 3, retained: 0, files: 14 });
   expect(await publishedRun(job.folder("2026-01-01"))).toBeDefined();
 
+  const narrow = await runHere(["prune", job.spec, "--keep", "1", "--dry-run"], { columns: 40 });
+  expect(narrow.stdout).toMatch(
+    /^ {2}run\n {6}would be removed\n {2}diabetes-mlp-.{12}\n {6}nothing\n.*\nno room in 40 characters for: params\n/s,
+  );
   const { stdout } = await prune("--keep", "1");
   expect(stdout).toMatch(
     /ds=2026-01-02 +7 files \(\d+ KiB\)\n.*ds=2026-01-01 .*\npruned 3 runs: 14 files \(\d+ KiB\); 1 run not old\n$/s,

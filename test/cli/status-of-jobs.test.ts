@@ -34,6 +34,16 @@ test("status of several specs is a table with a line for each, and ends with the
   expect(await table()).toMatchSnapshot();
   expect(await table("--failed")).toMatchSnapshot();
   expect(await table("--held")).toContain("stdout\n4 jobs: 1 complete, 1 damaged, 1 not_planned, 1 error\n");
+  for (const [columns, heads, leftOut] of [
+    [72, /^ {2}spec +run +status +rows committed\n/, "planned\n"],
+    [48, /^ {2}spec +status\n/, "run, rows\ncommitted, planned\n"],
+  ] as const) {
+    const narrow = await runHere(["status", ...specs], { columns, cwd: folder.path });
+    const lines = narrow.stdout.trim().split("\n").slice(0, -1); // the last counts the jobs
+    expect(lines.filter((line) => line.length > columns)).toEqual([]);
+    expect(narrow.stdout).toMatch(heads);
+    expect(narrow.stdout).toContain(`no room in ${columns} characters for: ${leftOut}`);
+  }
   const { stdout } = await runHere(["status", "--json", ...paths]);
   const lines = stdout.trim().split("\n");
   expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([

@@ -179,9 +179,17 @@ test("a server that is silent in the middle of a body is transient, and a job th
   }
 });
 
-test("a credential that a server quotes in a refusal is not in the error", async () => {
+test.each([
+  ["as it is", "secret-key", (value: string) => value],
+  ["if another credential is its beginning", "secret", (value: string) => value],
+  ["in JSON", 'se"cr\\et/key', (value: string) => JSON.stringify(value).slice(1, -1)],
+  ["in JSON in JSON", 'se"cret/key', (value: string) => JSON.stringify(JSON.stringify(value)).slice(3, -3)],
+  ["in JSON with escaped slashes", "se/cr/et", (value: string) => value.replaceAll("/", "\\/")],
+  ["in JSON with codes", "se<cr=et", (value: string) => value.replace("<", "\\u003c").replace("=", "\\u003D")],
+])("a credential that a server quotes in a refusal is not in the error: %s", async (_, key, quote) => {
   const server = createHttpServer(({ headers }, response) => {
-    response.writeHead(403).end(`${headers.authorization ?? ""} and ${String(headers["x-api-key"])} are no keys`);
+    const said = `${headers.authorization ?? ""} and ${String(headers["x-api-key"])} are no keys`;
+    response.writeHead(403).end(quote(said));
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -192,7 +200,7 @@ test("a credential that a server quotes in a refusal is not in the error", async
       ({ said } = answer);
       return new JobError("PERMISSION", said);
     };
-    const headers = { authorization: "Bearer secret-token", "x-api-key": "secret-key" };
+    const headers = { "x-api-key": key, authorization: `Bearer ${key}-token` };
     await expect(readJson(url, placeWith({ headers, refused }))).rejects.toMatchObject({ code: "PERMISSION" });
     expect(said).toBe("*** and *** are no keys");
   } finally {

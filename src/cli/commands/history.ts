@@ -15,7 +15,7 @@ import {
   showDuration,
   spentText,
 } from "../../report/report.js";
-import { fitTable } from "../../report/table.js";
+import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, keptHistory, runHistory } from "../../run/history.js";
 import type { JobContext } from "../../scoring/context.js";
 import { messageOf } from "../../util/errors.js";
@@ -39,7 +39,12 @@ export async function historyCommand(spec: string, options: HistoryOptions, io: 
     return;
   }
   const rows = [...own.runs.map((run) => cellsOf(run, remarks(run, own))), ...keptCells(kept)];
-  const fit = { right: [3, 4, 5], width: terminalWidth(io.stdout), leaveOut: leaveOut(rows), hasNotes: true };
+  const fit = {
+    right: [3, 4, 5],
+    width: terminalWidth(io.stdout),
+    leaveOut: sameValueFirst(rows, dispensable),
+    hasNotes: true,
+  };
   const lines = rows.length === 0 ? [] : fitTable([headings, ...rows], fit);
   io.stdout.write(`${[...lines, totalText(name, own), ...keptTotal(kept)].join("\n")}\n`);
 }
@@ -111,15 +116,8 @@ function statusOf({ status, rolledBack = false }: RecordedRun): string {
 
 const headings = ["run", "params", "status", "rows", "rejected", "duration", "model", "since", "note"];
 
-/**
- * The columns that a narrow terminal may do without, the least important first: those that have one value in all rows,
- * then the duration, the model, the time, the rejected rows and the params.
- */
-function leaveOut(rows: readonly (readonly string[])[]): number[] {
-  const isSame = (index: number): boolean => new Set(rows.map((row) => row[index])).size === 1;
-  const dispensable = ["duration", "model", "since", "rejected", "params"].map((name) => headings.indexOf(name));
-  return [...dispensable.filter(isSame), ...dispensable.filter((index) => !isSame(index))];
-}
+/** A narrow terminal may do without these columns, the least important first. */
+const dispensable = ["duration", "model", "since", "rejected", "params"].map((name) => headings.indexOf(name));
 
 /** @param about the last column */
 function cellsOf(run: RecordedRun, about: string): string[] {

@@ -90,7 +90,8 @@ function reportText(report: PruneReport, width: number | undefined): string[] {
   const both = ofBoth(report);
   const { old } = both;
   const headings = ["run", "params", dryRun ? "would be removed" : "removed"];
-  const lines = old.length === 0 ? [] : fitTable([headings, ...old.map(cellsOf)], { width, hasNotes: true });
+  const fit = { width, leaveOut: [headings.indexOf("params")], hasNotes: true };
+  const lines = old.length === 0 ? [] : fitTable([headings, ...old.map(cellsOf)], fit);
   const removed = totalsOf(both);
   const pruned = old.filter(({ retained }) => retained === undefined).length;
   const stay = old.length - pruned;

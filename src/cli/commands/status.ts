@@ -4,7 +4,7 @@ import { byChecks, decisionText } from "../../publish/decision.js";
 import { challengerFields } from "../../report/agreement/fields.js";
 import { count, failureFields, showCount, verdictFields } from "../../report/report.js";
 import { paidFields, paidLines } from "../../report/spending/paid-text.js";
-import { fitTable, table } from "../../report/table.js";
+import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
@@ -86,8 +86,10 @@ async function statusOfSeveral(specs: readonly string[], options: StatusOptions,
     io.stdout.write(`${JSON.stringify({ spec, ...described })}\n`);
   }
   if (options.json !== true) {
-    const fit = { right: [3, 4], width: terminalWidth(io.stdout), hasNotes: true };
-    const lines = shown.length === 0 ? [] : fitTable([headings, ...shown.map(cellsOf)], fit);
+    const rows = shown.map(cellsOf);
+    const leaveOut = sameValueFirst(rows, dispensable);
+    const fit = { right: [3, 4], width: terminalWidth(io.stdout), leaveOut, hasNotes: true };
+    const lines = shown.length === 0 ? [] : fitTable([headings, ...rows], fit);
     io.stdout.write(`${[...lines, totals(found)].join("\n")}\n`);
   }
   for (const { state, error = state?.error } of found) {
@@ -116,6 +118,9 @@ function isShown({ state }: JobState, { held = false, failed = false }: StatusOp
 }
 
 const headings = ["spec", "run", "status", "rows committed", "planned", ""];
+
+/** A narrow terminal may do without these columns, the least important first. */
+const dispensable = ["planned", "rows committed", "run"].map((name) => headings.indexOf(name));
 
 function cellsOf({ spec, state, error }: JobState): string[] {
   if (state === undefined) {

@@ -2,7 +2,7 @@ import type { Measures } from "../../checks/agreement/agreement.js";
 import { agreementFields } from "../../report/agreement/fields.js";
 import { agreementTables, apartTable, differentRowTables, type ShownAgreement } from "../../report/agreement/tables.js";
 import { count, showCount } from "../../report/report.js";
-import { table } from "../../report/table.js";
+import { fitTable } from "../../report/table.js";
 import { assertNever } from "../../util/errors.js";
 import type { Difference } from "../../run/diff.js";
 
@@ -23,18 +23,18 @@ export function differenceText(
     `A  ${a}: ${count(rows.rowsA, "row")}`,
     `B  ${b}: ${count(rows.rowsB, "row")}`,
     `rows by ${key.join(", ")}`,
-    ...table(
+    ...fitTable(
       [
         ["only in A (gone)", showCount(rows.onlyA)],
         ["only in B (added)", showCount(rows.onlyB)],
         ["in both, changed", showCount(rows.changed)],
         ["in both, equal", showCount(rows.matched - rows.changed)],
       ],
-      { right: [1] },
+      { right: [1], width },
     ),
-    ...repeatedLines(difference),
+    ...repeatedLines(difference, width),
     ...agreementTables(shown),
-    ...apartTable(difference.apart),
+    ...apartTable(difference.apart, width),
     ...differentRowTables(shown),
     ...(left === 0 ? [] : [`${count(left, "more column")}, with fewer differences: --json has all`]),
     "",
@@ -42,14 +42,14 @@ export function differenceText(
 }
 
 /** Keys that are several times on a side: only their numbers of rows are compared. */
-function repeatedLines({ rows: { repeated, uneven, examples } }: Difference): string[] {
+function repeatedLines({ rows: { repeated, uneven, examples } }: Difference, width: number | undefined): string[] {
   if (repeated === 0) {
     return [];
   }
   const lines = examples.map(({ key, a, b }) => [key, showCount(a), showCount(b)]);
   return [
     `${count(repeated, "key")} with several rows, not compared; ${showCount(uneven)} not as often in B as in A`,
-    ...table([["key", "rows in A", "in B"], ...lines], { right: [1, 2] }),
+    ...fitTable([["key", "rows in A", "in B"], ...lines], { right: [1, 2], width }),
   ];
 }
 

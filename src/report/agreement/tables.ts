@@ -3,7 +3,7 @@ import type { DifferentRow } from "../../checks/agreement/different-rows.js";
 import { timeText, withNanos } from "../../columnar/dates-and-times.js";
 import { assertNever } from "../../util/errors.js";
 import { count, showCount } from "../report.js";
-import { fitTable, table } from "../table.js";
+import { fitTable, sameValueFirst } from "../table.js";
 
 /** How the two models are called. */
 export type Names = readonly [one: string, other: string];
@@ -35,15 +35,19 @@ export function agreementTables({ columns, tolerance, names, width }: Omit<Shown
   const times = ofKind(columns, "times");
   return [
     ...(numbers.length === 0 ? [] : numberLines(numbers, { tolerance, width })),
-    ...(labels.length === 0 ? [] : labelLines(labels, names)),
-    ...(vectors.length === 0 ? [] : vectorLines(vectors)),
-    ...(times.length === 0 ? [] : timeLines(times)),
+    ...(labels.length === 0 ? [] : labelLines(labels, { names, width })),
+    ...(vectors.length === 0 ? [] : vectorLines(vectors, width)),
+    ...(times.length === 0 ? [] : timeLines(times, width)),
   ];
 }
 
 /** Columns that are not compared, with the reason. */
-export function apartTable(apart: readonly { readonly name: string; readonly reason: string }[]): string[] {
-  return apart.length === 0 ? [] : ["not compared", ...table(apart.map(({ name, reason }) => [name, reason]))];
+export function apartTable(
+  apart: readonly { readonly name: string; readonly reason: string }[],
+  width?: number,
+): string[] {
+  const rows = apart.map(({ name, reason }) => [name, reason]);
+  return apart.length === 0 ? [] : ["not compared", ...fitTable(rows, { width, hasNotes: true })];
 }
 
 /** The rows that differ most, a table for each column. */
@@ -79,7 +83,7 @@ function shownFigure(value: number): string {
 }
 
 /** Of the figures, a narrow terminal may do without these, the least important first. */
-const dispensable = ["p90", "median", "rank correlation", "p99", "PSI"];
+const dispensable = ["p90", "median", "rank correlation", "p99", "PSI", "mean difference", "largest"];
 
 function numberLines(
   columns: readonly Named<"numbers">[],
@@ -124,7 +128,10 @@ function numberLines(
 /** The number of pairs of labels that are shown. */
 const shownFlips = 10;
 
-function labelLines(columns: readonly Named<"labels">[], names: Names): string[] {
+function labelLines(
+  columns: readonly Named<"labels">[],
+  { names, width }: Pick<ShownAgreement, "names" | "width">,
+): string[] {
   const rows = columns.map(([name, found]) => [name, share(found.equal, found.rows), figure(found.psi)]);
   const flips = columns.flatMap(([name, found]) => {
     const some = found.flips?.slice(0, shownFlips) ?? [];
@@ -135,26 +142,43 @@ function labelLines(columns: readonly Named<"labels">[], names: Names): string[]
   });
   return [
     "labels",
-    ...table([["column", "equal", "PSI"], ...rows], { right: [1, 2] }),
+    ...fitTable([["column", "equal", "PSI"], ...rows], { right: [1, 2], width, leaveOut: [2] }),
     ...(flips.length === 0
       ? []
-      : ["labels that differ", ...table([["column", ...names, "rows"], ...flips], { right: [3] })]),
+      : [
+          "labels that differ",
+          ...fitTable([["column", ...names, "rows"], ...flips], {
+            right: [3],
+            width,
+            leaveOut: columns.length === 1 ? [0, 3] : [3],
+          }),
+        ]),
   ];
 }
 
-function vectorLines(columns: readonly Named<"vectors">[]): string[] {
+function vectorLines(columns: readonly Named<"vectors">[], width: number | undefined): string[] {
   const rows = columns.map(([name, { meanCosine, lowestCosine, without }]) => [
     name,
     figure(meanCosine),
     figure(lowestCosine),
     showCount(without),
   ]);
-  return ["vectors", ...table([["column", "mean cosine", "lowest", "rows without"], ...rows], { right: [1, 2, 3] })];
+  return [
+    "vectors",
+    ...fitTable([["column", "mean cosine", "lowest", "rows without"], ...rows], {
+      right: [1, 2, 3],
+      width,
+      leaveOut: sameValueFirst(rows, [1, 3]),
+    }),
+  ];
 }
 
-function timeLines(columns: readonly Named<"times">[]): string[] {
+function timeLines(columns: readonly Named<"times">[], width: number | undefined): string[] {
   const rows = columns.map(([name, found]) => [name, share(found.equal, found.rows), showShift(found.largestShift)]);
-  return ["dates and times", ...table([["column", "equal", "largest shift"], ...rows], { right: [1, 2] })];
+  return [
+    "dates and times",
+    ...fitTable([["column", "equal", "largest shift"], ...rows], { right: [1, 2], width, leaveOut: [2] }),
+  ];
 }
 
 /** "2 days", "1 day 02:03:04.5", "00:00:00.000000001": in nanoseconds below a day, to which float64 is exact. */
@@ -177,7 +201,7 @@ const nanosPerDay = 86_400_000_000_000n;
 
 /** The rows that differ most in a column. */
 function differentLines(
-  { names, keysOf }: Pick<ShownAgreement, "names" | "keysOf">,
+  { names, width, keysOf }: Pick<ShownAgreement, "names" | "width" | "keysOf">,
   column: string,
   { kind, most }: Measures,
 ): string[] {
@@ -197,7 +221,9 @@ function differentLines(
   });
   const heads = keys.length === 0 ? ["row"] : keys;
   const distance = { numbers: ["difference"], vectors: ["1 - cosine"], times: ["shift"], labels: [] }[kind];
-  return [`rows that differ most in ${column}`, ...table([[...heads, ...names, ...distance], ...lines])];
+  const head = [...heads, ...names, ...distance];
+  const leaveOut = distance.map(() => head.length - 1); // it follows from the values
+  return [`rows that differ most in ${column}`, ...fitTable([head, ...lines], { width, leaveOut })];
 }
 
 /** Six digits that count; "" for NaN. */
