@@ -1,4 +1,4 @@
-import { cutToWidth } from "./display-width.js";
+import { cutToWidth } from "../util/display-width.js";
 import { count } from "./report.js";
 import { fitTable } from "./table.js";
 
@@ -13,7 +13,7 @@ export interface ScoredRows {
   readonly rows: readonly (readonly string[])[];
 }
 
-/** The number of columns of a terminal to which a value is cut on a terminal. */
+/** The number of columns to which a value is cut on a terminal. */
 const widest = 32;
 
 /**

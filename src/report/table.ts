@@ -1,5 +1,5 @@
+import { displayWidth, padToWidth, wrapToWidth } from "../util/display-width.js";
 import { printable } from "../util/printable.js";
-import { displayWidth, padToWidth, wrapToWidth } from "./display-width.js";
 
 type Rows = readonly (readonly string[])[];
 
