@@ -23,17 +23,18 @@ export interface TargetCheck {
  * Checks the target as a run does before it scores: the target is reachable and belongs to this job, and a run that is
  * not planned yet could begin. Changes nothing.
  * @param plan the plan to rehearse; undefined: nothing would be written
+ * @param isNew whether it is the plan of a new run, also where the target has a run before it
  * @throws JobError that a run would end with, unless a retry may succeed
  */
-export async function checkTarget(context: JobContext, plan: Plan | undefined): Promise<TargetCheck> {
+export async function checkTarget(context: JobContext, plan: Plan | undefined, isNew = false): Promise<TargetCheck> {
   return await orUntried("the target", async () => {
     const state = await runState(context);
     if (state.error !== undefined) {
       throw state.error;
     }
     const { status } = state;
-    const isPlanned = status === "unfinished";
-    const isRehearsed = plan !== undefined && (isPlanned || status === "not_planned");
+    const isPlanned = !isNew && status === "unfinished";
+    const isRehearsed = plan !== undefined && (isNew || isPlanned || status === "not_planned");
     return { state, untried: isRehearsed ? ((await context.sink.rehearse?.(plan, { isPlanned })) ?? []) : [] };
   });
 }

@@ -1,15 +1,19 @@
+import { chmod } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { runCli, runHere } from "../support/cli.js";
 import type { ChatReply, ChatRequest } from "../support/chat-server.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
 import type { Row } from "../support/parquet.js";
+import { usePostgres } from "../support/postgres.js";
 import { type PromptKeys, promptJob } from "../support/prompt-job.js";
 import { startPromptServer } from "../support/prompt-server.js";
 import { reject, rejectLines } from "../support/rejects.js";
 import { scoreHere } from "../support/score.js";
+
+const postgres = usePostgres();
 
 /** 100 rows in spans of 8; each fifth has no x, which is a bad row. The rows from 90 on are filtered out. */
 const select = "SELECT row::INTEGER AS id, if(row % 5 = 0, NULL, row)::FLOAT AS x FROM range(100) t(row)";
@@ -66,6 +70,54 @@ test("plan --only-rejects ends as run --only-rejects does for a run that is unfi
   await expectAlike(67, /it is held and not published/);
   expect((await nights.night("discard", date)).code).toBe(0);
   await expectAlike(67, /discarded it at/);
+});
+
+test.skipIf(process.getuid?.() !== 0)(
+  "plan --only-rejects ends with 64 where this user may not write to the folder of the complete run",
+  async () => {
+    await using scratch = await scratchFolder();
+    const job = await jobIn(scratch.path);
+    await chmod(scratch.path, 0o755);
+
+    const { code, stderr } = await runCli(["plan", job.spec, "--only-rejects"], {
+      uid: 65_534,
+      env: { HOME: "/nonexistent" },
+    });
+
+    expect([code, stderr]).toEqual([64, expect.stringMatching(/this user may not write to \S+out\n/)]);
+  },
+);
+
+postgres.describe("plan --only-rejects of a table", () => {
+  test("plan --only-rejects ends as run does for a role that lacks a right on the table, and leaves nothing there", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const table = { url: database.url, table: "scores.predictions", mode: "upsert", key: ["id"] };
+    const job = await jobIn(scratch.path, { output: { parquet: undefined, postgres: table } });
+    await database.query(`CREATE ROLE rescorer LOGIN;
+      GRANT USAGE, CREATE ON SCHEMA scores, infer_batch TO rescorer;
+      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA infer_batch TO rescorer;
+      GRANT SELECT, INSERT ON scores.predictions TO rescorer`);
+    try {
+      const url = postgres.server().url(database.name, "rescorer");
+      await job.rewrite({ ...settings, ...byZero, output: { parquet: undefined, postgres: { ...table, url } } });
+      const refused = [64, expect.stringMatching(/UPDATE|permission denied/)];
+      const said = async (command: string): Promise<unknown> => {
+        const { code, stderr } = await runHere([command, job.spec, "--only-rejects"]);
+        return [code, stderr];
+      };
+      expect(await said("plan")).toEqual(refused);
+      await database.query("GRANT UPDATE ON scores.predictions TO rescorer");
+      const planned = await runHere(["plan", job.spec, "--only-rejects"]);
+      expect([planned.code, planned.stdout], planned.stderr).toEqual([0, expect.stringContaining("18 rejected rows")]);
+      expect(await database.query("SELECT run_id FROM infer_batch.runs")).toHaveLength(1);
+      await database.query("REVOKE UPDATE ON scores.predictions FROM rescorer");
+      expect(await said("run")).toEqual(refused);
+    } finally {
+      await database.query("DROP OWNED BY rescorer");
+      await database.query("DROP ROLE rescorer");
+    }
+  });
 });
 
 describe("--only-rejects", () => {

@@ -40,7 +40,7 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
   const writing = next === "end" ? undefined : (planned.plan ?? stored?.plan);
   const ofSpools = writing === undefined ? [] : await checkSpools(job.spec, writing, folder);
   const { state, untried: ofTarget } = storedRun.isReached
-    ? await checkTarget(job, writing)
+    ? await checkTarget(job, writing, next === "plan")
     : { state: undefined, untried: [] };
   const untried = [...planned.untried, ...ofSpools, ...storedRun.untried, ...ofTarget];
   const runId = planned.plan?.runId ?? runIdOf(job.spec.name, job.spec.params, job.sha256);

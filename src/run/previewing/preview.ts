@@ -29,10 +29,10 @@ import { type SeenSchema, seenSchema } from "../planning/read-shards.js";
  */
 export async function previewPlan(context: JobContext, { next, stored }: StoredRunCheck): Promise<Preview> {
   if (next === "plan") {
-    return await previewNew(context);
+    return await previewNew(context, { before: stored });
   }
   if (next === "resume") {
-    return await previewNew(context, stored);
+    return await previewNew(context, { resumed: stored });
   }
   const made = await orFailure(context, () => previewNew(context));
   return "failed" in made ? { untried: [planFailed(made)] } : made;
@@ -42,12 +42,19 @@ function planFailed({ failed }: Failure): string {
   return `the plan of a new run: ${failed}`;
 }
 
-/** @param resumed the unfinished run that `run` would resume, with its own model, and although its input is not whole */
-async function previewNew(context: JobContext, resumed?: StoredPlan): Promise<PreviewedPlan> {
+interface RunsThere {
+  /** The run that the target has, after which `run` begins another one. */
+  readonly before?: StoredPlan | undefined;
+  /** The unfinished run that `run` would resume, with its own model, and although its input is not whole. */
+  readonly resumed?: StoredPlan | undefined;
+}
+
+async function previewNew(context: JobContext, { before, resumed }: RunsThere = {}): Promise<PreviewedPlan> {
   const { spec } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const rejects = await findRejects(context, base);
-  const runId = rejects === undefined ? base : nextRunId(rejects.stored.plan.runId);
+  const earlier = before ?? rejects?.stored;
+  const runId = earlier === undefined ? base : nextRunId(earlier.plan.runId);
   const whole = resumed === undefined ? await wholeInput(context) : await listInput(context);
   warnOfUnmatched(context, whole);
   const listing = rejects === undefined ? whole : shardsOfRun(whole, rejects.stored);
