@@ -32,6 +32,14 @@ async function jobIn(
 
 const onlyRejects = { newRun: false, onlyRejects: true };
 
+/** The id of the run that `plan` shows, how many rejected rows it scores, and what the target has. */
+async function plannedRejects(spec: string): Promise<unknown[]> {
+  const { stdout } = await runHere(["plan", spec]);
+  const [, runId, rejects, found] =
+    /^run +(\S+)\n[^]*\nrejects +(\d+) rejected rows[^]*\ntarget .*, which has (.*)\n/.exec(stdout) ?? [];
+  return [runId, rejects === undefined ? stdout : Number(rejects), found];
+}
+
 /** What each row is scored as. @param bad the score of those that were rejected; undefined: they are not there */
 function scores(bad: number | undefined): Row[] {
   return Array.from({ length: 90 }, (_, id) => ({ id, score: id % 5 === 0 ? bad : id })).flatMap(({ id, score }) =>
@@ -167,8 +175,14 @@ describe("--only-rejects", () => {
     await job.rewrite(failing);
     const failed = await runHere(["run", job.spec, "--only-rejects", "--no-progress"]);
     expect(failed.code, failed.stderr).toBe(65);
+    expect(await plannedRejects(job.spec)).toEqual([expect.stringMatching(/-r2$/), 18, "this run: unfinished"]);
     const columns = { y: "coalesce(x, 0) - 7" };
     await job.rewrite({ ...failing, ...byZero, input: { where: "id < 90", columns } });
+    expect(await plannedRejects(job.spec)).toEqual([
+      expect.stringMatching(/-r3$/),
+      18,
+      expect.stringMatching(/^run small-\w+-r2: unfinished$/),
+    ]);
 
     const report = await scoreHere(job.spec, onlyRejects);
 
@@ -215,8 +229,10 @@ describe("--only-rejects", () => {
     const failed = await runHere(["run", job.spec, "--only-rejects", "--no-progress"]);
     expect(failed.code, failed.stderr).toBe(65);
     await job.rewrite({ ...settings });
+    expect(await plannedRejects(job.spec)).toMatchObject({ 1: 18 });
     const { stderr } = await runHere(["run", job.spec, "--worker", "0/2", "--no-progress"]);
-    expect(stderr).toContain("rejected row");
+    const [, scored] = /scoring (\d+) rejected rows/.exec(stderr) ?? [];
+    expect(await plannedRejects(job.spec)).toMatchObject({ 1: 18 - Number(scored), 2: "this run: unfinished" });
     const ended = await runHere(["run", job.spec, "--worker", "1/2", "--steal", "--no-progress", "--json"]);
 
     expect(JSON.parse(ended.stdout)).toMatchObject({ status: "complete" });

@@ -8,13 +8,13 @@ import type { FoundModel, Model } from "../../models/port.js";
 import { JobError } from "../../util/errors.js";
 import { nextRunId, runIdOf } from "../../plan/identity.js";
 import type { ListedShard } from "../../plan/compare.js";
-import type { Plan } from "../../plan/plan.js";
+import type { Plan, RunId } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { StoredPlan } from "../../sink/port.js";
 import { checkGolden } from "../golden/golden.js";
 import { estimateRun, openTokenCounter } from "../paid/estimate.js";
-import { findRejects, shardsOfRun } from "../rejects/plan-rejects.js";
+import { findRejects, requireRun, shardsOfRun } from "../rejects/plan-rejects.js";
 import type { StoredRunCheck } from "../check-target.js";
 import { openPinnedModel, plannedModel } from "../model.js";
 import { type Failure, orFailure } from "./or-failure.js";
@@ -27,14 +27,11 @@ import { type SeenSchema, seenSchema } from "../planning/read-shards.js";
  * Makes the plan that `run` would make now, whether or not the target has one. Where `run` does not need that plan, as
  * the run that is there needs neither input nor model, what prevents it is a line of `untried`. Writes nothing.
  */
-export async function previewPlan(context: JobContext, { next, stored }: StoredRunCheck): Promise<Preview> {
-  if (next === "plan") {
-    return await previewNew(context, { before: stored });
+export async function previewPlan(context: JobContext, check: StoredRunCheck): Promise<Preview> {
+  if (check.next === "plan" || check.next === "resume") {
+    return await previewNew(context, check);
   }
-  if (next === "resume") {
-    return await previewNew(context, { resumed: stored });
-  }
-  const made = await orFailure(context, () => previewNew(context));
+  const made = await orFailure(context, () => previewNew(context, check));
   return "failed" in made ? { untried: [planFailed(made)] } : made;
 }
 
@@ -42,22 +39,18 @@ function planFailed({ failed }: Failure): string {
   return `the plan of a new run: ${failed}`;
 }
 
-interface RunsThere {
-  /** The run that the target has, after which `run` begins another one. */
-  readonly before?: StoredPlan | undefined;
-  /** The unfinished run that `run` would resume, with its own model, and although its input is not whole. */
-  readonly resumed?: StoredPlan | undefined;
-}
-
-async function previewNew(context: JobContext, { before, resumed }: RunsThere = {}): Promise<PreviewedPlan> {
-  const { spec } = context;
+/** A run that is resumed is planned with its own model, and although its input is not whole. */
+async function previewNew(context: JobContext, { next, ...check }: StoredRunCheck): Promise<PreviewedPlan> {
+  const { spec, sink, onlyRejects } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
-  const rejects = await findRejects(context, base);
-  const earlier = before ?? rejects?.stored;
-  const runId = earlier === undefined ? base : nextRunId(earlier.plan.runId);
-  const whole = resumed === undefined ? await wholeInput(context) : await listInput(context);
-  warnOfUnmatched(context, whole);
-  const listing = rejects === undefined ? whole : shardsOfRun(whole, rejects.stored);
+  // Without the run there are no rejects to plan: a target that cannot be reached ends `plan` as it ends `run`.
+  const stored = check.stored ?? (onlyRejects === true ? await sink.find(base) : undefined);
+  requireRun(context, stored);
+  const rejects = stored && (await findRejects(context, stored, next));
+  const runId = stored === undefined || (next === "end" && rejects === undefined) ? base : idOfNext(stored, next);
+  const resumed = next === "resume" ? stored : undefined;
+  const listing = resumed === undefined ? await wholeInput(context) : await listInput(context);
+  warnOfUnmatched(context, listing);
   const resolved = await openPinnedModel(context, resumed && plannedModel(context, resumed.plan));
   await using opened = await openForPlan(context, resolved.model);
   const { engine, untried } = opened;
@@ -65,7 +58,8 @@ async function previewNew(context: JobContext, { before, resumed }: RunsThere = 
   const tools = { decoder, resolved, engine: Promise.resolve(engine), rejectsOf: rejects?.stored };
   const rejected = rejects?.rejected;
   const make = async (): Promise<MadePlan> => {
-    const plan = await planRun(context, { runId, listed: listing.shards, ...tools });
+    const { shards: listed } = rejects === undefined ? listing : shardsOfRun(listing, rejects.stored);
+    const plan = await planRun(context, { runId, listed, ...tools });
     return { plan, ...(await estimateRun(context, { plan, engine, decoder, rejected })) };
   };
   const made = resumed === undefined ? await make() : await madeOrStored(context, resumed.plan, make);
@@ -75,6 +69,11 @@ async function previewNew(context: JobContext, { before, resumed }: RunsThere = 
   }
   const all = [...untried, ...made.untried, ...untriedAtServer(plan, engine)];
   return { plan, estimate, rejectedRows: rejected?.count, untried: all };
+}
+
+/** The id of the run that `run` goes on with, or of the one that it begins after the stored one. */
+function idOfNext({ plan: { runId } }: StoredPlan, next: StoredRunCheck["next"]): RunId {
+  return next === "resume" || next === "finish" ? runId : nextRunId(runId);
 }
 
 type MadePlan = Omit<PreviewedPlan, "rejectedRows">;

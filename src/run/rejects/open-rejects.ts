@@ -1,14 +1,13 @@
-import type { Plan, PlannedRejects, RunId } from "../../plan/plan.js";
+import type { Plan } from "../../plan/plan.js";
 import type { SpanRange } from "../../plan/worker-shares.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { ScoringOptions } from "../../scoring/score.js";
-import type { RunSink, StoredPlan } from "../../sink/port.js";
-import { JobError } from "../../util/errors.js";
+import type { RunSink } from "../../sink/port.js";
 import { isS3Uri } from "../../spec/s3/s3-uri.js";
 import { seedsOf, timerOf } from "../reusing/open-reuse.js";
-import { isPublished } from "../resume.js";
 import { openKeptCursor } from "./kept-cursor.js";
+import { openEarlier } from "./plan-rejects.js";
 import { readRejected } from "./rejected-rows.js";
 
 /** How a run scores the rejects of an earlier one alone. */
@@ -66,19 +65,4 @@ export async function openRejects(
       await reader[Symbol.asyncDispose]();
     },
   };
-}
-
-/** @throws JobError OUTPUT_DAMAGED if the run is not the planned one, or not published */
-async function openEarlier(
-  { sink }: Pick<JobContext, "sink">,
-  { runId, planId }: PlannedRejects,
-): Promise<{ readonly stored: StoredPlan; readonly run: RunSink }> {
-  const stored = await sink.stored?.(runId as RunId);
-  const run = stored?.planId === planId && stored.pruned === undefined ? await sink.open(stored) : undefined;
-  if (stored === undefined || run === undefined || !isPublished(run)) {
-    throw new JobError("OUTPUT_DAMAGED", `opening run ${runId}, whose rejected rows are scored: it is gone`, {
-      hint: "score all rows with --new-run",
-    });
-  }
-  return { stored, run };
 }

@@ -1,8 +1,8 @@
 import { isSameShard } from "../../plan/compare.js";
-import type { Plan, RunId } from "../../plan/plan.js";
+import type { Plan, PlannedRejects, RunId } from "../../plan/plan.js";
 import { takeOverDifferences } from "../../plan/take-over.js";
 import type { JobContext } from "../../scoring/context.js";
-import type { StoredPlan } from "../../sink/port.js";
+import type { RunSink, StoredPlan } from "../../sink/port.js";
 import type { Listing } from "../../storage/port.js";
 import { JobError } from "../../util/errors.js";
 import { isPublished } from "../resume.js";
@@ -23,31 +23,59 @@ export function requireRun({ spec, onlyRejects }: JobContext, stored: StoredPlan
   }
 }
 
-/** The run whose rejected rows are to be planned, and these. */
+/** A run, and those of its rejected rows that another run scores. */
 export interface PlannableRejects {
   readonly stored: StoredPlan;
   readonly rejected: RejectedRows;
 }
 
 /**
- * Finds the rows that a run of rejects would score. undefined: a run of all rows is to be planned, or the run that the
- * target has is not published, so that it goes on
- * @throws JobError USAGE if there is no run
+ * Finds the rejected rows that `run` would score alone, with the run that has rejected them. undefined: it would score
+ * all rows
+ * @param stored the run that the target has
+ * @param next what `run` does with that run, as `StoredRunCheck` has it
+ * @throws JobError OUTPUT_DAMAGED if the run with the rejects is not there any more
  */
-export async function findRejects(context: JobContext, base: RunId): Promise<PlannableRejects | undefined> {
+export async function findRejects(
+  context: JobContext,
+  stored: StoredPlan,
+  next: "plan" | "resume" | "finish" | "end",
+): Promise<PlannableRejects | undefined> {
   const { sink, onlyRejects } = context;
-  if (onlyRejects !== true) {
-    return undefined;
-  }
-  const stored = await sink.find(base);
-  requireRun(context, stored);
-  if (stored === undefined || stored.pruned !== undefined) {
+  const { plan, pruned } = stored;
+  if (pruned !== undefined || (onlyRejects !== true && plan.rejectsOf === undefined)) {
     return undefined;
   }
   const run = await sink.open(stored);
-  return isPublished(run)
-    ? { stored, rejected: await readRejected(stored.plan, run.rejects(), () => true) }
-    : undefined;
+  if (isPublished(run)) {
+    return onlyRejects === true ? { stored, rejected: await readRejected(plan, run.rejects(), () => true) } : undefined;
+  }
+  const isCorrected = next === "plan" && run.state.kind === "unfinished"; // the run after it scores the same rejects
+  const goesOn = next === "resume" || next === "finish";
+  if (plan.rejectsOf === undefined || !(isCorrected || goesOn)) {
+    return undefined;
+  }
+  const earlier = await openEarlier(context, plan.rejectsOf);
+  const isLeft = (span: number): boolean => isCorrected || run.committed[span] === 0;
+  return { stored: earlier.stored, rejected: await readRejected(earlier.stored.plan, earlier.run.rejects(), isLeft) };
+}
+
+/**
+ * Opens the run whose rejected rows a planned run scores.
+ * @throws JobError OUTPUT_DAMAGED if the run is not the planned one, or not published
+ */
+export async function openEarlier(
+  { sink }: Pick<JobContext, "sink">,
+  { runId, planId }: PlannedRejects,
+): Promise<{ readonly stored: StoredPlan; readonly run: RunSink }> {
+  const stored = await sink.stored?.(runId as RunId);
+  const run = stored?.planId === planId && stored.pruned === undefined ? await sink.open(stored) : undefined;
+  if (stored === undefined || run === undefined || !isPublished(run)) {
+    throw new JobError("OUTPUT_DAMAGED", `opening run ${runId}, whose rejected rows are scored: it is gone`, {
+      hint: instead,
+    });
+  }
+  return { stored, run };
 }
 
 /** @throws JobError PLAN_CHANGED if another attempt has planned the run for other rows meanwhile */
