@@ -156,19 +156,26 @@ export function pinsOf({ checks }: Pick<Plan, "checks">): string[] {
 
 /**
  * Chooses the previous tables to drop; `tables` are sorted with the newest first. Of `keep` runs one is in the target
- * itself. A table with rows that no run of the series wrote stays.
+ * itself, and those that were rolled back do not count. A table with rows that no run of the series wrote stays.
  */
 export function choosePrevious(
   tables: readonly PreviousTable[],
   retention: Retention,
   groups: readonly RunGroup[],
 ): PreviousTable[] {
-  const groupOf = new Map(groups.flatMap((group) => group.runs.map(({ runId }) => [runId, group])));
-  const own = tables.filter(({ runId }) => runId !== undefined && groupOf.has(runId));
-  return retention.kind === "keep"
-    ? own.slice(retention.count - 1)
-    : own.filter(({ runId }) => {
-        const group = runId === undefined ? undefined : groupOf.get(runId);
-        return group !== undefined && isBefore(group, retention.date);
-      });
+  const ofRun = new Map(groups.flatMap((group) => group.runs.map((run) => [run.runId, { group, run }])));
+  const own = tables.flatMap((table) => {
+    const found = table.runId === undefined ? undefined : ofRun.get(table.runId);
+    return found === undefined ? [] : [{ table, ...found }];
+  });
+  let kept = 1;
+  const old = own.filter(({ group, run }) => {
+    if (retention.kind === "from") {
+      return isBefore(group, retention.date);
+    }
+    const isOld = kept >= retention.count;
+    kept += run.rolledBack === true ? 0 : 1;
+    return isOld;
+  });
+  return old.map(({ table }) => table);
 }

@@ -15,7 +15,7 @@ import { sameSeries } from "../plan/series.js";
 import { type PreviousTable, type PruneOutcome, nothingRemoved, type Removed } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
 import { keptContext } from "./challenger/keep-predictions.js";
-import { everyRun } from "../publish/recorded-run.js";
+import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
@@ -180,7 +180,7 @@ function pruningOf({ actingUser, dateMs }: JobContext, group: RunGroup): Pruning
     throw new Error(`run ${latest.runId} was chosen without a plan`);
   }
   const { base, number } = splitRunId(latest.runId);
-  const published = runs.find(({ status }) => status === "published");
+  const published = runs.find(isInFrontOfReaders);
   return {
     tombstone: numberedRunId(base, number + 1),
     plan: latest.plan ?? plan,

@@ -192,4 +192,45 @@ postgres.describe("prune of a table that is replaced", () => {
     expect(await prune()).toMatch(new RegExp(`^${lines("dropped")}pruned .*2 tables`, "m"));
     expect(await previous()).toEqual([]);
   });
+
+  test("prune --keep keeps the table before a run that was rolled back, and records the rows of the run in front of readers", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const write = (keys: object = {}): Promise<string> =>
+      writePgSpec(scratch.path, fixtureNamed("wine-forest"), database, {
+        params: { ds: "${today}" },
+        output: { postgres: { mode: "replace", keep_previous: 5 } },
+        ...keys,
+      });
+    const spec = await write();
+    const run = async (date: string, ...options: string[]): Promise<void> => {
+      expect((await runHere(["run", spec, "--quiet", "--param", `ds=${date}`, ...options])).code).toBe(0);
+    };
+    const rollBack = async (): Promise<void> => {
+      expect((await runHere(["rollback", spec])).code).toBe(0);
+    };
+    const prune = async (keep: number): Promise<unknown> =>
+      lastJson(await runHere(["prune", spec, "--keep", String(keep), "--json"]));
+    await run("2026-01-01");
+    await write({ input: { where: "id < 9" } });
+    await run("2026-01-01", "--new-run");
+    await rollBack();
+    await write();
+    await run("2026-01-02");
+    await run("2026-01-03");
+    await rollBack();
+
+    // Newest first: the rows of the 3rd, of the 1st, and of its new run.
+    const undone = /__undone_\w+$/;
+    expect(await prune(2)).toMatchObject({ pruned: 0, kept: 3, tables: [expect.stringMatching(undone)] });
+    expect(await prune(1)).toMatchObject({
+      pruned: 1,
+      kept: 2,
+      tables: [expect.stringMatching(undone), expect.stringMatching(/__before_\w+$/)],
+    });
+    const [tombstone] = await database.query(
+      "SELECT plan::jsonb -> 'rows' AS rows FROM infer_batch.runs WHERE run_id LIKE '%-r3'",
+    );
+    expect(tombstone).toEqual({ rows: fixtureNamed("wine-forest").rows });
+  });
 });

@@ -126,6 +126,17 @@ describe("which previous tables are dropped", () => {
     expect(choosePrevious(tables, keep(1), groups).map(({ name }) => name)).toEqual(["before_13", "before_12"]);
   });
 
+  test("the table of a run that was rolled back is not one of the runs to keep", () => {
+    const back = { ...runOf(14, "published"), rolledBack: true };
+    const undone = { name: "undone_14", runId: idOf(14) as RunId, bytes: 1 };
+    const chosenOf = (count: number): string[] =>
+      choosePrevious([undone, ...tables.slice(1)], keep(count), groupRuns([...published(12, 13), back])).map(
+        ({ name }) => name,
+      );
+    expect(chosenOf(2)).toEqual([]); // the target has the run of the 13th
+    expect(chosenOf(1)).toEqual(["undone_14", "before_12"]);
+  });
+
   test("a table with rows of a run for an old date is dropped, and one with rows that no run wrote is not", () => {
     const others = [...tables, { name: "before_all", runId: undefined, bytes: 1 }];
     expect(choosePrevious(others, from(13), groups).map(({ name }) => name)).toEqual(["before_12"]);
