@@ -16,6 +16,7 @@ export interface PruneRequest {
 /** What was removed, or would be. */
 export interface Removed {
   readonly files: number;
+  /** Those that are gone, or that nothing is known to keep. */
   readonly tables: readonly string[];
   /** Rows of rejects. */
   readonly rejects: number;
@@ -38,4 +39,6 @@ export interface PreviousTable {
   /** The run whose rows it holds; undefined: no run wrote them. */
   readonly runId: RunId | undefined;
   readonly bytes: number;
+  /** Why it cannot be dropped; absent: nothing is known that forbids it. */
+  readonly keptBy?: string | undefined;
 }

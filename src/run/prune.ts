@@ -44,7 +44,7 @@ export interface SeriesReport {
   readonly old: readonly PrunedRun[];
   /** How many runs are not old. */
   readonly kept: number;
-  /** Previous tables that were dropped, or would be. */
+  /** Previous tables that are gone, or would be dropped. */
   readonly tables: readonly PreviousTable[];
 }
 
@@ -114,7 +114,7 @@ async function pruneSeries(
   { retention, dryRun }: PruneCommand,
   { prune, groups, ...options }: Series,
 ): Promise<SeriesReport> {
-  const { sink } = context;
+  const { sink, log } = context;
   const old: PrunedRun[] = [];
   const choices = choosePruned(groups, retention, options);
   for (const choice of choices) {
@@ -124,7 +124,9 @@ async function pruneSeries(
   }
   const tables: PreviousTable[] = [];
   for (const table of choosePrevious((await sink.previousTables?.()) ?? [], retention, groups)) {
-    if (dryRun || (await sink.dropPrevious?.(table.name)) === true) {
+    if (dryRun && table.keptBy !== undefined) {
+      log.warn(`table ${table.name} is no longer needed, and could not be dropped: ${table.keptBy}`);
+    } else if (dryRun || (await sink.dropPrevious?.(table.name)) === true) {
       tables.push(table);
     }
   }

@@ -169,10 +169,14 @@ postgres.describe("prune of a table that is replaced", () => {
   test("prune names the previous tables that it would drop, then those that it dropped", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
-    const spec = await writePgSpec(scratch.path, fixtureNamed("wine-forest"), database, {
-      params: { ds: "${today}" },
-      output: { postgres: { mode: "replace", keep_previous: 5 } },
-    });
+    const write = (url: string): Promise<string> =>
+      writePgSpec(
+        scratch.path,
+        fixtureNamed("wine-forest"),
+        { url },
+        { params: { ds: "${today}" }, output: { postgres: { mode: "replace", keep_previous: 5 } } },
+      );
+    const spec = await write(database.url);
     for (const date of ["2026-01-01", "2026-01-02", "2026-01-03"]) {
       expect((await runHere(["run", spec, "--quiet", "--param", `ds=${date}`])).code).toBe(0);
     }
@@ -189,6 +193,29 @@ postgres.describe("prune of a table that is replaced", () => {
     const lines = (verb: string): string => tables.map((name) => `  ${verb} table ${name}\n`).join("");
     expect(await prune("--dry-run")).toMatch(new RegExp(`^${lines("would drop")}would prune .*2 tables`, "m"));
     expect(await previous()).toEqual(tables);
+    const [viewed = "", foreign = ""] = tables;
+    await database.query(`CREATE VIEW scores.seen AS SELECT id FROM ${viewed};
+      CREATE ROLE pruner LOGIN; GRANT USAGE ON SCHEMA scores, infer_batch TO pruner;
+      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA infer_batch TO pruner;
+      ALTER TABLE ${viewed} OWNER TO pruner`);
+    try {
+      await write(postgres.server().url(database.name, "pruner"));
+      for (const options of [["--dry-run"], []]) {
+        const { stdout, stderr } = await runHere(["prune", spec, "--keep", "1", ...options]);
+        expect(stdout).not.toContain("table");
+        expect(stderr).toMatch(new RegExp(`${viewed}.* could not be dropped: .*depend`));
+        expect(stderr).toMatch(new RegExp(`${foreign}.* could not be dropped: `));
+      }
+      expect(await previous()).toEqual(tables);
+    } finally {
+      await database.query("DROP VIEW scores.seen; REASSIGN OWNED BY pruner TO CURRENT_USER; DROP OWNED BY pruner");
+      await database.query("DROP ROLE pruner");
+    }
+    await write(database.url);
+    const own =
+      "ADD UNIQUE (id), ADD twin int8 DEFAULT 1, ADD n serial, ADD half int8 GENERATED ALWAYS AS (id / 2) STORED";
+    await database.query(`ALTER TABLE ${viewed} ${own}, ADD FOREIGN KEY (twin) REFERENCES ${viewed} (id) NOT VALID`);
+    expect(await prune("--dry-run")).toContain(lines("would drop"));
     expect(await prune()).toMatch(new RegExp(`^${lines("dropped")}pruned .*2 tables`, "m"));
     expect(await previous()).toEqual([]);
   });

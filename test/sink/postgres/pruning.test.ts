@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
+import { stagedRowsTable } from "#src/sink/postgres/modes/staged.js";
 import { followSwaps } from "#src/sink/postgres/pruning/follow-swaps.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { commitProfiled } from "../../support/staging-contract.js";
@@ -71,6 +72,22 @@ postgres.describe("pruning runs of a table", () => {
     expect((await sink.previousTables?.())?.map(({ runId }) => runId)).toEqual([first.runId]);
     const view = await database.query("SELECT run_id, state FROM infer_batch.progress WHERE run_id LIKE '%-r2'");
     expect(view).toEqual([{ run_id: numberedRunId(third.runId, 2), state: "discarded" }]);
+  });
+
+  test("a table of a run that could not be dropped is not among those that were removed", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url });
+    const [first, second] = [night(sink, 1), night(sink, 2)];
+    await publish(sink, first);
+    await publish(sink, second);
+    const left = `infer_batch.${stagedRowsTable("infer_batch", first.runId).table}`;
+    await database.query(`CREATE TABLE ${left} (id int); CREATE VIEW public.seen AS SELECT * FROM ${left}`);
+
+    expect(await pruneAt(sink, first, { dryRun: true })).toMatchObject({ kind: "removed", tables: [], profiles: 4 });
+    expect(await pruneAt(sink, first)).toMatchObject({ kind: "removed", tables: [], profiles: 4 });
+    await database.query("DROP VIEW public.seen");
+    expect(await pruneAt(sink, first)).toMatchObject({ kind: "removed", tables: [left] });
+    expect(await database.query(`SELECT to_regclass('${left}') AS found`)).toEqual([{ found: null }]);
   });
 
   test("a profile that an open run pins is retained, and a plan with a pin that was pruned is refused", async () => {

@@ -4,6 +4,7 @@ import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import { showTable, type TableName } from "../names.js";
 import { followSwaps, type SwapRow } from "./follow-swaps.js";
+import { lookAtTables } from "./kept-tables.js";
 
 async function readSwaps(session: Session, control: Control, target: TableName): Promise<readonly SwapRow[]> {
   const { rows } = await session.query<SwapRow>({
@@ -26,16 +27,13 @@ export async function previousTables(
 ): Promise<readonly PreviousTable[]> {
   const { kept } = followSwaps(await readSwaps(session, control, target));
   const names = [...kept.keys()].toReversed();
-  const { rows } = await session.query<{ table: string; bytes: string }>({
-    text: `SELECT c.relname AS table, pg_total_relation_size(c.oid) AS bytes
-      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = ANY ($2)`,
-    values: [target.schema, names],
-  });
-  const sizes = new Map(rows.map(({ table, bytes }) => [table, Number(bytes)]));
+  const found = await lookAtTables(
+    session,
+    names.map((table) => ({ schema: target.schema, table })),
+  );
   return names.flatMap((table) => {
-    const bytes = sizes.get(table);
-    return bytes === undefined
-      ? []
-      : [{ name: showTable({ schema: target.schema, table }), runId: kept.get(table), bytes }];
+    const name = showTable({ schema: target.schema, table });
+    const { bytes, keptBy } = found.get(name) ?? {};
+    return bytes === undefined ? [] : [{ name, runId: kept.get(table), bytes, keptBy: keptBy ?? undefined }];
   });
 }

@@ -14,6 +14,7 @@ import { showTable, type TableName } from "../names.js";
 import { retrying } from "../retry.js";
 import type { RunTools } from "../run-tools.js";
 import { transact } from "../transaction.js";
+import { lookAtTables } from "./kept-tables.js";
 import { lockPins, pinningRun } from "./pins.js";
 import { currentRun, previousTables } from "./previous-tables.js";
 
@@ -25,16 +26,13 @@ export function pruning(
   tools: RunTools,
   { mode, read }: { readonly mode: string; readonly read: Read },
 ): Pick<Required<Sink>, "prune" | "previousTables" | "dropPrevious"> {
-  const { control, name, retry, target } = tools;
+  const { control, name, target } = tools;
   return {
     prune: (request) => pruneRuns(tools, request, mode),
     previousTables: () => read(`reading ${target}`, [], (session) => previousTables(session, control, name)),
     dropPrevious: async (table) => {
       await dropTables(tools, () => Promise.resolve([splitTable(table)]));
-      const left = await retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => existingTables(session, [splitTable(table)])),
-      );
-      return left.length === 0;
+      return (await leftTables(tools, [table])).size === 0;
     },
   };
 }
@@ -48,11 +46,25 @@ async function pruneRuns(tools: RunTools, request: PruneRequest, mode: string): 
       silentSeconds: finishSeconds,
     });
   });
-  if (outcome.kind === "removed" && !request.dryRun) {
-    // After the tombstone: no attempt makes such a table again. A table that a reader holds must not fail the rest.
-    await dropTables(tools, (session) => ownTables(session, tools, request.pruning.tombstone));
+  if (outcome.kind !== "removed" || request.dryRun) {
+    return outcome;
   }
-  return outcome;
+  // After the tombstone: no attempt makes such a table again. A table that a reader holds must not fail the rest.
+  await dropTables(tools, (session) => ownTables(session, tools, request.pruning.tombstone));
+  const left = await leftTables(tools, outcome.tables);
+  const bytesLeft = sizeOf([...left.values()]);
+  const tables = outcome.tables.filter((table) => !left.has(table));
+  return { ...outcome, tables, bytes: Math.max(0, outcome.bytes - bytesLeft) };
+}
+
+type FoundTables = Awaited<ReturnType<typeof lookAtTables>>;
+
+/** Finds those of the tables that could not be dropped. */
+async function leftTables(tools: RunTools, tables: readonly string[]): Promise<FoundTables> {
+  const { retry, target } = tools;
+  return await retrying(`reading ${target}`, retry, () =>
+    transact(tools, (session) => lookAtTables(session, tables.map(splitTable))),
+  );
 }
 
 /** Stores the tombstone, and removes rejects and profiles, in one transaction; or only counts them. */
@@ -86,14 +98,15 @@ async function pruneInTransaction(
   if (pinning !== undefined) {
     return { kind: "retained", why: `the checks of run ${pinning} compare with it` };
   }
-  const tables = await existingTables(session, tablesOf(tools, runs));
+  const found = await lookAtTables(session, await existingTables(session, tablesOf(tools, runs)));
+  const tables = [...found].filter(([, { keptBy }]) => !dryRun || keptBy === null);
   const counts = await countControlRows(session, control, ids);
   if (!dryRun) {
     await (now.isTombstone ? undefined : storeTombstone(session, control, { pruning: record, target, mode }));
     await removeControlRows(session, control, ids);
   }
-  const bytes = counts.bytes + (await sizeOf(session, tables));
-  return { kind: "removed", ...nothingRemoved, ...counts, tables: tables.map(showTable), bytes };
+  const bytes = counts.bytes + sizeOf(tables.map(([, table]) => table));
+  return { kind: "removed", ...nothingRemoved, ...counts, tables: tables.map(([table]) => table), bytes };
 }
 
 /** The latest run of the params of a tombstone, which may be a tombstone itself. */
@@ -121,12 +134,6 @@ function tablesOf({ control }: RunTools, runs: readonly PastRun[]): readonly Tab
   return runs.flatMap((run) => leftoversOf(control, run));
 }
 
-async function sizeOf(session: Session, tables: readonly TableName[]): Promise<number> {
-  const { rows } = await session.query<{ bytes: string }>({
-    text: `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) AS bytes
-      FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
-      JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table`,
-    values: [tables.map(({ schema }) => schema), tables.map(({ table }) => table)],
-  });
-  return Number(rows[0]?.bytes);
+function sizeOf(tables: readonly { readonly bytes: number }[]): number {
+  return tables.reduce((sum, { bytes }) => sum + bytes, 0);
 }
