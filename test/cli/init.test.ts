@@ -50,10 +50,12 @@ describe("init", () => {
     expect(stdout).not.toContain("all dates");
     expect(await readFile(join(cwd, "job.yaml"), "utf8")).toContain("path: in/dt=${ds}/*.parquet");
     expect((await runHere(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd })).code).toBe(0);
-    const every = ["init", "all.yaml", "--model", "cancer-logistic.onnx", "--input", "in/dt=*/*.parquet"];
-    expect((await runHere(every, { cwd })).stdout).toMatch(
-      /^note {5}each run scores the files of all dates\. .* 2026-11-20: /m,
-    );
+    for (const dates of ["*", "2026-11-2?", "2026-11-2[01]", "{2026-11-20,2026-11-21}"]) {
+      const every = ["--model", "cancer-logistic.onnx", "--input", `in/dt=${dates}/*.parquet`];
+      expect((await runHere(["init", `${dates.length}.yaml`, ...every], { cwd })).stdout, dates).toMatch(
+        /^note {5}each run scores the files of all dates\. .* 2026-11-20: /m,
+      );
+    }
   });
 
   test("init names another folder where the folder out is there, whose run would refuse the new job's", async () => {

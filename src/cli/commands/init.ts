@@ -11,6 +11,7 @@ import { loadSpec } from "../../spec/load.js";
 import { hasName, specsBeside, writesToOut } from "../../app/reading/specs-beside.js";
 import { fileError } from "../../app/reading/given-files.js";
 import { isModelUri } from "../../spec/model-uri.js";
+import { hasWildcards } from "../../storage/glob.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 import { shellWord } from "../../app/command-line.js";
@@ -80,7 +81,7 @@ function dateIn(paths: readonly string[]): string | undefined {
 /** Says that each run would score the files of all dates, if the pattern matches folders of dates. */
 function noteOnDates(shard: string, [pattern = ""]: readonly string[]): string[] {
   const date = dateIn([dirname(shard)]);
-  return date === undefined || !dirname(pattern).includes("*")
+  return date === undefined || !hasWildcards(dirname(pattern))
     ? []
     : [
         `each run scores the files of all dates. For a run a day, name in --input the folder of one day, such as ${date}: init writes \${ds} in its place`,
