@@ -36,6 +36,8 @@ export interface RecordedRun {
   readonly failure: AttemptFailure | undefined;
   /** What its answers cost, as far as attempts have told; absent: they are free, or no attempt has. */
   readonly spending?: RecordedSpending | undefined;
+  /** Whether its rows stay beside those of later runs of the same params. Default: the rows of these replace them. */
+  readonly adds?: boolean | undefined;
   /** Whether a person put back the table that the published run had replaced. */
   readonly rolledBack?: boolean | undefined;
   /** How the run was pruned; absent: it was not. */

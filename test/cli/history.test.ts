@@ -134,6 +134,22 @@ test("history --last refuses a text that is not a number", async () => {
 });
 
 postgres.describe("history of a table that is replaced", () => {
+  test.each([
+    ["upsert", true],
+    ["append", false],
+  ])("history says if a new run replaced the rows of the run before it: %s", async (mode, isReplaced) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const output = { postgres: { mode, key: isReplaced ? ["id"] : [] } };
+    const spec = await writePgSpec(scratch.path, fixtureNamed("wine-forest"), database, { output });
+    expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+    expect((await runHere(["run", spec, "--quiet", "--new-run", "--allow-duplicates"])).code).toBe(0);
+
+    const { stdout } = await runHere(["history", spec]);
+
+    expect(/ replaced by wine-forest-\w+-r2\n/.test(stdout), stdout).toBe(isReplaced);
+  });
+
   test("history shows a published run whose table was put back as rolled back, and the run before it as published", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

@@ -162,8 +162,7 @@ function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
     const { base: ofOther, number: numberOfOther } = splitRunId(other.runId);
     return isInFrontOfReaders(other) && other.place === run.place && ofOther === base && numberOfOther > number;
   });
-  const adds = run.plan?.target["mode"] === "append"; // its rows stay beside those of the later run
-  return later === undefined || adds || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;
+  return later === undefined || run.adds === true || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;
 }
 
 /** The error that a run ended with, the checks that hold it, or who decided. */

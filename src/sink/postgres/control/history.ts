@@ -101,7 +101,8 @@ async function recordedRun(
   const { kind } = stateOf({ published, staged: plan.staged, verdict, decision });
   const hasStopped = failure !== undefined && failure.spansCommitted >= row.spans;
   const at = row.finished_at ?? decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? row.last_commit_at;
-  return { ...common, status: statusOfRun(kind, { isOver: row.later, hasStopped }), plan, at, verdict, decision };
+  const status = statusOfRun(kind, { isOver: row.later, hasStopped });
+  return { ...common, status, plan, at, verdict, decision, adds: plan.target["mode"] === "append" };
 }
 
 /** Reads the verdict and the decision on a run; undefined: they are damaged, which must not hide other runs. */
