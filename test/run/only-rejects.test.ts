@@ -1,34 +1,15 @@
-import { chmod } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
-import { runCli, runHere } from "../support/cli.js";
+import { runHere } from "../support/cli.js";
 import type { ChatReply, ChatRequest } from "../support/chat-server.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
-import { nightlyJob } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
 import type { Row } from "../support/parquet.js";
-import { usePostgres } from "../support/postgres.js";
 import { type PromptKeys, promptJob } from "../support/prompt-job.js";
 import { startPromptServer } from "../support/prompt-server.js";
+import { byZero, rejectingJob, select, settings } from "../support/rejecting-job.js";
 import { reject, rejectLines } from "../support/rejects.js";
 import { scoreHere } from "../support/score.js";
-
-const postgres = usePostgres();
-
-/** 100 rows in spans of 8; each fifth has no x, which is a bad row. The rows from 90 on are filtered out. */
-const select = "SELECT row::INTEGER AS id, if(row % 5 = 0, NULL, row)::FLOAT AS x FROM range(100) t(row)";
-const settings = { ...reject, commit_rows: 8, engine: { threads: 1 }, input: { where: "id < 90" } };
-const byZero = { model: { inputs: { x: ["y"] } }, input: { where: "id < 90", columns: { y: "coalesce(x, 0)" } } };
-
-/** A job of which each fifth row is rejected. */
-async function jobIn(
-  folder: string,
-  more: Omit<SpecOverrides, "model"> & { readonly modelSpec?: object } = {},
-): ReturnType<typeof smallJob> {
-  const job = await smallJob(folder, { model: identity, select, ...settings, ...more });
-  await scoreHere(job.spec);
-  return job;
-}
 
 const onlyRejects = { newRun: false, onlyRejects: true };
 
@@ -57,81 +38,10 @@ const textOf = (text: string): PromptKeys => ({ input: { columns: { text } }, on
 
 const sampling = (most: number): PromptKeys => ({ model: { sampling: { max_tokens: most } } });
 
-test("plan --only-rejects ends as run --only-rejects does for a run that is unfinished, held, discarded or not there", async () => {
-  await using scratch = await scratchFolder();
-  const nights = await nightlyJob(scratch.path, {});
-  const date = "2026-11-20";
-  const expectAlike = async (code: number, said: RegExp): Promise<void> => {
-    for (const command of ["plan", "run"]) {
-      const ended = await nights.night(command, date, "--only-rejects");
-      expect([ended.code, ended.stderr]).toEqual([code, expect.stringMatching(said)]);
-    }
-  };
-  await expectAlike(64, /there is none\n/);
-  expect((await nights.night("run", date, "--worker", "0/2")).code).toBe(0);
-  const unfinished = await nights.night("plan", date, "--only-rejects");
-  expect([unfinished.code, unfinished.stdout]).toEqual([0, expect.stringMatching(/which has this run: unfinished\n/)]);
-  await nights.rewrite({ timezone: "Asia/Tokyo" });
-  await expectAlike(66, /timezone is "Asia\/Tokyo"/);
-  await nights.rewrite({ checks: { outputs: { score: { range: [0, 1] } } } });
-  expect((await nights.night("run", date)).code).toBe(67);
-  await expectAlike(67, /it is held and not published/);
-  expect((await nights.night("discard", date)).code).toBe(0);
-  await expectAlike(67, /discarded it at/);
-});
-
-test.skipIf(process.getuid?.() !== 0)(
-  "plan --only-rejects ends with 64 where this user may not write to the folder of the complete run",
-  async () => {
-    await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path);
-    await chmod(scratch.path, 0o755);
-
-    const { code, stderr } = await runCli(["plan", job.spec, "--only-rejects"], {
-      uid: 65_534,
-      env: { HOME: "/nonexistent" },
-    });
-
-    expect([code, stderr]).toEqual([64, expect.stringMatching(/this user may not write to \S+out\n/)]);
-  },
-);
-
-postgres.describe("plan --only-rejects of a table", () => {
-  test("plan --only-rejects ends as run does for a role that lacks a right on the table, and leaves nothing there", async () => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const table = { url: database.url, table: "scores.predictions", mode: "upsert", key: ["id"] };
-    const job = await jobIn(scratch.path, { output: { parquet: undefined, postgres: table } });
-    await database.query(`CREATE ROLE rescorer LOGIN;
-      GRANT USAGE, CREATE ON SCHEMA scores, infer_batch TO rescorer;
-      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA infer_batch TO rescorer;
-      GRANT SELECT, INSERT ON scores.predictions TO rescorer`);
-    try {
-      const url = postgres.server().url(database.name, "rescorer");
-      await job.rewrite({ ...settings, ...byZero, output: { parquet: undefined, postgres: { ...table, url } } });
-      const refused = [64, expect.stringMatching(/UPDATE|permission denied/)];
-      const said = async (command: string): Promise<unknown> => {
-        const { code, stderr } = await runHere([command, job.spec, "--only-rejects"]);
-        return [code, stderr];
-      };
-      expect(await said("plan")).toEqual(refused);
-      await database.query("GRANT UPDATE ON scores.predictions TO rescorer");
-      const planned = await runHere(["plan", job.spec, "--only-rejects"]);
-      expect([planned.code, planned.stdout], planned.stderr).toEqual([0, expect.stringContaining("18 rejected rows")]);
-      expect(await database.query("SELECT run_id FROM infer_batch.runs")).toHaveLength(1);
-      await database.query("REVOKE UPDATE ON scores.predictions FROM rescorer");
-      expect(await said("run")).toEqual(refused);
-    } finally {
-      await database.query("DROP OWNED BY rescorer");
-      await database.query("DROP ROLE rescorer");
-    }
-  });
-});
-
 describe("--only-rejects", () => {
   test("--only-rejects keeps all predictions of the run before, and scores its rejected rows", async () => {
     await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path);
+    const job = await rejectingJob(scratch.path);
     expect(await outputRows(job.out)).toEqual(scores(undefined));
     await job.rewrite({ ...settings, ...byZero });
 
@@ -146,7 +56,7 @@ describe("--only-rejects", () => {
 
   test("the predictions that are kept are those of the run before, not what the model would say now", async () => {
     await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path);
+    const job = await rejectingJob(scratch.path);
     const changed = {
       model: { inputs: { x: ["y"] } },
       input: { where: "id < 90", columns: { y: "coalesce(x, 0) - 7" } },
@@ -160,7 +70,7 @@ describe("--only-rejects", () => {
 
   test("a kept row stays where today's expression fails on it", async () => {
     await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path);
+    const job = await rejectingJob(scratch.path);
     const failing = "if(x is null, 1, cast('none' as float))";
     await job.rewrite({ ...settings, ...byZero, input: { where: "id < 90", columns: { y: failing } } });
 
@@ -170,7 +80,7 @@ describe("--only-rejects", () => {
 
   test("a correction after a failed --only-rejects keeps the predictions of the run before, too", async () => {
     await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path);
+    const job = await rejectingJob(scratch.path);
     const failing = { ...settings, on_bad_row: "fail" } as const;
     await job.rewrite(failing);
     const failed = await runHere(["run", job.spec, "--only-rejects", "--no-progress"]);
@@ -193,7 +103,7 @@ describe("--only-rejects", () => {
 
   test("rows that are rejected again are scored by the next --only-rejects", async () => {
     await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path);
+    const job = await rejectingJob(scratch.path);
 
     expect(await scoreHere(job.spec, onlyRejects)).toMatchObject({ rowsScored: 72, rowsReused: 72, rowsRejected: 18 });
     expect(await outputRows(job.out)).toEqual(scores(undefined));
@@ -205,7 +115,7 @@ describe("--only-rejects", () => {
 
   test("a run without rejected rows is complete, and no run is opened after it", async () => {
     await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path, { modelSpec: byZero.model, input: byZero.input });
+    const job = await rejectingJob(scratch.path, { modelSpec: byZero.model, input: byZero.input });
 
     const { runId, status } = await scoreHere(job.spec, onlyRejects);
 
@@ -214,7 +124,7 @@ describe("--only-rejects", () => {
 
   test("history names the run whose rejected rows a run has scored", async () => {
     await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path);
+    const job = await rejectingJob(scratch.path);
     await scoreHere(job.spec, onlyRejects);
 
     const { stdout } = await runHere(["history", job.spec]);
@@ -224,7 +134,7 @@ describe("--only-rejects", () => {
 
   test("workers share a run of rejects that one of them has opened", async () => {
     await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path);
+    const job = await rejectingJob(scratch.path);
     await job.rewrite({ ...settings, on_bad_row: "fail" }); // the first row of the run ends it
     const failed = await runHere(["run", job.spec, "--only-rejects", "--no-progress"]);
     expect(failed.code, failed.stderr).toBe(65);
@@ -245,7 +155,7 @@ describe("--only-rejects", () => {
     ["a challenger", { challenger: { path: "model.onnx" } }, 64, /a challenger scores all rows/],
   ])("a change that kept rows do not allow is refused: %s", async (_what, change, code, message) => {
     await using scratch = await scratchFolder();
-    const job = await jobIn(scratch.path);
+    const job = await rejectingJob(scratch.path);
     await job.rewrite({ ...settings, ...change });
 
     const ended = await runHere(["run", job.spec, "--only-rejects", "--no-progress"]);
@@ -287,40 +197,6 @@ describe("--only-rejects", () => {
     const again = job.server.requests.slice(asked).map(({ text }) => text);
     expect([again.length, again.filter((text) => !/[37]$/.test(text))]).toEqual([60, []]);
     expect(await job.rows()).toEqual(Array.from({ length: 300 }, (_, id) => ({ id, response: `text ${id}` })));
-  });
-
-  test("plan --only-rejects counts the rejected rows of a complete run, and estimates their prompts alone", async () => {
-    // Every twentieth row has a long text; the server refuses these, and some others have none.
-    const body = "CASE WHEN i % 20 = 3 THEN repeat('long ', 400) || i WHEN i % 20 <> 7 THEN 'text ' || i END";
-    const price = { input: 1, output: 1 };
-    await using job = await promptJob({
-      reply: ({ text }) => (text.length > 1000 ? { content: "", finish: "length" } : { content: text }),
-      select: `SELECT i::INTEGER AS id, ${body} AS body FROM range(100) t(i)`,
-      ...reject,
-      model: { sampling: { max_tokens: 10 }, budget: { price } },
-      output: { columns: ["id"], parquet: { path: "out/ds=${ds}" } },
-      params: { ds: "a" },
-    });
-    const plan = (...args: readonly string[]): ReturnType<typeof job.command> =>
-      job.command("plan", job.spec, "--only-rejects", "--json", ...args);
-    expect(await plan()).toMatchObject({ code: 64, stderr: expect.stringContaining("there is none") });
-    expect(await job.run()).toMatchObject({ report: { rows_rejected: 10 } });
-
-    const { code, stdout, stderr } = await plan();
-
-    expect(code, stderr).toBe(0);
-    expect(JSON.parse(stdout)).toMatchObject({
-      runId: expect.stringMatching(/-r2$/),
-      rejected_rows: 10,
-      rejectsOf: { runId: expect.not.stringMatching(/-r2$/) },
-      estimate: { requests: 5, prompt_tokens: 5 * (500 + 6) + 2, most_completion_tokens: 50 },
-    });
-    await job.rewrite({ on_bad_row: "fail", model: { sampling: { max_tokens: 10 } } });
-    expect(await job.run("--param", "ds=b")).toMatchObject({ code: 65 });
-    const unfinished = await plan("--param", "ds=b"); // which goes first
-    expect(unfinished.code, unfinished.stderr).toBe(0);
-    expect(JSON.parse(unfinished.stdout)).toMatchObject({ found: { status: "unfinished" } });
-    expect(JSON.parse(unfinished.stdout)).not.toHaveProperty("rejected_rows");
   });
 
   test("of a run with rejects, only their prompts are sent again in a batch", async () => {
