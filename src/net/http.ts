@@ -167,7 +167,9 @@ function answerOf({ status, headers, url: { origin, pathname } }: HttpResponse, 
   return { status, headers, place: `${origin}${pathname}`, said };
 }
 
-const saidBytes = 2000;
+const saidLength = 2000;
+/** What is read of it: a credential that is quoted there must not be cut before it is found. */
+const readBytes = 65_536;
 
 /** Reads the beginning of the body of a refusal, which says why. */
 async function beginningOf(response: HttpResponse, signal: AbortSignal): Promise<string> {
@@ -176,11 +178,11 @@ async function beginningOf(response: HttpResponse, signal: AbortSignal): Promise
   for await (const bytes of readBody(response, signal)) {
     pieces.push(bytes);
     size += bytes.length;
-    if (size >= saidBytes) {
+    if (size >= readBytes) {
       break;
     }
   }
-  return Buffer.concat(pieces).toString("utf8", 0, saidBytes);
+  return Buffer.concat(pieces).toString("utf8", 0, readBytes);
 }
 
 async function* bodyOf(response: HttpResponse, watch: SilenceTimeout): AsyncGenerator<Uint8Array> {
@@ -217,7 +219,8 @@ async function follow(
       return response;
     }
     if (response.status >= 400 || location === null) {
-      throw new RefusedAnswer(answerOf(response, withoutValues(await beginningOf(response, signal), own)));
+      const said = withoutValues(await beginningOf(response, signal), own).slice(0, saidLength);
+      throw new RefusedAnswer(answerOf(response, said));
     }
     if (!URL.canParse(location, url.href)) {
       response.body.destroy();

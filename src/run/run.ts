@@ -64,7 +64,10 @@ async function abandon(context: JobContext, runId: RunId, why: unknown, rejectsO
   return await startNext(context, runId, tell, rejectsOf);
 }
 
-/** Starts the run after `runId`. @param tell logs why, once the target admits it */
+/**
+ * Starts the run after `runId`. @param tell logs why, once the target admits it
+ * @param rejectsOf the run whose rejected rows alone are scored: none of its rows is added again
+ */
 async function startNext(
   context: JobContext,
   runId: RunId,
@@ -72,7 +75,9 @@ async function startNext(
   rejectsOf?: StoredPlan,
 ): Promise<RunReport> {
   const next = nextRunId(runId);
-  await context.sink.admitNewRun?.(next);
+  if (rejectsOf === undefined) {
+    await context.sink.admitNewRun?.(next);
+  }
   tell();
   return await startRun(context, next, rejectsOf);
 }

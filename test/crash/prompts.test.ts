@@ -55,8 +55,12 @@ async function killAt(
     const now = { at: Date.now(), kept: await job.target.kept() };
     return (await auditBooks(server, [...before, now])).unkept.at(-1)?.length === 0;
   };
-  const isDue = async (): Promise<boolean> =>
-    (await server.books()).received >= received && (!isSettled || (await isDurable()));
+  const isDue = async (): Promise<boolean> => {
+    const now = await server.books();
+    // Requests that came after the change hang; answers to those before it may still be on their way.
+    const isQuiet = now.in_flight <= now.received - received;
+    return now.received >= received && (!isSettled || (isQuiet && (await isDurable())));
+  };
   const { signal, stderr } = await killWhen(job, isDue, isSettled && torture ? 500 : 20);
   expect(signal, stderr).toBe("SIGKILL");
   const at = Date.now();

@@ -181,6 +181,7 @@ test("a server that is silent in the middle of a body is transient, and a job th
 
 test.each([
   ["as it is", "secret-key", (value: string) => value],
+  ["if it is as long as a token of JSON", "aB3_".repeat(600), (value: string) => value],
   ["if another credential is its beginning", "secret", (value: string) => value],
   ["in JSON", 'se"cr\\et/key', (value: string) => JSON.stringify(value).slice(1, -1)],
   ["in JSON in JSON", 'se"cret/key', (value: string) => JSON.stringify(JSON.stringify(value)).slice(3, -3)],

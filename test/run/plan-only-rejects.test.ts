@@ -50,6 +50,26 @@ test.skipIf(process.getuid?.() !== 0)(
 );
 
 postgres.describe("plan --only-rejects of a table", () => {
+  test("a correction after a failed --only-rejects into append is planned and run, and adds the rejected rows only", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const output = { parquet: undefined, postgres: { url: database.url, table: "scores.predictions", mode: "append" } };
+    const job = await rejectingJob(scratch.path, { output });
+    await job.rewrite({ ...settings, output, on_bad_row: "fail" });
+    expect((await runHere(["run", job.spec, "--only-rejects"])).code).toBe(65);
+    await job.rewrite({ ...settings, ...byZero, output, on_bad_row: "fail" });
+
+    for (const command of ["plan", "run"]) {
+      const { code, stderr } = await runHere([command, job.spec, "--only-rejects"]);
+      expect(code, stderr).toBe(0);
+    }
+
+    const [counts] = await database.query(
+      "SELECT count(*)::int AS rows, count(DISTINCT id)::int AS ids FROM scores.predictions",
+    );
+    expect(counts).toEqual({ rows: 90, ids: 90 });
+  });
+
   test("plan --only-rejects ends as run does for a role that lacks a right on the table, and leaves nothing there", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

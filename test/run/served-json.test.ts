@@ -28,11 +28,14 @@ const penguins = {
 };
 
 const awsKeys = { AWS_ACCESS_KEY_ID: "AKID", AWS_SECRET_ACCESS_KEY: "s3cret-key", AWS_REGION: "eu-west-1" };
+const sessionToken = "s3cret-session/token";
 
 const scope = "eu-west-1/sagemaker";
 
 /** Runs a job whose requests are signed, and whose server refuses the sixth. */
-async function runRefused(): Promise<{ readonly refused: CliResult; readonly signed: readonly SignedRequest[] }> {
+async function runRefused({
+  withToken = false,
+} = {}): Promise<{ readonly refused: CliResult; readonly signed: readonly SignedRequest[] }> {
   const seen: { text?: string } = {};
   await using job = await servedJob({
     rest: { kind: "json", seen },
@@ -42,9 +45,11 @@ async function runRefused(): Promise<{ readonly refused: CliResult; readonly sig
   const signed: SignedRequest[] = [];
   job.server.misbehave = ({ path, headers }) => {
     signed.push({ path, headers, body: seen.text ?? "" });
-    return signed.length > 5 ? { status: 403, said: "The security token is invalid" } : undefined;
+    const said = `The security token is invalid: ${String(headers["x-amz-security-token"])}`;
+    return signed.length > 5 ? { status: 403, said } : undefined;
   };
-  const refused = await runHere(["run", job.spec, "--no-progress", "--log-level", "debug"], { env: awsKeys });
+  const env = { ...awsKeys, ...(withToken ? { AWS_SESSION_TOKEN: sessionToken } : {}) };
+  const refused = await runHere(["run", job.spec, "--no-progress", "--log-level", "debug"], { env });
   return { refused, signed };
 }
 
@@ -119,6 +124,13 @@ describe("a model whose server takes and answers JSON", () => {
     expect(signed.map(({ headers }) => headers.authorization)).toEqual(
       signed.map((request) => authorizationOf(request, scope, awsKeys)),
     );
+    expect(`${refused.stderr}${refused.stdout}`).not.toContain("s3cret");
+  });
+
+  test("the token of a session that a server quotes as it refuses a signature is in no message", async () => {
+    const { refused } = await runRefused({ withToken: true });
+
+    expect(refused.stderr).toMatch(/403: The security token is invalid: \*\*\*/);
     expect(`${refused.stderr}${refused.stdout}`).not.toContain("s3cret");
   });
 

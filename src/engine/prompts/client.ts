@@ -152,12 +152,12 @@ async function send(
     endUnanswered(sending, error);
     throw error;
   });
-  endpoint.pace.heard(mark, received);
-  if (received.status !== 200) {
+  const { status, headers, body } = received;
+  const refusal = status === 200 ? undefined : { status, headers, said: Buffer.from(body).toString("utf8") };
+  const found = refusal && promptRefusal(refusal, request.form);
+  endpoint.pace.heard(mark, { headers, isRefused: found?.kind === "overloaded" && found.isRate });
+  if (refusal !== undefined && found !== undefined) {
     sending.free();
-    const { status, headers, body } = received;
-    const refusal = { status, headers, said: Buffer.from(body).toString("utf8") };
-    const found = promptRefusal(refusal, request.form);
     return found.kind === "final"
       ? refuse(endpoint, refusal)
       : refusedOutcome(state, endpoint, { ...found, isAlone: hasRoom(headers) });

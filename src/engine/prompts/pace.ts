@@ -29,7 +29,7 @@ export interface PaceMark {
 export interface HeaderPace extends Pace {
   sent(tokens: number): PaceMark;
   /** Learns from an answer, or from a refusal. */
-  heard(mark: PaceMark, answer: { readonly status: number; readonly headers: ResponseHeaders }): void;
+  heard(mark: PaceMark, answer: { readonly isRefused: boolean; readonly headers: ResponseHeaders }): void;
 }
 
 const minuteMs = 60_000;
@@ -53,9 +53,9 @@ export function createHeaderPace(nowMs: () => number): HeaderPace {
       learnt.tokens.sent(tokens, nowMs());
       return { sentMs: nowMs(), requests: buckets.requests.sent, tokens: buckets.tokens.sent, weight: tokens };
     },
-    heard(mark, { status, headers }) {
-      learnt.requests.heard({ weight: 1, isRefused: status === 429 }, nowMs());
-      learnt.tokens.heard({ weight: mark.weight, isRefused: status === 429 }, nowMs());
+    heard(mark, { isRefused, headers }) {
+      learnt.requests.heard({ weight: 1, isRefused }, nowMs());
+      learnt.tokens.heard({ weight: mark.weight, isRefused }, nowMs());
       for (const kind of ["requests", "tokens"] as const) {
         learn(buckets[kind], { headers, kind, sentMs: mark.sentMs, sentThen: mark[kind], nowMs: nowMs() });
       }

@@ -46,8 +46,12 @@ export async function post(
     proxy === undefined
       ? await postDirectly(server, { url, headers, body }, mayResend)
       : await postThrough(proxy, server, { url, headers, body });
-  return received.status < 300 ? received : withoutCredentials(received, own);
+  const signed = credentials.flatMap((name) => (headers[name] === undefined ? [] : [[name, headers[name]]]));
+  return received.status < 300 ? received : withoutCredentials(received, { ...own, ...Object.fromEntries(signed) });
 }
+
+/** Headers of a signature that AWS quotes when it refuses one. */
+const credentials = ["authorization", "x-amz-security-token"];
 
 /** A refusal goes into messages, logs and rejected rows. */
 function withoutCredentials(refused: Received, headers: Readonly<Record<string, string>>): Received {

@@ -14,7 +14,7 @@ test("requests wait until the server's headers allow them", () => {
   nowMs = 100;
   pace.sent(10); // sent after the request that is answered now: the headers do not count it
   const said = headers({ "limit-requests": "600", "remaining-requests": "1", "reset-requests": "1s" });
-  pace.heard(mark, { status: 200, headers: said });
+  pace.heard(mark, { isRefused: false, headers: said });
 
   // 600 a minute are 10 a second: 1 was left, 1 came in 100 ms, 1 was sent.
   expect(pace.readyMs(10)).toBe(0);
@@ -29,7 +29,7 @@ test("tokens of a request count as the server counts them", () => {
   const pace = createHeaderPace(() => nowMs);
   const mark = pace.sent(100);
   const said = headers({ "limit-tokens": "60000", "remaining-tokens": "50", "reset-tokens": "6m0s" });
-  pace.heard(mark, { status: 200, headers: said });
+  pace.heard(mark, { isRefused: false, headers: said });
 
   expect(pace.readyMs(50)).toBe(0);
   expect(pace.readyMs(150)).toBeCloseTo(100);
@@ -56,7 +56,7 @@ function simulate(takes: (nowMs: number) => boolean, perMs = 1): { taken: number
     for (let sent = 0; sent < perMs && pace.readyMs(100) <= nowMs; sent += 1) {
       const mark = pace.sent(100);
       const isTaken = takes(nowMs);
-      pace.heard(mark, { status: isTaken ? 200 : 429, headers: new Headers() });
+      pace.heard(mark, { isRefused: !isTaken, headers: new Headers() });
       counts.taken += isTaken && nowMs >= 30_000 ? 1 : 0;
       counts.refused += !isTaken && nowMs >= 30_000 ? 1 : 0;
     }
@@ -93,7 +93,7 @@ test("a low rate that was learnt while the client was slow is left behind when i
     const isSlow = nowMs < slowMs;
     if ((!isSlow || nowMs % 250 === 0) && pace.readyMs(100) <= nowMs) {
       const isTaken = random() > (isSlow ? 0.4 : 0.05); // many of a few are refused by chance
-      pace.heard(pace.sent(100), { status: isTaken ? 200 : 429, headers: new Headers() });
+      pace.heard(pace.sent(100), { isRefused: !isTaken, headers: new Headers() });
       taken += isTaken && nowMs >= measuredMs ? 1 : 0;
     }
   }
@@ -105,7 +105,7 @@ test("a request that weighs more than the rate of half a second waits for its to
   const pace = createHeaderPace(() => nowMs);
   for (; nowMs < 5000; nowMs += 100) {
     const isTaken = nowMs % 500 === 0; // 200 tokens a second
-    pace.heard(pace.sent(100), { status: isTaken ? 200 : 429, headers: new Headers() });
+    pace.heard(pace.sent(100), { isRefused: !isTaken, headers: new Headers() });
   }
   const sinceMs = nowMs;
   while (pace.readyMs(2000) > nowMs && nowMs < 60_000) {
