@@ -84,7 +84,10 @@ interface Planned extends Pick<RecordedRun, "status" | "rolledBack"> {
 /** Statuses of a run that is neither published nor over. */
 const openStatuses: ReadonlySet<RunStatus> = new Set(["unfinished", "failed", "held"]);
 
-/** An approved run is published by the next attempt, before that attempt does anything else. One that was rolled back does not count. */
+/**
+ * Whether readers got a run, and no person took it back. An approved run is published by the next attempt, before that
+ * attempt does anything else.
+ */
 function wasPublished({ status, rolledBack = false }: Planned): boolean {
   return !rolledBack && (status === "published" || status === "pruned" || status === "approved");
 }

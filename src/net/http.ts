@@ -167,8 +167,9 @@ function answerOf({ status, headers, url: { origin, pathname } }: HttpResponse, 
   return { status, headers, place: `${origin}${pathname}`, said };
 }
 
+/** Characters of a refusal's body that errors have. */
 const saidLength = 2000;
-/** What is read of it: a credential that is quoted there must not be cut before it is found. */
+/** Bytes of it that are read: more, so that a credential which the server quotes is masked before the text is cut. */
 const readBytes = 65_536;
 
 /** Reads the beginning of the body of a refusal, which says why. */

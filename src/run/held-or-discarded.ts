@@ -55,8 +55,8 @@ interface DecidedRun {
 
 /**
  * The call of `report.on_held` that this attempt is to make. The attempt that made the verdict calls; so does one that
- * began later and finds no note of the call: the former was killed before it noted the call, or is calling now, so that the URL is called once
- * too often rather than never. An attempt that began before the verdict does not call.
+ * began later and finds no note of the call: the former was killed before it noted the call, or is calling now, so that
+ * the URL is called once too often rather than never. An attempt that began before the verdict does not call.
  */
 async function dueCall(
   { spec, record, writer, log }: JobContext,

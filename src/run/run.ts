@@ -65,8 +65,9 @@ async function abandon(context: JobContext, runId: RunId, why: unknown, rejectsO
 }
 
 /**
- * Starts the run after `runId`. @param tell logs why, once the target admits it
- * @param rejectsOf the run whose rejected rows alone are scored: none of its rows is added again
+ * Starts the run after `runId`.
+ * @param tell logs why, once the target admits it
+ * @param rejectsOf the run whose rejected rows alone are scored: the target need not admit it, as no row is added again
  */
 async function startNext(
   context: JobContext,

@@ -72,7 +72,7 @@ function vulkanDrivers(machine: Machine): Part {
     : { name, state: "missing", found: "none in /etc, /usr/share or /usr/local (vulkan/icd.d)", remedy: driverAdvice };
 }
 
-/** NVIDIA's driver computes Vulkan in the libraries of its OpenGL, which end with no `vkCreateInstance` where both are absent. */
+/** NVIDIA's Vulkan driver is a library of its OpenGL driver, and has no `vkCreateInstance` if both loaders are missing. */
 async function openGlLoaders(machine: Machine): Promise<Part> {
   const name = "OpenGL loaders";
   const libraries = ["libEGL.so.1", "libGLX.so.0"];

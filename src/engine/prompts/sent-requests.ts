@@ -6,8 +6,8 @@ import { addRequests, noRequests, ofNoRow, type RequestSum, sentText } from "./u
 
 /**
  * What the journal of a run has of the requests of an attempt: how many it may send, and how many of these are over. The
- * difference is what the attempt may have paid for without a stored answer if it is killed. So no request is sent before the journal
- * allows it; each write allows about as many requests as are sent until the next one.
+ * difference is what the attempt may have paid for without a stored answer if it is killed. So no request is sent before
+ * the journal allows it; each write allows about as many requests as are sent until the next one.
  */
 export interface SentRequests {
   /** Waits until the journal allows another request. @param worst the most tokens that it may take */

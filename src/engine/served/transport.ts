@@ -46,17 +46,20 @@ export async function post(
     proxy === undefined
       ? await postDirectly(server, { url, headers, body }, mayResend)
       : await postThrough(proxy, server, { url, headers, body });
-  const signed = credentials.flatMap((name) => (headers[name] === undefined ? [] : [[name, headers[name]]]));
-  return received.status < 300 ? received : withoutCredentials(received, { ...own, ...Object.fromEntries(signed) });
+  return received.status < 300 ? received : withoutCredentials(received, { own, sent: headers });
 }
 
 /** Headers of a signature that AWS quotes when it refuses one. */
-const credentials = ["authorization", "x-amz-security-token"];
+const signedHeaders = ["authorization", "x-amz-security-token"];
 
-/** A refusal goes into messages, logs and rejected rows. */
-function withoutCredentials(refused: Received, headers: Readonly<Record<string, string>>): Received {
+/** Masks credentials in a refusal, which goes into messages, logs and rejected rows. */
+function withoutCredentials(
+  refused: Received,
+  { own, sent }: Readonly<Record<"own" | "sent", Readonly<Record<string, string>>>>,
+): Received {
   const said = Buffer.from(refused.body).toString("utf8");
-  return { ...refused, body: new TextEncoder().encode(withoutValues(said, headers)) };
+  const signed = Object.fromEntries(signedHeaders.map((name) => [name, sent[name] ?? ""]));
+  return { ...refused, body: new TextEncoder().encode(withoutValues(said, { ...own, ...signed })) };
 }
 
 /** Sends a request over a connection of the pool: Node's HTTP client takes several times as long. */
