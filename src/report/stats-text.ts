@@ -4,7 +4,7 @@ import type { ChallengerResult } from "../publish/challenger-result.js";
 import { challengerTables } from "./agreement/challenger-text.js";
 import { challengerFields } from "./agreement/fields.js";
 import { count } from "./report.js";
-import { table } from "./table.js";
+import { fitTable } from "./table.js";
 
 /** The profiles of a run, with its state. */
 export interface RunStats {
@@ -31,8 +31,11 @@ export function statsJson({ profile, state, challenger }: RunStats): string {
   });
 }
 
-/** Returns a table of the predicted columns and a table of the features. */
-export function statsText({ profile, state, challenger }: RunStats): string {
+/**
+ * Returns a table of the predicted columns and a table of the features.
+ * @param width characters in a line of the terminal; undefined: there is none
+ */
+export function statsText({ profile, state, challenger }: RunStats, width?: number): string {
   const { runId, rows, rejected, outputs, features } = profile;
   const outputStats = statsOf(outputs);
   const featureStats = statsOf(features);
@@ -41,10 +44,10 @@ export function statsText({ profile, state, challenger }: RunStats): string {
   return [
     `${runId}: ${state}, ${count(rows, "row")} scored, ${count(rejected, "row")} rejected`,
     "predictions",
-    ...lines(outputStats),
+    ...lines(outputStats, width),
     features.size === 0 ? "features: not profiled, because the run was planned without checks" : `features${about}`,
-    ...lines(featureStats),
-    ...(challenger === undefined ? [] : challengerTables(challenger)),
+    ...lines(featureStats, width),
+    ...(challenger === undefined ? [] : challengerTables(challenger, width)),
   ].join("\n");
 }
 
@@ -55,9 +58,13 @@ function statsOf(columns: ColumnProfiles): (readonly [string, ColumnStats])[] {
 const numberHeadings = ["NaN", "min", "p10", "p50", "p90", "max", "mean", "deviation"];
 const headings = ["column", "type", "NULL", ...numberHeadings, "most frequent values"];
 const right = headings.slice(2, -1).map((_, index) => index + 2);
+/** The columns of the table that a narrow terminal does without, the least important first. */
+const leaveOut = ["deviation", "type", "p10", "p90", "NaN", "mean"].map((heading) => headings.indexOf(heading));
 
-function lines(stats: readonly (readonly [string, ColumnStats])[]): string[] {
-  return stats.length === 0 ? [] : table([headings, ...stats.map(cells)], { right });
+function lines(stats: readonly (readonly [string, ColumnStats])[], width: number | undefined): string[] {
+  return stats.length === 0
+    ? []
+    : fitTable([headings, ...stats.map(cells)], { right, width, leaveOut, hasNotes: true });
 }
 
 function cells([name, stats]: readonly [string, ColumnStats]): string[] {

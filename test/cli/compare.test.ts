@@ -153,6 +153,15 @@ describe("infer-batch compare", () => {
     expect(stdout).toContain("260 rows compared, from the first 260 rows of 442\n");
   });
 
+  test("compare leaves columns out of its tables where the terminal is too narrow for them, and names them", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"), { output: { columns: ["id"] } });
+    const { stdout } = await runHere(["compare", spec, "--model", quantised], { columns: 60 });
+    const tables = stdout.slice(stdout.indexOf("speed of")).split("\n"); // models are named above, in lines of their own
+    expect(Math.max(...tables.map((line) => line.length))).toBeLessThanOrEqual(60);
+    expect(stdout).toMatch(/no room in 60 characters for: median/);
+  });
+
   test("compare refuses a third model, a URI without a model and a limit of no rows with 64", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"));

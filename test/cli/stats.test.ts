@@ -32,6 +32,20 @@ describe("infer-batch stats", () => {
         body_mass_g        float32    0%  0.581%  2700  3300   4050   5404  6300   4202      800.8
       "
     `);
+    const narrow = await runHere(["stats", nights.spec, "--param", "ds=2026-11-20"], { columns: 60 });
+    expect(narrow.stdout.slice(narrow.stdout.indexOf("features"))).toMatchInlineSnapshot(`
+      "features
+        column             NULL     NaN   min    p50   max   mean
+            most frequent values
+        bill_length_mm       0%  0.581%  32.1  44.41  59.6  43.92
+        bill_depth_mm        0%  0.581%  13.1  17.31  21.5  17.15
+        flipper_length_mm    0%  0.581%   172  197.1   231  200.9
+            190 (6.4%)
+        body_mass_g          0%  0.581%  2700   4050  6300   4202
+      no room in 60 characters for: type (float32 in all rows),
+      p10, p90, deviation
+      "
+    `);
     const json = lastJson(await nights.night("stats", "2026-11-20", "--json"));
     expect(json).toMatchObject({
       run_id: earlier,

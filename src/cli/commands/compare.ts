@@ -3,7 +3,7 @@ import { resolveCompared } from "../../app/compared-models.js";
 import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import { comparisonJson, comparisonText } from "../texts/compare-text.js";
-import type { SafeIo } from "../io.js";
+import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
 export interface CompareCommandOptions extends JobOptions {
@@ -19,5 +19,8 @@ export async function compareCommand(spec: string, options: CompareCommandOption
   const [one, other] = await resolveCompared(job, options.model);
   const { limit, tolerance } = options;
   const comparison = await compareModels(job, { one, other, limit, tolerance });
-  io.stdout.write(options.json === true ? comparisonJson(comparison) : comparisonText(comparison, tolerance));
+  const width = terminalWidth(io.stdout);
+  io.stdout.write(
+    options.json === true ? comparisonJson(comparison) : comparisonText(comparison, { tolerance, width }),
+  );
 }

@@ -2,7 +2,7 @@ import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import { statsJson, statsText } from "../../report/stats-text.js";
 import { runStats } from "../../run/stats.js";
-import type { SafeIo } from "../io.js";
+import { type SafeIo, terminalWidth } from "../io.js";
 
 export interface StatsOptions extends JobOptions {
   readonly run?: string;
@@ -13,5 +13,5 @@ export interface StatsOptions extends JobOptions {
 export async function statsCommand(spec: string, options: StatsOptions, io: SafeIo): Promise<void> {
   await using job = await openJob(spec, options);
   const stats = await runStats(job, options.run);
-  io.stdout.write(`${options.json === true ? statsJson(stats) : statsText(stats)}\n`);
+  io.stdout.write(`${options.json === true ? statsJson(stats) : statsText(stats, terminalWidth(io.stdout))}\n`);
 }

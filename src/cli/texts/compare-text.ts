@@ -3,15 +3,19 @@ import { agreementFields } from "../../report/agreement/fields.js";
 import { agreementTables, apartTable, differentRowTables, type ShownAgreement } from "../../report/agreement/tables.js";
 import { showBytes } from "../../report/plan-text.js";
 import { count } from "../../report/report.js";
-import { table } from "../../report/table.js";
+import { fitTable } from "../../report/table.js";
 import type { Comparison, ModelSpeed } from "../../run/compare.js";
 
-/** Shows a comparison as tables. */
-export function comparisonText(comparison: Comparison, tolerance: number): string {
+/** Shows a comparison as tables. `width`: characters in a line of the terminal; undefined: there is none. */
+export function comparisonText(
+  comparison: Comparison,
+  { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
+): string {
   const { rows, one, other, apart, columns } = comparison;
   const shown: ShownAgreement = {
     columns,
     tolerance,
+    width,
     names: ["A", "B"],
     keysOf: ({ row }) => comparison.keys.get(row)?.columns,
   };
@@ -20,9 +24,9 @@ export function comparisonText(comparison: Comparison, tolerance: number): strin
     `B  ${other.name}`,
     ...rowLines(rows),
     "speed of the model alone, and size of its file",
-    ...speedTable(one, other),
+    ...speedTable([one, other], width),
     ...agreementTables(shown),
-    ...apartTable(apart),
+    ...apartTable(apart, width),
     ...differentRowTables(shown),
     "",
   ].join("\n");
@@ -38,9 +42,10 @@ function rowLines({ input, read, compared, onlyOne, onlyOther }: Comparison["row
   return [`${count(compared, "row")} compared, from ${whole}`, ...apart];
 }
 
-function speedTable(one: ModelSpeed, other: ModelSpeed): string[] {
+function speedTable([one, other]: readonly [ModelSpeed, ModelSpeed], width: number | undefined): string[] {
   const head = ["", "rows/s", "size", "provider", "batch rows"];
-  return table([head, speedLine("A", one), speedLine("B", other)], { right: [1, 2, 4] });
+  const rows = [head, speedLine("A", one), speedLine("B", other)];
+  return fitTable(rows, { right: [1, 2, 4], width, leaveOut: [3, 4] });
 }
 
 function speedLine(name: string, { rowsPerSecond, sizeBytes, provider, batchRows }: ModelSpeed): string[] {

@@ -20,14 +20,17 @@ export function challengerRows({ compared, missed }: ChallengerResult): string {
   return `${count(compared, "row")} compared${rows === 0 ? "" : `, ${count(rows, "row")} that it did not score (${why})`}`;
 }
 
-/** How a challenger agrees, as tables, with the keys of the rows that differ most. */
-export function challengerTables(result: ChallengerResult): string[] {
+/**
+ * How a challenger agrees, as tables, with the keys of the rows that differ most.
+ * @param width characters in a line of the terminal; undefined: there is none
+ */
+export function challengerTables(result: ChallengerResult, width?: number): string[] {
   const { model, apart } = result;
-  const shown = shownAgreement(result);
+  const shown = { ...shownAgreement(result), width };
   return [
     `challenger ${model}: ${challengerRows(result)}`,
     ...agreementTables(shown),
-    ...apartTable(apart),
+    ...apartTable(apart, width),
     ...differentRowTables(shown),
   ];
 }
