@@ -22,6 +22,10 @@ export interface SpanProfile {
   /** Profiles of the predicted columns, by name, in the order of the output. At most 32 columns are profiled. */
   readonly columns: ReadonlyMap<string, ColumnProfile>;
   /**
+   * The rows and NULLs of the columns that are carried through, by name; of at most 128. undefined: they are not known.
+   */
+  readonly carried?: ReadonlyMap<string, ColumnProfile> | undefined;
+  /**
    * Profiles of the columns that the model read, by name, in the model's order; undefined: features are not profiled.
    * They describe a sample of the rows, with counts of all rows, and include rejected rows.
    */
@@ -39,22 +43,40 @@ export interface PredictedColumn extends Pick<NamedColumn, "name"> {
   readonly isKey?: boolean;
 }
 
-/**
- * Profiles the predicted columns of rows. `predicted`: all predicted columns, by name. `features`: the features of the
- * rows.
- */
+/** The columns of an output that are profiled, in order. */
+export interface ProfiledOutput {
+  readonly predicted: readonly PredictedColumn[];
+  /** The names of those that come from the input as they are; default: they are not profiled. */
+  readonly carried?: readonly string[];
+}
+
+/** Carried columns whose rows and NULLs are counted. Their JSON has about 70 bytes and a name each. */
+export const carriedColumns = 128;
+
+/** Profiles the columns of rows. `features`: the features of the rows. */
 export function profileRows(
   { rowCount, columns }: OutputRows,
-  predicted: readonly PredictedColumn[],
+  { predicted, carried }: ProfiledOutput,
   features?: SpanProfile["features"],
 ): SpanProfile {
-  const known = new Map(predicted.slice(0, profiledColumns).map((column) => [column.name, column]));
-  const limits = limitsOf(known.size, features);
-  const profiles = columns.flatMap(({ name, type, column }) => {
-    const about = known.get(name);
-    return about === undefined ? [] : [[name, profileColumn({ type, ...about }, column, limits)] as const];
-  });
-  return { rows: rowCount, columns: new Map(profiles), ...(features === undefined ? {} : { features }) };
+  const known = predicted.slice(0, profiledColumns);
+  const limits = limitsOf(known.length, features);
+  const profilesOf = (wanted: readonly PredictedColumn[]): Map<string, ColumnProfile> => {
+    const byName = new Map(wanted.map((column) => [column.name, column]));
+    const profiles = columns.flatMap(({ name, type, column }) => {
+      const about = byName.get(name);
+      return about === undefined ? [] : [[name, profileColumn({ type, ...about }, column, limits)] as const];
+    });
+    return new Map(profiles);
+  };
+  return {
+    rows: rowCount,
+    columns: profilesOf(known),
+    ...(carried === undefined
+      ? {}
+      : { carried: profilesOf(carried.slice(0, carriedColumns).map((name) => ({ name, isKey: true }))) }),
+    ...(features === undefined ? {} : { features }),
+  };
 }
 
 /**
@@ -68,6 +90,10 @@ export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanPro
       : mergeFeatures(one.features, other.features, one.columns.size);
   const limits = limitsOf(one.columns.size, features);
   const columns = mergeColumns(one.columns, other.columns, () => limits);
+  const carried =
+    one.carried === undefined || other.carried === undefined
+      ? undefined
+      : mergeColumns(one.carried, other.carried, () => limits);
   const slices =
     one.slices === undefined || other.slices === undefined ? undefined : mergeSlices(one.slices, other.slices);
   const aggregates =
@@ -81,6 +107,7 @@ export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanPro
   return {
     rows: one.rows + other.rows,
     columns,
+    ...(carried === undefined ? {} : { carried }),
     ...(features === undefined ? {} : { features }),
     ...(slices === undefined ? {} : { slices }),
     ...(aggregates === undefined ? {} : { aggregates }),
@@ -111,13 +138,15 @@ function limitsOf(outputs: number, features: SpanProfile["features"]): VectorLim
 }
 
 /**
- * A profile as JSON of at most 64 KiB, the names of its columns, and as much for slices and for the challenger's agreement;
- * equal profiles have equal texts.
+ * A profile as JSON of at most 64 KiB, the names of its columns, 10 KiB for carried columns, and 64 KiB each for slices and
+ * for the challenger's agreement; equal profiles have equal texts.
  */
-export function spanProfileText({ rows, columns, features, slices, aggregates, agreement }: SpanProfile): string {
+export function spanProfileText(profile: SpanProfile): string {
+  const { rows, columns, carried, features, slices, aggregates, agreement } = profile;
   return JSON.stringify({
     rows,
     columns: columnsJson(columns),
+    carried: carried && columnsJson(carried),
     features: features && columnsJson(features),
     slices: slices && slicesJson(slices),
     aggregates: aggregates && aggregatesJson(aggregates),
@@ -127,9 +156,10 @@ export function spanProfileText({ rows, columns, features, slices, aggregates, a
 
 /** Reads what `spanProfileText` wrote; trusts the text to be such. */
 export function parseSpanProfile(text: string): SpanProfile {
-  const { rows, columns, features, slices, aggregates, agreement } = JSON.parse(text) as {
+  const { rows, columns, carried, features, slices, aggregates, agreement } = JSON.parse(text) as {
     rows: number;
     columns: ColumnsJson;
+    carried?: ColumnsJson;
     features?: ColumnsJson;
     slices?: SlicesJson;
     aggregates?: readonly ProfileJson[];
@@ -138,6 +168,7 @@ export function parseSpanProfile(text: string): SpanProfile {
   return {
     rows,
     columns: parseColumns(columns),
+    ...(carried === undefined ? {} : { carried: parseColumns(carried) }),
     ...(features === undefined ? {} : { features: parseColumns(features) }),
     ...(slices === undefined ? {} : { slices: parseSlices(slices) }),
     ...(aggregates === undefined ? {} : { aggregates: parseAggregates(aggregates) }),

@@ -29,6 +29,6 @@ export function checkOptionsOf(
     ),
     expect: expect
       .filter((entry) => Object.entries(entry.params).every(([name, value]) => params[name] === value))
-      .map(({ reason }) => ({ date, reason })),
+      .map(({ reason, asBaseline }) => ({ date, reason, asBaseline })),
   };
 }

@@ -23,6 +23,7 @@ export function runProfileOf(plan: Plan, { profile, rejected }: RunRows): RunPro
     rows: profile.rows,
     rejected,
     outputs: profile.columns,
+    ...(profile.carried === undefined ? {} : { carried: profile.carried }),
     features: hideRareValues(profile.features ?? new Map()),
     ...(profile.slices === undefined ? {} : { slices: publicSlices(profile.slices) }),
     model: { uri: plan.model.uri, version: plan.model.version },
@@ -58,10 +59,11 @@ export function isRunProfile(text: string): boolean {
 
 /** The profile of a run as the text that stays after it is published; runs of equal predictions have equal texts. */
 export function runProfileText(run: RunProfile): string {
-  const { runId, date, modelSha256, rows, rejected, outputs, features, slices, model, challenger } = run;
+  const { runId, date, modelSha256, rows, rejected, outputs, carried, features, slices, model, challenger } = run;
   const facts = { ...kind, run_id: runId, date, model_sha256: modelSha256, model };
   const columns = {
     outputs: columnsJson(outputs),
+    ...(carried === undefined ? {} : { carried: columnsJson(carried) }),
     ...(features.size === 0 ? {} : { features: columnsJson(features) }),
     ...(slices === undefined ? {} : { slices: [...slices].map(([slice, of]) => [slice, columnsJson(of)] as const) }),
     ...(challenger === undefined
@@ -86,6 +88,8 @@ const schema = z.object({
   rows: z.number(),
   rejected: z.number(),
   outputs: columns,
+  /** Absent: an older version of this program made the profile. */
+  carried: columns.optional(),
   /** Absent: the run was planned without checks, or a version of this program scored it that profiles no features. */
   features: columns.optional(),
   /** Absent: the run was planned without `checks.slices`. */
@@ -105,7 +109,7 @@ export function parseRunProfile(text: string): RunProfile | undefined {
   if (data === undefined) {
     return undefined;
   }
-  const { slices, challenger, model } = data;
+  const { carried, slices, challenger, model } = data;
   const outputs = once(() => parseColumns(data.outputs));
   const features = once(() => hideRareValues(parseColumns(data.features ?? []))); // older versions stored them all
   return {
@@ -120,6 +124,7 @@ export function parseRunProfile(text: string): RunProfile | undefined {
     get features() {
       return features();
     },
+    ...(carried && { carried: parseColumns(carried) }),
     ...(slices && { slices: new Map(slices.map(([slice, of]) => [slice, parseColumns(of)])) }),
     ...(model && { model }),
     ...(challenger && {

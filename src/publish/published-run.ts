@@ -11,7 +11,7 @@ export interface Series {
   readonly dateParam: string;
   /** The logical date of the run that asks. */
   readonly date: string;
-  /** Also find runs that later runs are not compared with: a person approved them, without --as-baseline. */
+  /** Also find runs that later runs are not compared with: a person approved them without --as-baseline, or they were expected to differ. */
   readonly everyRun?: boolean;
   /** Also find how long each run was scored. */
   readonly withSeconds?: boolean;

@@ -1,6 +1,8 @@
-/** A number with three digits that count: "0.0123", "1.3", "4210". Texts as they are. */
-export function shown(value: number | string): string {
-  return typeof value === "string" || Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(3)));
+/** A number with three digits that count: "0.0123", "1.3", "4210". Texts as they are. null: JSON's infinite number. */
+export function shown(value: number | string | null): string {
+  return typeof value === "number" && !Number.isInteger(value)
+    ? String(Number(value.toPrecision(3)))
+    : String(value ?? "?");
 }
 
 /** A share as a percentage: "5.12%". */

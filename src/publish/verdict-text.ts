@@ -13,6 +13,7 @@ const mostFeatures = 10;
 export function resultLines({ verdict, dates: known }: RunVerdict, level: Level): string[] {
   const asChallenger = (verdict.asChallenger ?? []).map((id) => [id, `${known[id] ?? id}, when it was the challenger`]);
   const dates = { ...known, ...Object.fromEntries(asChallenger) };
+  const ofEarlierModel = new Set<string | null>(verdict.ofEarlierModel);
   const held = level === "hold" ? new Set() : new Set(verdict.results.filter(holdsByPsi).map(({ column }) => column));
   const results = verdict.results.filter(
     (result) => result.level === level && !(drifts.has(result.check) && held.has(result.column)),
@@ -22,7 +23,9 @@ export function resultLines({ verdict, dates: known }: RunVerdict, level: Level)
   return [
     ...features.slice(0, mostFeatures).map((group) => featureLine(group, dates)),
     ...(left > 0 ? [`${left} more features: see the verdict`] : []),
-    ...results.filter((result) => !isOfFeature(result)).map((result) => resultLine(result, dates)),
+    ...results
+      .filter((result) => !isOfFeature(result))
+      .map((result) => resultLine(result, ofEarlierModel.has(result.column) ? known : dates)),
   ];
 }
 

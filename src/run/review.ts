@@ -18,6 +18,7 @@ import { aggregatesOf } from "./aggregates.js";
 import { resultOf } from "./challenger/challenger-result.js";
 import { readBaseline, readPinned } from "./judging/baseline.js";
 import { judgeRun, keepModel } from "./judging/judge-run.js";
+import { requireOutputs } from "./judging/require-outputs.js";
 import { warnOfSlices } from "./slices.js";
 import { didYouMean } from "../util/suggest.js";
 
@@ -148,6 +149,7 @@ async function otherResults(
 ): Promise<CheckResult[]> {
   const { unique } = context.spec.checks ?? {};
   requireKey(context, plan.contract);
+  requireOutputs(context, plan.contract);
   const keys = unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];
   await using aggregates = await aggregatesOf(context, plan);
   return [...keys, ...((await aggregates?.results(profile)) ?? [])];

@@ -151,7 +151,10 @@ export async function scorePieces(
     ...tools,
     packer,
     tensors: outputTensors(contract),
-    predicted: contract.outputs.map(({ column: name }) => ({ name, isKey: tools.keys?.has(name) === true })),
+    profiled: {
+      predicted: contract.outputs.map(({ column: name }) => ({ name, isKey: tools.keys?.has(name) === true })),
+      carried: contract.passthrough.map(({ column }) => column),
+    },
     fixedBatchRows: contract.fixedBatchRows,
     describe: (faults) => describeFaults(rejects, faults),
     complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),

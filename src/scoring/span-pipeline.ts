@@ -3,7 +3,7 @@ import { type FeatureBatch, type Packer } from "../packing/packer.js";
 import type { Predictions } from "../packing/scored-batch.js";
 import {
   mergeSpanProfiles,
-  type PredictedColumn,
+  type ProfiledOutput,
   profileRows,
   type SpanProfile,
   spanProfileText,
@@ -57,8 +57,8 @@ export interface SpanPipelineOptions {
   readonly fixedBatchRows: number | null;
   /** Rows of a span whose features repeat are scored once. */
   readonly dedupe: boolean;
-  /** The columns that the model predicts, which are profiled. */
-  readonly predicted: readonly PredictedColumn[];
+  /** The columns that are profiled. */
+  readonly profiled: ProfiledOutput;
   /** Which slices are profiled; undefined: none. */
   readonly slices?: SlicePlan | undefined;
   /** Profiles the expressions of `checks.sql` over rows; undefined: there are none. */
@@ -152,21 +152,21 @@ async function spillPiece(
   return await totalsWith(options, open, output);
 }
 
-type ProfileOption = "predicted" | "slices" | "aggregate";
+type ProfileOption = "profiled" | "slices" | "aggregate";
 
 /** Adds a piece to the pieces of the span before it. */
 async function totalsWith(
-  { predicted, slices, aggregate }: Pick<SpanPipelineOptions, ProfileOption>,
+  { profiled, slices, aggregate }: Pick<SpanPipelineOptions, ProfileOption>,
   open: OpenSpan,
   output: OutputRows,
 ): Promise<SpanTotals & { readonly profile: SpanProfile }> {
   const { before, keptRows, rows, faults, scored, features } = open;
   const { repeated, reused } = rows.copied;
   const isInOutput = (row: number): boolean => !faults.has(open.rowInRun(row));
-  const names = new Set(predicted.map(({ name }) => name));
+  const names = new Set(profiled.predicted.map(({ name }) => name));
   const agreement = await open.challenger?.compare({ ...open, keptRows, isInOutput, predicted: names }, output);
   const profile: SpanProfile = {
-    ...profileRows(output, predicted, features?.finish()),
+    ...profileRows(output, profiled, features?.finish()),
     ...(slices === undefined ? {} : { slices: profileSlices(output, slices) }),
     ...(aggregate === undefined ? {} : { aggregates: await aggregate(output) }),
     ...(agreement === undefined ? {} : { agreement }),

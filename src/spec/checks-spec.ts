@@ -52,6 +52,8 @@ export interface ExpectedRun {
   /** Values of params that the run has: { ds: "2026-11-27" }. */
   readonly params: Readonly<Record<string, string>>;
   readonly reason: string;
+  /** Later runs are compared with it, although it would have been held. */
+  readonly asBaseline: boolean;
 }
 
 /** Marks a custom check, whose message follows the value that was found. */
@@ -91,7 +93,11 @@ const outputChecks = z.strictObject({
     .refine(([least, most]) => least <= most, { error: "expected [least, most]", params: showFound })
     .optional()
     .describe("Least and greatest finite value that a prediction may have."),
-  in: z.array(z.string()).min(1).optional().describe("Values that a text column may have."),
+  in: z
+    .array(z.union([z.string(), z.int(), z.boolean()]).transform(String))
+    .min(1)
+    .optional()
+    .describe("Values that a column of texts, whole numbers or booleans may have."),
   nulls: percentage(100).optional().describe("Largest share of NULLs, such as 0%."),
   psi: number.positive().optional().describe("PSI against earlier runs above which the run is held. Default: 0.25."),
 });
@@ -170,17 +176,27 @@ export const checks = z.strictObject({
   expect: z
     .array(
       z
-        .object({ reason: text.describe("Why the predictions differ from those of other days.") })
+        .object({
+          reason: text.describe("Why the predictions differ from those of other days."),
+          as_baseline: z
+            .boolean()
+            .default(false)
+            .describe("Compare later runs with this one, too, although it would have been held without this entry."),
+        })
         .catchall(z.string("expected the value of a param"))
-        .refine((entry) => Object.keys(entry).length > 1, {
+        .refine((entry) => Object.keys(entry).length > 2, {
           error: "expected a param and its value next to reason",
           abort: true, // entries that are wrong are not compared with the params
         })
-        .transform(({ reason, ...params }) => ({ params: params as Record<string, string>, reason })),
+        .transform(({ reason, as_baseline: asBaseline, ...params }) => ({
+          params: params as Record<string, string>,
+          reason,
+          asBaseline,
+        })),
     )
     .default([])
     .describe(
-      "Runs that are expected to differ, named by their params: [{ ds: 2026-11-27, reason: Black Friday }]. If such a run differs from earlier runs, it is published with a warning.",
+      "Runs that are expected to differ, named by their params: [{ ds: 2026-11-27, reason: Black Friday }]. If such a run differs from earlier runs, it is published with a warning, and later runs are not compared with it.",
     ),
 }) satisfies z.ZodType<ChecksSpec>;
 

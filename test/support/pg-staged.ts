@@ -17,7 +17,7 @@ export async function commitProfiled(
     if (committed === 0) {
       const span = spanAt(plan, index);
       const rows = outputOf(idsOf(span), scoreOf);
-      const profile = spanProfileText(profileRows(rows, [{ name: "score" }]));
+      const profile = spanProfileText(profileRows(rows, { predicted: [{ name: "score" }] }));
       await run.commit(span, { ...whole(rows), profile });
     }
   }
@@ -26,7 +26,7 @@ export async function commitProfiled(
 /** The profile of all rows of a run at once. */
 export function wholeProfile(rows: number, scoreOf?: (id: number) => number): SpanProfile {
   const ids = Array.from({ length: rows }, (_, id) => id);
-  return profileRows(outputOf(ids, scoreOf), [{ name: "score" }]);
+  return profileRows(outputOf(ids, scoreOf), { predicted: [{ name: "score" }] });
 }
 
 /** Carries a staged run to its publication. */

@@ -47,7 +47,7 @@ async function published(sink: Sink): Promise<{ readonly stored: StoredPlan; rea
   const { stored, run } = await begun(sink, planOf(sink));
   const first = spanAt(stored.plan, 0);
   const rows = outputOf(idsOf(first).slice(1));
-  const profile = spanProfileText(profileRows(rows, [{ name: "score" }]));
+  const profile = spanProfileText(profileRows(rows, { predicted: [{ name: "score" }] }));
   await run.commit(first, { ...whole(rows, [rejectOf(0)]), profile });
   await commitProfiled(run, stored);
   await run.finish();

@@ -69,7 +69,7 @@ export function recordOf({
   };
   record.addSpan({
     rowCount: 3,
-    profile: profileRows(rows, rows.columns),
+    profile: profileRows(rows, { predicted: rows.columns }),
     rejects: [rejectedRow],
     filtered: 1,
     repeated: 2,

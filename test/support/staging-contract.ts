@@ -14,7 +14,7 @@ const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => i
 /** A span's output with its profile, as a run hands it to its sink. */
 function profiled(ids: readonly number[], scoreOf?: (id: number) => number): SpanOutput {
   const rows = outputOf(ids, scoreOf);
-  return { ...whole(rows), profile: spanProfileText(profileRows(rows, [{ name: "score" }])) };
+  return { ...whole(rows), profile: spanProfileText(profileRows(rows, { predicted: [{ name: "score" }] })) };
 }
 
 /** Commits spans of a run that are not committed yet, with their profiles. */
@@ -191,7 +191,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
         }),
       );
       const rows = outputOf(upTo(25));
-      expect(texts).toEqual(texts.map(() => spanProfileText(profileRows(rows, [{ name: "score" }]))));
+      expect(texts).toEqual(texts.map(() => spanProfileText(profileRows(rows, { predicted: [{ name: "score" }] }))));
     });
 
     test("a sink tells no profile where a span has none", async () => {

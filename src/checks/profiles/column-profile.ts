@@ -57,7 +57,8 @@ export function profileLimits(columns: number, jsonBytes = spanBytes): VectorLim
   };
 }
 
-function kindOf({ type, isKey = false }: ColumnToProfile): ColumnProfile["kind"] {
+/** Which kind of profile a column has. */
+export function profileKind({ type, isKey = false }: ColumnToProfile): ColumnProfile["kind"] {
   if (isKey) {
     return "rows";
   }
@@ -71,7 +72,7 @@ function kindOf({ type, isKey = false }: ColumnToProfile): ColumnProfile["kind"]
 /** The profile of all rows of a column. */
 export function profileColumn(about: ColumnToProfile, column: Column, limits: VectorLimits): ColumnProfile {
   const counts = { type: showType(about.type), rows: rowsOf(column), nulls: nullsOf(column) };
-  const kind = kindOf(about);
+  const kind = profileKind(about);
   switch (kind) {
     case "numbers":
       return { ...counts, kind: "numbers", numbers: numbersIn(about.type, column as FixedColumn, limits) };

@@ -33,22 +33,39 @@ function isOfOutput({ check, level, isFeature }: CheckResult): boolean {
   return level !== "pass" && isFeature !== true && ofValues.has(check);
 }
 
-/** Whether the model is new and an output did not pass, so that the model of the last run can tell the cause. */
-export function asksForPrevious({ modelChanged, results }: Verdict): boolean {
-  return modelChanged && results.some(isOfOutput);
+/** Whether an output of a new model did not pass, so that the model of the last run can tell the cause. */
+export function asksForPrevious({ modelChanged, ofEarlierModel = [], results }: Verdict): boolean {
+  return results.some(
+    (result) =>
+      isOfOutput(result) && (modelChanged || (result.column !== null && ofEarlierModel.includes(result.column))),
+  );
 }
 
 /**
  * Earlier runs with the outputs that this run's model predicted there: where it was the challenger, its predictions take
- * the place of the published ones.
+ * the place of the published ones. Outputs whose distribution is not known of the challenger stay as they were published.
  */
 export function asPredictedBy(modelSha256: string, baseline: Baseline): RunProfile[] {
   return baseline.map((run) => {
     const { challenger } = run;
     return run.modelSha256 === modelSha256 || challenger?.modelSha256 !== modelSha256
       ? run
-      : { ...run, modelSha256, outputs: challenger.outputs, slices: new Map() };
+      : { ...run, modelSha256, outputs: new Map([...run.outputs, ...challenger.outputs]), slices: new Map() };
   });
+}
+
+/**
+ * Outputs that earlier runs have from an earlier model alone, although this run's model was their challenger. None, once a
+ * run of this model is published.
+ */
+export function outputsOfEarlierModel({ modelSha256, outputs }: RunProfile, baseline: Baseline): string[] {
+  if (baseline.some((run) => run.modelSha256 === modelSha256)) {
+    return [];
+  }
+  const asChallenger = baseline.filter(({ challenger }) => challenger?.modelSha256 === modelSha256);
+  return [...outputs.keys()].filter((name) =>
+    asChallenger.some(({ challenger }) => challenger?.outputs.has(name) === false),
+  );
 }
 
 /** A PSI of the previous model of at least this share says that the data alone explain the drift. */

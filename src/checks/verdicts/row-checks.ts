@@ -11,10 +11,11 @@ export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOp
   if (baseline.length === 0) {
     return [];
   }
-  const ofWeekday = baseline.filter(({ date }) => isWeekdayOf(date, run.date)).map((before) => before.rows);
-  const latest = latestRuns(baseline).map((before) => before.rows);
+  const ofWeekday = baseline.filter(({ date }) => isWeekdayOf(date, run.date));
   const byWeekday = ofWeekday.length >= leastWeekdays;
-  const [least, most] = byWeekday ? middlesOf(ofWeekday) : [Math.min(...latest), Math.max(...latest)];
+  const nights = byWeekday ? ofWeekday : latestRuns(baseline);
+  const counts = nights.map((before) => before.rows);
+  const [least, most] = byWeekday ? middlesOf(counts) : [Math.min(...counts), Math.max(...counts)];
   const isLow = run.rows < rows.min * least;
   return [
     {
@@ -24,12 +25,22 @@ export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOp
       formula: byWeekday
         ? `rows / the lower or upper median of the same weekday's rows in the last ${weeks} weeks, from ${rows.min} to ${rows.max}`
         : `rows / the fewest and the most rows of the last ${comparedRuns} runs, from ${rows.min} to ${rows.max}`,
-      measured: isLow ? run.rows / least : run.rows / most,
+      measured: timesUsual(run.rows, isLow ? least : most),
       limit: isLow ? rows.min : rows.max,
       against: null,
-      numbers: { rows: run.rows, least, most },
+      numbers: {
+        rows: run.rows,
+        least,
+        most,
+        nights: nights.map(({ date, rows: before }) => `${date}: ${before}`).join(", "),
+      },
     },
   ];
+}
+
+/** A number, or a text where no rows are usual: JSON has no infinite numbers. */
+function timesUsual(rows: number, usual: number): number | string {
+  return usual > 0 ? rows / usual : rows === 0 ? 1 : "infinitely many";
 }
 
 function isWeekdayOf(earlier: string, date: string): boolean {

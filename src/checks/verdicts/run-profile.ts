@@ -9,7 +9,10 @@ export interface RunProfile {
   /** Rows that were scored. */
   readonly rows: number;
   readonly rejected: number;
+  /** The predicted columns. */
   readonly outputs: ColumnProfiles;
+  /** The rows and NULLs of the columns that are carried through; absent: an older version of this program made the profile. */
+  readonly carried?: ColumnProfiles;
   readonly features: ColumnProfiles;
   /** The outputs of the rows that have one value of a column, by "country=FR". */
   readonly slices?: ReadonlyMap<string, ColumnProfiles>;
@@ -31,8 +34,8 @@ export interface CheckOptions {
   readonly outputs: ReadonlyMap<string, OutputOptions>;
   /** A feature whose PSI is above this holds. */
   readonly inputs: { readonly psi: number };
-  /** Dates on which comparisons only warn. */
-  readonly expect: readonly { readonly date: string; readonly reason: string }[];
+  /** Dates on which comparisons only warn. `asBaseline`: later runs are compared with such a run all the same. */
+  readonly expect: readonly { readonly date: string; readonly reason: string; readonly asBaseline: boolean }[];
 }
 
 export interface OutputOptions {

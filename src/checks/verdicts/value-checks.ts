@@ -107,12 +107,17 @@ function unseenValues(
 /** The name of a value that must not be named. */
 const rareName = `of fewer than ${namedRows} rows`;
 
+/** Whether a type, as profiles name it, is one of whole numbers. */
+export function isWholeType(type: string): boolean {
+  return /^u?int\d/.test(type);
+}
+
 /** Counts of the values of texts, truths and whole numbers, while they are few. */
 function classesOf(profile: ColumnProfile): FewValues | undefined {
   if (profile.kind === "values") {
     return profile.values.kind === "few" ? profile.values : undefined;
   }
-  const isWhole = profile.kind === "numbers" && /^u?int\d/.test(profile.type);
+  const isWhole = profile.kind === "numbers" && isWholeType(profile.type);
   return isWhole && profile.numbers.values.kind === "few" ? profile.numbers.values : undefined;
 }
 

@@ -11,6 +11,8 @@ export interface Verdict {
   readonly modelChanged: boolean;
   /** Runs of the baseline that had this run's model as the challenger: its predictions there are compared. */
   readonly asChallenger?: readonly string[];
+  /** Outputs that are compared with those of an earlier model in these runs, because the challenger's are not known. */
+  readonly ofEarlierModel?: readonly string[];
   readonly results: readonly CheckResult[];
 }
 
@@ -52,6 +54,8 @@ export interface CheckResult {
   readonly bins?: readonly PsiBin[];
   /** Why a comparison that would hold only warns. */
   readonly lowered?: string;
+  /** It only warns because the run was expected to differ: later runs are not compared with this run. */
+  readonly isExcused?: true;
 }
 
 export type CheckName =

@@ -130,7 +130,7 @@ function createKeeper(
         return;
       }
       try {
-        const profile = profileRows(rows, predicted);
+        const profile = profileRows(rows, { predicted });
         const earlier = before.get(span.index);
         const all = {
           rows: (earlier?.rows ?? 0) + rows.rowCount,

@@ -8,6 +8,7 @@ import { modelUri } from "../../spec/model-spec.js";
 import { pinGolden } from "../golden/golden-file.js";
 import { requireSlices } from "../slices.js";
 import { pinProfile, requireProfiles } from "../judging/baseline.js";
+import { requireOutputs } from "../judging/require-outputs.js";
 import { requireKey } from "../review.js";
 import { JobError } from "../../util/errors.js";
 
@@ -30,6 +31,7 @@ export async function planChecks(
     });
   }
   requireKey(context, contract);
+  requireOutputs(context, contract);
   requireSlices(context, contract);
   const golden = await pinGolden(context);
   const { slices, sql } = spec.checks;

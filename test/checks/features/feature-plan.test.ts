@@ -70,7 +70,7 @@ describe("which features are profiled", () => {
         } as const,
       })),
     };
-    const text = spanProfileText(profileRows(output, output.columns, span.finish()));
+    const text = spanProfileText(profileRows(output, { predicted: output.columns }, span.finish()));
     expect(plan.columns.length).toBeGreaterThan(0);
     expect(Buffer.byteLength(text)).toBeLessThanOrEqual(64 * 1024);
   });

@@ -108,7 +108,7 @@ function spanOf(plan: FeaturePlan, { inputs }: Table, from: number, to: number, 
     span.add(measureFeatures(plan, batch, { from: 0, to: end - start, firstRow: start }));
     start = end;
   }
-  return profileRows(noOutput, [], span.finish());
+  return profileRows(noOutput, { predicted: [] }, span.finish());
 }
 
 function rowsOfInput(input: DecodedInput, from: number, to: number): DecodedInput {
@@ -219,7 +219,7 @@ describe("the profile of features", () => {
     const table = tableOf(100, 2);
     const plan = planOf(table.columns, 1);
     const whole = spanOf(plan, table, 0, 100, []);
-    const empty = profileRows(noOutput, [], createFeatureRows(plan, 1).finish());
+    const empty = profileRows(noOutput, { predicted: [] }, createFeatureRows(plan, 1).finish());
     expect(spanProfileText(mergeSpanProfiles(empty, whole))).toBe(spanProfileText(whole));
     expect(spanProfileText(mergeSpanProfiles(whole, empty))).toBe(spanProfileText(whole));
   });

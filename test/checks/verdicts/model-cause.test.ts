@@ -41,8 +41,11 @@ const classOf = (models: Models): unknown =>
 const asks = (mean: number, modelSha256: string): boolean => asksForPrevious(verdictOf({ now: { mean } }, modelSha256));
 
 /** A run whose challenger predicted scores with a mean of 1. */
-function withChallenger(run: RunProfile, modelSha256: string): RunProfile {
-  const outputs: ColumnProfiles = new Map(Object.entries(outputsOf({ mean: 1 })));
+function withChallenger(
+  run: RunProfile,
+  modelSha256: string,
+  outputs: ColumnProfiles = new Map(Object.entries(outputsOf({ mean: 1 }))),
+): RunProfile {
   return { ...run, challenger: { modelSha256, outputs } };
 }
 
@@ -87,6 +90,21 @@ describe("a model that was the challenger of earlier runs", () => {
     expect(verdict.modelChanged).toBe(false);
     expect(verdict.asChallenger).toHaveLength(5);
     expect(only(challenged(3), "psi", "score").level).toBe("hold");
+  });
+
+  test("outputs whose distribution is not known of the challenger are compared with those of the earlier model, which is asked for the cause", () => {
+    const known: ColumnProfiles = new Map([["score", score(1)]]);
+    const baseline: RunProfile[] = nightsBefore(10, usual).map((run) => withChallenger(run, "new", known));
+    const of = (now: Models["now"], before: readonly RunProfile[] = baseline): Verdict =>
+      judge({ run: runProfile({ outputs: outputsOf(now), modelSha256: "new" }), baseline: before }, defaultChecks);
+    expect(of({ mean: 1 }).ofEarlierModel).toEqual(["label"]);
+    expect(asksForPrevious(of({ mean: 1 }))).toBe(false);
+    const collapsed = of({ mean: 1, b: 10 });
+    expect(only(collapsed, "psi", "label").level).toBe("hold");
+    expect(asksForPrevious(collapsed)).toBe(true);
+    expect(asksForPrevious(of({ mean: 3 }))).toBe(false); // the challenger's scores are known
+    const published = of({ mean: 1, b: 10 }, [...baseline, runProfile({ ...usual(1), modelSha256: "new" }, 22)]);
+    expect([published.ofEarlierModel, asksForPrevious(published)]).toEqual([undefined, false]);
   });
 
   test("a model that is not that challenger is compared with the published predictions", () => {

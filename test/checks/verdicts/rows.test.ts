@@ -1,0 +1,86 @@
+import { describe, expect, test } from "vitest";
+import { judge } from "#src/checks/verdicts/judge.js";
+import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
+import type { CheckResult } from "#src/checks/verdicts/verdict.js";
+import {
+  type Columns,
+  nightsBefore,
+  normals,
+  numbersProfile,
+  runProfile,
+  textsProfile,
+  vectorsProfile,
+} from "../../support/run-profiles.js";
+import { only } from "../../support/verdicts.js";
+
+const withRows = (rows: number, before: (nightsAgo: number) => number, nights = 28): CheckResult => {
+  const baseline = nightsBefore(nights, (nightsAgo) => ({ rows: before(nightsAgo) }));
+  return only(judge({ run: runProfile({ rows }), baseline }, defaultChecks), "rows");
+};
+
+const byWeekday = (nightsAgo: number): number => (nightsAgo % 7 === 0 ? 300 : 1000);
+
+const oneWithFew = (nightsAgo: number): number => (nightsAgo === 3 ? 400 : 1000);
+
+function columnsOf(rows: number): Columns {
+  const values = normals(rows, { seed: rows });
+  const columns = {
+    score: numbersProfile(values),
+    label: textsProfile({ a: rows, b: rows }),
+    list: vectorsProfile(values.map((one) => [one])),
+  };
+  return { outputs: columns, features: columns };
+}
+
+describe("rows", () => {
+  test("after nights without rows hold, and no rows pass", () => {
+    expect(withRows(500, () => 0)).toMatchObject({ level: "hold", measured: "infinitely many", limit: 3 });
+    expect(withRows(0, () => 0)).toMatchObject({ level: "pass", measured: 1 });
+  });
+
+  test("are derived from the nights that they are compared with", () => {
+    expect(withRows(500, byWeekday).numbers["nights"]).toBe(
+      "2026-10-26: 300, 2026-11-02: 300, 2026-11-09: 300, 2026-11-16: 300",
+    );
+  });
+
+  test("of half a table hold", () => {
+    expect(withRows(500, () => 1000)).toMatchObject({ level: "hold", measured: 0.5, limit: 0.7 });
+  });
+
+  test("are compared with those of the same weekday", () => {
+    expect(withRows(300, byWeekday).level).toBe("pass");
+    expect(withRows(1000, byWeekday)).toMatchObject({ level: "hold", measured: 1000 / 300, limit: 3 });
+  });
+
+  test("of one unusual week before do not matter", () => {
+    expect(withRows(1000, (nightsAgo) => (nightsAgo === 7 ? 3000 : 1000)).level).toBe("pass");
+    expect(withRows(1000, (nightsAgo) => (nightsAgo === 14 ? 300 : 1000)).level).toBe("pass");
+    expect(withRows(1000, (nightsAgo) => (nightsAgo === 7 ? 2000 : 1000), 14).level).toBe("pass");
+    expect(withRows(1000, (nightsAgo) => (nightsAgo === 7 ? 300 : 1000), 14).level).toBe("pass");
+  });
+
+  test("are compared with the fewest and the most of the last 8 runs while weekdays are too few", () => {
+    expect(withRows(290, oneWithFew, 9)).toMatchObject({ level: "pass", numbers: { least: 400, most: 1000 } });
+    expect(withRows(270, oneWithFew, 9).level).toBe("hold");
+  });
+});
+
+test("a verdict is the same after JSON, also where nothing can be divided by", () => {
+  for (const [rows, before] of [
+    [0, 0],
+    [0, 50],
+    [50, 0],
+    [50, 50],
+  ] as const) {
+    for (const nights of [1, 8, 28]) {
+      const baseline = nightsBefore(nights, (nightsAgo) => ({
+        ...columnsOf(nightsAgo === 1 ? 50 : before),
+        rows: before,
+      }));
+      const first = runProfile({ ...columnsOf(before), rows: before }, 1);
+      const verdict = judge({ run: runProfile({ ...columnsOf(rows), rows }), baseline, first }, defaultChecks);
+      expect(JSON.parse(JSON.stringify(verdict))).toEqual(verdict);
+    }
+  }
+});

@@ -1,0 +1,94 @@
+import { describe, expect, test } from "vitest";
+import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { fewRows, nightlyJob, type Nights } from "../support/nights.js";
+
+const noRows = { input: { where: "id < 0" } };
+
+const expected = (ds: string, more = {}): SpecOverrides => ({
+  ...fewRows,
+  checks: { expect: [{ ds, reason: "a holiday", ...more }] },
+});
+
+const withTag = (tag: string, checks = {}): SpecOverrides => ({
+  input: { columns: { tag } },
+  output: { columns: ["id", "tag"] },
+  checks,
+});
+
+const label = (limits: object): SpecOverrides => ({ checks: { outputs: { label: limits } } });
+
+/** Runs a night with a changed spec; returns its exit code and what the checks found. */
+async function nightOf(nights: Nights, date: string, changed: SpecOverrides): Promise<[number | null, string]> {
+  await nights.rewrite(changed);
+  const { code, stdout, stderr } = await nights.night("run", date, "--json");
+  expect(stderr).not.toContain("bug in infer-batch");
+  const { verdict } = JSON.parse(stdout.trim().split("\n").at(-1) ?? "{}") as {
+    verdict?: { failed: string[]; warnings: string[] };
+  };
+  return [code, [...(verdict?.failed ?? []), ...(verdict?.warnings ?? [])].join("\n")];
+}
+
+test("a night after nights without rows gets a verdict, as does one without rows", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path);
+  expect(await nightOf(nights, "2026-11-20", noRows)).toEqual([0, ""]);
+  expect(await nightOf(nights, "2026-11-21", noRows)).toEqual([0, ""]);
+  const [code, found] = await nightOf(nights, "2026-11-22", {});
+  expect([code, found]).toEqual([0, expect.stringMatching(/442 rows/)]);
+  expect((await nights.night("status", "2026-11-22")).stdout).toContain(": complete, ");
+  expect(await nightOf(nights, "2026-11-23", noRows)).toEqual([0, ""]); // there were such nights
+});
+
+test("a night that was expected to differ is published, and later nights are not compared with it unless the spec says so", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path);
+  expect(await nightOf(nights, "2026-11-20", {})).toEqual([0, ""]);
+  expect(await nightOf(nights, "2026-11-21", expected("2026-11-21"))).toEqual([
+    0,
+    expect.stringContaining("expected on 2026-11-21: a holiday; later runs are not compared with this one"),
+  ]);
+  expect(await nightOf(nights, "2026-11-22", fewRows)).toEqual([67, expect.stringContaining("50 rows")]);
+  expect((await nights.night("discard", "2026-11-22")).code).toBe(0);
+  expect((await nightOf(nights, "2026-11-23", expected("2026-11-23", { as_baseline: true })))[0]).toBe(0);
+  expect((await nightOf(nights, "2026-11-24", fewRows))[0]).toBe(0);
+});
+
+test("a column that is carried through is checked for NULLs and for being there", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path);
+  expect(await nightOf(nights, "2026-11-20", withTag("id % 3"))).toEqual([0, ""]);
+  const [, nulls] = await nightOf(nights, "2026-11-21", withTag("NULL::BIGINT"));
+  expect(nulls).toMatch(/^tag: .*100% NULL against 2026-11-20/m);
+  expect((await nightOf(nights, "2026-11-22", withTag("NULL::BIGINT", { outputs: { tag: { nulls: "0%" } } })))[0]).toBe(
+    67,
+  );
+  expect((await nights.night("discard", "2026-11-22")).code).toBe(0);
+  const [, gone] = await nightOf(nights, "2026-11-23", {});
+  expect(gone).toMatch(/^tag: the output is gone; it was int64 on 2026-11-21/m);
+});
+
+describe("a limit that no value is compared with is an error of the spec, before anything is scored", () => {
+  test.each([
+    [{ scor: { range: [0, 1] } }, "checks.outputs.scor: there is no output column `scor`; did you mean `score`?"],
+    [{ id: { in: [1, 2] } }, "checks.outputs.id: `in` cannot be checked of `id`, which comes from the input as it is"],
+    [{ id: { psi: 1 } }, "checks.outputs.id: `psi` cannot be checked of `id`, which comes from the input as it is"],
+    [{ score: { in: [0, 1] } }, "checks.outputs.score: `in` cannot be checked of `score`, which is float32"],
+  ])("the limits %j are refused", async (outputs, message) => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path, { checks: { outputs } });
+    const { code, stderr } = await nights.night("run", "2026-11-20");
+    expect([code, stderr]).toEqual([64, expect.stringContaining(message)]);
+  });
+
+  test("a range of a text is refused, and a list of whole numbers is compared with labels that are whole numbers", async () => {
+    await using scratch = await scratchFolder();
+    const texts = await nightlyJob(scratch.path, label({ range: [0, 1] }), "penguins-pipeline");
+    const refused = await texts.night("run", "2026-11-20");
+    expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining("which is utf8")]);
+    await using other = await scratchFolder();
+    const whole = await nightlyJob(other.path, {}, "penguins-lightgbm");
+    expect((await nightOf(whole, "2026-11-20", label({ in: [0, 1, 2] })))[0]).toBe(0);
+    const [code, found] = await nightOf(whole, "2026-11-21", label({ in: [0, 1] }));
+    expect([code, found]).toEqual([67, expect.stringContaining("not in the list: 2")]);
+  });
+});
