@@ -24,7 +24,11 @@ const fence = [
   "test/sink/parquet/local/superseded-runs.test.ts",
   "test/sink/parquet/local/status-during-run.test.ts",
 ];
-const power = ["test/sink/parquet/local/lost-unsynced.test.ts", "test/sink/parquet/local/no-hard-links.test.ts"];
+const power = [
+  "test/sink/parquet/local/reviewed-power.test.ts",
+  "test/sink/parquet/local/lost-unsynced.test.ts",
+  "test/sink/parquet/local/no-hard-links.test.ts",
+];
 const swaps = ["test/sink/parquet/local/new-run-power.test.ts"];
 const disk = [
   "test/sink/parquet/local/failing-disk.test.ts",

@@ -32,6 +32,8 @@ export interface SpanProfile {
   readonly features?: ReadonlyMap<string, ColumnProfile> | undefined;
   /** Profiles of the rows that share a value of a column of `checks.slices`; undefined: the run has none. */
   readonly slices?: SliceProfiles | undefined;
+  /** Set if features and slices are sealed, and were not opened: then neither is here. */
+  readonly isSealed?: true | undefined;
   /** Profiles of the expressions of `checks.sql`; undefined: the run has none. */
   readonly aggregates?: readonly AggregateProfile[] | undefined;
   /** How the challenger agrees with the champion; undefined: the run has no challenger. */
@@ -60,7 +62,7 @@ export function profileRows(
   features?: SpanProfile["features"],
 ): SpanProfile {
   const known = predicted.slice(0, profiledColumns);
-  const limits = limitsOf(known.length, features);
+  const limits = limitsOf(known.length, features !== undefined);
   const profilesOf = (wanted: readonly PredictedColumn[]): Map<string, ColumnProfile> => {
     const byName = new Map(wanted.map((column) => [column.name, column]));
     const profiles = columns.flatMap(({ name, type, column }) => {
@@ -88,7 +90,8 @@ export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanPro
     one.features === undefined || other.features === undefined
       ? undefined
       : mergeFeatures(one.features, other.features, one.columns.size);
-  const limits = limitsOf(one.columns.size, features);
+  const limits = limitsOf(one.columns.size, hasFeatures(one) && hasFeatures(other));
+  const isSealed = one.isSealed ?? other.isSealed;
   const columns = mergeColumns(one.columns, other.columns, () => limits);
   const carried =
     one.carried === undefined || other.carried === undefined
@@ -110,9 +113,15 @@ export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanPro
     ...(carried === undefined ? {} : { carried }),
     ...(features === undefined ? {} : { features }),
     ...(slices === undefined ? {} : { slices }),
+    ...(isSealed && { isSealed }),
     ...(aggregates === undefined ? {} : { aggregates }),
     ...(agreement === undefined ? {} : { agreement }),
   };
+}
+
+/** Whether features are profiled: slices alone never are. */
+function hasFeatures({ features, isSealed }: SpanProfile): boolean {
+  return features !== undefined || isSealed === true;
 }
 
 type Columns = SpanProfile["columns"];
@@ -132,46 +141,95 @@ function mergeFeatures(one: Columns, other: Columns, outputs: number): Columns {
 }
 
 /** Returns the limits of each column's profile. All columns together share 64 KiB of JSON. */
-function limitsOf(outputs: number, features: SpanProfile["features"]): VectorLimits {
+function limitsOf(outputs: number, areFeaturesProfiled: boolean): VectorLimits {
   const columns = Math.min(outputs, profiledColumns);
-  return features === undefined ? profileLimits(columns) : outputLimits(columns);
+  return areFeaturesProfiled ? outputLimits(columns) : profileLimits(columns);
 }
 
 /**
- * A profile as JSON of at most 64 KiB, the names of its columns, 10 KiB for carried columns, and 64 KiB each for slices and
- * for the challenger's agreement; equal profiles have equal texts.
+ * The part of a profile that others may read, as JSON of at most 64 KiB, the names of its columns, 10 KiB for carried
+ * columns, and 64 KiB for the challenger's agreement; equal profiles have equal texts.
  */
-export function spanProfileText(profile: SpanProfile): string {
-  const { rows, columns, carried, features, slices, aggregates, agreement } = profile;
+export function spanProfileText({ rows, columns, carried, aggregates, agreement }: SpanProfile): string {
   return JSON.stringify({
     rows,
     columns: columnsJson(columns),
     carried: carried && columnsJson(carried),
-    features: features && columnsJson(features),
-    slices: slices && slicesJson(slices),
     aggregates: aggregates && aggregatesJson(aggregates),
     agreement: agreement && agreementJson(agreement),
   });
 }
 
-/** Reads what `spanProfileText` wrote; trusts the text to be such. */
-export function parseSpanProfile(text: string): SpanProfile {
-  const { rows, columns, carried, features, slices, aggregates, agreement } = JSON.parse(text) as {
-    rows: number;
-    columns: ColumnsJson;
-    carried?: ColumnsJson;
-    features?: ColumnsJson;
-    slices?: SlicesJson;
-    aggregates?: readonly ProfileJson[];
-    agreement?: AgreementJson;
-  };
+/**
+ * The part of a profile that names rare values, and slices of few rows: features and slices, as JSON; equal profiles have
+ * equal texts. undefined: the run profiles neither.
+ */
+function privateProfileText({ features, slices }: SpanProfile): string | undefined {
+  return features === undefined && slices === undefined
+    ? undefined
+    : JSON.stringify({ features: features && columnsJson(features), slices: slices && slicesJson(slices) });
+}
+
+/** Both parts of a profile, as a span's output has them. */
+export function spanProfileTexts(profile: SpanProfile): {
+  readonly profile: string;
+  readonly privateProfile: string | undefined;
+} {
+  return { profile: spanProfileText(profile), privateProfile: privateProfileText(profile) };
+}
+
+/** Adds the private part, which is sealed, to what `spanProfileText` wrote. */
+export function withSealed(text: string, sealed: string): string {
+  return `${text.slice(0, -1)},"sealed":${JSON.stringify(sealed)}}`;
+}
+
+/** Whether `withSealed` made a text, or one that was changed by `withAgreement` since. In the JSON of texts, quotes are escaped. */
+export function hasSealedPart(text: string): boolean {
+  return text.includes('"sealed":"');
+}
+
+interface PrivateJson {
+  readonly features?: ColumnsJson;
+  readonly slices?: SlicesJson;
+}
+
+interface SpanProfileJson extends PrivateJson {
+  readonly rows: number;
+  readonly columns: ColumnsJson;
+  readonly carried?: ColumnsJson;
+  readonly aggregates?: readonly ProfileJson[];
+  readonly agreement?: AgreementJson;
+  /** Features and slices. Older versions of this program wrote them as they are. */
+  readonly sealed?: string;
+}
+
+/**
+ * Reads what `spanProfileText` wrote, or `withSealed`; trusts the text to be such.
+ * @param open returns what `privateProfileText` wrote. Default: the profile has no features and slices if they are sealed
+ */
+export function parseSpanProfile(text: string, open?: (sealed: string) => string): SpanProfile {
+  const { sealed, ...json } = JSON.parse(text) as SpanProfileJson;
+  const { rows, columns, carried, aggregates, agreement } = json;
+  const opened = sealed === undefined ? json : open && (JSON.parse(open(sealed)) as PrivateJson);
+  const { features, slices } = opened ?? {};
+  const isSealed = opened === undefined;
   return {
     rows,
     columns: parseColumns(columns),
     ...(carried === undefined ? {} : { carried: parseColumns(carried) }),
     ...(features === undefined ? {} : { features: parseColumns(features) }),
     ...(slices === undefined ? {} : { slices: parseSlices(slices) }),
+    ...(isSealed && { isSealed }),
     ...(aggregates === undefined ? {} : { aggregates: parseAggregates(aggregates) }),
     ...(agreement === undefined ? {} : { agreement: parseAgreement(agreement) }),
   };
+}
+
+/** Changes the agreement with the challenger in a text that `parseSpanProfile` reads, and nothing else. */
+export function withAgreement(text: string, change: (agreement: SpanAgreement) => SpanAgreement): string {
+  const json = JSON.parse(text) as SpanProfileJson;
+  const { agreement } = json;
+  return agreement === undefined
+    ? text
+    : JSON.stringify({ ...json, agreement: agreementJson(change(parseAgreement(agreement))) });
 }

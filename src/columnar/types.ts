@@ -174,6 +174,11 @@ export interface SpanOutput {
   readonly provider?: string | undefined;
   /** Profiles of the predicted columns, as JSON of at most 64 KiB (checks/span-profile). Default: none is known. */
   readonly profile?: string | undefined;
+  /**
+   * Profiles of features and slices, as JSON. The target stores them so that nobody can read them once the run is over.
+   * Default: there are none.
+   */
+  readonly privateProfile?: string | undefined;
   /** Called once the span's bytes are ready to be published. */
   readonly onEncoded?: (() => void) | undefined;
 }

@@ -1,5 +1,5 @@
 import type { ColumnAgreement } from "../checks/agreement/column-agreement.js";
-import { parseSpanProfile, spanProfileText } from "../checks/span-profile.js";
+import { withAgreement } from "../checks/span-profile.js";
 import type { RunVerdict } from "./run-verdict.js";
 
 /** Keys of persons whose rows are erased. */
@@ -43,16 +43,13 @@ export const nothingErased: ErasedRows = { rows: 0, rejects: 0 };
 
 /** Removes from the profile of a span the rows in which challenger and champion differ most: they name keys. */
 export function profileWithoutRows(text: string): string {
-  const profile = parseSpanProfile(text);
-  const { agreement } = profile;
-  if (agreement === undefined) {
-    return text;
-  }
-  const columns = [...agreement.columns].map(([name, column]): [string, ColumnAgreement] => [
-    name,
-    { ...column, most: [] },
-  ]);
-  return spanProfileText({ ...profile, agreement: { ...agreement, columns: new Map(columns) } });
+  return withAgreement(text, (agreement) => {
+    const columns = [...agreement.columns].map(([name, column]): [string, ColumnAgreement] => [
+      name,
+      { ...column, most: [] },
+    ]);
+    return { ...agreement, columns: new Map(columns) };
+  });
 }
 
 /** Removes from a verdict all that names a row: keys that repeat, and the rows in which a challenger differs most. */

@@ -8,14 +8,25 @@ import type { Plan } from "../plan/plan.js";
 import { z } from "../util/zod.js";
 import { logicalDateOf } from "./published-run.js";
 
-/** What is known of a run's rows when all spans are committed. */
-export interface RunRows {
+/** The profile of a run whose spans are all committed. */
+export interface CommittedProfile {
+  /** The profiles of the spans, merged. */
   readonly profile: SpanProfile;
+  /**
+   * The profile that was stored when the rows were published. Set if what the spans have of features and slices cannot be
+   * read any more, and then `profile` has none.
+   */
+  readonly published?: RunProfile | undefined;
+}
+
+/** What is known of a run's rows when all spans are committed. */
+export interface RunRows extends CommittedProfile {
   readonly rejected: number;
 }
 
 /** The profile of a run, for checks. A run without a logical date has an empty one. */
-export function runProfileOf(plan: Plan, { profile, rejected }: RunRows): RunProfile {
+export function runProfileOf(plan: Plan, { profile, published, rejected }: RunRows): RunProfile {
+  const slices = published?.slices ?? (profile.slices && publicSlices(profile.slices));
   return {
     runId: plan.runId,
     date: logicalDateOf(plan) ?? "",
@@ -24,8 +35,8 @@ export function runProfileOf(plan: Plan, { profile, rejected }: RunRows): RunPro
     rejected,
     outputs: profile.columns,
     ...(profile.carried === undefined ? {} : { carried: profile.carried }),
-    features: hideRareValues(profile.features ?? new Map()),
-    ...(profile.slices === undefined ? {} : { slices: publicSlices(profile.slices) }),
+    features: published?.features ?? hideRareValues(profile.features ?? new Map()),
+    ...(slices === undefined ? {} : { slices }),
     model: { uri: plan.model.uri, version: plan.model.version },
     ...challengersOutputs(plan, profile),
   };

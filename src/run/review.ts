@@ -40,16 +40,17 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
     await reviewForReports(context, { stored, run }, known);
     return known;
   }
-  const profile = await run.profile();
-  if (profile === undefined) {
+  const found = await run.profile();
+  if (found === undefined) {
     throw new JobError("OUTPUT_DAMAGED", `checking run ${plan.runId}: a committed span has no profile`, {
       hint: "discard the run, and score again with --new-run",
     });
   }
+  const { profile } = found;
   const { baseline, first, profile: given } = plan.checks;
   warnOfSlices(context, profile);
   const judged = {
-    run: runProfileOf(plan, { profile, rejected: run.rejectedRows }),
+    run: runProfileOf(plan, { ...found, rejected: run.rejectedRows }),
     baseline: await readBaseline(context, plan.checks),
     isReference: given !== undefined,
     first: first === null ? undefined : await readPinned(context, first),
@@ -95,14 +96,14 @@ export async function reviewForReports(
     return;
   }
   try {
-    const profile = await run.profile();
-    if (profile !== undefined) {
+    const found = await run.profile();
+    if (found !== undefined) {
       const earlier = verdict === undefined || plan.checks === null ? [] : await readBaseline(context, plan.checks);
       record.setReview({
-        profile: runProfileOf(plan, { profile, rejected: run.rejectedRows }),
+        profile: runProfileOf(plan, { ...found, rejected: run.rejectedRows }),
         earlier: asPredictedBy(plan.model.sha256, earlier),
         verdict,
-        challenger: verdict?.challenger ?? resultOf(plan, profile),
+        challenger: verdict?.challenger ?? resultOf(plan, found.profile),
         ...(await shownOfOthers(context, plan, verdict)),
       });
     }

@@ -46,8 +46,8 @@ async function statsOf({ sink, command }: JobContext, stored: StoredPlan): Promi
     const found = `${committed} of ${count(spans, "span")} committed`;
     throw notThere(plan.runId, found, `${command(plan.params)} finishes it`);
   }
-  const profile = await run.profile();
-  if (profile === undefined) {
+  const found = await run.profile();
+  if (found === undefined) {
     throw notThere(
       plan.runId,
       "a span has no profile: an older version of infer-batch made it",
@@ -55,8 +55,8 @@ async function statsOf({ sink, command }: JobContext, stored: StoredPlan): Promi
     );
   }
   const { kind: state } = run.state;
-  const challenger = resultOf(plan, profile);
-  return { profile: runProfileOf(plan, { profile, rejected: run.rejectedRows }), challenger, state };
+  const challenger = resultOf(plan, found.profile);
+  return { profile: runProfileOf(plan, { ...found, rejected: run.rejectedRows }), challenger, state };
 }
 
 /** Finds a run among the published runs whose params equal this run's, except for dates. */

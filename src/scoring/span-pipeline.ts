@@ -6,7 +6,7 @@ import {
   type ProfiledOutput,
   profileRows,
   type SpanProfile,
-  spanProfileText,
+  spanProfileTexts,
 } from "../checks/span-profile.js";
 import type { SlicePlan } from "../checks/slices/slice-plan.js";
 import { profileSlices } from "../checks/slices/slice-profiles.js";
@@ -90,7 +90,7 @@ export function createSpanPipeline(
     const rejects = await options.describe([...open.faults.values()]);
     const filtered = span.rowEnd - span.rowStart - totals.keptRows;
     const rows = options.complete(output);
-    const made = { ...makerOf(options, open), profile: spanProfileText(totals.profile), onEncoded };
+    const made = { ...makerOf(options, open), ...spanProfileTexts(totals.profile), onEncoded };
     await options.engine.paid?.keep(); // what an answer cost is counted from what is kept
     const outcome = await options.target.commit(span, { rows, rejects, filtered, ...made });
     stages.took("commit", sinceMs);

@@ -1,6 +1,5 @@
 import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { JobError } from "../util/errors.js";
-import type { SpanProfile } from "../checks/span-profile.js";
 import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { LocalParts, PublishedRowsRequest, StoredFiles, StoredTable } from "../publish/published-files.js";
 import type { KeptPlace, PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
@@ -9,6 +8,7 @@ import type { Decision } from "../publish/decision.js";
 import type { ErasedTable, TableErasure } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
+import type { CommittedProfile } from "../publish/profile-text.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
@@ -188,10 +188,11 @@ export interface RunSink extends PaidRun {
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
   refresh(): Promise<void>;
   /**
-   * Merges the profiles of all committed spans. Called when every span is committed. undefined: a span has none, because
-   * another version of this program committed it.
+   * Merges the profiles of all committed spans. Called when every span is committed. Features and slices are those of the
+   * stored profile if the run is published. undefined: a span has none, because another version of this program committed it.
+   * @throws JobError OUTPUT_DAMAGED if features and slices of a run that is not published cannot be read
    */
-  profile(): Promise<SpanProfile | undefined>;
+  profile(): Promise<CommittedProfile | undefined>;
   /**
    * Counts how often keys repeat among the rows of all committed spans. The count is exact, and reads the whole output.
    * Called when every span is committed and the run is not finished.

@@ -1,4 +1,4 @@
-import { readdir } from "node:fs/promises";
+import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { scratchFolder } from "../support/job.js";
 import { type AnswersWorld, answersContractOf } from "../support/answers-contract.js";
@@ -9,6 +9,7 @@ import { mirror } from "../support/s3-target.js";
 import { ascending, contractOf } from "../support/sink-contract.js";
 import { historyContractOf } from "../support/history-contract.js";
 import { pruneContractOf } from "../support/prune-contract.js";
+import { type SealingWorld, sealingContractOf } from "../support/sealing-contract.js";
 import { stagingContractOf } from "../support/staging-contract.js";
 import { parquetSink, pgSink, s3Sink } from "../support/sinks.js";
 import { torture } from "../support/torture.js";
@@ -16,7 +17,9 @@ import { torture } from "../support/torture.js";
 const postgres = usePostgres();
 const s3 = useS3();
 
-async function parquetWorld(): Promise<AnswersWorld> {
+type World = AnswersWorld & SealingWorld;
+
+async function parquetWorld(): Promise<World> {
   const scratch = await scratchFolder();
   return {
     open: () => parquetSink(scratch.path),
@@ -24,11 +27,13 @@ async function parquetWorld(): Promise<AnswersWorld> {
     adds: false,
     journals: async () =>
       (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("/answers")),
+    keys: async () => (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("profile.key")),
+    removeKey: (key) => rm(join(scratch.path, key)),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
   };
 }
 
-async function s3World(): Promise<AnswersWorld> {
+async function s3World(): Promise<World> {
   const scratch = await scratchFolder();
   const bucket = await s3.server().createBucket();
   let looks = 0;
@@ -43,11 +48,13 @@ async function s3World(): Promise<AnswersWorld> {
     },
     adds: false,
     journals: async () => (await bucket.keys()).filter((key) => key.includes("/answers/")),
+    keys: async () => (await bucket.keys()).filter((key) => key.includes("profile.key")),
+    removeKey: (key) => bucket.remove(key),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
   };
 }
 
-async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<AnswersWorld> {
+async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<World> {
   const database = await postgres.server().createDatabase();
   const key = mode === "append" ? [] : ["id"];
   return {
@@ -62,6 +69,13 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Ans
       const tables = await database.query("SELECT relname FROM pg_class WHERE relname ~ '^answers_[0-9a-f]+$'");
       return tables.map(({ relname }) => String(relname));
     },
+    keys: async () => {
+      const tables = await database.query("SELECT relname FROM pg_class WHERE relname ~ '^profile_key_'");
+      return tables.map(({ relname }) => String(relname));
+    },
+    removeKey: async (table) => {
+      await database.query(`DROP TABLE infer_batch.${table}`);
+    },
     [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
   };
 }
@@ -70,12 +84,14 @@ contractOf("the Parquet sink", parquetWorld);
 stagingContractOf("the Parquet sink, staging", parquetWorld);
 historyContractOf("the Parquet sink, history", parquetWorld);
 answersContractOf("the Parquet sink, answers", parquetWorld);
+sealingContractOf("the Parquet sink, sealing", parquetWorld);
 pruneContractOf("the Parquet sink, pruning", parquetWorld, { removesRows: true });
 s3.describe("the S3 sink", () => {
   contractOf("over S3", s3World);
   stagingContractOf("over S3, staging", s3World);
   historyContractOf("over S3, history", s3World);
   answersContractOf("over S3, answers", s3World);
+  sealingContractOf("over S3, sealing", s3World);
   pruneContractOf("over S3, pruning", s3World, { removesRows: true });
 });
 postgres.describe("the Postgres sink", () => {
@@ -84,6 +100,7 @@ postgres.describe("the Postgres sink", () => {
   contractOf("replace", () => postgresWorld("replace"));
   for (const mode of torture ? (["append", "upsert", "replace"] as const) : (["append", "replace"] as const)) {
     stagingContractOf(`${mode}, staging`, () => postgresWorld(mode));
+    sealingContractOf(`${mode}, sealing`, () => postgresWorld(mode));
   }
   answersContractOf("append, answers", () => postgresWorld("append"));
   for (const mode of torture ? (["append", "replace"] as const) : (["append"] as const)) {

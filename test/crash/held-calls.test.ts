@@ -43,7 +43,8 @@ async function momentsOf(night: Night, { command, code }: Case, folder: string):
   // In short: where the verdict, the decision and the published files are named, and some of the steps that any run does.
   const nth = chosen.length > 20 ? 12 : 1;
   const few = chosen.filter(
-    (call, index) => torture || index % nth === 0 || /^(link|rename) .*(verdict|decision|manifest|_SUCCESS)/.test(call),
+    (call, index) =>
+      torture || index % nth === 0 || /^(link|rename) .*(verdict|decision|manifest|_SUCCESS)|profile\.key/.test(call),
   );
   return killsOrCopies([...few.map((call) => `before ${call}`), `after ${calls.at(-1) ?? ""}`], copies);
 }
@@ -129,13 +130,19 @@ test.each(torture ? cases : cases.slice(0, 3))(
       expect([result.code, result.stderr]).toEqual([one.code, expect.any(String)]);
       expect(await seenBy(night.out)).toBe(one.end);
       expect(lastJson(await night.run("status", "--json"))["status"]).toBe(one.status);
+      if (one.status !== "held") {
+        expect((await controlFiles(night)).filter((name) => name.includes("profile.key"))).toEqual([]);
+      }
     });
     expect(failures).toEqual([]);
     expect(seen).toEqual(new Set(one.seen));
   },
 );
 
-async function isDecided({ out }: Night): Promise<boolean> {
-  const names = await readdir(join(out, "_infer-batch"), { recursive: true });
-  return names.some((name) => name.endsWith("-r2/decision.json"));
+async function controlFiles({ out }: Night): Promise<string[]> {
+  return await readdir(join(out, "_infer-batch"), { recursive: true });
+}
+
+async function isDecided(night: Night): Promise<boolean> {
+  return (await controlFiles(night)).some((name) => name.endsWith("-r2/decision.json"));
 }

@@ -157,7 +157,7 @@ const cases: readonly Case[] = [
     seen: ["r1: 442", "nothing", "r2: 50"],
     end: /^r2: 50$/,
     status: "complete",
-    short: [/^PUT .*\/part-\d+\.[^/]*\.parquet/],
+    short: [/^PUT .*\/part-\d+\.[^/]*\.parquet/, /^PUT .*_SUCCESS/], // after the last, the key is left
   },
   {
     title: "the discarding of a held run",
@@ -242,9 +242,9 @@ async function killedAt(world: World, one: Case, moment: Moment): Promise<string
   expect([...(await world.controls())]).toEqual(expect.arrayContaining([...before]));
   const leftovers = {
     held: [],
-    discarded: [/\.staged$/],
-    complete: [/\.staged$/, /probe\./],
-    pruned: [/part-/, /_SUCCESS/],
+    discarded: [/\.staged$/, /\.key$/],
+    complete: [/\.staged$/, /probe\./, /\.key$/],
+    pruned: [/part-/, /_SUCCESS/, /\.key$/],
   }[one.status];
   const names = await world.names();
   expect(names.filter((name) => leftovers.some((pattern) => pattern.test(name)))).toEqual([]);

@@ -83,6 +83,17 @@ postgres.describe("with tables made beforehand, no more is needed and no less is
         ["CREATE ON SCHEMA scores", "permission denied for schema scores", "keeper"],
       ],
     ],
+    [
+      "replace, swap: delete_insert, with checks",
+      { mode: "replace", swap: "delete_insert" },
+      [
+        ...schemas,
+        ...onTarget("SELECT", "INSERT", "UPDATE", "DELETE"),
+        ["CREATE ON SCHEMA scores", "permission denied for schema scores"],
+        ["CREATE ON SCHEMA infer_batch", "permission denied for schema infer_batch"],
+      ],
+      { checks: {} },
+    ],
   ] as const)("%s", async (_what, postgresSpec, grants: Grants, more: object = {}) => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
@@ -142,7 +153,7 @@ postgres.describe("a person with a role of their own", () => {
         infer_batch.finishes TO keeper`);
     expect(await decide("keeper", "approve", "2026-11-20")).toMatchObject({
       code: 64,
-      stderr: expect.stringContaining("permission denied for table staging_"),
+      stderr: expect.stringContaining("permission denied for table profile_key_"),
     });
     expect((await decide("scorer", "run", "2026-11-20")).code).toBe(0);
     await database.query("GRANT scorer TO keeper");

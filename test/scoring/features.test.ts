@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { mergeSpanProfiles, parseSpanProfile, spanProfileText } from "#src/checks/span-profile.js";
+import { mergeSpanProfiles } from "#src/checks/span-profile.js";
 import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
 import { rowState } from "#src/packing/select-rows.js";
 import { featurePlanOf, keyColumns } from "#src/scoring/features.js";
@@ -14,6 +14,7 @@ import {
   loopWays,
   scoreLoop,
 } from "../support/loop.js";
+import { parseWholeText, wholeProfileText } from "../support/span-profiles.js";
 
 const modes = fc.constantFrom<LoopMode>("plain", "dedupe", "beside");
 /** Rows of which workers can score each batch. */
@@ -34,8 +35,8 @@ async function profilesOf(rows: readonly LoopRow[], mode: LoopMode, way: LoopWay
 
 /** The profiles of features of a run, merged in this order. */
 function featuresOf(spans: readonly string[]): readonly (readonly [string, ColumnProfile])[] {
-  const merged = spans.map((text) => parseSpanProfile(text)).reduce(mergeSpanProfiles);
-  const { features } = parseSpanProfile(spanProfileText(merged));
+  const merged = spans.map((text) => parseWholeText(text)).reduce(mergeSpanProfiles);
+  const { features } = parseWholeText(wholeProfileText(merged));
   return [...(features ?? [])];
 }
 
@@ -102,7 +103,7 @@ describe("profiles of features", () => {
   test("profiles of features are not made without checks", async () => {
     const way = { batchRows: 2, fixedBatchRows: null, spanRows: 4, cut: 3, pieceBytes: 1e6, seed: 1 };
     const { profiles } = await scoreLoop([{ x: 1, list: [0], state: rowState.kept }], "plain", way);
-    expect(profiles.map((text) => parseSpanProfile(text).features)).toEqual([undefined]);
+    expect(profiles.map((text) => parseWholeText(text).features)).toEqual([undefined]);
     const run = { checks: null, contract: emptyContract, input: { rows: 1 }, commitRows: 1 };
     expect(featurePlanOf(run, new Set())).toBeUndefined();
   });

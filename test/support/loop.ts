@@ -2,6 +2,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import * as fc from "fast-check";
 import type { Contract } from "#src/binding/contract.js";
 import type { FeaturePlan } from "#src/checks/features/feature-plan.js";
+import { withSealed } from "#src/checks/span-profile.js";
 import type { ScoredBatch } from "#src/packing/scored-batch.js";
 import { rowState, selectRows } from "#src/packing/select-rows.js";
 import { encodeTexts, type NamedTensor, type Tensor } from "#src/columnar/tensor.js";
@@ -166,7 +167,7 @@ export interface Scored {
   readonly record: AttemptRecord;
   /** Rows that the model was asked for. */
   readonly asked: number;
-  /** The profile of each span, as it is stored. */
+  /** The profile of each span, as it is stored, but not sealed. */
   readonly profiles: string[];
 }
 
@@ -209,7 +210,8 @@ export async function scoreLoop(
     async commit({ index }: { index: number }, output: SpanOutput) {
       found.rows[index] = [...(found.rows[index] ?? []), ...plain(output.rows)];
       found.rejected[index] = [...output.rejects];
-      found.profiles[index] = output.profile ?? "";
+      const { profile = "", privateProfile } = output;
+      found.profiles[index] = privateProfile === undefined ? profile : withSealed(profile, privateProfile);
       return await Promise.resolve("committed" as const);
     },
   };

@@ -186,8 +186,8 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
             }
           }
           await using sink = await world.open();
-          const profile = await (await sink.open(await sink.create(plan))).profile();
-          return profile === undefined ? undefined : spanProfileText(profile);
+          const found = await (await sink.open(await sink.create(plan))).profile();
+          return found === undefined ? undefined : spanProfileText(found.profile);
         }),
       );
       const rows = outputOf(upTo(25));
@@ -222,7 +222,9 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
         ).toBe("adopted");
       }
       const [one, two] = [await run.profile(), await late.run.profile()];
-      expect(two === undefined ? undefined : spanProfileText(two)).toBe(one === undefined ? "" : spanProfileText(one));
+      const textOf = (found: typeof one): string => (found === undefined ? "" : spanProfileText(found.profile));
+      expect(textOf(two)).toBe(textOf(one));
+      expect(one).toBeDefined();
     });
 
     test("a run that takes the place of a discarded one shows its own rows only", async () => {

@@ -25,6 +25,6 @@ export async function challengerOfRun(
   if (plan.challenger === undefined || verdict?.challenger !== undefined) {
     return verdict?.challenger;
   }
-  const profile = await run.profile();
-  return profile === undefined ? undefined : resultOf(plan, profile);
+  const found = await run.profile();
+  return found === undefined ? undefined : resultOf(plan, found.profile);
 }

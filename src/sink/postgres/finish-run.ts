@@ -5,15 +5,17 @@ import { requireApproved } from "../../publish/require-approved.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type RecordedSpending, recordedSpending } from "../../publish/recorded-run.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
-import { clearAbandonedRuns, existingTables, unneededStaging } from "./other-runs/abandoned-runs.js";
-import { answersTable } from "./answers/table.js";
+import { clearAbandonedRuns, tablesToDrop, unneededStaging } from "./other-runs/abandoned-runs.js";
 import { committedSpansOf } from "./committed-spans.js";
 import type { Session } from "./connections.js";
 import { readDecision } from "./control/decisions.js";
 import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
-import { mergedProfile, sha256Of } from "./control/profiles.js";
+import { profileKeyTable } from "./control/profile-key.js";
+import { sha256Of } from "./control/profiles.js";
+import { committedProfile } from "./control/run-profile.js";
 import { readSpans } from "./control/spans.js";
 import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
+import { oidOf } from "./modes/staging.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
@@ -42,16 +44,15 @@ export async function clearAndFinish(tools: RunTools, stored: StoredPlan, attemp
   await dropUnneededTables(tools, stored);
 }
 
-/** The text of a run's profile; undefined where a span has none. */
+/** The text of a run's profile; undefined where a span has none, or another attempt has published the run. */
 async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string | undefined> {
-  const { connections, control } = tools;
-  const profile = await mergedProfile(connections, control, stored.plan);
-  if (profile === undefined) {
+  const found = await committedProfile(tools, stored.plan);
+  if (found === undefined || found.published !== undefined) {
     return undefined;
   }
-  const spans = await transact(tools, (session) => readSpans(session, control, stored));
+  const spans = await transact(tools, (session) => readSpans(session, tools.control, stored));
   const rejected = spans.reduce((sum, span) => sum + span.rejected, 0);
-  return runProfileText(runProfileOf(stored.plan, { profile, rejected }));
+  return runProfileText(runProfileOf(stored.plan, { ...found, rejected }));
 }
 
 interface Finish {
@@ -124,8 +125,21 @@ async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promis
   await dropTables(tools, async (session) => [
     ...((await tools.modeOf(plan).unneededTables?.(session)) ?? []),
     ...(await unneededStaging(session, control, showTable(name))),
-    ...(await existingTables(session, [answersTable(control.schema, plan.runId)])),
+    ...(await tablesToDrop(session, control, plan)), // unneededStaging finds the latest runs only
   ]);
+  if (plan.checks !== null) {
+    await warnOfKey(tools, profileKeyTable(control.schema, plan.runId));
+  }
+}
+
+/** Warns if the table with the key of a published run is still there: another role made it, so this one cannot drop it. */
+async function warnOfKey(tools: RunTools, name: TableName): Promise<void> {
+  const isThere = await transact(tools, (session) => oidOf(session, name)).catch(() => undefined);
+  if (isThere !== undefined) {
+    tools.warn(
+      `table ${showTable(name)} still has the key of rare values in the profiles of the run's spans: drop it as its owner`,
+    );
+  }
 }
 
 /** Drops tables, each in a transaction of its own. Warns about those that it cannot drop. */

@@ -5,7 +5,7 @@ import type { RunSink } from "../port.js";
 import { tablesToDrop } from "./other-runs/abandoned-runs.js";
 import type { Session } from "./connections.js";
 import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
-import { mergedProfile } from "./control/profiles.js";
+import { committedProfile } from "./control/run-profile.js";
 import { countKeys } from "./control/key-counts.js";
 import { dropTables, finishSeconds } from "./finish-run.js";
 import { lockRuns, refuseSuperseded } from "./locks.js";
@@ -18,9 +18,9 @@ export function runDecisions(
   tools: RunTools,
   plan: Plan,
 ): Pick<Required<RunSink>, "profile" | "countKeys" | "verdict" | "judge" | "decide" | "decision" | "tidy"> {
-  const { connections, control, retry, target } = tools;
+  const { control, retry, target } = tools;
   return {
-    profile: () => retrying(`reading ${target}`, retry, () => mergedProfile(connections, control, plan)),
+    profile: () => retrying(`reading ${target}`, retry, () => committedProfile(tools, plan)),
     countKeys: (columns) =>
       retrying(`counting the keys of run ${plan.runId}`, retry, (last) =>
         transact(

@@ -4,6 +4,7 @@ import type { RunState } from "../../publish/state.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import type { RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
+import { sealedProfile } from "../sealing.js";
 import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
@@ -17,6 +18,7 @@ import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
 import { recordedSpendingOf, recordSpending } from "./control/spending.js";
+import { keepProfileKey } from "./control/profile-key.js";
 import { readRejects } from "./control/reject-rows.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
@@ -94,11 +96,11 @@ function runSink(
       }),
     async begin(attempt) {
       const start = { stored, known, attempt };
-      const columns = await retrying(`preparing ${target}`, retry, async (last) => {
+      const prepared = await retrying(`preparing ${target}`, retry, async (last) => {
         await tools.ensureControlTables(last);
         return await transact(tools, (session) => beginRun(session, tools, start), { last });
       });
-      return runWriter(tools, stored, { known, begun: { columns, committedBy: { writer, ...attempt } } });
+      return runWriter(tools, stored, { known, begun: { ...prepared, committedBy: { writer, ...attempt } } });
     },
   };
 }
@@ -128,8 +130,7 @@ function runWriter(
 }
 
 /** What this attempt writes to, and how its spans are labelled. */
-interface Begun {
-  readonly columns: readonly TargetColumn[];
+interface Begun extends PreparedRun {
   readonly committedBy: Omit<CommittedBy, "batchSize">;
 }
 
@@ -148,12 +149,11 @@ async function spillRows(
 function spanCommit(
   { modeOf, spilled }: RunTools,
   stored: StoredPlan,
-  { columns, committedBy }: Begun,
-  {
-    span,
-    output: { rows, rejects, filtered, batchSize, profile, provider = committedBy.provider, onEncoded },
-  }: { readonly span: Span; readonly output: SpanOutput },
+  { columns, key, committedBy }: Begun,
+  { span, output }: { readonly span: Span; readonly output: SpanOutput },
 ): SpanCommit {
+  const { rows, rejects, filtered, batchSize, provider = committedBy.provider, onEncoded } = output;
+  const of = { runId: stored.plan.runId, span: span.index };
   const mode = modeOf(stored.plan);
   const types = columns.map(({ type }) => type);
   const last = [...encodeRows(rows.columns, types, rows.rowCount)];
@@ -166,7 +166,8 @@ function spanCommit(
     rejects,
     filtered,
     committedBy: { ...committedBy, batchSize, provider },
-    profile,
+    // Without a key there is nothing to seal, or the run is over: then this span is committed, and its profile stored.
+    profile: key === undefined ? output.profile : sealedProfile(key, of, output),
     table: columns[0]?.table ?? 0,
     write: (session) => mode.write(session, encoded),
     async refuseChanged(session) {
@@ -188,7 +189,7 @@ async function beginRun(
   session: Session,
   tools: RunTools,
   { stored, known, attempt }: Beginning,
-): Promise<readonly TargetColumn[]> {
+): Promise<PreparedRun> {
   const { control, modeOf, writer } = tools;
   const { plan } = stored;
   const { runId } = plan;
@@ -198,12 +199,13 @@ async function beginRun(
   if (publishesMore(modeOf(plan), plan, known) && !(await control.isFinished(session, runId))) {
     await tools.refuseNewer(session, plan); // before anything is scored in vain
   }
-  const columns = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0 });
+  const isPending = known.committed.includes(0);
+  const prepared = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0, isPending });
   await session.query({
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
   });
-  return columns;
+  return prepared;
 }
 
 /** Whether rows of this run can still replace others: in `replace`, and of a staged run, all of them do at the end. */
@@ -211,19 +213,31 @@ function publishesMore({ kind }: Mode, { staged }: Plan, { committed }: Committe
   return kind === "replace" || (kind === "upsert" && (staged || committed.includes(0)));
 }
 
-/** Prepares the tables of a run, and returns the columns that rows are written to. */
+/** What spans are written with. */
+export interface PreparedRun {
+  readonly columns: readonly TargetColumn[];
+  /** Seals profiles; undefined: the plan has no checks, or no span is left. */
+  readonly key: Buffer | undefined;
+}
+
+/**
+ * Prepares the tables of a run, and returns the columns that rows are written to.
+ * @param options.isPending whether spans are left to be committed
+ */
 export async function prepareRun(
   session: Session,
   { control, modeOf }: Pick<RunTools, "control" | "modeOf">,
   { plan }: StoredPlan,
-  options: { readonly mayCreate: boolean },
-): Promise<readonly TargetColumn[]> {
+  { mayCreate, isPending }: { readonly mayCreate: boolean; readonly isPending: boolean },
+): Promise<PreparedRun> {
   const mode = modeOf(plan);
   if (!(await control.isFinished(session, plan.runId))) {
-    return await mode.prepare(session, plan, options);
+    const columns = await mode.prepare(session, plan, { mayCreate });
+    const isSealed = isPending && plan.checks !== null;
+    return { columns, key: isSealed ? await keepProfileKey(session, control.schema, plan.runId) : undefined };
   }
   // Another attempt has just finished the run: this one finds each span committed.
   const name = mode.rowsAt(plan, { finished: true });
   const found = await findTable(session, name);
-  return found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract));
+  return { columns: found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract)), key: undefined };
 }

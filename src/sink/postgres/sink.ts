@@ -263,7 +263,7 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
     });
   }
   await lockRun(session, runId);
-  await prepareRun(session, tools, stored, { mayCreate: true });
+  await prepareRun(session, tools, stored, { mayCreate: true, isPending: true });
   return stored;
 }
 

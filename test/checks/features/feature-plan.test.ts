@@ -1,12 +1,16 @@
+import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { measureFeatures } from "#src/checks/features/feature-part.js";
-import { type FeatureColumn, planFeatures } from "#src/checks/features/feature-plan.js";
+import { featureBytes, featureLimits } from "#src/checks/features/feature-limits.js";
+import { type FeatureColumn, measuredColumn, planFeatures } from "#src/checks/features/feature-plan.js";
 import { createFeatureRows } from "#src/checks/features/feature-rows.js";
-import { profileRows, spanProfileText } from "#src/checks/span-profile.js";
+import { profileRows, spanProfileTexts } from "#src/checks/span-profile.js";
 import type { DecodedInput } from "#src/columnar/types.js";
 import { allocate } from "#src/columnar/values.js";
+import { sealedProfile } from "#src/sink/sealing.js";
 import { textColumn } from "../../support/batches.js";
 import { randomOf } from "../../support/random.js";
+import { wholeProfileText } from "../../support/span-profiles.js";
 
 /** So many columns of the first input, whose names have `length` characters at least. */
 function columns(count: number, of: Partial<FeatureColumn> = {}, length = 1): FeatureColumn[] {
@@ -37,6 +41,7 @@ describe("which features are profiled", () => {
     ["long names", 2, columns(200, {}, 900)],
     ["vectors", 3, columns(20, { kind: "vector", type: { kind: "list", element: "float32" } })],
     ["texts", 3, columns(40, { kind: "text", type: "utf8" })],
+    ["texts that have all the names that fit", 12, columns(3, { kind: "text", type: "utf8" })],
   ])("are as many as have their place in 64 KiB of JSON: %s", (_, outputs, all) => {
     const random = randomOf(23);
     const plan = planFeatures(
@@ -46,7 +51,12 @@ describe("which features are profiled", () => {
     const wild = (): number => (random() - 0.5) * 10 ** (random() * (all[0]?.type === "float64" ? 610 : 76) - 38);
     const inputs = plan.columns.map(({ kind, type }): DecodedInput => {
       if (kind === "text") {
-        return textColumn(Array.from({ length: 2000 }, () => `${random()}`));
+        // Printable characters, each as likely: of all texts, they are packed least.
+        const word = (): string =>
+          Array.from({ length: 60 }, () => String.fromCodePoint(33 + Math.floor(random() * 94))).join("");
+        const [{ nameBytes } = { nameBytes: 0 }] = featureLimits(plan.columns.map(measuredColumn), outputs);
+        const words = Array.from({ length: Math.min(256, Math.floor(nameBytes / 76)) }, word);
+        return textColumn(Array.from({ length: 2000 }, () => words[Math.floor(random() * words.length)] ?? ""));
       }
       const width = kind === "vector" ? 300 : 1;
       const data = allocate(type === "float64" ? "float64" : "float32", 2000 * width);
@@ -70,8 +80,13 @@ describe("which features are profiled", () => {
         } as const,
       })),
     };
-    const text = spanProfileText(profileRows(output, { predicted: output.columns }, span.finish()));
+    const found = profileRows(output, { predicted: output.columns }, span.finish());
     expect(plan.columns.length).toBeGreaterThan(0);
-    expect(Buffer.byteLength(text)).toBeLessThanOrEqual(64 * 1024);
+    expect(Buffer.byteLength(wholeProfileText(found))).toBeLessThanOrEqual(64 * 1024);
+    const texts = spanProfileTexts(found);
+    const sealed = sealedProfile(randomBytes(32), { runId: "job-000000000000", span: 0 }, texts) ?? "";
+    // Sealed, features take no more than their place, so the whole is within the limit whatever the outputs are.
+    expect(sealed.length - texts.profile.length).toBeLessThanOrEqual(featureBytes(outputs));
+    expect(Buffer.byteLength(sealed)).toBeLessThanOrEqual(64 * 1024);
   });
 });

@@ -9,19 +9,14 @@ import { type ColumnProfile, profileColumn, profileLimits } from "#src/checks/pr
 import { fitHistogram } from "#src/checks/profiles/histogram.js";
 import { mean } from "#src/checks/profiles/number-profile.js";
 import type { VectorLimits } from "#src/checks/profiles/vector-profile.js";
-import {
-  mergeSpanProfiles,
-  parseSpanProfile,
-  profileRows,
-  type SpanProfile,
-  spanProfileText,
-} from "#src/checks/span-profile.js";
+import { mergeSpanProfiles, profileRows, type SpanProfile } from "#src/checks/span-profile.js";
 import type { DecodedInput, FixedColumn, Matrix } from "#src/columnar/types.js";
 import { sliceColumn } from "#src/columnar/column-rows.js";
 import { allocate, type ElementType, type Values } from "#src/columnar/values.js";
 import { takeMemory } from "#src/columnar/memory/vectors.js";
 import { listColumn, textColumn } from "../../support/batches.js";
 import { randomOf } from "../../support/random.js";
+import { parseWholeText, wholeProfileText } from "../../support/span-profiles.js";
 
 const full = profileLimits(1);
 
@@ -138,12 +133,12 @@ describe("the profile of features", () => {
     fc.assert(
       fc.property(every, fc.array(cut, { maxLength: 6 }), fc.array(cut, { maxLength: 4 }), (one, cuts, ends) => {
         const plan = planOf(table.columns, one);
-        const whole = spanProfileText(spanOf(plan, table, 0, 3000, []));
+        const whole = wholeProfileText(spanOf(plan, table, 0, 3000, []));
         const bounds = [0, ...ends.toSorted((a, b) => a - b), 3000];
         const spans = bounds.slice(1).map((end, index) => spanOf(plan, table, bounds[index] ?? 0, end, cuts));
-        const stored = spans.map((span) => parseSpanProfile(spanProfileText(span)));
-        expect(spanProfileText(stored.reduce(mergeSpanProfiles))).toBe(whole);
-        expect(spanProfileText(stored.reduceRight(mergeSpanProfiles))).toBe(whole);
+        const stored = spans.map((span) => parseWholeText(wholeProfileText(span)));
+        expect(wholeProfileText(stored.reduce(mergeSpanProfiles))).toBe(whole);
+        expect(wholeProfileText(stored.reduceRight(mergeSpanProfiles))).toBe(whole);
       }),
       { numRuns: 25 },
     );
@@ -193,8 +188,8 @@ describe("the profile of features", () => {
     here.set(matrix.data as Float32Array);
     const table = { rows: 2500, columns: numbered(0, 10, "float32"), inputs: [matrix] };
     const plan = planOf(table.columns, 1);
-    const there = spanProfileText(spanOf(plan, table, 0, 2500, []));
-    expect(spanProfileText(spanOf(plan, { ...table, inputs: [{ ...matrix, data: here }] }, 0, 2500, []))).toBe(there);
+    const there = wholeProfileText(spanOf(plan, table, 0, 2500, []));
+    expect(wholeProfileText(spanOf(plan, { ...table, inputs: [{ ...matrix, data: here }] }, 0, 2500, []))).toBe(there);
   });
 
   test("has no value of a key column, and of the others what it has without one", () => {
@@ -220,8 +215,8 @@ describe("the profile of features", () => {
     const plan = planOf(table.columns, 1);
     const whole = spanOf(plan, table, 0, 100, []);
     const empty = profileRows(noOutput, { predicted: [] }, createFeatureRows(plan, 1).finish());
-    expect(spanProfileText(mergeSpanProfiles(empty, whole))).toBe(spanProfileText(whole));
-    expect(spanProfileText(mergeSpanProfiles(whole, empty))).toBe(spanProfileText(whole));
+    expect(wholeProfileText(mergeSpanProfiles(empty, whole))).toBe(wholeProfileText(whole));
+    expect(wholeProfileText(mergeSpanProfiles(whole, empty))).toBe(wholeProfileText(whole));
   });
 
   test("is unknown of a run of which a span has none", () => {

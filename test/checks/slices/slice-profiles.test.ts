@@ -1,8 +1,10 @@
+import { randomBytes } from "node:crypto";
 import { expect, test } from "vitest";
 import { planSlices } from "#src/checks/slices/slice-plan.js";
 import { mergeSlices, profileSlices, type SliceProfiles } from "#src/checks/slices/slice-profiles.js";
 import { parseSlices, publicSlices, slicesJson } from "#src/checks/slices/slices-json.js";
 import type { Column, ColumnType, OutputRows } from "#src/columnar/types.js";
+import { sealedProfile } from "#src/sink/sealing.js";
 
 function texts(values: readonly (string | null)[]): Column {
   const encoded = values.map((value) => new TextEncoder().encode(value ?? ""));
@@ -115,5 +117,8 @@ test("the JSON of the profiles of all slices stays within 64 KiB", () => {
     planned,
   );
   expect(profiled.columns.get("country")?.size).toBe(planned.values);
-  expect(JSON.stringify(slicesJson(profiled)).length).toBeLessThan(64 * 1024);
+  const privateProfile = JSON.stringify(slicesJson(profiled));
+  expect(privateProfile.length).toBeLessThan(64 * 1024);
+  const sealed = sealedProfile(randomBytes(32), { runId: "job", span: 0 }, { profile: "{}", privateProfile });
+  expect(sealed?.length).toBeLessThan(64 * 1024);
 });

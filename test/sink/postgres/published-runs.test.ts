@@ -32,7 +32,7 @@ postgres.describe("the profile of a run in Postgres", () => {
     const { run, stored } = await holdStaged(sink, plan, (id) => id / 8);
     const profile = wholeProfile(25, (id) => id / 8);
     const merged = (await (await sink.open(stored)).profile()) ?? expect.fail("no profile");
-    expect(spanProfileText(merged)).toBe(spanProfileText(profile));
+    expect(spanProfileText(merged.profile)).toBe(spanProfileText(profile));
     await run.decide(decisionOf("approved"));
     await run.finish();
 

@@ -1,4 +1,11 @@
-import { mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../checks/span-profile.js";
+import {
+  hasSealedPart,
+  mergeSpanProfiles,
+  parseSpanProfile,
+  type SpanProfile,
+  withSealed,
+} from "../../../checks/span-profile.js";
+import type { SpanOutput } from "../../../columnar/types.js";
 import { spanCount } from "../../../plan/spans.js";
 import type { FinishedPart } from "./manifest.js";
 import type { CommittedPart } from "./parts.js";
@@ -15,6 +22,8 @@ export interface CommittedSpans {
   readonly profiled: Set<number>;
   /** Whether this attempt committed a span without a profile. */
   isProfileUnknown: boolean;
+  /** Whether this attempt committed a profile that was sealed before, of a run that is over: `profile` lacks that part. */
+  isSealed: boolean;
   /** The merged profiles of spans that this attempt committed itself; undefined: there is none. */
   profile: SpanProfile | undefined;
 }
@@ -26,6 +35,7 @@ export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number
     own: new Map(),
     profiled: new Set(),
     isProfileUnknown: false,
+    isSealed: false,
     profile: undefined,
   };
   addParts(known, parts);
@@ -47,12 +57,20 @@ export function addOwnPart(known: CommittedSpans, part: FinishedPart): void {
 }
 
 /** Adds the profile of a span that this attempt committed itself. */
-export function addOwnProfile(known: CommittedSpans, span: number, text: string | undefined): void {
+export function addOwnProfile(
+  known: CommittedSpans,
+  span: number,
+  { profile: text, privateProfile }: Pick<SpanOutput, "profile" | "privateProfile">,
+): void {
   if (text === undefined) {
     known.isProfileUnknown = true;
   } else if (!known.profiled.has(span)) {
     known.profiled.add(span);
-    const profile = parseSpanProfile(text);
+    known.isSealed ||= hasSealedPart(text);
+    const profile =
+      privateProfile === undefined
+        ? parseSpanProfile(text)
+        : parseSpanProfile(withSealed(text, privateProfile), (asItIs) => asItIs);
     known.profile = known.profile === undefined ? profile : mergeSpanProfiles(known.profile, profile);
   }
 }

@@ -1,8 +1,5 @@
 import type { SpanOutput } from "../../../columnar/types.js";
-import { mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../checks/span-profile.js";
-import { spanCount } from "../../../plan/spans.js";
 import { runProfileOf, runProfileText } from "../../../publish/profile-text.js";
-import type { Decision } from "../../../publish/decision.js";
 import { requireApproved } from "../../../publish/require-approved.js";
 import { JobError } from "../../../util/errors.js";
 import type { Span } from "../../../plan/plan.js";
@@ -13,7 +10,7 @@ import { type AnswerFiles, openAnswerFiles, readAnswers } from "./answers/journa
 import type { SpilledPiece } from "./commit.js";
 import { createSpilledPieces, type SpillTarget } from "./spilled-pieces.js";
 import { refuseForeign } from "./claim.js";
-import { committedParts, partProfiles, readCommitted, type Target } from "./committed-parts.js";
+import { committedParts, readCommitted, type Target } from "./committed-parts.js";
 import {
   committedSpansOf,
   type CommittedSpans,
@@ -38,6 +35,7 @@ import { readSpanFiles } from "./erasing/span-files.js";
 import type { FinishedPart } from "./manifest.js";
 import { listParts } from "./parts.js";
 import { readRejects } from "./rejects.js";
+import { committedProfile, profileSealer } from "./run-profile.js";
 
 /** The steps of a run that disks and S3 do differently. */
 export interface Publisher extends NotesTarget {
@@ -162,7 +160,7 @@ function reviewOf(
   const { fs, layout } = target;
   const { runId } = layout;
   return {
-    profile: () => guarded(`reading the profiles of run ${runId}`, () => mergedProfile(target, known)),
+    profile: () => guarded(`reading the profiles of run ${runId}`, () => committedProfile(target, known)),
     countKeys: (columns) =>
       guarded(`counting the keys of run ${runId}`, () =>
         readCommitted(target, (paths) => countKeysIn(openKeyDuckDb, columns, localParts(paths))),
@@ -191,25 +189,6 @@ function requireStored<T>(found: T | undefined, path: string): T {
   return found;
 }
 
-/** Merges the profiles of all spans; undefined where a span has none. */
-async function mergedProfile(target: Target, known: CommittedSpans): Promise<SpanProfile | undefined> {
-  if (known.isProfileUnknown) {
-    return undefined;
-  }
-  const spans = spanCount(target.stored.plan);
-  const others =
-    known.profiled.size === spans ? new Map() : await partProfiles(target, (span) => !known.profiled.has(span));
-  if (known.profiled.size + others.size < spans) {
-    return undefined;
-  }
-  const all = [...others.values()].map(parseSpanProfile);
-  const first = known.profile ?? all.shift();
-  return first === undefined ? noRows : all.reduce(mergeSpanProfiles, first);
-}
-
-/** The profile of a run without spans. */
-const noRows: SpanProfile = { rows: 0, columns: new Map() };
-
 function runWriter(
   target: Target,
   publisher: Publisher,
@@ -219,14 +198,16 @@ function runWriter(
   const { guarded, answers: files } = publisher;
   const { writer } = maker;
   const spilled = createSpilledPieces(publisher.spill);
+  const sealed = profileSealer(target, publisher.createOnce);
   return {
     spill: (span, rows) => guarded(`writing ${layout.committedPart(span.index)}`, () => spilled.add(span, rows)),
     commit: (span, output) =>
       guarded(`writing ${layout.committedPart(span.index)}`, async () => {
-        const { outcome, part } = await publisher.commit({ span, output, maker, spilled: spilled.of(span) });
+        const stored = await sealed(span.index, output);
+        const { outcome, part } = await publisher.commit({ span, output: stored, maker, spilled: spilled.of(span) });
         addOwnPart(known, part);
         if (outcome === "committed") {
-          addOwnProfile(known, span.index, output.profile);
+          addOwnProfile(known, span.index, output);
         }
         await spilled.drop(span);
         return outcome;
@@ -257,26 +238,16 @@ async function finishRun(
     if (planned.plan.staged) {
       requireApproved(decision, layout.runId);
     }
-    const profile = await profileOf(target, known, decision);
+    const found = await committedProfile(target, known);
+    if (found?.published?.runId === layout.runId) {
+      await publisher.clear(); // another attempt has finished the run just now
+      return;
+    }
+    const rejected = rejectedRows(known);
+    const profile =
+      found && profileToWrite(layout, runProfileText(runProfileOf(planned.plan, { ...found, rejected })), decision);
     await publisher.publish({ parts: known.own, committed: known.parts, profile, attempt });
   });
-}
-
-/** The run's profile as the file that stays; undefined where a span has none. */
-async function profileOf(
-  target: Target,
-  known: CommittedSpans,
-  decision: Decision | undefined,
-): Promise<ProfileToWrite | undefined> {
-  const profile = await mergedProfile(target, known);
-  const { layout } = target;
-  return profile === undefined
-    ? undefined
-    : profileToWrite(
-        layout,
-        runProfileText(runProfileOf(target.stored.plan, { profile, rejected: rejectedRows(known) })),
-        decision,
-      );
 }
 
 /**

@@ -6,6 +6,7 @@ import type { FileSystem } from "../common/file-system.js";
 import type { AttemptJson } from "../../port.js";
 import type { ProfileToWrite } from "../common/control-files.js";
 import { type ManifestPart, manifestPart, manifestText, type ManifestSource } from "../common/manifest.js";
+import { removeProfileKey } from "./past-runs.js";
 import { removeStaleRejects } from "./rejects.js";
 import { successText } from "../common/named-run.js";
 import { swapIn } from "./swap.js";
@@ -22,8 +23,8 @@ export interface FinishRequest extends ManifestSource {
 }
 
 /**
- * Moves the parts into place, writes the profile and the manifest, then `_SUCCESS`, then removes the working folders. Each step may
- * be repeated.
+ * Moves the parts into place, writes the profile and the manifest, then `_SUCCESS`, then removes the key and the working
+ * folders. Each step may be repeated.
  */
 export async function writeFinish(fs: FileSystem, request: FinishRequest): Promise<void> {
   const { layout, stored, writer, check } = request;
@@ -55,6 +56,9 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
     text: successText(stored),
     check,
   });
+  if (stored.plan.checks !== null) {
+    await removeProfileKey(fs, layout); // not before the profile is durable, which takes the place of what it opens
+  }
   await fs.removeFolder(layout.temporary).catch((error: unknown) => {
     // Another attempt wrote into the folder just now; it will finish, too.
     if (errnoOf(error) !== "ENOTEMPTY") {

@@ -36,11 +36,11 @@ export async function abandonedRuns(session: Session, { table }: Control, runId:
 /** Tables of older runs were dropped by the runs after them. */
 const closedLimit = 200;
 
-/** Reads the latest staged runs for a target that are published or discarded; a bounded number. */
+/** Reads the latest runs for a target that are published or discarded; a bounded number. */
 export async function closedRuns(session: Session, { table }: Control, target: string): Promise<readonly PastRun[]> {
   const { isUnfinished, isDecided } = runConditions(table);
   const { rows } = await session.query<PastRow>({
-    text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE target = $1 AND staged
+    text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE target = $1
       AND (NOT (${isUnfinished}) OR ${isDecided("discarded")}) ORDER BY planned_at DESC LIMIT ${closedLimit}`,
     values: [target],
   });

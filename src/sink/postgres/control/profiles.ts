@@ -1,54 +1,9 @@
 import { createHash } from "node:crypto";
-import { mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../checks/span-profile.js";
-import type { PinnedRun, Plan, RunId } from "../../../plan/plan.js";
-import { spanCount } from "../../../plan/spans.js";
+import type { PinnedRun, RunId } from "../../../plan/plan.js";
 import { earlierDateIn, type PublishedRun, type Series } from "../../../publish/published-run.js";
 import { JobError } from "../../../util/errors.js";
-import type { Connections, Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
+import type { Session } from "../connections.js";
 import type { Control } from "./control.js";
-
-/** A profile is 64 KiB at most. */
-const spansPerQuery = 64;
-
-/**
- * Merges the profiles of a run's committed spans; undefined where a span has none. Reads a bounded number at a time.
- * @throws JobError OUTPUT_DAMAGED
- */
-export async function mergedProfile(
-  connections: Connections,
-  control: Control,
-  plan: Plan,
-): Promise<SpanProfile | undefined> {
-  let merged: SpanProfile | undefined;
-  for (let from = 0; from < spanCount(plan); from += spansPerQuery) {
-    const { rows } = await connections.use((session) =>
-      session.query<{ span: number; profile: string | null }>({
-        text: `SELECT span, profile FROM ${control.table("spans")} WHERE run_id = $1 AND span >= $2 AND span < $3 ORDER BY span`,
-        values: [plan.runId, from, from + spansPerQuery],
-      }),
-    );
-    for (const { span, profile } of rows) {
-      if (profile === null) {
-        return undefined;
-      }
-      const parsed = parsedProfile(control, plan, span, profile);
-      merged = merged === undefined ? parsed : mergeSpanProfiles(merged, parsed);
-    }
-  }
-  return merged;
-}
-
-function parsedProfile(control: Control, { runId }: Plan, span: number, text: string): SpanProfile {
-  try {
-    return parseSpanProfile(text);
-  } catch {
-    throw damagedRun(`reading ${control.schema}.spans: the profile of span ${span} of run ${runId} is not one`, {
-      hint: "the control tables were changed; restore them from a backup",
-      runId,
-    });
-  }
-}
 
 interface PublishedRow {
   readonly run_id: RunId;

@@ -5,6 +5,7 @@ import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import { readDecision } from "../control/decisions.js";
 import { abandonedRuns, closedRuns, type PastRun } from "../control/other-runs.js";
+import { profileKeyTable } from "../control/profile-key.js";
 import { stagingTable } from "../modes/replace.js";
 import { stagedRowsTable } from "../modes/staged.js";
 import { keysTable } from "../modes/upsert.js";
@@ -55,14 +56,14 @@ export async function tablesToDrop(session: Session, control: Control, plan: Pla
 
 /** Names the tables of its own that a run may have. */
 export function leftoversOf({ schema }: Control, { runId, target, mode }: PastRun): readonly TableName[] {
-  const answers = answersTable(schema, runId);
+  const own = [profileKeyTable(schema, runId), answersTable(schema, runId)];
   switch (mode) {
     case "append":
-      return [answers, stagedRowsTable(schema, runId)];
+      return [...own, stagedRowsTable(schema, runId)];
     case "upsert":
-      return [answers, stagedRowsTable(schema, runId), keysTable(schema, runId)];
+      return [...own, stagedRowsTable(schema, runId), keysTable(schema, runId)];
     case "replace":
-      return [answers, stagingTable(splitTable(target), runId)];
+      return [...own, stagingTable(splitTable(target), runId)];
     default:
       return []; // of a newer program
   }

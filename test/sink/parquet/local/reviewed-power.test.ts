@@ -1,6 +1,7 @@
-import { mkdir } from "node:fs/promises";
+import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { spanProfileText } from "#src/checks/span-profile.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { RunSink } from "#src/sink/port.js";
 import { scratchFolder } from "../../../support/job.js";
@@ -10,6 +11,9 @@ import { beginRun, drivePlan, driveRows, driveSpans, openDriveSink } from "../..
 import { decisionOf, verdictOf } from "../../../support/staged-plans.js";
 
 const plan = { ...drivePlan, staged: true, checks: { baseline: [], first: null } };
+
+const noRows = { rows: 0, columns: new Map() };
+const privateProfile = '{"features":[]}';
 
 const lucks: readonly (readonly [string, Luck])[] = [
   ["nothing that was not flushed survives", allLost],
@@ -44,3 +48,33 @@ test.each(lucks)("a verdict and a decision that were reported survive a power fa
     decision: decisionOf("approved"),
   });
 });
+
+test.each(lucks)(
+  "the key of a run survives a power failure with the spans that it opens, and not the end of the run: %s",
+  async (_, luck) => {
+    await using scratch = await scratchFolder();
+    const root = join(scratch.path, "disk");
+    await mkdir(root);
+    const disk = lossyDisk(root);
+    const keys = async (): Promise<string[]> =>
+      (await readdir(root, { recursive: true })).filter((name) => name.includes("profile.key"));
+    {
+      await using sink = await openDriveSink(root, disk.fs);
+      const run = await beginRun(await sink.open(await sink.create(plan)));
+      for (let span = 0; span < driveSpans; span += 1) {
+        await run.commit(spanAt(plan, span), { ...driveRows(span), profile: spanProfileText(noRows), privateProfile });
+      }
+      await run.judge(verdictOf("hold"));
+      await run.decide(decisionOf("approved"));
+    }
+    await disk.losePower(luck);
+    {
+      await using sink = await openDriveSink(root, disk.fs);
+      const run = await beginRun(await sink.open((await sink.find(plan.runId)) ?? expect.fail("the plan is lost")));
+      expect((await run.profile())?.profile.features).toEqual(new Map());
+      await run.finish();
+    }
+    await disk.losePower(luck);
+    expect(await keys()).toEqual([]);
+  },
+);

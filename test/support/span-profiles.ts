@@ -1,0 +1,12 @@
+import { parseSpanProfile, type SpanProfile, spanProfileTexts, withSealed } from "#src/checks/span-profile.js";
+
+/** All of a profile as text, with the part that targets seal as it is. */
+export function wholeProfileText(profile: SpanProfile): string {
+  const { profile: text, privateProfile } = spanProfileTexts(profile);
+  return privateProfile === undefined ? text : withSealed(text, privateProfile);
+}
+
+/** Reads what `wholeProfileText` wrote. */
+export function parseWholeText(text: string): SpanProfile {
+  return parseSpanProfile(text, (hidden) => hidden);
+}
