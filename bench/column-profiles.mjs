@@ -1,9 +1,10 @@
 // Prints the CPU time that profiling columns takes: milliseconds for a million values, and the bytes of the profile. Then
-// that of counting and adding up all values of features.
+// that of counting and adding up all values of features, and of sealing the profiles of a span.
 import { measureMatrix } from "#src/checks/features/measure-matrix.js";
 import { takeMemory } from "#src/columnar/memory/vectors.js";
 import { profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
 import { profileJson } from "#src/checks/profiles/profile-json.js";
+import { newProfileKey, openSealed, parseProfileKey, sealedProfile } from "#src/sink/sealing.js";
 import { randomFrom } from "./random.mjs";
 
 const rows = 262_144;
@@ -96,4 +97,32 @@ for (const [name, matrix] of Object.entries(matrices)) {
   const to = matrix.data.length / matrix.width;
   const once = () => measureMatrix(matrix, places, { from: 0, to });
   console.log(`| ${name} | ${msOf(once, to * places.length).toFixed(1)} |`);
+}
+
+/** The profile of 8,192 normal numbers that have a scale of their own, as JSON. */
+function histogram() {
+  const scale = 10 ** (random() * 8);
+  const data = Float64Array.from({ length: 8192 }, () => normal() * scale);
+  return JSON.stringify(profileJson(profileColumn({ type: "float64" }, fixed(data), profileLimits(16))));
+}
+
+/** The features of a span as JSON of about 64 KiB: histograms, and names of texts, which are packed least. */
+const spans = {
+  "32 histograms": Array.from({ length: 32 }, () => histogram()).join(""),
+  names: Array.from({ length: 65_536 }, () => String.fromCodePoint(33 + Math.floor(random() * 94))).join(""),
+};
+const key = parseProfileKey(newProfileKey());
+const of = { runId: "daily-churn-a2fb5d6c4ad8", span: 0 };
+console.log("\n| features of a span | bytes of JSON | ms of CPU to seal | to open | bytes stored |");
+console.log("| --- | ---: | ---: | ---: | ---: |");
+for (const [name, privateProfile] of Object.entries(spans)) {
+  const seal = () => sealedProfile(key, of, { profile: '{"rows":1}', privateProfile });
+  const { sealed } = JSON.parse(seal());
+  const cells = [
+    Buffer.byteLength(privateProfile),
+    msOf(seal, 1e6).toFixed(2),
+    msOf(() => openSealed(key, of, sealed), 1e6).toFixed(2),
+    sealed.length,
+  ];
+  console.log(`| ${name} | ${cells.join(" | ")} |`);
 }
