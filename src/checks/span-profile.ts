@@ -183,10 +183,6 @@ export function withSealed(text: string, sealed: string): string {
   return `${text.slice(0, -1)},"sealed":${JSON.stringify(sealed)}}`;
 }
 
-/** Whether `withSealed` made a text, or one that was changed by `withAgreement` since. In the JSON of texts, quotes are escaped. */
-export function hasSealedPart(text: string): boolean {
-  return text.includes('"sealed":"');
-}
 
 interface PrivateJson {
   readonly features?: ColumnsJson;
@@ -201,6 +197,11 @@ interface SpanProfileJson extends PrivateJson {
   readonly agreement?: AgreementJson;
   /** Features and slices. Older versions of this program wrote them as they are. */
   readonly sealed?: string;
+}
+
+/** Whether a text has a private part that is sealed. An output column may have the name "sealed", too. */
+export function hasSealedPart(text: string): boolean {
+  return text.includes('"sealed":"') && (JSON.parse(text) as SpanProfileJson).sealed !== undefined;
 }
 
 /**

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { parseSpanProfile } from "#src/checks/span-profile.js";
+import { hasSealedPart, parseSpanProfile } from "#src/checks/span-profile.js";
 import { newProfileKey, NotSealedWithKey, openSealed, parseProfileKey, sealedProfile } from "#src/sink/sealing.js";
 
 const of = { runId: "job-000000000000", span: 7 };
@@ -44,6 +44,12 @@ describe("a sealed profile", () => {
   test("a profile without features is stored as it is", () => {
     expect(sealedProfile(key, of, { profile })).toBe(profile);
     expect(sealedProfile(key, of, { profile: undefined })).toBeUndefined();
+  });
+
+  test("a value of an output column with the name sealed is not taken for a sealed profile", () => {
+    const agreement = '{"rows":3,"columns":[],"agreement":{"most":[{"keys":{"sealed":"13"}}]}}';
+    expect(hasSealedPart(agreement)).toBe(false);
+    expect(hasSealedPart(sealedProfile(key, of, { profile: agreement, privateProfile }) ?? "")).toBe(true);
   });
 
   test("a text that is no key is not taken for one", () => {
