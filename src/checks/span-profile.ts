@@ -183,7 +183,6 @@ export function withSealed(text: string, sealed: string): string {
   return `${text.slice(0, -1)},"sealed":${JSON.stringify(sealed)}}`;
 }
 
-
 interface PrivateJson {
   readonly features?: ColumnsJson;
   readonly slices?: SlicesJson;
