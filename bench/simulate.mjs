@@ -1,4 +1,4 @@
-// Simulates nights of six shapes of job, and prints how often the default checks hold a good one, and whether they see
+// Simulates nights of seven shapes of job, and prints how often the default checks hold a good one, and whether they see
 // planted faults: node bench/simulate.mjs [--seeds 300] [--first 2001] [--shape NAME] [--json] [--why]
 import { parseArgs } from "node:util";
 import { judge } from "#src/checks/verdicts/judge.js";

@@ -14,7 +14,12 @@ const columns = {
 };
 const features = Object.keys(columns);
 const inGrams = gridOf((z) => 70_000 + 9000 * z);
-const scores = { usual: gridOf((z) => logistic(1.2 * z - 0.8)), rare: gridOf((z) => logistic(z - 6.9)) };
+/** Scores of two classes, with a third of positives or with a thousandth; and of a model that is sure of one class in ten. */
+const scores = {
+  usual: gridOf((z) => logistic(1.2 * z - 0.8)),
+  rare: gridOf((z) => logistic(z - 6.9)),
+  sure: gridOf((z) => logistic(8 * (z - 1.28))),
+};
 const countries = { AT: 0.1, CH: 0.12, DE: 0.4, ES: 0.13, FR: 0.2, IT: 0.05 };
 
 function cellsAt(shift, segment, deviation = 1) {
@@ -39,11 +44,10 @@ export function runOf(random, night, index, fault = {}) {
   ]);
   const isRare = night.positives < 0.01;
   const { shift = 0, deviation = 1 } = fault.score ?? {};
-  const score = drawNumbers(random, {
-    rows,
-    grid: isRare ? scores.rare : scores.usual,
-    probabilities: cellsAt(night.shifts.score + shift, night.segment, deviation),
-    type: "float32",
+  const grid = isRare ? scores.rare : night.scores.length > 1 ? scores.sure : scores.usual;
+  const predicted = night.scores.map((name) => {
+    const probabilities = cellsAt(night.shifts[name] + shift, night.segment, deviation);
+    return [name, drawNumbers(random, { rows, grid, probabilities, type: "float32" })];
   });
   const positives = Math.min(night.positives * (fault.positives ?? 1), 0.6);
   const labels = isRare
@@ -55,10 +59,7 @@ export function runOf(random, night, index, fault = {}) {
     modelSha256: "a",
     rows,
     rejected: 0,
-    outputs: new Map([
-      ["score", score],
-      ["label", drawTexts(random, rows, labels)],
-    ]),
+    outputs: new Map([...predicted, ["label", drawTexts(random, rows, labels)]]),
     features: hideRareValues(
       new Map([...found, ["country", drawTexts(random, rows, { ...countries, ...fault.countries })]]),
     ),

@@ -1,4 +1,4 @@
-// Six shapes of job: how many rows a night has, and how its features and scores are distributed.
+// Seven shapes of job: how many rows a night has, and how its features and scores are distributed.
 import { randomOf } from "./draws.mjs";
 
 /**
@@ -8,6 +8,7 @@ import { randomOf } from "./draws.mjs";
  * @property {boolean} isUsual nothing but chance, weekday and season is at work
  * @property {number} positives share of positives, or of the second of three labels
  * @property {Readonly<Record<string, number>>} shifts of each number's mean, in its standard deviations
+ * @property {readonly string[]} scores names of the outputs that are numbers
  * @property {{ share: number, shift: number }} [segment] rows of another kind: all shifts are theirs, too
  */
 
@@ -16,7 +17,7 @@ const nights = 365;
 const firstMs = Date.UTC(2025, 0, 1);
 const dayMs = 86_400_000;
 
-const numbers = ["weight", "amount", "age", "balance", "ratio", "score"];
+const features = ["weight", "amount", "age", "balance", "ratio"];
 
 /**
  * What each shape does beyond what all do. `rows`: of an ordinary night. `row` and `shift` are factors and shifts of a
@@ -71,12 +72,21 @@ export const shapes = {
     draw: () => ({}),
     night: () => ({}),
   },
+  probabilities: {
+    what: "3,000 rows; the probabilities of ten classes, each near 1 in a tenth of the rows and near 0 in the others",
+    rows: 3000,
+    scores: Array.from({ length: 10 }, (_, index) => `p${index}`),
+    draw: () => ({}),
+    night: () => ({}),
+  },
 };
 
 /** The nights of a year of a shape. */
 export function yearOf(name, seed) {
   const shape = shapes[name];
   const random = randomOf(seed * 1_000_003 + Object.keys(shapes).indexOf(name));
+  const { scores = ["score"] } = shape;
+  const numbers = [...features, ...scores];
   const drawn = shape.draw(random);
   const weekdays = Array.from({ length: 7 }, () => random.between(0.9, 1.1));
   const season = { rows: random.between(0, 0.2), shift: random.between(0, 0.4), phase: random.between(0, 2 * Math.PI) };
@@ -100,6 +110,7 @@ export function yearOf(name, seed) {
       isUsual,
       positives: (shape.positives ?? 0.3) * Math.exp(0.1 * random.normal()),
       shifts,
+      scores,
       segment,
     });
   }

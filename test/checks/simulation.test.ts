@@ -26,6 +26,7 @@ test("the default checks hold four good nights of a simulated year at most, and 
     "campaign",
     "200 rows",
     "0.1 % positives",
+    "probabilities",
   ]);
   for (const { holds, faults } of reports) {
     expect(holds.largest).toBeLessThanOrEqual(4);

@@ -169,15 +169,26 @@ export function repeatedShare({ hashed }: VectorProfile): number {
   return total === 0 ? 0 : above / total;
 }
 
-/** Cosine of the angle between the centroids' directions; NaN where one has none. */
-export function centroidCosine(one: VectorProfile, other: VectorProfile): number {
+/** The angle between the sums of the directions of two profiles, which point to their centroids. */
+export interface CentroidAngle {
+  /** NaN where one has no direction. */
+  readonly cosine: number;
+  /** The scalar product of the sums. */
+  readonly product: number;
+  /** The length of each sum: the number of vectors, if all point in one direction. */
+  readonly lengths: readonly [one: number, other: number];
+}
+
+/** Returns the angle between the centroids of two profiles. */
+export function centroidAngle(one: VectorProfile, other: VectorProfile): CentroidAngle {
   let [product, ones, others] = [0, 0, 0];
   const dimensions = Math.max(one.directions.length, other.directions.length);
   for (let index = 0; index < dimensions; index += 1) {
-    const [a, b] = [one.directions[index] ?? 0, other.directions[index] ?? 0];
+    const [a, b] = [(one.directions[index] ?? 0) / unit, (other.directions[index] ?? 0) / unit];
     product += a * b;
     ones += a * a;
     others += b * b;
   }
-  return product / Math.sqrt(ones * others);
+  const cosine = product / Math.sqrt(ones * others);
+  return { cosine, product, lengths: [Math.sqrt(ones), Math.sqrt(others)] };
 }

@@ -37,13 +37,19 @@ function alignNumbers(before: NumberProfile, now: NumberProfile): Aligned {
   return {
     before: isSame ? a.counts : countsAt(a, keys),
     now: isSame ? b.counts : countsAt(b, keys),
-    name: (from, to) => `${binEdges(keys[from] as number, shift)[0]} to ${binEdges(keys[to] as number, shift)[1]}`,
+    name: (from, to) =>
+      `${edgeText(binEdges(keys[from] as number, shift)[0])} to ${edgeText(binEdges(keys[to] as number, shift)[1])}`,
     special: [
       { name: "NaN", before: before.nan, now: now.nan },
       { name: "Infinity", before: before.positiveInfinite, now: now.positiveInfinite },
       { name: "-Infinity", before: before.negativeInfinite, now: now.negativeInfinite },
     ],
   };
+}
+
+/** Six digits tell the edges of neighbouring bins apart: they differ by a thousandth at least. */
+function edgeText(edge: number): string {
+  return String(Number(edge.toPrecision(6)));
 }
 
 function unionOf(one: Int32Array, other: Int32Array): Int32Array {

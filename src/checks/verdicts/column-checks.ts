@@ -1,5 +1,4 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
-import { mostFrequentRows } from "../profiles/rare-values.js";
 import { repeatedShare } from "../profiles/vector-profile.js";
 import type { ColumnProfiles, RunProfile } from "./run-profile.js";
 import { type CheckName, type CheckResult, missingType } from "./verdict.js";
@@ -21,8 +20,6 @@ export interface ComparedColumn {
 const shareStep = 0.05;
 /** Standard deviations of two counts that chance may add to it. */
 const chance = 3;
-/** So many rows that differed from the most frequent value are missed, were they due. */
-const leastOthers = 20;
 
 /** Whether a column of the last run is missing now, or is of another type. */
 export function checkColumn(column: string, before: EarlierColumn, now: ColumnProfile | undefined): CheckResult[] {
@@ -52,43 +49,6 @@ function columnResult(
   found: Pick<CheckResult, "level" | "measured" | "limit" | "against">,
 ): CheckResult {
   return { check: "column", column, formula: "the column's type, and that of the last run", numbers: {}, ...found };
-}
-
-/** Whether all values are one, where they never were. */
-export function checkConstant({ column, now, earlier }: ComparedColumn): CheckResult[] {
-  const top = mostFrequent(now);
-  if (top === undefined || now.rows === 0) {
-    return [];
-  }
-  const shares = earlier.map(({ profile }) => (mostFrequent(profile) ?? profile.rows) / Math.max(profile.rows, 1));
-  const usual = Math.max(...shares);
-  const due = (1 - usual) * now.rows;
-  return [
-    {
-      check: "constant",
-      column,
-      level: top === now.rows && due >= leastOthers ? "hold" : "pass",
-      formula: `the share of the most frequent value; below 1 where ${leastOthers} other rows are due by its largest share before`,
-      measured: top / now.rows,
-      limit: 1,
-      against: null,
-      numbers: { rows: now.rows, rows_of_value: top, largest_share_before: usual },
-    },
-  ];
-}
-
-/** Rows of the most frequent value, or the most it can have, NULL and NaN being values. undefined: it is not known. */
-function mostFrequent(profile: ColumnProfile): number | undefined {
-  if (profile.kind === "numbers") {
-    const { nan, finite, min, max, values } = profile.numbers;
-    const most = min === max ? finite : values.kind === "few" ? mostFrequentRows(values) : 0;
-    return Math.max(profile.nulls, nan, most);
-  }
-  if (profile.kind === "values") {
-    const { values } = profile;
-    return Math.max(profile.nulls, values.kind === "few" ? mostFrequentRows(values) : 0);
-  }
-  return profile.kind === "rows" ? profile.nulls : undefined;
 }
 
 /** Shares of NULL, NaN, zero vectors and such, which may not go up by 5 points beyond what chance makes. */

@@ -1,18 +1,14 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { profileJson } from "../profiles/profile-json.js";
-import { checkColumn, checkConstant, checkFeatureSet, checkShares, type ComparedColumn } from "./column-checks.js";
-import {
-  checkCentroid,
-  checkPsi,
-  checkQuantiles,
-  checkSlowDrift,
-  checkUnexplained,
-  lowerExplained,
-  nameCause,
-  type PsiLevels,
-} from "./drift-checks.js";
+import { boundBins } from "./bound-bins.js";
+import { checkCentroid } from "./centroid-check.js";
+import { checkColumn, checkFeatureSet, checkShares, type ComparedColumn } from "./column-checks.js";
+import { checkConstant } from "./constant-check.js";
+import { checkUnexplained, lowerExplained, nameCause, namedDrifts } from "./feature-causes.js";
 import { featureResult } from "./feature-moves.js";
 import { asPredictedBy, nameModelCause, outputsOfEarlierModel, type PreviousModel } from "./model-cause.js";
+import { checkPsi, checkSlowDrift, type PsiLevels } from "./psi-checks.js";
+import { checkQuantiles } from "./quantile-check.js";
 import { checkRejects, checkRows } from "./row-checks.js";
 import {
   type Baseline,
@@ -66,6 +62,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
   const found = [...absolute, ...comparisons];
   const results =
     previous === undefined ? found : nameModelCause(found, resultsOf(judged, previous, options), previous);
+  const drifts = namedDrifts(results, compared(run.features, latest, featuresOf));
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
     outcome: holds ? "hold" : "publish",
@@ -75,8 +72,13 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
     modelChanged: latest.length > 0 && latest.every(({ modelSha256 }) => modelSha256 !== run.modelSha256),
     ...(asChallenger.length === 0 ? {} : { asChallenger: asChallenger.map(({ runId }) => runId) }),
     ...(ofEarlierModel.length === 0 ? {} : { ofEarlierModel }),
-    results,
+    results: boundBins(results),
+    ...(drifts.length === 0 ? {} : { featureDrifts: drifts }),
   };
+}
+
+function featuresOf({ features }: RunProfile): ColumnProfiles {
+  return features;
 }
 
 /** What the checks say of the previous model's predictions of rows of this run. */
@@ -127,7 +129,7 @@ function columnResults(
   const columns = [...(published ?? last).outputs].flatMap(([column, profile]) =>
     checkColumn(column, { runId: last.runId, profile }, run.outputs.get(column)),
   );
-  const features = compared(run.features, latest, (before) => before.features);
+  const features = compared(run.features, latest, featuresOf);
   const outputs = compared(run.outputs, latest, (before) => before.outputs).flatMap((column) => {
     const profile = first?.outputs.get(column.column);
     const hold = options.outputs.get(column.column)?.psi ?? outputPsi.hold;

@@ -10,10 +10,15 @@ interface Counts {
   readonly now: number;
 }
 
-/** A bin of entries [from, to], or a special one: its index below zero, counted from -1. */
+/**
+ * A bin of entries [from, to], without those that have bins of their own; or a special one: its index below zero, counted
+ * from -1.
+ */
 export interface EntryBin extends Counts {
   readonly from: number;
   readonly to: number;
+  /** Whether it is of one entry that has a bin of its own. */
+  readonly isOwn?: true;
 }
 
 /** A value with at least this share of either side has a bin of its own. */
@@ -78,7 +83,7 @@ export function psiBins({ before, now, special }: Aligned): EntryBin[] {
   for (let index = 0; index < before.length; index += 1) {
     const [was, is] = [before[index] as number, now[index] as number];
     if (isOwn[index] === 1) {
-      put({ from: index, to: index, before: was, now: is });
+      put({ from: index, to: index, before: was, now: is, isOwn: true });
     } else {
       open = { from: open.from, before: open.before + was, now: open.now + is };
     }
@@ -93,13 +98,30 @@ export function psiBins({ before, now, special }: Aligned): EntryBin[] {
   return bins;
 }
 
-/** The bins with what they hold, for people. Entries with bins of their own are not in the one around them. */
+/** The bins with what they hold, for people. */
 export function nameBins(bins: readonly EntryBin[], { name, special }: Aligned): PsiBin[] {
-  return bins.map(({ from, to, before, now }) => ({
-    values: from < 0 ? (special[-1 - from]?.name ?? "") : name(from, to),
-    before,
-    now,
-  }));
+  const own = new Set(bins.filter(({ isOwn }) => isOwn === true).map(({ from }) => from));
+  return bins.map((bin) => {
+    const { from, to, before, now } = bin;
+    const values = from < 0 ? (special[-1 - from]?.name ?? "") : bin.isOwn === true ? name(from, to) : openName(bin);
+    return { values, before, now };
+  });
+
+  /** Names the entries of a bin from the first to the last that has no bin of its own, and those between that do. */
+  function openName({ from: first, to: last }: EntryBin): string {
+    let [from, to] = [first, last];
+    while (from < to && own.has(from)) {
+      from += 1;
+    }
+    while (to > from && own.has(to)) {
+      to -= 1;
+    }
+    const inside = [...own].filter((entry) => entry > from && entry < to);
+    const [one] = inside;
+    const without =
+      one === undefined ? "" : `, except ${inside.length === 1 ? name(one, one) : `${inside.length} other bins`}`;
+    return `${name(from, to)}${without}`;
+  }
 }
 
 function total(counts: Float64Array): number {

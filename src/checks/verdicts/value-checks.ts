@@ -18,14 +18,23 @@ const growth = 10;
 /** Whether a class of an output has all but vanished. */
 export function checkClasses({ column, now, earlier }: ComparedColumn): CheckResult[] {
   const counts = classesOf(now)?.counts;
-  const before = earlier.map(({ profile }) => ({ rows: profile.rows, counts: classesOf(profile)?.counts }));
+  const before = earlier.map(({ runId, profile }) => ({
+    runId,
+    rows: profile.rows,
+    counts: classesOf(profile)?.counts,
+  }));
   if (counts === undefined) {
     return [];
   }
   const found: CheckResult[] = [];
   for (const name of before[0]?.counts?.keys() ?? []) {
-    const shares = before.map((run) => (run.counts?.get(name) ?? 0) / Math.max(run.rows, 1));
-    const due = Math.min(...shares) * now.rows;
+    const rare = before
+      .map(({ runId, rows: all, counts: of }) => {
+        const ofClass = of?.get(name) ?? 0;
+        return { runId, all, ofClass, share: ofClass / Math.max(all, 1) };
+      })
+      .reduce((one, other) => (other.share < one.share ? other : one));
+    const due = rare.share * now.rows;
     const rows = counts.get(name) ?? 0;
     if (due >= leastDue) {
       found.push({
@@ -35,8 +44,15 @@ export function checkClasses({ column, now, earlier }: ComparedColumn): CheckRes
         formula: `rows of a class / (its smallest share before · rows), where that is at least ${leastDue}`,
         measured: rows / due,
         limit: collapse,
-        against: null,
-        numbers: { class: name, rows_of_class: rows, rows: now.rows, smallest_share_before: Math.min(...shares) },
+        against: rare.runId,
+        numbers: {
+          class: name,
+          rows_of_class: rows,
+          rows: now.rows,
+          smallest_share_before: rare.share,
+          rows_of_class_before: rare.ofClass,
+          rows_before: rare.all,
+        },
       });
     }
   }

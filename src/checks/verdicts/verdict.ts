@@ -14,6 +14,25 @@ export interface Verdict {
   /** Outputs that are compared with those of an earlier model in these runs, because the challenger's are not known. */
   readonly ofEarlierModel?: readonly string[];
   readonly results: readonly CheckResult[];
+  /** The drifts of the features that results name; absent: they name none, or an older version of this program made it. */
+  readonly featureDrifts?: readonly FeatureDrift[];
+}
+
+/** A feature that moved since an earlier run. */
+export interface MovedFeature {
+  readonly column: string;
+  readonly psi: number;
+  /** The earlier run; absent: an older version of this program made the verdict, where it is that of the result. */
+  readonly against?: string;
+}
+
+/** The PSI of a feature since an earlier run, by the formula of the check `psi`. */
+export interface FeatureDrift {
+  readonly column: string;
+  readonly against: string;
+  readonly psi: number;
+  readonly numbers: { readonly rows: number; readonly rows_before: number };
+  readonly bins: readonly PsiBin[];
 }
 
 /** The type of a column that is gone, in `measured` of the check `column`. */
@@ -37,9 +56,9 @@ export interface CheckResult {
   readonly isFeature?: true;
   /**
    * For an output that did not pass, the feature that drifted most since the same run, if it explains the output's
-   * drift.
+   * drift. For `unexplained`, the feature that drifted most, if one did beyond chance.
    */
-  readonly feature?: { readonly column: string; readonly psi: number };
+  readonly feature?: MovedFeature;
   /**
    * For an output that did not pass in a run with a new model: whether the model or the data are the cause. `previous`: what
    * the same check measures for the last run's model, which scored `rows` of this run's rows.
@@ -50,7 +69,7 @@ export interface CheckResult {
     readonly modelSha256: string;
     readonly rows: number;
   };
-  /** The two histograms, unless the check passed. */
+  /** The two histograms. A verdict has those of all checks that did not pass, and of as many others as have room. */
   readonly bins?: readonly PsiBin[];
   /** Why a comparison that would hold only warns. */
   readonly lowered?: string;

@@ -10,7 +10,7 @@ import {
 } from "#src/checks/profiles/column-profile.js";
 import { mean, standardDeviation } from "#src/checks/profiles/number-profile.js";
 import { parseProfile, profileJson } from "#src/checks/profiles/profile-json.js";
-import { centroidCosine, repeatedShare, type VectorLimits } from "#src/checks/profiles/vector-profile.js";
+import { centroidAngle, repeatedShare, type VectorLimits } from "#src/checks/profiles/vector-profile.js";
 import { sliceColumn } from "#src/columnar/column-rows.js";
 import type { Column, ColumnType, FixedColumn } from "#src/columnar/types.js";
 import type { Values } from "#src/columnar/values.js";
@@ -251,10 +251,10 @@ describe("a profile of vectors", () => {
 
   test("tells how far two centroids point in the same direction", () => {
     const [right, up, both] = [vectors([1, 0], [9, 0]), vectors([0, 2]), vectors([1, 0], [0, 1])];
-    expect(centroidCosine(right, right)).toBeCloseTo(1);
-    expect(centroidCosine(right, up)).toBeCloseTo(0);
-    expect(centroidCosine(right, both)).toBeCloseTo(Math.SQRT1_2, 4);
-    expect(centroidCosine(right, vectors([0, 0]))).toBeNaN();
+    expect(centroidAngle(right, right).cosine).toBeCloseTo(1);
+    expect(centroidAngle(right, up).cosine).toBeCloseTo(0);
+    expect(centroidAngle(right, both).cosine).toBeCloseTo(Math.SQRT1_2, 4);
+    expect(centroidAngle(right, vectors([0, 0])).cosine).toBeNaN();
   });
 
   test("tells what share of them repeat one another", () => {

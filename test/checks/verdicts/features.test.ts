@@ -68,7 +68,15 @@ describe("an output that did not pass", () => {
     const verdict = verdictOf(withWeight(weights(1, 1000), far));
     const causes = verdict.results.filter(({ feature }) => feature !== undefined);
     expect(new Set(causes.map(({ check, column }) => `${check} ${column}`))).toEqual(
-      new Set(["psi score", "quantiles score", "psi label", "constant label", "class label"]),
+      new Set([
+        "psi score",
+        "quantiles score",
+        "unexplained score",
+        "psi label",
+        "constant label",
+        "class label",
+        "unexplained label",
+      ]),
     );
     expect(new Set(causes.map(({ feature }) => feature?.column))).toEqual(new Set(["weight"]));
     expect(only(verdict, "psi", "score").feature?.psi).toBeGreaterThan(1);

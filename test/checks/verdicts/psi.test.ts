@@ -64,6 +64,39 @@ test("values of 5 % or more on either side, NULL, NaN and infinity have bins of 
   expect([sum("before"), sum("now")]).toEqual([1000, 904]);
 });
 
+function repeated(value: number, count: number): number[] {
+  return Array.from({ length: count }, () => value);
+}
+
+function edges(name: string): number[] {
+  return name.split(" to ").map(Number);
+}
+
+test("the name of a bin leaves out the values at its ends that have bins of their own, and names one between them", () => {
+  const spread = Array.from({ length: 400 }, (_, index) => 0.9 + index / 1000);
+  const profile = numbersProfile([...repeated(1, 300), ...repeated(8, 300), ...spread]);
+  const names = binsOf(profile, profile).map(({ values }) => values);
+  expect(names).toContain("1 to 1.00098");
+  const overlapping = names.flatMap((name, index) => {
+    const [, high = 0] = edges(name);
+    const inside = names.slice(index + 1).filter((other) => (edges(other)[0] ?? 0) < high);
+    return name.includes("except") ? [] : inside.map((other) => `${name} and ${other}`);
+  });
+  expect(overlapping).toEqual([]);
+  const first = textsProfile({ a: 60, b: 20, c: 20, d: 900 });
+  expect(binsOf(first, first).map(({ values, before }) => `${values}: ${before}`)).toEqual([
+    "a: 60",
+    "b to c: 40",
+    "d: 900",
+  ]);
+  const mixed = textsProfile({ a: 20, b: 60, c: 19, d: 901 });
+  expect(binsOf(mixed, mixed).map(({ values, before }) => `${values}: ${before}`)).toEqual([
+    "b: 60",
+    "d: 901",
+    "a to c, except b: 39",
+  ]);
+});
+
 test("values beyond all earlier ones fall into the bins at the ends", () => {
   const before = numbersProfile(normals(10_000));
   const now = numbersProfile(normals(10_000, { mean: 1000, deviation: 200 }));

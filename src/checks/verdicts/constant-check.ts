@@ -1,0 +1,114 @@
+import { assertNever } from "../../util/errors.js";
+import type { ColumnProfile } from "../profiles/column-profile.js";
+import { type NumberProfile, standardDeviation } from "../profiles/number-profile.js";
+import { mostFrequentRows } from "../profiles/rare-values.js";
+import type { ValueCounts } from "../profiles/value-counts.js";
+import type { ComparedColumn } from "./column-checks.js";
+import type { CheckResult } from "./verdict.js";
+
+/** So many rows that differed from the most frequent value are missed, were they due. */
+const leastOthers = 20;
+
+/** A smaller deviation, as a share of the numbers, is mostly the rounding of their squares. */
+const leastDeviation = 1e-6;
+
+/** The rows of the most frequent value. */
+interface MostFrequent {
+  /** If the values are not counted one by one, the most rows that it can have. */
+  readonly rows: number;
+  /** The least number of different values, if they are not counted one by one. */
+  readonly leastValues?: number;
+}
+
+/** Whether all values are one, where they never were. */
+export function checkConstant({ column, now, earlier }: ComparedColumn): CheckResult[] {
+  const top = mostFrequent(now)?.rows;
+  if (top === undefined || now.rows === 0) {
+    return [];
+  }
+  const before = earlier.map(({ runId, profile }) => {
+    const { rows, leastValues } = mostFrequent(profile) ?? { rows: profile.rows };
+    return { runId, rows, leastValues, all: profile.rows, share: rows / Math.max(profile.rows, 1) };
+  });
+  const usual = before.reduce((one, other) => (other.share > one.share ? other : one));
+  const due = (1 - usual.share) * now.rows;
+  return [
+    {
+      check: "constant",
+      column,
+      level: top === now.rows && due >= leastOthers ? "hold" : "pass",
+      formula: `the share of the most frequent value, or the most that it can be where values are not counted one by one; below 1 where ${leastOthers} other rows are due by its largest share before`,
+      measured: top / now.rows,
+      limit: 1,
+      against: usual.runId,
+      numbers: {
+        rows: now.rows,
+        rows_of_value: top,
+        largest_share_before: usual.share,
+        rows_of_value_before: usual.rows,
+        rows_before: usual.all,
+        ...(usual.leastValues === undefined ? {} : { least_values_before: usual.leastValues }),
+      },
+    },
+  ];
+}
+
+/** Finds the most frequent value, NULL and NaN being values. undefined: nothing is known of the values. */
+function mostFrequent(profile: ColumnProfile): MostFrequent | undefined {
+  const { nulls } = profile;
+  switch (profile.kind) {
+    case "numbers":
+      return mostOf(Math.max(nulls, profile.numbers.nan), mostFrequentNumber(profile.numbers));
+    case "values":
+      return mostOf(nulls, mostFrequentText(profile.values, profile.rows - nulls));
+    case "rows":
+      return { rows: nulls };
+    case "vectors":
+      return undefined;
+    default:
+      return assertNever(profile);
+  }
+}
+
+/** @param missing rows of NULL or of NaN */
+function mostOf(missing: number, most: MostFrequent): MostFrequent {
+  return most.rows < missing ? { rows: missing } : most;
+}
+
+function mostFrequentText(values: ValueCounts, rows: number): MostFrequent {
+  if (values.kind === "few") {
+    return { rows: mostFrequentRows(values) };
+  }
+  const bins = values.hashed ?? Float64Array.of(rows);
+  return { rows: Math.min(largest(bins), rows - 1), leastValues: Math.max(filled(bins), 2) };
+}
+
+/**
+ * Many different numbers are not counted one by one. Of these, a value has at most the rows of the largest bin of the
+ * histogram. If a share s is one value, the variance is at most (1 - s) · (max - min)², which says more where most
+ * numbers are in one bin, such as points in time.
+ */
+function mostFrequentNumber(numbers: NumberProfile): MostFrequent {
+  const { finite, min, max, values, histogram } = numbers;
+  if (min === max) {
+    return { rows: finite };
+  }
+  if (values.kind === "few") {
+    return { rows: mostFrequentRows(values) };
+  }
+  const deviation = standardDeviation(numbers);
+  const isExact = deviation > leastDeviation * Math.max(Math.abs(min), Math.abs(max));
+  const others = isExact ? Math.floor(finite * (deviation / (max - min)) ** 2) : 1;
+  return {
+    rows: Math.min(largest(histogram.counts), finite - Math.max(others, 1)),
+    leastValues: Math.max(filled(histogram.counts), 2),
+  };
+}
+
+function largest(counts: Float64Array): number {
+  return counts.reduce((most, count) => Math.max(most, count), 0);
+}
+
+function filled(counts: Float64Array): number {
+  return counts.reduce((bins, count) => bins + (count > 0 ? 1 : 0), 0);
+}

@@ -1,0 +1,124 @@
+import type { ComparedColumn } from "./column-checks.js";
+import { type Drift, driftBins, driftFrom, driftLimit } from "./psi-checks.js";
+import type { CheckResult, FeatureDrift, MovedFeature } from "./verdict.js";
+
+/** A PSI of an output this many times that of each feature has no cause in the features. */
+const unexplained = 3;
+
+/**
+ * Whether an output moved though the features did not, compared with the run whose features are most like these:
+ * another model, or other preprocessing. Warns, also where an earlier run's output looked like this one.
+ */
+export function checkUnexplained(
+  { column, now, earlier }: ComparedColumn,
+  features: readonly ComparedColumn[],
+  warn: number,
+): CheckResult[] {
+  const hasMoved = [earlier.at(-7), earlier.at(-1)].some((before) => {
+    const moved = before === undefined ? undefined : driftFrom(before, now);
+    return moved !== undefined && moved.psi > driftLimit(warn, moved, now);
+  });
+  // The other runs have no profiles of features, because an older version of this program made them.
+  const known = earlier.filter(({ runId }) =>
+    features.some((feature) => feature.earlier.some((run) => run.runId === runId)),
+  );
+  if (!hasMoved || known.length === 0) {
+    return [];
+  }
+  const byFeatures = known.map((before) => ({ before, feature: largestDrift(features, before.runId) }));
+  const alike = byFeatures.reduce((one, other) => ((other.feature?.psi ?? 0) < (one.feature?.psi ?? 0) ? other : one));
+  const drift = driftFrom(alike.before, now);
+  if (drift === undefined) {
+    return [];
+  }
+  const { feature } = alike;
+  const most = feature?.psi ?? 0;
+  const limit = Math.max(driftLimit(warn, drift, now), unexplained * most);
+  return [
+    {
+      check: "unexplained",
+      column,
+      level: drift.psi > limit ? "warn" : "pass",
+      formula: `the output's PSI since the run whose features are most like these; at most ${unexplained} times the largest PSI of a feature since then that is beyond chance, and the limit of "psi"`,
+      measured: drift.psi,
+      limit,
+      against: drift.runId,
+      numbers: { rows: now.rows, rows_before: drift.rows, largest_feature_psi: most },
+      ...(feature === undefined ? {} : { feature }),
+      bins: driftBins(drift),
+    },
+  ];
+}
+
+/** The feature that has moved most since a run, beyond what chance makes; undefined: none has. */
+function largestDrift(features: readonly ComparedColumn[], runId: string): MovedFeature | undefined {
+  let most: MovedFeature | undefined;
+  for (const feature of features) {
+    const found = driftSince(feature, runId);
+    if (found !== undefined && found.psi > Math.max(most?.psi ?? 0, driftLimit(0, found, feature.now))) {
+      most = { column: feature.column, psi: found.psi, against: runId };
+    }
+  }
+  return most;
+}
+
+function driftSince({ now, earlier }: ComparedColumn, runId: string): Drift | undefined {
+  const before = earlier.find((run) => run.runId === runId);
+  return before === undefined ? undefined : driftFrom(before, now);
+}
+
+/** Above this multiple of its limit, the PSI of an output holds the run even if a feature explains it. */
+const explainedUpTo = 2;
+
+/** An output that moved with the features only warns, up to twice its limit: what came in was different. */
+export function lowerExplained(results: readonly CheckResult[], features: readonly ComparedColumn[]): CheckResult[] {
+  return results.map((result) => {
+    const { check, level, measured, limit, against } = result;
+    const moved = Number(measured);
+    if (check !== "psi" || level !== "hold" || against === null || moved > explainedUpTo * Number(limit)) {
+      return result;
+    }
+    const feature = largestDrift(features, against);
+    return feature === undefined || unexplained * feature.psi < moved
+      ? result
+      : { ...result, level: "warn", lowered: `feature ${feature.column} moved, too`, feature };
+  });
+}
+
+/** A feature with at least this PSI explains the drift of an output, even if the PSI of the output is higher. */
+const explainingPsi = 0.25;
+
+/** Names the feature that explains why an output did not pass, if there is one. */
+export function nameCause(result: CheckResult, features: readonly ComparedColumn[], last: string): CheckResult {
+  if (result.level === "pass" || result.check === "unexplained" || result.lowered !== undefined) {
+    return result;
+  }
+  const feature = largestDrift(features, result.against ?? last);
+  const moved = result.check === "psi" ? Number(result.measured) : 0;
+  const explains = feature !== undefined && (feature.psi >= explainingPsi || unexplained * feature.psi >= moved);
+  return explains ? { ...result, feature } : result;
+}
+
+/** The drifts of the features that results name, with their histograms; each once. */
+export function namedDrifts(results: readonly CheckResult[], features: readonly ComparedColumn[]): FeatureDrift[] {
+  const named = new Map(results.flatMap(({ feature }) => (feature === undefined ? [] : [[keyOf(feature), feature]])));
+  return [...named.values()].flatMap(({ column, against }) => {
+    const feature = features.find((one) => one.column === column);
+    const drift = feature === undefined || against === undefined ? undefined : driftSince(feature, against);
+    return feature === undefined || drift === undefined
+      ? []
+      : [
+          {
+            column,
+            against: drift.runId,
+            psi: drift.psi,
+            numbers: { rows: feature.now.rows, rows_before: drift.rows },
+            bins: driftBins(drift),
+          },
+        ];
+  });
+}
+
+function keyOf({ column, against }: MovedFeature): string {
+  return JSON.stringify([column, against]);
+}

@@ -1,0 +1,133 @@
+import { type ColumnProfile, mergeProfiles, profileLimits } from "../profiles/column-profile.js";
+import { type Aligned, alignProfiles } from "./align-profiles.js";
+import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
+import { type EntryBin, nameBins, type PsiBin, psi, psiBins, psiLimit } from "./psi.js";
+import type { CheckResult, Level } from "./verdict.js";
+
+/** A PSI above `warn` warns, one above `hold` holds. */
+export interface PsiLevels {
+  readonly warn: number;
+  readonly hold: number;
+}
+
+const psiFormula =
+  "Σ (p - q) · ln(p / q) over the bins, p the share now and q before, each count + 0.5; limit max(wanted, (d + 3.5 · sqrt(2 d)) · (1 / rows before + 1 / rows)), d the number of bins - 1";
+
+/** How far a column has moved since an earlier run. */
+export interface Drift {
+  readonly runId: string;
+  /** Rows of the earlier run. */
+  readonly rows: number;
+  readonly psi: number;
+  readonly bins: readonly EntryBin[];
+  readonly aligned: Aligned;
+}
+
+/**
+ * Checks the PSI of a column against each earlier run. The most similar run counts. With few rows, the column is also
+ * compared with all runs together, which only warns.
+ */
+export function checkPsi({ column, now, earlier }: ComparedColumn, levels: PsiLevels): CheckResult[] {
+  let nearest: Drift | undefined;
+  let least = Number.POSITIVE_INFINITY;
+  for (const before of earlier.toReversed()) {
+    const drift = driftFrom(before, now);
+    const excess = drift === undefined ? least : drift.psi / driftLimit(levels.warn, drift, now);
+    if (excess < least) {
+      [nearest, least] = [drift, excess];
+    }
+    if (least <= 1) {
+      break; // one run like this is enough
+    }
+  }
+  const pooled = least <= 1 && now.rows < fewRows ? driftFrom(poolOf(earlier), now) : undefined;
+  if (pooled !== undefined && pooled.psi > driftLimit(levels.warn, pooled, now)) {
+    const only = { warn: levels.warn, hold: Number.POSITIVE_INFINITY };
+    const result = psiResult("psi", column, { now, drift: pooled, levels: only });
+    return [{ ...result, against: null, numbers: { ...result.numbers, runs_together: earlier.length } }];
+  }
+  return nearest === undefined ? [] : [psiResult("psi", column, { now, drift: nearest, levels })];
+}
+
+const fewRows = 1000;
+
+function poolOf(earlier: readonly EarlierColumn[]): EarlierColumn {
+  const limits = profileLimits(1);
+  const profiles = earlier.map(({ profile }) => profile);
+  return {
+    runId: "", // of no single run
+    profile: profiles.reduce((one, other) => mergeProfiles(one, other, limits)),
+  };
+}
+
+/** Compares a column with an earlier run; undefined: there are too few rows, or the two cannot be compared. */
+export function driftFrom({ runId, profile }: EarlierColumn, now: ColumnProfile): Drift | undefined {
+  const aligned = alignProfiles(profile, now);
+  if (aligned === undefined || psiLimit(0, 1, profile.rows, now.rows) === Number.POSITIVE_INFINITY) {
+    return undefined;
+  }
+  const bins = psiBins(aligned);
+  return { runId, rows: profile.rows, psi: psi(bins), bins, aligned };
+}
+
+/** The limit of a drift: the wanted one, or what chance may make of it. */
+export function driftLimit(wanted: number, { rows, bins }: Drift, now: ColumnProfile): number {
+  return psiLimit(wanted, bins.length, rows, now.rows);
+}
+
+/** The two histograms of a drift, for people. */
+export function driftBins({ bins, aligned }: Drift): PsiBin[] {
+  return nameBins(bins, aligned);
+}
+
+interface PsiCase {
+  readonly now: ColumnProfile;
+  readonly drift: Drift;
+  readonly levels: PsiLevels;
+}
+
+function psiResult(check: "psi" | "slow_drift", column: string, { now, drift, levels }: PsiCase): CheckResult {
+  const limits = { warn: driftLimit(levels.warn, drift, now), hold: driftLimit(levels.hold, drift, now) };
+  const level: Level = drift.psi > limits.hold ? "hold" : drift.psi > limits.warn ? "warn" : "pass";
+  return {
+    check,
+    column,
+    level,
+    formula: psiFormula,
+    measured: drift.psi,
+    limit: level === "hold" ? limits.hold : limits.warn,
+    against: drift.runId,
+    numbers: { rows: now.rows, rows_before: drift.rows },
+    bins: driftBins(drift),
+  };
+}
+
+/**
+ * How far an output has moved from the model version's first published run, where each step was small. Warns once, in
+ * the run that goes beyond the limit: none of the last ones had.
+ */
+export function checkSlowDrift(
+  { column, now, earlier }: ComparedColumn,
+  first: EarlierColumn,
+  warn: number,
+): CheckResult[] {
+  const drift = driftFrom(first, now);
+  if (drift === undefined) {
+    return [];
+  }
+  const result = psiResult("slow_drift", column, { now, drift, levels: { warn, hold: Number.POSITIVE_INFINITY } });
+  const known = result.level === "pass" ? 0 : earlier.filter(({ profile }) => isBeyond(first, profile, warn)).length;
+  return [
+    {
+      ...result,
+      level: known > 0 ? "pass" : result.level,
+      formula: `${psiFormula}; passes where one of the last runs was above its limit, too`,
+      numbers: { ...result.numbers, earlier_runs_above: known },
+    },
+  ];
+}
+
+function isBeyond(first: EarlierColumn, profile: ColumnProfile, warn: number): boolean {
+  const drift = driftFrom(first, profile);
+  return drift !== undefined && drift.psi > driftLimit(warn, drift, profile);
+}

@@ -1,0 +1,75 @@
+import { expect, test } from "vitest";
+import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
+import { checkConstant } from "#src/checks/verdicts/constant-check.js";
+import type { CheckResult } from "#src/checks/verdicts/verdict.js";
+import { normals, numbersProfile, textsProfile } from "../../support/run-profiles.js";
+
+function resultOf(now: ColumnProfile, ...earlier: readonly ColumnProfile[]): CheckResult {
+  const nights = earlier.map((profile, index) => ({ runId: `night-${index}`, profile }));
+  const [result] = checkConstant({ column: "score", now, earlier: nights });
+  if (result === undefined) {
+    throw new Error("there is no result");
+  }
+  return result;
+}
+
+const shareOf = ({ numbers }: CheckResult): number => Number(numbers["largest_share_before"]);
+
+/** Numbers of which a share is 1. */
+const valuesWithOnes = (percent: number, seed = 1): number[] =>
+  normals(5000, { mean: 5, seed }).map((value, row) => (row % 100 < percent ? 1 : value));
+const withOnes = (percent: number, seed = 1): ColumnProfile => numbersProfile(valuesWithOnes(percent, seed));
+const ones = numbersProfile(Array.from({ length: 5000 }, () => 1));
+
+test("the largest share of a value before is at least the true one, where there were many different values", () => {
+  const result = resultOf(ones, withOnes(2, 2), withOnes(7), withOnes(1, 3));
+  expect(result).toMatchObject({ level: "hold", measured: 1, against: "night-1" });
+  expect(shareOf(result)).toBeGreaterThanOrEqual(0.07);
+  expect(shareOf(result)).toBeLessThan(0.08);
+  const { rows_of_value_before: rows, rows_before: all } = result.numbers;
+  expect(Number(rows) / Number(all)).toBe(shareOf(result));
+  const values = new Set(valuesWithOnes(7));
+  const least = Number(result.numbers["least_values_before"]);
+  expect([least > 256, least <= values.size]).toEqual([true, true]);
+});
+
+test("a column of many different values passes with the most rows that one value can have", () => {
+  const result = resultOf(withOnes(7), withOnes(7, 2));
+  expect(result.level).toBe("pass");
+  expect(Number(result.measured)).toBeGreaterThanOrEqual(0.07);
+  expect(Number(result.measured)).toBeLessThan(1);
+});
+
+test("one value in all rows passes where it had nearly all before, beside more different values than are counted", () => {
+  const nearly = numbersProfile(Array.from({ length: 200_000 }, (_, row) => (row < 300 ? row + 2 : 0)));
+  const zeros = numbersProfile(Array.from({ length: 5000 }, () => 0));
+  expect(resultOf(zeros, nearly)).toMatchObject({ level: "pass" });
+  expect(shareOf(resultOf(zeros, nearly))).toBeGreaterThanOrEqual(199_700 / 200_000);
+});
+
+test("one point in time in all rows holds, though all points of a day are in one bin of the histogram", () => {
+  const times = normals(2000).map((z) => Math.floor(1.79e12 + 43_200_000 + z * 10_000_000));
+  const result = resultOf(numbersProfile(Array.from({ length: 2000 }, () => 1.79e12)), numbersProfile(times));
+  expect(result.level).toBe("hold");
+  expect(shareOf(result)).toBeLessThan(0.99);
+});
+
+test("the largest share of a text before is at least the true one, where there were many different texts", () => {
+  const many = Object.fromEntries(Array.from({ length: 1000 }, (_, index) => [`text ${index}`, 5]));
+  const before = textsProfile({ ...many, often: 1000 });
+  const result = resultOf(textsProfile({ often: 5000 }), before);
+  expect(result.level).toBe("hold");
+  expect(shareOf(result)).toBeGreaterThanOrEqual(1000 / 6000);
+  expect(shareOf(result)).toBeLessThan(0.2);
+});
+
+test("a share of values that are counted one by one is exact, and the number of values is not told", () => {
+  const result = resultOf(textsProfile({ a: 1000 }), textsProfile({ a: 600, b: 400 }));
+  expect(result.numbers).toEqual({
+    rows: 1000,
+    rows_of_value: 1000,
+    largest_share_before: 0.6,
+    rows_of_value_before: 600,
+    rows_before: 1000,
+  });
+});
