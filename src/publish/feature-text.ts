@@ -3,18 +3,16 @@ import { percent, shown } from "./shown-numbers.js";
 
 /** A median at least so many times as large, or as small, as before suggests that a unit changed. */
 const unitRatio = 1.9;
-/** Medians of earlier runs that differ by more are not summarized as one number. */
-const alikeMedians = 1.5;
 
-/** Describes how a feature moved: "median 4210, 1,000 times that in the last 7 runs: unit changed?". */
+/** Describes how a feature moved: "median 4210, usually 4 to 4.3 (×1,000: unit changed?)". */
 export function moveText({ numbers }: CheckResult): string {
-  const runs = runsText(Number(numbers["runs_before"] ?? 0));
+  const runs = Number(numbers["runs_before"] ?? 0);
   const shares = (["nulls", "nan"] as const).flatMap((name) => {
     const share = numbers[name];
     const before = numbers[`${name}_before`];
     return share === undefined || before === undefined
       ? []
-      : [`${percent(share)} ${shareNames[name]}, at most ${percent(before)} in ${runs}`];
+      : [`${percent(share)} ${shareNames[name]}, at most ${percent(before)} in ${runsText(runs)}`];
   });
   return [...shares, ...medianText(numbers, runs)].join("; ");
 }
@@ -25,29 +23,26 @@ function runsText(runs: number): string {
   return runs === 1 ? "the last run" : `the last ${runs} runs`;
 }
 
-function medianText(numbers: CheckResult["numbers"], runs: string): string[] {
+function medianText(numbers: CheckResult["numbers"], runs: number): string[] {
   const { median, smallest_median_before: least, largest_median_before: most, times } = numbers;
   if (median === undefined || least === undefined || most === undefined) {
     return [];
   }
-  const [small, large] = [Number(least), Number(most)];
-  const areAlike = small === large || large / small <= alikeMedians;
   const isUnit = times !== undefined && (Number(times) >= unitRatio || Number(times) <= 1 / unitRatio);
-  if (isUnit && areAlike) {
-    return [`median ${shown(median)}, ${timesText(Number(times))} that in ${runs}: unit changed?`];
-  }
-  const before = small === large ? shown(least) : `${shown(least)} to ${shown(most)}`;
-  return [`median ${shown(median)}, ${before} in ${runs}${isUnit ? ": unit changed?" : ""}`];
+  const [small, large] = [shown(least), shown(most)];
+  const before = small === large ? small : `${small} to ${large}`;
+  const usual = runs === 1 ? `${before} in ${runsText(runs)}` : `usually ${before}`;
+  return [`median ${shown(median)}, ${usual}${isUnit ? ` (${timesText(Number(times))}: unit changed?)` : ""}`];
 }
 
 /** Ratios of usual units; a ratio close to one of them is shown as that one. */
 const usualRatios = [10, 100, 1000, 1e6, 1e9, 24, 60, 3600];
 const nearly = 1.05;
 
-/** "1,000 times", "1/1,000 of". */
+/** "×1,000", "÷1,000". */
 function timesText(times: number): string {
   const ratio = times >= 1 ? times : 1 / times;
   const usual = usualRatios.find((each) => ratio / each < nearly && each / ratio < nearly);
   const text = (usual ?? Number(ratio.toPrecision(2))).toLocaleString("en-US");
-  return times >= 1 ? `${text} times` : `1/${text} of`;
+  return `${times >= 1 ? "×" : "÷"}${text}`;
 }

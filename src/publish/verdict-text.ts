@@ -1,36 +1,67 @@
-import { type CheckName, type CheckResult, type Level, missingType } from "../checks/verdicts/verdict.js";
+import type { CheckName, CheckResult, Level } from "../checks/verdicts/verdict.js";
 import { moveText } from "./feature-text.js";
+import { findingText } from "./finding-text.js";
 import type { RunVerdict } from "./run-verdict.js";
-import { percent, shown } from "./shown-numbers.js";
+import { shown } from "./shown-numbers.js";
 
-/** Lines about features; of more, the others are counted. */
+/** Lines about features; of more, the others are named in one line. */
 const mostFeatures = 10;
 
+/** Findings about one column; of more, the others are counted. */
+const mostFindings = 5;
+
+/** What lines are made with. */
+interface Known {
+  /** The date of an earlier run that the result of a column is compared with. */
+  readonly dateOf: (runId: string, column: string | null) => string;
+  /** Features whose PSI has a line. */
+  readonly moved: ReadonlySet<string | null>;
+}
+
 /**
- * The results of a level for people: first a line for each feature, the one that moved most before the others, then a line
- * for each other result: "score: PSI 1.3 against 2026-11-20 (limit 0.25)".
+ * The results of a level for people: first a line for each feature, the one that moved most before the others, then one
+ * for each other column, and for each check of the run: "score: PSI 1.3 against 2026-11-20 (limit 0.25)".
  */
-export function resultLines({ verdict, dates: known }: RunVerdict, level: Level): string[] {
-  const asChallenger = (verdict.asChallenger ?? []).map((id) => [id, `${known[id] ?? id}, when it was the challenger`]);
-  const dates = { ...known, ...Object.fromEntries(asChallenger) };
+export function resultLines({ verdict, dates }: RunVerdict, level: Level): string[] {
+  const asChallenger = new Set(verdict.asChallenger);
   const ofEarlierModel = new Set<string | null>(verdict.ofEarlierModel);
+  const known: Known = {
+    dateOf: (id, column) =>
+      `${dates[id] ?? id}${asChallenger.has(id) && !ofEarlierModel.has(column) ? ", when it was the challenger" : ""}`,
+    moved: new Set(verdict.results.filter((one) => isOfFeature(one) && hasMoved(one)).map(({ column }) => column)),
+  };
   const held = level === "hold" ? new Set() : new Set(verdict.results.filter(holdsByPsi).map(({ column }) => column));
   const results = verdict.results.filter(
     (result) => result.level === level && !(drifts.has(result.check) && held.has(result.column)),
   );
   const features = featureGroups(results, level === "hold" ? [] : verdict.results);
-  const left = features.length - mostFeatures;
+  const others = groupBy(
+    results.filter((result) => !isOfFeature(result)),
+    ({ check, column }) => JSON.stringify(column === null ? [check] : [null, column]),
+  );
   return [
-    ...features.slice(0, mostFeatures).map((group) => featureLine(group, dates)),
-    ...(left > 0 ? [`${left} more features: see the verdict`] : []),
-    ...results
-      .filter((result) => !isOfFeature(result))
-      .map((result) => resultLine(result, ofEarlierModel.has(result.column) ? known : dates)),
+    ...features.slice(0, mostFeatures).map((group) => featureLine(group, known)),
+    ...(features.length > mostFeatures ? [moreFeatures(features.slice(mostFeatures))] : []),
+    ...others.map((group) => columnLine(group, known)),
   ];
 }
 
 function isOfFeature({ isFeature }: CheckResult): boolean {
   return isFeature === true;
+}
+
+function hasMoved({ check, level }: CheckResult): boolean {
+  return check === "psi" && level !== "pass";
+}
+
+/** Groups in the order of their first results. */
+function groupBy(results: readonly CheckResult[], keyOf: (result: CheckResult) => string): CheckResult[][] {
+  const groups = new Map<string, CheckResult[]>();
+  for (const result of results) {
+    const key = keyOf(result);
+    groups.set(key, [...(groups.get(key) ?? []), result]);
+  }
+  return [...groups.values()];
 }
 
 /**
@@ -39,13 +70,15 @@ function isOfFeature({ isFeature }: CheckResult): boolean {
  */
 function featureGroups(results: readonly CheckResult[], others: readonly CheckResult[]): CheckResult[][] {
   const held = new Set(others.filter(({ level }) => level === "hold").map(({ column }) => column));
-  const groups = new Map<string | null, CheckResult[]>();
-  for (const result of results.filter((one) => isOfFeature(one) && !held.has(one.column))) {
-    groups.set(result.column, [...(groups.get(result.column) ?? []), result]);
-  }
-  return [...groups.values()]
-    .map((group) => group.toSorted((one, other) => psiOf(other) - psiOf(one)))
+  const features = results.filter((one) => isOfFeature(one) && !held.has(one.column));
+  return groupBy(features, ({ column }) => column ?? "")
+    .map(byPsi)
     .toSorted(([one], [other]) => psiOf(other) - psiOf(one));
+}
+
+/** The PSI first. */
+function byPsi(results: readonly CheckResult[]): CheckResult[] {
+  return results.toSorted((one, other) => psiOf(other) - psiOf(one));
 }
 
 function psiOf(result: CheckResult | undefined): number {
@@ -64,47 +97,72 @@ function holdsByPsi({ check, level }: CheckResult): boolean {
 }
 
 /** The results of a feature in one line. Its PSI comes first, if there is one. */
-function featureLine([first, ...others]: readonly CheckResult[], dates: RunVerdict["dates"]): string {
-  if (first === undefined) {
-    return "";
-  }
-  const rest = first.check === "psi" ? others.filter(({ check }) => !toldByPsi.has(check)) : others;
-  const move = first.check === "psi" ? moveText(first) : "";
-  const findings = [first, ...rest].map((result) => findingText(result, dates)).join("; ");
-  const begin = move === "" ? "" : `${move}${move.endsWith("?") ? "" : ";"} `;
-  return `${first.column}: ${begin}${findings}`;
+function featureLine(group: readonly CheckResult[], known: Known): string {
+  const [first] = group;
+  const isTold = ({ check }: CheckResult): boolean => first?.check === "psi" && toldByPsi.has(check);
+  const move = first?.check === "psi" ? moveText(first) : "";
+  const names = new Set(group.filter(isTold).map(({ check }) => `\`${check}\``));
+  const also = names.size === 0 ? "" : `; ${[...names].join(" and ")}, too`;
+  const found = findingsText(
+    group.filter((result) => !isTold(result)),
+    known,
+  );
+  return `${first?.column}: ${move === "" ? "" : `${move}; `}${found}${also}`;
 }
 
-/** A result for people. */
-function resultLine(result: CheckResult, dates: RunVerdict["dates"]): string {
-  return `${result.column === null ? "" : `${result.column}: `}${findingText(result, dates)}`;
+/** Names features that have no line. */
+function moreFeatures(groups: readonly (readonly CheckResult[])[]): string {
+  const names = groups.map(([first]) =>
+    first?.check === "psi"
+      ? `${first.column} (PSI ${shown(first.measured)})`
+      : `${first?.column} (\`${first?.check}\`)`,
+  );
+  return `${names.length} more ${names.length === 1 ? "feature" : "features"}: ${names.join(", ")}; infer-batch stats shows their numbers`;
 }
 
-/** A result without its column. Runs that it was compared with are named by their logical dates. */
-function findingText(result: CheckResult, dates: RunVerdict["dates"]): string {
-  const { check, measured, limit, against, lowered, feature, cause: model } = result;
-  if (check === "column") {
-    return columnText(result, dates[against ?? ""] ?? against ?? "");
-  }
-  const compared = against === null ? "" : ` against ${dates[against] ?? against}`;
-  const cause = feature === undefined ? "" : `; feature ${feature.column} moved, too: PSI ${shown(feature.psi)}`;
+/** The results of a column that is no feature in one line, or that of a check of the run. */
+function columnLine(group: readonly CheckResult[], known: Known): string {
+  const column = group[0]?.column ?? null;
+  return `${column === null ? "" : `${column}: `}${findingsText(byPsi(group), known)}`;
+}
+
+/** Findings about one column. What is the same for consecutive ones, such as their cause, comes once, after the last. */
+function findingsText(results: readonly CheckResult[], known: Known): string {
+  const told = results.slice(0, mostFindings);
+  const texts = told.map((result, index) => {
+    const next = told[index + 1];
+    const isShared = next !== undefined && endOf(next) === endOf(result);
+    return `${findingText(result, (runId) => known.dateOf(runId, result.column))}${isShared ? "" : endText(leaderOf(told, index), known)}`;
+  });
+  const left = results.slice(mostFindings);
+  const checks = new Set(left.map(({ check }) => `\`${check}\``));
+  return [...texts, ...(left.length === 0 ? [] : [`${left.length} more of ${[...checks].join(" and ")}`])].join("; ");
+}
+
+/** Tells results apart whose findings end with other words. */
+function endOf({ feature, cause, lowered }: CheckResult): string {
+  return JSON.stringify([feature?.column, cause?.of, lowered]);
+}
+
+/** The first of the consecutive results up to `index` that end with the same words. */
+function leaderOf(results: readonly CheckResult[], index: number): CheckResult {
+  const end = endOf(results[index] as CheckResult);
+  const before = results.slice(0, index).findLastIndex((result) => endOf(result) !== end);
+  return results[before + 1] as CheckResult;
+}
+
+/** Why a column did not pass, and why that only warns. */
+function endText({ check, feature, cause, lowered }: CheckResult, known: Known): string {
+  const model = cause === undefined ? "" : modelText(check, cause);
+  const isNamed = check === "unexplained" || feature === undefined || lowered?.startsWith("feature ") === true;
   const why = lowered === undefined ? "" : `; only a warning: ${lowered}`;
-  const finding = findings[check]?.(result) ?? `${check} ${shown(measured)}`;
-  const bound =
-    check === "constant" || check === "stale"
-      ? ""
-      : ` (limit ${percentages.has(check) ? percent(limit) : shown(limit)})`;
-  return `${finding}${compared}${bound}${cause}${model === undefined ? "" : modelText(check, model)}${why}`;
+  return `${isNamed ? "" : causeText(feature, known)}${model}${why}`;
 }
 
-/** What became of a column's type. @param run the date of the last run */
-function columnText({ measured: now, limit: before, isFeature }: CheckResult, run: string): string {
-  if (before === missingType) {
-    return `the run of ${run} did not have this feature, so it is not compared; nothing to do: later runs compare it`;
-  }
-  const found =
-    now === missingType ? `the ${isFeature === true ? "feature" : "output"} is gone` : `its type is ${shown(now)}`;
-  return `${found}; it was ${shown(before)} on ${run}`;
+/** Names the feature that moved, with its PSI unless that has a line. */
+function causeText({ column, psi, against }: NonNullable<CheckResult["feature"]>, { dateOf, moved }: Known): string {
+  const since = against === undefined ? "" : ` against ${dateOf(against, column)}`;
+  return `; feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)}${since}`}`;
 }
 
 /** Says whether the new model or the data are the cause, and what the previous model shows. */
@@ -113,68 +171,4 @@ function modelText(check: CheckName, { of, previous, rows }: NonNullable<CheckRe
   const found =
     check === "psi" ? `has PSI ${shown(previous)}` : of === "model" ? "passes this check" : "does not pass it either";
   return `; caused by ${names[of]}: the previous model ${found} on ${shown(rows)} of these rows`;
-}
-
-/** Checks whose measured value and limit are shares of rows. */
-const percentages: ReadonlySet<CheckName> = new Set<CheckName>([
-  "rejects",
-  "nulls",
-  "nan",
-  "zero_vectors",
-  "repeated_vectors",
-  "unseen_value",
-]);
-
-const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => string>>> = {
-  rows: ({ measured, numbers: { rows = "?" } }) =>
-    `${shown(rows)} ${rows === 1 ? "row" : "rows"}, ${shown(measured)} times the usual number`,
-  rejects: ({ measured }) => `${percent(measured)} of the rows were rejected`,
-  constant: ({ numbers }) =>
-    `one value in all rows; before, in ${percent(numbers["largest_share_before"] ?? "?")} of them at most`,
-  nulls: ({ measured }) => `${percent(measured)} NULL`,
-  nan: ({ measured }) => `${percent(measured)} NaN`,
-  zero_vectors: ({ measured }) => `${percent(measured)} vectors of zeros`,
-  repeated_vectors: ({ measured }) => `${percent(measured)} repeated vectors`,
-  psi: ({ measured, numbers: { runs_together: runs } }) =>
-    `PSI ${shown(measured)}${runs === undefined ? "" : ` against the last ${runs} runs together`}`,
-  slow_drift: ({ measured }) => `PSI ${shown(measured)} since the first run with this model`,
-  unexplained: ({ measured }) => `PSI ${shown(measured)} that no feature explains`,
-  quantiles: ({ measured }) => `quantiles shifted by ${shown(measured)} interquartile ranges`,
-  stale: ({ measured }) => `all ${shown(measured)} features are those of the last run: was the input refreshed?`,
-  class: ({
-    measured,
-    numbers: { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share },
-  }) =>
-    `class ${shown(name)} has ${shown(rows)} ${rows === 1 ? "row" : "rows"}, ${shown(measured)} times the expected ${shown(Math.round(Number(all) * Number(share)))}`,
-  unseen_value: ({ measured, numbers: { value = "?", largest_share_before: before } }) => {
-    const known =
-      before === undefined ? "no earlier run had" : `at most ${percent(before)} of the rows of an earlier run had`;
-    return `value ${shown(value)}, which ${known}, in ${percent(measured)} of the rows`;
-  },
-  centroid: ({ measured }) => `cosine ${shown(measured)} between the mean directions`,
-  range: ({ measured }) => `value ${shown(measured)} is out of range`,
-  unique: ({ numbers }) => keysText(numbers),
-  sql: ({ measured, numbers }) => `${aggregatesText(numbers)}, so the condition is ${shown(measured)}`,
-  in: ({ measured, numbers }) => `values that are not in the list: ${strangeNames(numbers) || shown(measured)}`,
-};
-
-function aggregatesText(numbers: CheckResult["numbers"]): string {
-  return Object.entries(numbers)
-    .map(([aggregate, value]) => `${aggregate} is ${shown(value)}`)
-    .join(", ");
-}
-
-function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"]): string {
-  const such = examples === undefined ? "" : `, such as ${examples}`;
-  const found = [
-    ...(repeated === 0 ? [] : [`${repeated} ${repeated === 1 ? "row repeats" : "rows repeat"} a key${such}`]),
-    ...(nulls === 0
-      ? []
-      : [`${nulls} ${nulls === 1 ? "row has" : "rows have"} a NULL in ${nulls === 1 ? "its" : "their"} key`]),
-  ];
-  return found.join("; ") || "each key is of one row";
-}
-
-function strangeNames(numbers: CheckResult["numbers"]): string {
-  return Object.keys(numbers).slice(0, 5).join(", ");
 }

@@ -17,11 +17,26 @@ test.each<[CheckResult, string]>([
   ],
   [
     { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50 } },
-    "50 rows, 0.113 times the usual number (limit 0.7)",
+    "50 rows, 0.113 times the usual 442 (limit 0.7)",
   ],
   [
     { ...common, column: null, check: "rows", measured: 0.01, limit: 0.7, numbers: { rows: 1 } },
-    "1 row, 0.01 times the usual number (limit 0.7)",
+    "1 row, 0.01 times the usual 100 (limit 0.7)",
+  ],
+  [
+    { ...common, column: null, check: "rows", measured: 0, limit: 0.7, numbers: { rows: 0, least: 5000, most: 5200 } },
+    "0 rows, 0 times the usual 5000 (limit 0.7)",
+  ],
+  [
+    {
+      ...common,
+      column: null,
+      check: "rows",
+      measured: "infinitely many",
+      limit: 3,
+      numbers: { rows: 7, least: 0, most: 0 },
+    },
+    "7 rows, infinitely many times the usual 0 (limit 3)",
   ],
   [
     { ...common, column: null, check: "rejects", measured: 0.0512, limit: 0.01 },
@@ -42,8 +57,41 @@ test.each<[CheckResult, string]>([
     "score: class churn has 10 rows, 0.0052 times the expected 1911 (limit 0.2)",
   ],
   [
+    {
+      ...common,
+      check: "class",
+      measured: 0.0052,
+      limit: 0.2,
+      against: "daily-1",
+      numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
+    },
+    "score: class churn has 10 rows, 0.0052 times the expected 1911 against 2026-11-20 (limit 0.2)",
+  ],
+  [
     { ...common, check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.6134 } },
-    "score: one value in all rows; before, in 61.3% of them at most",
+    "score: one value in all rows; before, in at most 61.3% of them",
+  ],
+  [
+    {
+      ...common,
+      check: "constant",
+      measured: 1,
+      limit: 1,
+      against: "daily-1",
+      numbers: { largest_share_before: 0.0696 },
+    },
+    "score: one value in all rows; before, in at most 6.96% of them (2026-11-20)",
+  ],
+  [
+    {
+      ...common,
+      check: "constant",
+      measured: 1,
+      limit: 1,
+      against: "daily-1",
+      numbers: { largest_share_before: 0.2406, least_values_before: 437 },
+    },
+    "score: one value in all rows; before, at least 437 values, each in at most 24.1% of them (2026-11-20)",
   ],
   [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
   [
@@ -94,16 +142,17 @@ const moved = { ...common, isFeature: true, check: "psi", limit: 1, against: "da
 const medians = { runs_before: 7, median: 4050, smallest_median_before: 4, largest_median_before: 4.1 };
 
 test.each<[CheckResult["numbers"], string]>([
-  [{ ...medians, times: 1003 }, "median 4050, 1,000 times that in the last 7 runs: unit changed?"],
-  [{ ...medians, median: 0.0668, times: 1 / 59 }, "median 0.0668, 1/60 of that in the last 7 runs: unit changed?"],
-  [{ ...medians, median: 8.9, times: 2.2046 }, "median 8.9, 2.2 times that in the last 7 runs: unit changed?"],
-  [{ ...medians, median: 4.4, times: 1.1 }, "median 4.4, 4 to 4.1 in the last 7 runs;"],
-  [{ ...medians, largest_median_before: 40, times: 100 }, "median 4050, 4 to 40 in the last 7 runs: unit changed?"],
+  [{ ...medians, times: 1003 }, "median 4050, usually 4 to 4.1 (×1,000: unit changed?);"],
+  [{ ...medians, median: 0.0668, times: 1 / 59 }, "median 0.0668, usually 4 to 4.1 (÷60: unit changed?);"],
+  [{ ...medians, median: 8.9, times: 2.2046 }, "median 8.9, usually 4 to 4.1 (×2.2: unit changed?);"],
+  [{ ...medians, median: 4.4, times: 1.1 }, "median 4.4, usually 4 to 4.1;"],
+  [{ ...medians, smallest_median_before: 4.001, largest_median_before: 4.002 }, "median 4050, usually 4;"],
+  [{ ...medians, largest_median_before: 40, times: 100 }, "median 4050, usually 4 to 40 (×100: unit changed?);"],
   [{ ...medians, runs_before: 1, largest_median_before: 4 }, "median 4050, 4 in the last run;"],
   [{ runs_before: 7, nan: 1, nan_before: 0.0058 }, "100% NaN, at most 0.58% in the last 7 runs;"],
   [
     { ...medians, nulls: 0.5, nulls_before: 0.01 },
-    "50% NULL, at most 1% in the last 7 runs; median 4050, 4 to 4.1 in the last 7 runs;",
+    "50% NULL, at most 1% in the last 7 runs; median 4050, usually 4 to 4.1;",
   ],
   [{}, ""],
 ])("a feature that moved is described by its likely cause: %#", (numbers, text) => {
@@ -128,7 +177,7 @@ test("features come first, the one that moved most before the others, in one lin
   const warned: CheckResult = { ...feature("b", 3), check: "quantiles", level: "warn" };
   const stored = verdictOf([output, feature("a", 2), constant, warned, feature("b", 9), unseen]);
   expect(resultLines(stored, "hold")).toEqual([
-    "b: PSI 9 against 2026-11-20 (limit 1)",
+    "b: PSI 9 against 2026-11-20 (limit 1); `constant`, too",
     "a: PSI 2 against 2026-11-20 (limit 1)",
     "c: value x, which no earlier run had, in 3% of the rows (limit 2%)",
     "score: PSI 50 (limit 0.25)",
@@ -136,13 +185,13 @@ test("features come first, the one that moved most before the others, in one lin
   expect(resultLines(stored, "warn")).toEqual([]);
 });
 
-test("features beyond the first ten are counted", () => {
+test("features beyond the first ten are named in one line, with the command that shows them", () => {
   const features = Array.from({ length: 14 }, (_, index) => ({ ...moved, column: `f${index}`, measured: 20 - index }));
   const lines = resultLines(verdictOf(features), "hold");
   expect(lines).toHaveLength(11);
   expect([lines[9], lines[10]]).toEqual([
     "f9: PSI 11 against 2026-11-20 (limit 1)",
-    "4 more features: see the verdict",
+    "4 more features: f10 (PSI 10), f11 (PSI 9), f12 (PSI 8), f13 (PSI 7); infer-batch stats shows their numbers",
   ]);
 });
 
@@ -151,13 +200,80 @@ test("a warning that repeats the PSI that holds a column is left out, and the ot
   const warning = { ...output, level: "warn" } as const;
   const unseen = { ...warning, check: "unseen_value", limit: 0.001, measured: 0.01, numbers: { value: "x" } } as const;
   const drifts = [{ ...warning, check: "quantiles" } as const, { ...warning, check: "slow_drift" } as const];
-  const line = "score: value x, which no earlier run had, in 1% of the rows (limit 0.1%)";
   const nulls = { ...warning, check: "nulls", measured: 0.4, lowered: "only 2 of 8 runs to compare with" } as const;
   expect(resultLines(verdictOf([output, ...drifts, unseen, nulls]), "warn")).toEqual([
-    line,
-    "score: 40% NULL (limit 25%); only a warning: only 2 of 8 runs to compare with",
+    "score: value x, which no earlier run had, in 1% of the rows (limit 0.1%); 40% NULL (limit 25%); only a warning: only 2 of 8 runs to compare with",
   ]);
-  expect(resultLines(verdictOf([warning, ...drifts]), "warn")).toHaveLength(3);
+  expect(resultLines(verdictOf([warning, ...drifts]), "warn")).toEqual([
+    "score: PSI 5 (limit 0.25); quantiles shifted by 5 interquartile ranges (limit 0.25); PSI 5 since the first run with this model (limit 0.25)",
+  ]);
+});
+
+const feature = { column: "amount", psi: 10.83, against: "daily-1" } as const;
+const constant = {
+  ...common,
+  check: "constant",
+  measured: 1,
+  limit: 1,
+  numbers: { largest_share_before: 0.5 },
+} as const;
+const psi = { ...common, check: "psi", measured: 8.99, limit: 0.25, against: "daily-1" } as const;
+
+test("the results of an output are one line, its PSI first and its cause once, with the cause's PSI where no line has it", () => {
+  const results = [
+    { ...constant, feature },
+    { ...psi, feature },
+  ];
+  const found =
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, in at most 50% of them";
+  expect(resultLines(verdictOf(results), "hold")).toEqual([
+    `${found}; feature amount moved, too: PSI 10.8 against 2026-11-20`,
+  ]);
+  const amount: CheckResult = { ...moved, column: "amount", measured: 10.6 };
+  expect(resultLines(verdictOf([...results, amount]), "hold")).toEqual([
+    "amount: PSI 10.6 against 2026-11-20 (limit 1)",
+    `${found}; feature amount moved, too`,
+  ]);
+});
+
+test("findings of one output with different causes name each cause", () => {
+  const cause = { previous: "pass", modelSha256: "a", rows: 344 } as const;
+  const results: CheckResult[] = [
+    { ...psi, cause: { ...cause, of: "model", previous: 0.012 } },
+    { ...constant, cause: { ...cause, of: "model" } },
+    { ...common, check: "nulls", measured: 0.4, limit: 0.05, cause: { ...cause, of: "data" } },
+  ];
+  expect(resultLines(verdictOf(results), "hold")).toEqual([
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, in at most 50% of them; caused by the new model: the previous model has PSI 0.012 on 344 of these rows; 40% NULL (limit 5%); caused by the data: the previous model does not pass it either on 344 of these rows",
+  ]);
+});
+
+test("findings of one output beyond the first five are counted", () => {
+  const results = Array.from(
+    { length: 8 },
+    (_, index): CheckResult => ({
+      ...common,
+      column: "label",
+      check: "class",
+      measured: 0,
+      limit: 0.2,
+      numbers: { class: `c${index}`, rows: 1000, rows_of_class: 0, smallest_share_before: 0.1 },
+    }),
+  );
+  const [line = ""] = resultLines(verdictOf(results), "hold");
+  expect(line).toContain("class c4 has 0 rows, 0 times the expected 100 (limit 0.2); 3 more of `class`");
+  expect(line).not.toContain("c5");
+});
+
+test("a verdict of an older version, which names no run of a feature's drift, is shown", () => {
+  const lowered = "feature amount moved, too: PSI 9.12";
+  const results: CheckResult[] = [
+    { ...psi, level: "warn", lowered },
+    { ...constant, level: "warn", feature: { column: "amount", psi: 9.123 } },
+  ];
+  expect(resultLines(verdictOf(results), "warn")).toEqual([
+    `score: PSI 8.99 against 2026-11-20 (limit 0.25); only a warning: ${lowered}; one value in all rows; before, in at most 50% of them; feature amount moved, too: PSI 9.12`,
+  ]);
 });
 
 test("the message of a value that rare ones may have been says how many rows those had", () => {
