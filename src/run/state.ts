@@ -195,10 +195,19 @@ export async function unfinishedRuns({ spec, sink, sha256, command }: JobContext
   const base = runIdOf(spec.name, spec.params, sha256);
   const found = await sink.unfinished(spec.name, base);
   return found.map(({ plan, target, held = false }) => {
-    const next = held ? command(plan.params, { verb: "approve", runId: plan.runId }) : command(plan.params);
-    const text = held
-      ? `run ${plan.runId} in ${target} is held by its checks; to publish it: ${next}`
-      : `run ${plan.runId} in ${target} is not finished; to finish it: ${next}`;
-    return { runId: plan.runId, command: next, text };
+    const { runId, params } = plan;
+    if (!held) {
+      const next = command(params);
+      return { runId, command: next, text: `run ${runId} in ${target} is not finished; to finish it: ${next}` };
+    }
+    const [approve, discard] = (["approve", "discard"] as const).map((verb) => command(params, { verb, runId }));
+    const newer = overwrites(plan) ? " (with --allow-older, once a run of a later date is published)" : "";
+    const text = `run ${runId} in ${target} is held by its checks; to publish it: ${approve}${newer}; to throw it away: ${discard}`;
+    return { runId, command: approve ?? "", text };
   });
+}
+
+/** Whether the rows of a run would overwrite those of a newer one, so that publishing it takes `--allow-older`. */
+function overwrites({ target: { mode } }: Pick<Plan, "target">): boolean {
+  return mode === "upsert" || mode === "replace";
 }

@@ -41,7 +41,7 @@ const filesOf = async (nights: Nights): Promise<string[]> =>
 const warning =
   /WARN: no golden rows check \S*model\.onnx \(sha256 [0-9a-f]{12}…\), and no run with an earlier date was published with it:/;
 
-test("plan scores the golden rows, too: a difference ends it with 65, as it would end the run", async () => {
+test("plan scores the golden rows, too: a difference ends it with 65, as it would end the run; validate says that it does not", async () => {
   await using scratch = await scratchFolder();
   const nights = await goldenNights(scratch.path);
   for (const [score, expected] of [
@@ -51,6 +51,8 @@ test("plan scores the golden rows, too: a difference ends it with 65, as it woul
     await writeGolden(scratch.path, score);
     const { code, stderr } = await nights.night("plan", "2026-11-20");
     expect(code, stderr).toBe(expected);
+    const { stdout } = await nights.night("validate", "2026-11-20");
+    expect(stdout).toMatch(/^untried {2}the golden rows of \S*golden\.parquet; infer-batch plan scores them$/m);
     expect(await filesOf(nights)).toEqual([]);
   }
 });
@@ -248,12 +250,15 @@ describe("a run with golden rows", () => {
 describe("the file of golden rows", () => {
   test("the file of golden rows that is missing is an error of the spec, with its place", async () => {
     await using scratch = await scratchFolder();
-    const refused = await run(await goldenNights(scratch.path));
+    const nights = await goldenNights(scratch.path);
+    const refused = await run(nights);
     expect([refused.code, refused.stderr]).toEqual([
       64,
       expect.stringMatching(/job\.yaml:\d+:\d+: checks\.golden\.path: .*there is no file golden\.parquet/),
     ]);
     expect(refused.stderr).toContain("docs/absolute-checks.md says how to make the file");
+    const { code, stderr } = await nights.night("validate", "2026-11-20");
+    expect([code, stderr]).toEqual([64, expect.stringContaining("there is no file golden.parquet")]);
   });
 });
 

@@ -1,6 +1,7 @@
 import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
 import { outputRows, partNames } from "../support/output.js";
@@ -18,7 +19,7 @@ describe("a run whose checks fail", () => {
       rows_scored: 0,
       verdict: {
         outcome: "hold",
-        failed: ["50 rows, 0.113 times the usual number (limit 0.7)"],
+        failed: ["50 rows, 0.113 times the usual 442 (limit 0.7)"],
         compared_with: [expect.stringMatching(/^diabetes-mlp-/)],
       },
     });
@@ -52,6 +53,31 @@ describe("a run whose checks fail", () => {
     const again = await nights.night("approve", "2026-11-21", "--json");
     expect([again.code, lastJson(again)]).toMatchObject([0, { already: true, decision: { by: "ann" } }]);
     expect((await nights.night("status", "2026-11-21")).stdout).toMatch(/\n {2}approved by ann at \S+Z: a small day\n/);
+  });
+
+  test("the next night's run warns of a held one, with the commands that publish it and throw it away", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    const runId = await heldNight(nights);
+    const { stderr } = await nights.night("run", "2026-11-22");
+    const warning = stderr.split("\n").find((line) => line.includes("is held by its checks")) ?? "";
+    for (const verb of ["approve", "discard"]) {
+      expect(warning).toContain(`infer-batch ${verb} ${nights.spec} --param ds=2026-11-21 --run ${runId}`);
+    }
+    expect(warning).not.toContain("--allow-older");
+  });
+
+  test("an id that no run has is refused, and the message names no folder of one date", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    await heldNight(nights);
+    const { code, stderr } = await runHere(["discard", nights.spec, "--run", "diabetes-mlp-000000000000"]);
+    expect([code, stderr]).toEqual([
+      64,
+      expect.stringMatching(
+        /looking for run diabetes-mlp-0+: none of the 2 runs of diabetes-mlp that are there has this id\n.*infer-batch history .*--param ds=…/,
+      ),
+    ]);
   });
 
   test("a run that was approved without --as-baseline is not said to be one by a second approval", async () => {

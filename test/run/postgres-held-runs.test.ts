@@ -59,6 +59,24 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     },
   );
 
+  test.each(modes)(
+    "a newer run says how to publish a held one, and what that takes once it is published itself: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const nights = await nightsIn(scratch.path, database, mode);
+      const runId = await heldNight(nights);
+      await nights.rewrite({});
+      const { stderr } = await nights.night("run", "2026-11-22");
+      const approve = `infer-batch approve ${nights.spec} --param ds=2026-11-21 --run ${runId}`;
+      const overwrites = mode !== "append";
+      const older = overwrites ? " (with --allow-older, once a run of a later date is published)" : "";
+      expect(stderr).toContain(`to publish it: ${approve}${older}; to throw it away: infer-batch discard `);
+      expect((await nights.night("approve", "2026-11-21")).code).toBe(overwrites ? 66 : 0);
+      expect((await nights.night("approve", "2026-11-21", "--allow-older")).code).toBe(0);
+    },
+  );
+
   test.each(modes)("a run into Postgres is discarded, and a new run takes its place: %s", async (mode) => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

@@ -24,9 +24,15 @@ export async function readRunSpec(specPath: string, { run, ...options }: RunOpti
   const runs = (await job.sink.history?.({ job: loaded.spec.name, last: everyRun })) ?? [];
   const found = runs.find(({ runId }) => runId === run);
   if (found?.plan === undefined) {
-    throw new JobError("USAGE", `looking for run ${run}: ${job.sink.target} has no such run of ${loaded.spec.name}`, {
-      hint: "infer-batch history lists the runs of the job; or name the run by its params, with --param",
-    });
+    const { name, params } = loaded.spec;
+    const [param = "NAME"] = job.dateParam === undefined ? Object.keys(params) : [job.dateParam];
+    throw new JobError(
+      "USAGE",
+      `looking for run ${run}: none of the ${runs.length} runs of ${name} that are there has this id`,
+      {
+        hint: `infer-batch history lists them, whatever their dates; a run that it does not list can be named by its params: --param ${param}=…`,
+      },
+    );
   }
   const { base, number } = splitRunId(found.runId);
   const later = runs.map(({ runId }) => splitRunId(runId)).find((one) => one.base === base && one.number > number);

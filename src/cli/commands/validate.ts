@@ -1,6 +1,6 @@
 import { contractText, targetText } from "../../report/plan-text.js";
 import { checkTarget } from "../../run/check-target.js";
-import { previewFirst } from "../../run/previewing/preview.js";
+import { previewFirst, untriedGolden } from "../../run/previewing/preview.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
@@ -16,8 +16,9 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
     io.stdout.write(`${spec} is valid; no shard is there yet, so the binding and the target were not checked\n`);
     return;
   }
+  const golden = await untriedGolden(job);
   const { state, untried } = await checkTarget(job, plan);
   const found = state && foundText(plan.runId, state);
-  const target = targetText({ target: job.sink.target, found, untried });
+  const target = targetText({ target: job.sink.target, found, untried: [...golden, ...untried] });
   io.stdout.write(`${spec} is valid\n${contractText(plan.contract)}${target}`);
 }

@@ -13,6 +13,7 @@ import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { StoredPlan } from "../../sink/port.js";
 import { checkGolden } from "../golden/golden.js";
+import { pinGolden } from "../golden/golden-file.js";
 import { estimateRun, openTokenCounter } from "../paid/estimate.js";
 import { findRejects, requireRun, shardsOfRun } from "../rejects/plan-rejects.js";
 import type { StoredRunCheck } from "../check-target.js";
@@ -110,10 +111,29 @@ function openedForPlan(engine: Engine, untried: readonly string[]): OpenForPlan 
   return { engine, untried, [Symbol.asyncDispose]: () => engine[Symbol.asyncDispose]() };
 }
 
+const scoredByServer = "the golden rows, which a server would score";
+
+/**
+ * Checks that the file of `checks.golden` is there, for a command that does not score its rows. Returns a line that says
+ * so.
+ * @throws JobError FILE_MISSING
+ */
+export async function untriedGolden(context: JobContext): Promise<string[]> {
+  const golden = await pinGolden(context);
+  if (golden === undefined) {
+    return [];
+  }
+  return [
+    context.spec.model.server === undefined
+      ? `the golden rows of ${golden.uri}; infer-batch plan scores them`
+      : scoredByServer,
+  ];
+}
+
 /** What is not asked of a model's server, which may charge for it. */
 function untriedAtServer({ checks }: Plan, { unversioned, paid, traffic }: Engine): string[] {
   return [
-    ...(traffic !== undefined && checks?.golden !== undefined ? ["the golden rows, which a server would score"] : []),
+    ...(traffic !== undefined && checks?.golden !== undefined ? [scoredByServer] : []),
     ...((unversioned?.length ?? 0) > 1 ? ["whether all servers have the same model"] : []),
     ...(paid === undefined ? [] : ["prompts, which cost money"]),
   ];
