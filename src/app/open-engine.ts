@@ -114,10 +114,13 @@ async function openOn(model: ModelFile, need: EngineNeed, options: OpenOn): Prom
   });
 }
 
-/** What gives ports to the threads of an engine that has as many of them; undefined: this one has its own threads. */
+/**
+ * What gives ports to the threads of an engine that has as many of them, or one for a preview; undefined: this one has
+ * its own threads.
+ */
 function hostOf(need: EngineNeed, sessions: number): LocalEngine["guestPort"] {
   const local = "champion" in need ? need.champion?.local : undefined;
-  return local?.sessions === sessions ? local.guestPort : undefined;
+  return "preview" in need || local?.sessions === sessions ? local?.guestPort : undefined;
 }
 
 /** Warns if the CPU computes a part of the model, which costs copies to and from the device. */
@@ -197,6 +200,7 @@ function layoutOf(
     return { sessions: 1, threads }; // each session would take memory of the device for itself
   }
   const copies = Math.min(threads, Math.floor(modelCopiesBytes / Math.max(1, model.sizeBytes)));
-  const sessions = asked === "auto" && need.inputBytes < smallInputBytes ? 1 : Math.max(1, copies);
+  const isSmall = need.preview === true || (asked === "auto" && need.inputBytes < smallInputBytes);
+  const sessions = isSmall ? 1 : Math.max(1, copies);
   return { sessions, threads: Math.max(1, Math.floor(threads / sessions)) };
 }

@@ -76,6 +76,21 @@ function shownOf({ rows_compared, outputs: { score } }: Found): object {
   return { rows_compared, mean_difference, largest_difference, rows_beyond_tolerance, most };
 }
 
+test("no thread is started for a challenger that is planned and scored on the CPU", async () => {
+  await using scratch = await scratchFolder();
+  let threads = 0;
+  const count = (): void => {
+    threads += 1;
+  };
+  process.on("worker", count);
+  try {
+    await agreementOf(scratch.path, y, { engine: { threads: 2 } });
+  } finally {
+    process.off("worker", count);
+  }
+  expect(threads).toBe(2);
+});
+
 test("rows that workers score with both models have the right figures across spans and row groups", async () => {
   await using scratch = await scratchFolder();
   const found = await agreementOf(scratch.path, y);

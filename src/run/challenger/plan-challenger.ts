@@ -1,4 +1,5 @@
 import { withUsedExpressions } from "../../binding/shared-projection.js";
+import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import { challengerRequest } from "../../plan/make-plan.js";
 import type { PlannedChallenger } from "../../plan/plan.js";
@@ -10,6 +11,12 @@ import { bindFirstShard } from "../planning/bind-model.js";
 import type { SeenSchema } from "../planning/read-shards.js";
 import { challengerContext } from "./challenger-context.js";
 
+export interface ChallengerPlanning {
+  readonly decoder: Decoder;
+  /** The champion's engine, a thread of which opens the challenger if it can. */
+  readonly champion: Engine;
+}
+
 /**
  * Finds the challenger of the spec and binds it to the columns of the first shard; undefined: the spec has none.
  * @throws JobError CONTRACT, and those of `openPinnedModel`
@@ -17,7 +24,7 @@ import { challengerContext } from "./challenger-context.js";
 export async function planChallenger(
   context: JobContext,
   seen: SeenSchema | undefined,
-  decoder: Decoder,
+  { decoder, champion }: ChallengerPlanning,
 ): Promise<PlannedChallenger | undefined> {
   const own = challengerContext(context);
   const { challenger } = context.spec;
@@ -25,7 +32,7 @@ export async function planChallenger(
     return undefined;
   }
   const { model, version, origin } = await openPinnedModel(own);
-  await using loading = loadEngine(own, model, { inputBytes: 0, preview: true });
+  await using loading = loadEngine(own, model, { inputBytes: 0, preview: true, champion });
   const engine = await loading.engine;
   const takenElsewhere = new Set(Object.keys(context.spec.input.columns)); // the champion refuses those that nothing takes
   const bound = await atKey(own, ["model"], () =>

@@ -104,7 +104,7 @@ async function bindModels(
 ): Promise<BoundModels> {
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
-  const challenger = await planChallenger(context, typed[0], tools.decoder);
+  const challenger = await planChallenger(context, typed[0], { decoder: tools.decoder, champion: tools.engine });
   const takenElsewhere = challenger === undefined ? undefined : computedColumns(challenger.contract);
   const bound = await bindShards(context, typed, { ...tools, takenElsewhere });
   const contract = challenger === undefined ? bound : withUsedExpressions(bound);
