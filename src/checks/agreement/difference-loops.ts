@@ -7,7 +7,8 @@ import { differenceLoopsCode } from "./difference-loops-code.js";
 interface Loops {
   readonly memory: { readonly buffer: ArrayBuffer };
   readonly countFrom: (first: number, count: number) => void;
-  readonly compare: (count: number, tolerance: number, least: number, mask: number) => void;
+  readonly compare: (count: number, tolerance: number, least: number) => void;
+  readonly sample: (count: number, mask: number) => void;
 }
 
 /**
@@ -34,7 +35,8 @@ export function comparerInLoops(): BlockComparer | undefined {
       } else {
         loops.countFrom(rowNumbers.first + from, count);
       }
-      loops.compare(count, tolerance, least, maskOf(level));
+      loops.compare(count, tolerance, least);
+      loops.sample(count, maskOf(level));
       const [finite, beyond = 0, differing, samples] = found;
       return {
         finite: differences.subarray(0, finite),

@@ -31,14 +31,9 @@ export function unpackSteps(first: number | null, text: string): Float64Array {
 }
 
 function toBase64({ buffer, byteOffset, byteLength }: Float32Array | Float64Array | Uint32Array): string {
-  const bytes = new Uint8Array(buffer, byteOffset, byteLength);
-  let text = "";
-  for (let at = 0; at < bytes.length; at += 4096) {
-    text += String.fromCharCode(...bytes.subarray(at, at + 4096)); // one call takes only so many arguments
-  }
-  return btoa(text);
+  return Buffer.from(buffer, byteOffset, byteLength).toString("base64");
 }
 
 function fromBase64(text: string): Uint8Array<ArrayBuffer> {
-  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  return new Uint8Array(Buffer.from(text, "base64")); // in a buffer of its own
 }

@@ -84,20 +84,16 @@ export function rankCorrelation({ one, other }: RankSample): number {
 }
 
 function ranksOf(values: Float64Array): Float64Array {
-  const order = Uint32Array.from(values, (_value, index) => index).toSorted(
-    (first, second) => (values[first] as number) - (values[second] as number),
-  );
-  const ranks = new Float64Array(values.length);
-  for (let from = 0; from < order.length; ) {
-    const value = values[order[from] as number];
+  const sorted = values.toSorted();
+  const ranks = new Map<number, number>();
+  for (let from = 0; from < sorted.length; ) {
+    const value = sorted[from] as number;
     let to = from + 1;
-    while (to < order.length && values[order[to] as number] === value) {
+    while (to < sorted.length && sorted[to] === value) {
       to += 1;
     }
-    for (let at = from; at < to; at += 1) {
-      ranks[order[at] as number] = (from + 1 + to) / 2;
-    }
+    ranks.set(value, (from + 1 + to) / 2);
     from = to;
   }
-  return ranks;
+  return values.map((value) => ranks.get(value) as number);
 }

@@ -2,6 +2,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import type { BlockComparer, BlockRows } from "#src/checks/agreement/block-comparer.js";
 import { comparerInLoops } from "#src/checks/agreement/difference-loops.js";
+import { blockValues } from "#src/checks/profiles/number-profile.js";
 import { plainComparer } from "#src/checks/agreement/plain-differences.js";
 
 const numbers = fc.oneof(
@@ -48,3 +49,13 @@ test("WebAssembly finds the differences that JavaScript finds, for consecutive a
   );
   expect(sampled).toBeGreaterThan(0);
 });
+
+test.each([blockValues - 1, blockValues])(
+  "a block of %i rows that all differ and are in the sample is compared",
+  (count) => {
+    const values = Array.from({ length: count }, (_row, index) => [index, -1] as const);
+    const about = { rowNumbers: { first: 0, length: count }, from: 0, tolerance: 0, least: 0, level: 0 };
+    const comparer = comparerInLoops();
+    expect(comparer && found(comparer, values, about)).toEqual(found(plainComparer(), values, about));
+  },
+);
