@@ -67,7 +67,7 @@ test("a column that is carried through is checked for NULLs and for being there"
   expect(gone).toMatch(/^tag: the output is gone; it was int64 on 2026-11-21/m);
 });
 
-describe("a limit that no value is compared with is an error of the spec, before anything is scored", () => {
+describe("a limit that no value is compared with is an error of the spec, which validate and plan find, too", () => {
   test.each([
     [{ scor: { range: [0, 1] } }, "checks.outputs.scor: there is no output column `scor`; did you mean `score`?"],
     [{ id: { in: [1, 2] } }, "checks.outputs.id: `in` cannot be checked of `id`, which comes from the input as it is"],
@@ -76,8 +76,10 @@ describe("a limit that no value is compared with is an error of the spec, before
   ])("the limits %j are refused", async (outputs, message) => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, { checks: { outputs } });
-    const { code, stderr } = await nights.night("run", "2026-11-20");
-    expect([code, stderr]).toEqual([64, expect.stringContaining(message)]);
+    for (const command of ["run", "plan", "validate"]) {
+      const { code, stderr } = await nights.night(command, "2026-11-20");
+      expect([code, stderr]).toEqual([64, expect.stringContaining(message)]);
+    }
   });
 
   test("a range of a text is refused, and a list of whole numbers is compared with labels that are whole numbers", async () => {

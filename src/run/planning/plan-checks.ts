@@ -30,12 +30,9 @@ export async function planChecks(
       hint: "remove `checks` from the spec, or write to output.parquet, which can hold runs",
     });
   }
-  requireKey(context, contract);
-  requireOutputs(context, contract);
-  requireSlices(context, contract);
+  await requireColumns(context, contract);
   const golden = await pinGolden(context);
   const { slices, sql } = spec.checks;
-  await using _ = await aggregatesOf(context, { contract, checks: { sql } });
   const profile = await pinProfile(context);
   const { isNewModel, ...compared } =
     profile === undefined
@@ -50,6 +47,17 @@ export async function planChecks(
     ...(slices === undefined ? {} : { slices }),
     ...(sql === undefined ? {} : { sql }),
   };
+}
+
+/**
+ * Checks that the output has the columns that `checks` names, with values that can be checked.
+ * @throws JobError SPEC_INVALID
+ */
+export async function requireColumns(context: JobContext, contract: Contract): Promise<void> {
+  requireKey(context, contract);
+  requireOutputs(context, contract);
+  requireSlices(context, contract);
+  await using _ = await aggregatesOf(context, { contract, checks: { sql: context.spec.checks?.sql } });
 }
 
 /** Finds the published runs that a run is compared with. */
