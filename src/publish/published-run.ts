@@ -9,8 +9,8 @@ export interface Series {
   readonly params: Params;
   /** The param whose value is the logical date. */
   readonly dateParam: string;
-  /** The logical date of the run that asks. */
-  readonly date: string;
+  /** The logical date of the run that asks: only earlier runs are found. Default: runs of any date. */
+  readonly date?: string;
   /** Also find runs that later runs are not compared with: a person approved them without --as-baseline, or they were expected to differ. */
   readonly everyRun?: boolean;
   /** Also find how long each run was scored. */
@@ -30,7 +30,7 @@ export function logicalDateOf({ params, dateParam }: Pick<Plan, "params" | "date
   return given !== undefined && isCalendarDate(given) ? given : undefined;
 }
 
-/** The logical date of a run of this job if the run belongs to the series and is earlier; else undefined. */
+/** The logical date of a run of this job if the run belongs to the series and is early enough; else undefined. */
 export function earlierDateIn(
   series: Series,
   run: { readonly job: string; readonly params: Params },
@@ -39,7 +39,7 @@ export function earlierDateIn(
   return run.job === series.job &&
     date !== undefined &&
     isCalendarDate(date) &&
-    date < series.date &&
+    (series.date === undefined || date < series.date) &&
     sameSeries(run.params, series.params)
     ? date
     : undefined;

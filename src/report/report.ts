@@ -74,6 +74,8 @@ export interface VerdictReport {
   readonly warnings: readonly string[];
   /** The runs that it was compared with, the latest last. */
   readonly comparedWith: readonly string[];
+  /** What was not compared or measured, and why, a line each. */
+  readonly notes: readonly string[];
 }
 
 export interface DecidedReport {
@@ -99,6 +101,10 @@ export interface DecidingCommands {
   readonly discard: string;
   /** Scores the input again, as another run. */
   readonly newRun: string;
+  /** Whether later runs are compared with published ones, so that `--as-baseline` has a meaning. */
+  readonly joinsBaseline: boolean;
+  /** The newer run whose rows `approve` and `newRun` replace; undefined: there is none, or it is not known. */
+  readonly newer?: string | undefined;
 }
 
 /** The report as one line of JSON. Names and order are stable, for scripts. */
@@ -147,8 +153,8 @@ export function verdictFields(verdict: VerdictReport | null): Readonly<Record<st
   if (verdict === null) {
     return null;
   }
-  const { outcome, failed, warnings, comparedWith } = verdict;
-  return { outcome, failed, warnings, compared_with: comparedWith };
+  const { outcome, failed, warnings, comparedWith, notes } = verdict;
+  return { outcome, failed, warnings, compared_with: comparedWith, notes };
 }
 
 /** The error that an attempt ended with, under its JSON names. */

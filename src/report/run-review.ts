@@ -1,18 +1,29 @@
 import type { RunProfile } from "../checks/verdicts/run-profile.js";
+import type { Plan } from "../plan/plan.js";
+import type { ReadersView } from "../publish/readers-view.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 
 /** The profile of a run whose spans are all committed, with the runs and the checks that it is compared by. */
 export interface RunReview {
   readonly profile: RunProfile;
-  /** Earlier runs of the series that are published, the latest last. */
-  readonly earlier: readonly RunProfile[];
   /**
-   * For a held run, the logical date of the run that readers still see; undefined: there is none, or it is not known.
+   * What the run is compared with, the latest last: published runs of the series, or the run of the file `reference`. Runs
+   * whose challenger was this run's model have its predictions in place of the published ones.
    */
-  readonly readersHave?: string | undefined;
+  readonly earlier: readonly RunProfile[];
+  /** What readers have while the run is held; undefined: it is not held, or it is not known. */
+  readonly readers?: ReadersView | undefined;
+  /** The params of the run, and which of them is its logical date. */
+  readonly plan: Pick<Plan, "params" | "dateParam">;
+  /** The file with the profile that the run is compared with; undefined: it is compared with published runs. */
+  readonly reference?: string | undefined;
+  /** The last published runs of the series before this one, the latest last; undefined: they are not known. */
+  readonly history?: readonly RunProfile[] | undefined;
   /** How long earlier runs were scored, by run id; undefined: it is not known. */
   readonly seconds?: ReadonlyMap<string, number> | undefined;
+  /** Where the challenger's predictions are kept; undefined: they are not. */
+  readonly kept?: string | undefined;
   /** How the challenger agrees; undefined: the run has none. */
   readonly challenger?: ChallengerResult | undefined;
   /** The verdict; undefined: the run has no checks. */

@@ -105,7 +105,7 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
   switch (state.kind) {
     case "held":
     case "discarded":
-      throw decidedError(context, plan, state);
+      throw await decidedError(context, plan, state);
     case "published":
       if (context.onlyRejects === true) {
         return run.rejectedRows === 0 ? "end" : "plan"; // its rejects are a run of their own

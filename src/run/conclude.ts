@@ -98,7 +98,11 @@ async function endRun(
   }
   await writer.finish(attemptJson(context.record));
   context.log.debug(`finished run ${plan.runId}`);
-  return { status: "complete", verdict: verdict === undefined ? null : verdictReport(verdict), challenger };
+  return {
+    status: "complete",
+    verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
+    challenger,
+  };
 }
 
 /** Warns of the checks that warn, and of those that would hold a run which is published all the same. */

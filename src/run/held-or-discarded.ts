@@ -12,7 +12,10 @@ import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { bestEffort } from "../util/best-effort.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { attemptFacts, recordingFailure } from "./attempt.js";
+import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { reviewForReports } from "./review.js";
+import { keyColumns, unprofiledText } from "../scoring/features.js";
+import { notComparedText } from "../publish/compared-text.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -22,27 +25,28 @@ export async function decidedReport(
   context: JobContext,
   { plan, run, state, verdict }: DecidedRun,
 ): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
-  const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(verdict) };
-  const error = decidedError(context, plan, state);
+  const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(context, plan, verdict) };
   if (state.kind === "discarded") {
-    return { ...shown, decided: { error, isOwnVerdict: false } };
+    return { ...shown, decided: { error: discardedError(context, plan, state.decision), isOwnVerdict: false } };
   }
+  const commands = await decidingCommands(context, plan);
+  const error = await heldError(context, plan, { verdict: state.verdict, commands });
   return {
     ...shown,
     decided: {
       error,
       isOwnVerdict: state.verdict.writer === context.writer,
       heldCall: await dueCall(context, { run, verdict: state.verdict, error }),
-      commands: decidingCommands(context, plan),
+      commands,
     },
   };
 }
 
 /** The error that each command ends with which would go on with such a run. */
-export function decidedError(context: JobContext, plan: Plan, state: DecidedState): JobError {
+export async function decidedError(context: JobContext, plan: Plan, state: DecidedState): Promise<JobError> {
   return state.kind === "discarded"
     ? discardedError(context, plan, state.decision)
-    : heldError(context, plan, state.verdict);
+    : await heldError(context, plan, { verdict: state.verdict, commands: await decidingCommands(context, plan) });
 }
 
 /** A run that is held or discarded. */
@@ -80,37 +84,34 @@ async function dueCall(
 }
 
 /** The verdict for reports. */
-export function verdictReport(verdict: RunVerdict): VerdictReport {
+export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, verdict: RunVerdict): VerdictReport {
   return {
     outcome: verdict.verdict.outcome,
     failed: resultLines(verdict, "hold"),
     warnings: resultLines(verdict, "warn"),
     comparedWith: verdict.verdict.baseline,
+    notes: [notComparedText(plan), unprofiledText(plan, keyColumns(spec))].filter((line) => line !== undefined),
   };
 }
 
-/** The command lines that decide on a held run. */
-export function decidingCommands({ command }: JobContext, { runId, params }: Plan): DecidingCommands {
-  return {
-    approve: command(params, { verb: "approve", runId }),
-    discard: command(params, { verb: "discard", runId }),
-    newRun: `${command(params)} --new-run`,
-  };
-}
-
-function heldError(context: JobContext, plan: Plan, verdict: RunVerdict): JobError {
-  const { runId } = plan;
-  const { approve, discard, newRun } = decidingCommands(context, plan);
+async function heldError(
+  context: JobContext,
+  plan: Plan,
+  { verdict, commands }: { readonly verdict: RunVerdict; readonly commands: DecidingCommands },
+): Promise<JobError> {
+  const { approve, discard, newRun, joinsBaseline, newer } = commands;
   const { results } = verdict.verdict;
   const failed = results.filter(({ level }) => level === "hold").length;
   const message = [
-    `checking run ${runId}: it is held and not published; ${failed} of ${results.length} checks failed`,
+    `checking run ${plan.runId}: it is held and not published; ${failed} of ${results.length} checks failed`,
     ...resultLines(verdict, "hold"),
   ].join("\n  ");
+  const readers = await readersLine(context, plan);
   const hint = [
-    `look at the predictions (${context.command(plan.params, { verb: "stats" })}), then decide`,
+    `${readers === undefined ? "" : `${readers}; `}look at the predictions (${context.command(plan.params, { verb: "stats" })}), then decide`,
+    ...(newer === undefined ? [] : [newerText(newer)]),
     `to publish them: ${approve}`,
-    `to publish them, and compare later runs with them: ${approve} --as-baseline`,
+    ...(joinsBaseline ? [`to publish them, and compare later runs with them: ${approve} --as-baseline`] : []),
     `to throw them away: ${discard}`,
     `to score again, after you correct the input: ${newRun}`,
   ].join("\n    ");
@@ -162,13 +163,15 @@ export async function publishApproved(
   }
   const writer: RunWriter = await run.begin(attemptFacts(context, "none"));
   record.startScoring();
-  await recordingFailure(run, () => writer.finish(attemptJson(record)));
+  await recordingFailure(run, () =>
+    writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null }),
+  );
   record.finish();
   log.info(`published run ${plan.runId}`);
   return {
     ...idleReport(record, { plan, output: sink.target }),
     status: "complete",
-    verdict: verdict === undefined ? null : verdictReport(verdict),
+    verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     seconds: record.seconds,
   };
 }

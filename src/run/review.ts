@@ -4,20 +4,22 @@ import { checkKeys } from "../checks/verdicts/key-check.js";
 import { asPredictedBy } from "../checks/verdicts/model-cause.js";
 import type { CheckResult } from "../checks/verdicts/verdict.js";
 import { showType } from "../columnar/types.js";
-import { splitRunId } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { checkOptionsOf } from "../publish/check-options.js";
 import { runProfileOf } from "../publish/profile-text.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
+import { rounded } from "../report/report.js";
 import type { RunReview } from "../report/run-review.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { aggregatesOf } from "./aggregates.js";
 import { resultOf } from "./challenger/challenger-result.js";
+import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { readBaseline, readPinned } from "./judging/baseline.js";
 import { judgeRun, keepModel } from "./judging/judge-run.js";
+import { runsOfPage } from "./judging/page-runs.js";
 import { requireOutputs } from "./judging/require-outputs.js";
 import { warnOfSlices } from "./slices.js";
 import { didYouMean } from "../util/suggest.js";
@@ -71,13 +73,11 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
     thresholds: { ...checks },
     challenger: resultOf(plan, profile),
     writer: context.writer,
+    ...secondsOf(context),
     at: new Date(context.dateMs()).toISOString(),
   });
   await keepModel(context, plan);
-  const shown = await shownOfOthers(context, plan, verdict);
-  const { challenger } = verdict;
-  const earlier = asPredictedBy(plan.model.sha256, judged.baseline);
-  context.record.setReview({ profile: judged.run, earlier, verdict, challenger, ...shown });
+  context.record.setReview(await reviewOf(context, plan, { profile: judged.run, earlier: judged.baseline, verdict }));
   return verdict;
 }
 
@@ -99,48 +99,37 @@ export async function reviewForReports(
     const found = await run.profile();
     if (found !== undefined) {
       const earlier = verdict === undefined || plan.checks === null ? [] : await readBaseline(context, plan.checks);
-      record.setReview({
-        profile: runProfileOf(plan, { ...found, rejected: run.rejectedRows }),
-        earlier: asPredictedBy(plan.model.sha256, earlier),
-        verdict,
-        challenger: verdict?.challenger ?? resultOf(plan, found.profile),
-        ...(await shownOfOthers(context, plan, verdict)),
-      });
+      const profile = runProfileOf(plan, { ...found, rejected: run.rejectedRows });
+      const challenger = verdict?.challenger ?? resultOf(plan, found.profile);
+      record.setReview(await reviewOf(context, plan, { profile, earlier, verdict, challenger }));
     }
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
   }
 }
 
-/**
- * Finds what the page of a run shows of published runs with earlier dates: how long they were scored, and the date of the
- * run that readers still see while this one is held. Nothing, if the spec asks for no page; no date, if this run is not
- * held or the date is not known, as for a new run that replaces a run of the same date.
- */
-async function shownOfOthers(
-  { sink, spec, log }: JobContext,
+/** How long this attempt has scored; nothing if it has not. */
+function secondsOf({ record }: JobContext): Pick<RunVerdict, "seconds"> {
+  return record.counts.spansCommitted === 0 ? {} : { seconds: rounded(record.seconds) ?? 0 };
+}
+
+/** What the reports show of a run and of the runs that it is compared with. */
+async function reviewOf(
+  context: JobContext,
   plan: Plan,
-  verdict: RunVerdict | undefined,
-): Promise<Pick<RunReview, "readersHave" | "seconds">> {
-  const { job, params, dateParam, runId } = plan;
-  const date = logicalDateOf(plan);
-  if (spec.report.html === undefined || verdict === undefined || dateParam === null || date === undefined) {
-    return {};
-  }
-  try {
-    const series = { job, params, dateParam, date, everyRun: true, withSeconds: true };
-    const found = (await sink.published?.(series)) ?? [];
-    const seconds = found.flatMap((run) => (run.seconds === undefined ? [] : [[run.runId, run.seconds] as const]));
-    const last = found
-      .map((run) => run.date)
-      .toSorted()
-      .at(-1);
-    const isOnly = verdict.verdict.outcome === "hold" && splitRunId(runId).number === 1;
-    return { seconds: new Map(seconds), ...(isOnly ? { readersHave: last } : {}) };
-  } catch (error) {
-    log.debug(`finding the published runs for report.html: ${messageOf(error)}`);
-    return {};
-  }
+  { verdict, earlier, ...found }: Pick<RunReview, "profile" | "earlier" | "verdict" | "challenger">,
+): Promise<RunReview> {
+  const shown = verdict === undefined ? {} : await runsOfPage(context, plan, verdict.verdict.outcome === "hold");
+  return {
+    challenger: verdict?.challenger,
+    ...found,
+    earlier: asPredictedBy(plan.model.sha256, earlier),
+    verdict,
+    plan: { params: plan.params, dateParam: plan.dateParam },
+    reference: plan.checks?.profile?.uri,
+    kept: keptPlaceOf(context.spec),
+    ...shown,
+  };
 }
 
 /** Makes the checks that need more than profiles. */

@@ -7,12 +7,13 @@ import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { Decision } from "../publish/decision.js";
 import type { VerdictReport } from "../report/report.js";
 import { spanAt, spanCount } from "../plan/spans.js";
-import type { RunSink, StoredPlan } from "../sink/port.js";
+import type { RunSink, StoredPlan, UnfinishedRun } from "../sink/port.js";
 import type { CommittedBy } from "../publish/committed-by.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
 import { countCommitted } from "./conclude.js";
 import { paidReport } from "./paid/spending.js";
-import { decidingCommands, verdictReport } from "./held-or-discarded.js";
+import { verdictReport } from "./held-or-discarded.js";
+import { allowOlder, decidingCommands, newerRunOf, newerText, readersLine } from "./judging/readers.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
@@ -37,6 +38,8 @@ export interface RunState {
   readonly lastFailure: AttemptFailure | null;
   /** What an unfinished run has paid for and asked for; undefined: predictions are free, or it was not looked at. */
   readonly paid?: PaidReport | undefined;
+  /** What readers have while the run is held, and what publishing it would replace, a line each; none for another. */
+  readonly readers: readonly string[];
   /** The commands that decide on a held run; none for another. */
   readonly commands: readonly string[];
   /** null: the run's plan is gone or unreadable. */
@@ -67,7 +70,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const stored = await orDamage(() => sink.find(base));
   const about = { unfinished: await unfinishedRuns(context), output: sink.target };
-  const undecided = { verdict: null, decision: null, commands: [], lastFailure: null };
+  const undecided = { verdict: null, decision: null, readers: [], commands: [], lastFailure: null };
   const nothing = {
     ...undecided,
     rowsPlanned: 0,
@@ -119,16 +122,23 @@ async function reviewOf(
   context: JobContext,
   plan: Plan,
   run: RunSink,
-): Promise<Pick<RunState, "verdict" | "challenger" | "decision" | "commands">> {
+): Promise<Pick<RunState, "verdict" | "challenger" | "decision" | "readers" | "commands">> {
   const { state } = run;
   const verdict = plan.checks === null ? undefined : await run.verdict();
   const stored = plan.staged && state.kind === "published" ? await run.decision() : undefined;
   return {
-    verdict: verdict === undefined ? null : verdictReport(verdict),
+    verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
+    ...(state.kind === "held" ? await decidingTexts(context, plan) : { readers: [], commands: [] }),
     challenger: verdict?.challenger,
     decision: "decision" in state ? state.decision : (stored ?? null),
-    commands: state.kind === "held" ? Object.values(decidingCommands(context, plan)) : [],
   };
+}
+
+/** What a person who decides on a held run needs to know, and the commands. */
+async function decidingTexts(context: JobContext, plan: Plan): Promise<Pick<RunState, "readers" | "commands">> {
+  const { approve, discard, newRun, newer } = await decidingCommands(context, plan);
+  const readers = [await readersLine(context, plan), newer && newerText(newer)].filter((line) => line !== undefined);
+  return { readers, commands: [approve, discard, newRun] };
 }
 
 /** Returns a damaged output as a state; throws any other error. */
@@ -191,20 +201,31 @@ export interface UnfinishedText {
  * Finds other unfinished runs of the job: a retry after midnight of a job with `${today}` is another run than
  * yesterday's.
  */
-export async function unfinishedRuns({ spec, sink, sha256, command }: JobContext): Promise<UnfinishedText[]> {
-  const base = runIdOf(spec.name, spec.params, sha256);
-  const found = await sink.unfinished(spec.name, base);
-  return found.map(({ plan, target, held = false }) => {
-    const { runId, params } = plan;
-    if (!held) {
-      const next = command(params);
-      return { runId, command: next, text: `run ${runId} in ${target} is not finished; to finish it: ${next}` };
-    }
-    const [approve, discard] = (["approve", "discard"] as const).map((verb) => command(params, { verb, runId }));
-    const newer = overwrites(plan) ? " (with --allow-older, once a run of a later date is published)" : "";
-    const text = `run ${runId} in ${target} is held by its checks; to publish it: ${approve}${newer}; to throw it away: ${discard}`;
-    return { runId, command: approve ?? "", text };
-  });
+export async function unfinishedRuns(context: JobContext): Promise<UnfinishedText[]> {
+  const { spec, sink, sha256 } = context;
+  const found = await sink.unfinished(spec.name, runIdOf(spec.name, spec.params, sha256));
+  const texts: UnfinishedText[] = [];
+  for (const run of found) {
+    texts.push(await unfinishedText(context, run));
+  }
+  return texts;
+}
+
+async function unfinishedText(
+  context: JobContext,
+  { plan, target, held = false }: UnfinishedRun,
+): Promise<UnfinishedText> {
+  const { runId, params } = plan;
+  if (!held) {
+    const older = (await newerRunOf(context, plan)) === undefined ? "" : allowOlder;
+    const next = `${context.command(params)}${older}`;
+    return { runId, command: next, text: `run ${runId} in ${target} is not finished; to finish it: ${next}` };
+  }
+  const { approve, discard, newer } = await decidingCommands(context, plan);
+  const later =
+    newer === undefined && overwrites(plan) ? " (with --allow-older, once a run of a later date is published)" : "";
+  const text = `run ${runId} in ${target} is held by its checks; to publish it: ${approve}${later}; to throw it away: ${discard}`;
+  return { runId, command: approve, text };
 }
 
 /** Whether the rows of a run would overwrite those of a newer one, so that publishing it takes `--allow-older`. */

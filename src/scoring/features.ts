@@ -32,6 +32,14 @@ export function featurePlanOf(
   return planFeatures(columns, { outputs: contract.outputs.length, rows: input.rows, spanRows: commitRows });
 }
 
+/** Says that some features of a run are not profiled; undefined: all are, or the run has no checks. */
+export function unprofiledText(plan: Plan, keys: ReadonlySet<string>): string | undefined {
+  const { columns, left } = featurePlanOf(plan, keys) ?? { columns: [], left: 0 };
+  return left === 0
+    ? undefined
+    : `only the first ${columns.length} of ${columns.length + left} features are profiled and compared`;
+}
+
 /** Chooses the slices of a run that are profiled; undefined for a run without `checks.slices`. */
 export function slicePlanOf(
   { checks, contract }: Pick<Plan, "checks" | "contract">,

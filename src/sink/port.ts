@@ -10,10 +10,12 @@ import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune
 import type { Pruning } from "../publish/pruned-run.js";
 import type { CommittedProfile } from "../publish/profile-text.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
+import type { VisibleRun } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 import type { RunNotes } from "./run-notes.js";
+import type { SpanFile } from "../publish/span-file.js";
 import type { AnswerJournal, PaidRun } from "./answers.js";
 import type { AttemptFacts, CommittedBy } from "../publish/committed-by.js";
 
@@ -85,11 +87,15 @@ export interface Sink extends AsyncDisposable {
    */
   open(stored: StoredPlan): Promise<RunSink>;
   /**
-   * Finds published runs of the series with earlier logical dates whose profiles are stored, as far as the target knows
+   * Finds published runs of the series, with earlier logical dates, whose profiles are stored, as far as the target knows
    * where they are: at least the last eight, in any order. Of runs of one date it finds the last. Default: the target
    * can hold no run, and a spec with `checks` is refused. Writes nothing.
    */
   published?(series: Series): Promise<readonly PublishedRun[]>;
+  /** Finds the run whose rows readers find where those of a plan go; in a table, the last one. Default: it is not known. */
+  visible?(plan: Plan): Promise<VisibleRun | undefined>;
+  /** Finds the newer run whose rows a planned run would replace, which takes `--allow-older`. Default: there is none. */
+  newer?(plan: Plan): Promise<string | undefined>;
   /**
    * Reads the profile of a published run, as `runProfileText` wrote it. Offered where `published` is.
    * @throws JobError DISK, DATABASE or OBJECT_STORE (75) when it is not there, or its digest is not the pinned one
@@ -240,13 +246,6 @@ export interface RunSink extends PaidRun {
    * discarded run only: of the latter, all its rows. Does not fail where it may not remove something: readers never see it.
    */
   tidy?(): Promise<void>;
-}
-
-/** A committed span as a Parquet file on this machine, with the other facts that are stored of it. */
-export interface SpanFile extends Pick<SpanOutput, "rejects" | "filtered" | "erased" | "profile"> {
-  readonly span: number;
-  readonly path: string;
-  readonly maker: CommittedBy;
 }
 
 /** A run that has begun, for writing. */

@@ -18,7 +18,7 @@ test("the page and metrics of a held run show the reason, and then the decision 
   const held = await job.night("run", "2026-11-22", "--json");
   expect([held.code, await state()]).toEqual([67, "held"]);
   const heldPage = await page();
-  expect(heldPage).toContain("<h1>HELD. Readers still have the run of 21 Nov.</h1>");
+  expect(heldPage).toContain("<h1>HELD. Readers still have the run of 21 Nov, and nothing of 22 Nov.</h1>");
   // Two runs, each with its time.
   expect(heldPage).toMatch(/duration <b>\d+\.\d s<\/b><\/figcaption><svg[^>]*><path class="line" d="M4 \S+L116 \S+"/);
   const { verdict } = lastJson(held) as { verdict: { failed: string[] } };
@@ -27,7 +27,7 @@ test("the page and metrics of a held run show the reason, and then the decision 
   const command = /<pre>infer-batch (approve .*?)<\/pre>/.exec(heldPage)?.[1] ?? "";
   expect(held.stderr).toContain(`infer-batch ${command}`);
   expect((await job.night("run", "2026-11-22")).code).toBe(67);
-  expect(await page()).toContain("<h1>HELD. Readers still have the run of 21 Nov.</h1>");
+  expect(await page(), "the page of the attempt that scored").toBe(heldPage);
   const run = /--run (\S+)/.exec(command)?.[1] ?? "";
   const approved = await job.night("approve", "2026-11-22", "--run", run, "--by", "ana", "--reason", "one shop only");
   expect([approved.code, approved.stderr]).toEqual([0, ""]);
@@ -45,7 +45,15 @@ test("the page of a held run names an approved run as the one that readers have,
   await job.night("run", "2026-11-21");
   await job.night("approve", "2026-11-21");
   await job.night("run", "2026-11-22");
+  const { runs } = lastJson(await job.night("history", "2026-11-22", "--json")) as { runs: { seconds: unknown }[] };
+  expect(
+    runs.map(({ seconds }) => typeof seconds),
+    "held, approved, published",
+  ).toEqual(["number", "number", "number"]);
   const page = await readFile(join(folder.path, "page-2026-11-22.html"), "utf8");
-  expect(page).toContain("<h1>HELD. Readers still have the run of 21 Nov.</h1>");
+  expect(page).toContain("<h1>HELD. Readers still have the run of 21 Nov, and nothing of 22 Nov.</h1>");
   expect(page).toContain("the run of 20 Nov</span>");
+  expect(page, "the approved run is in the charts, with its duration").toMatch(
+    /The last 3 runs.*duration <b>\d+\.\d s<\/b><\/figcaption><svg[^>]*><path class="line" d="M4 \S+L60 \S+L116 \S+"/s,
+  );
 });

@@ -1,7 +1,9 @@
 import { expect, test } from "vitest";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
+import { createAttemptRecord } from "#src/report/attempt-record.js";
+import type { Outcome } from "#src/report/outcome.js";
 import { checkGauges, decidedMetrics } from "#src/report/metrics/check-metrics.js";
-import { metricsText } from "#src/report/metrics/metrics-text.js";
+import { metricsText, parsePreviousMetrics } from "#src/report/metrics/metrics-text.js";
 import { reviewedRun } from "../support/reviews.js";
 
 const { record, outcome, review } = reviewedRun(3);
@@ -27,14 +29,16 @@ test("the metrics of a held run have a value, a limit and a result for each chec
     ["limit", psi?.limit],
     ["result", 2],
   ] as const) {
-    expect(text).toContain(`\ninfer_batch_check_${name}{${labels},check="psi",column="score"} ${value}\n`);
+    expect(text).toContain(
+      `\ninfer_batch_check_${name}{${labels},check="psi",column="score",role="output"} ${value}\n`,
+    );
   }
-  expect(text).toContain(`\ninfer_batch_check_result{${labels},check="rows",column=""} 0\n`);
+  expect(text).toContain(`\ninfer_batch_check_result{${labels},check="rows",column="",role="run"} 0\n`);
   expect(text).toContain(`\ninfer_batch_run_state{${labels},state="held"} 1\n`);
 });
 
 test("the metrics of a check whose value is a text have its result only", () => {
-  expect(text).toContain(`infer_batch_check_result{${labels},check="column",column="score"} 0\n`);
+  expect(text).toContain(`infer_batch_check_result{${labels},check="column",column="score",role="output"} 0\n`);
   expect(text).not.toContain(`infer_batch_check_value{${labels},check="column"`);
 });
 
@@ -46,9 +50,35 @@ test("several results of one check and column become one sample, the worst, and 
   const [value] = checkGauges({ ...review, verdict: stored });
   expect(value?.samples).toHaveLength(300);
   expect(value?.samples.slice(0, 2)).toEqual([
-    { labels: { check: "class", column: "last" }, value: 0.1 },
-    { labels: { check: "class", column: "c7" }, value: 0.5 },
+    { labels: { check: "class", column: "last", role: "output" }, value: 0.1 },
+    { labels: { check: "class", column: "c7", role: "output" }, value: 0.5 },
   ]);
+});
+
+test("an output and a feature of the same name have samples of their own", () => {
+  const results = [result("radius", "hold", 6.13), { ...result("radius", "pass", 0.002), isFeature: true as const }];
+  const stored = review.verdict ?? expect.fail();
+  const [value] = checkGauges({ ...review, verdict: { ...stored, verdict: { ...stored.verdict, results } } });
+  expect(value?.samples).toEqual([
+    { labels: { check: "class", column: "radius", role: "output" }, value: 6.13 },
+    { labels: { check: "class", column: "radius", role: "feature" }, value: 0.002 },
+  ]);
+});
+
+test("an attempt that finds a run held repeats the metrics of the attempt that scored it", () => {
+  const info = record.info;
+  const idle = createAttemptRecord({ info, nowMs: () => 0, dateMs: () => 0 });
+  idle.setRun(record.run ?? expect.fail());
+  idle.setReview(review);
+  const { report } = outcome.kind === "done" ? outcome : expect.fail();
+  const decided = { ...(report.decided ?? expect.fail()), isOwnVerdict: false };
+  const again: Outcome = { kind: "done", report: { ...report, rowsScored: 0, decided } };
+  const state = { record: idle, outcome: again, lastSuccessMs: undefined, endedMs: 0 };
+  const scored = `infer_batch_rows_scored{${labels}} 3\n`;
+  expect(metricsText(state, parsePreviousMetrics(text, info))).toContain(scored);
+  // The attempt that scored was killed before it had a verdict.
+  const killed = text.replaceAll(/^.*infer_batch_check_.*\n/gm, "");
+  expect(metricsText(state, parsePreviousMetrics(killed, info))).toContain("infer_batch_check_result{");
 });
 
 test("the metrics of a held run change to published after a person approves it", () => {

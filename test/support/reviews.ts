@@ -20,7 +20,11 @@ const commands = {
   approve: "infer-batch approve job.yaml --param ds=2026-11-23 --run daily-0123456789ab",
   discard: "infer-batch discard job.yaml --param ds=2026-11-23 --run daily-0123456789ab",
   newRun: "infer-batch run job.yaml --param ds=2026-11-23 --new-run",
+  joinsBaseline: true,
 };
+
+const plan = { params: { ds: "2026-11-23" }, dateParam: "ds" };
+const readers = { run: { runId: "daily-22", params: { ds: "2026-11-22" } } };
 
 /** A column of 400 normally distributed numbers, `shift` apart from those of other nights. */
 export function scores(shift: number, seed = 1): ColumnProfile {
@@ -52,7 +56,7 @@ export function reviewedRun(
     writer: "test",
     at: "2026-11-23T04:00:00.000Z",
   };
-  const review = { profile, earlier, verdict, readersHave: "2026-11-22" };
+  const review = { profile, earlier, verdict, plan, readers };
   const record = recordOf(names);
   record.setReview(review);
   return { record, review, outcome: outcomeOf(review, verdict.verdict.outcome === "hold") };
@@ -73,6 +77,7 @@ function outcomeOf({ verdict }: RunReview, isHeld: boolean): Outcome {
         failed: resultLines(verdict, "hold"),
         warnings: resultLines(verdict, "warn"),
         comparedWith: verdict.verdict.baseline,
+        notes: [],
       },
       ...(isHeld ? { decided: { error: new JobError("HELD", "held"), isOwnVerdict: true, commands } } : {}),
     },

@@ -164,13 +164,15 @@ function stateText(state: RunState): string {
 }
 
 /** What the checks say, what was decided, and what a person can do. */
-function reviewText({ verdict, challenger, decision, status, commands }: RunState): string[] {
+function reviewText({ verdict, challenger, decision, status, readers, commands }: RunState): string[] {
   const published = status === "complete" ? [] : (verdict?.failed ?? []);
   return [
     ...published.map((line) => `  failed: ${line}`),
     ...(verdict?.warnings ?? []).map((line) => `  warning: ${line}`),
+    ...(verdict?.notes ?? []).map((line) => `  note: ${line}`),
     ...(challenger === undefined ? [] : challengerLines(challenger).map((line) => `  ${line}`)),
     ...(decision === null || decision.by === byChecks ? [] : [`  ${decisionText(decision, true)}`]),
+    ...readers.map((line) => `  ${line}`),
     ...commands.map((command) => `  ${command}`),
   ];
 }

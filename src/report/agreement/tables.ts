@@ -64,7 +64,7 @@ export function agreementLine(found: Measures, tolerance: number): string {
         `p99 ${shownFigure(found.p99Difference)}`,
         `largest ${shownFigure(found.largestDifference)}`,
         `${share(found.beyond, found.rows)} of the rows differ by more than ${tolerance}`,
-        `rank correlation ${shownFigure(found.rankCorrelation)}`,
+        `rank correlation ${shownFigure(found.rankCorrelation)}${found.isSampled ? ` (of a sample of ${count(found.rankedRows, "row")})` : ""}`,
         `PSI ${shownFigure(found.psi)}`,
       ].join(", ");
     case "labels":
@@ -223,7 +223,10 @@ function differentLines(
   const distance = { numbers: ["difference"], vectors: ["1 - cosine"], times: ["shift"], labels: [] }[kind];
   const head = [...heads, ...names, ...distance];
   const leaveOut = distance.map(() => head.length - 1); // it follows from the values
-  return [`rows that differ most in ${column}`, ...fitTable([head, ...lines], { width, leaveOut })];
+  return [
+    `rows that differ${kind === "labels" ? "" : " most"} in ${column}`,
+    ...fitTable([head, ...lines], { width, leaveOut }),
+  ];
 }
 
 /** Six digits that count; "" for NaN. */

@@ -11,6 +11,10 @@ export interface Gauge {
 
 export type Labels = Readonly<Record<string, string>>;
 
+const checkMetric = "infer_batch_check";
+/** The gauge that each check of a run has. */
+export const checkResultMetric = `${checkMetric}_result`;
+
 /** The limit of results that have gauges. The worst results come first. */
 const mostChecks = 300;
 
@@ -21,11 +25,11 @@ const severity: Readonly<Record<Level, number>> = { pass: 0, warn: 1, hold: 2 };
 export function checkGauges(review: RunReview | undefined): Gauge[] {
   const results = worstByColumn(review?.verdict?.verdict.results ?? []);
   const gauge = (name: string, help: string, of: (result: CheckResult) => number | string): Gauge => ({
-    name: `infer_batch_check_${name}`,
+    name: `${checkMetric}_${name}`,
     help,
     samples: results.map((result) => {
       const value = of(result);
-      const labels = { check: result.check, column: result.column ?? "" };
+      const labels = { check: result.check, column: result.column ?? "", role: roleOf(result) };
       return { labels, value: typeof value === "number" && Number.isFinite(value) ? value : undefined };
     }),
   });
@@ -40,11 +44,16 @@ export function checkGauges(review: RunReview | undefined): Gauge[] {
   ];
 }
 
-/** Returns the worst result for each check and column, since the labels have only these two. */
+/** What a result is about: an output and a feature may have the same name. */
+function roleOf({ column, isFeature }: CheckResult): "run" | "output" | "feature" {
+  return isFeature === true ? "feature" : column === null ? "run" : "output";
+}
+
+/** Returns the worst result for each check and column, since the labels name no more. */
 function worstByColumn(results: readonly CheckResult[]): CheckResult[] {
   const worst = new Map<string, CheckResult>();
   for (const result of results) {
-    const key = JSON.stringify([result.check, result.column]);
+    const key = JSON.stringify([result.check, result.column, roleOf(result)]);
     const known = worst.get(key);
     if (known === undefined || severity[result.level] > severity[known.level]) {
       worst.set(key, result);

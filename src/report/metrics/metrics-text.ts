@@ -1,8 +1,8 @@
 import type { SpentReport } from "../spending/spending-report.js";
 import { rejectReasons } from "../../columnar/types.js";
 import type { AttemptInfo, AttemptRecord } from "../attempt-record.js";
-import { checkGauges, type Gauge, type Labels, stateGauge } from "./check-metrics.js";
-import { exitCodeOfOutcome, type Outcome, statusOf } from "../outcome.js";
+import { checkGauges, checkResultMetric, type Gauge, type Labels, stateGauge } from "./check-metrics.js";
+import { exitCodeOfOutcome, type Outcome } from "../outcome.js";
 import { secondsByStage, stages } from "../stage-times.js";
 
 /** What the metrics of an attempt are made from. */
@@ -30,10 +30,24 @@ export function metricsText(state: MetricsState, previous: PreviousMetrics = {})
   const end = endGauges(state).map((gauge) => gaugeText(gauge, common));
   const { work } = previous;
   // An attempt with nothing to do repeats the gauges of the attempt that did the work.
-  if (outcome !== undefined && statusOf(outcome) === "already_complete" && work?.runId === record.run?.runId) {
+  if (outcome !== undefined && isIdle(outcome) && work?.runId === record.run?.runId && hasChecks(work, record)) {
     return [...end, work?.text ?? ""].join("");
   }
   return [...end, ...workGauges(state).map((gauge) => gaugeText(gauge, common))].join("");
+}
+
+/** Whether an attempt found its run complete, or held or discarded by a verdict that another attempt made. */
+function isIdle(outcome: Outcome): boolean {
+  if (outcome.kind !== "done") {
+    return false;
+  }
+  const { status, rowsScored, decided } = outcome.report;
+  return status === "already_complete" || (decided?.isOwnVerdict === false && rowsScored === 0);
+}
+
+/** Whether metrics have the checks of a run, if it has a verdict: the attempt that wrote them may have been killed before. */
+function hasChecks(work: PreviousMetrics["work"], { review }: AttemptRecord): boolean {
+  return review?.verdict === undefined || work?.text.includes(checkResultMetric) === true;
 }
 
 // Not `job`: Prometheus gives each target a label of that name.

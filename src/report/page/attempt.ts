@@ -10,10 +10,10 @@ import { html, type Html, nothing } from "./html.js";
 
 /** Renders the work of the attempt, its engine and its inputs, folded away because few readers need them. */
 export function attemptDetails(record: AttemptRecord, outcome: Outcome, endedMs: number): Html {
-  const { info, timeline, rejectReasons } = record;
+  const { info, timeline, rejectReasons, counts } = record;
   const worker = info.worker.count === 1 ? nothing : html`, worker ${info.worker.index} of ${info.worker.count}`;
   return html`${rejectReasons.size === 0 ? nothing : html`<section><h2>Rejected rows by reason</h2>${rejects(record)}</section>`}
-<details><summary>Speed, engine and inputs of this attempt</summary>
+<details><summary>${counts.spansCommitted === 0 ? "Inputs of this attempt, which scored no row" : "Speed, engine and inputs of this attempt"}</summary>
 <p>${utc(record.startedMs)} to ${utc(endedMs)}${worker}</p>
 ${tiles(record, outcome)}
 <h3>Rows a second</h3>

@@ -1,20 +1,22 @@
 import type { Measures } from "../../checks/agreement/agreement.js";
-import type { ChallengerResult } from "../../publish/challenger-result.js";
 import { agreementLine, figure } from "../agreement/tables.js";
 import { challengerRows } from "../agreement/challenger-text.js";
-import { showCount } from "../report.js";
+import { count, showCount } from "../report.js";
+import type { RunReview } from "../run-review.js";
 import { html, type Html, nothing } from "./html.js";
 
 /** How the challenger agrees with the predictions; nothing if the run has none. */
-export function challengerSection(result: ChallengerResult | undefined): Html {
+export function challengerSection(review: RunReview | undefined): Html {
+  const result = review?.challenger;
   if (result === undefined) {
     return nothing;
   }
+  const kept = review?.kept === undefined ? "" : `; they are kept in ${review.kept}`;
   const { model, columns, apart, tolerance } = result;
   const outputs = columns.map(([name, found]) => output(name, found, tolerance));
   const rest = apart.map(({ name, reason }) => html`<p>${name}: not compared, ${reason}.</p>`);
   return html`<section><h2>Challenger</h2>
-<p>${model}: ${challengerRows(result)}. Its predictions are not published.</p>
+<p>${model}: ${challengerRows(result)}. Its predictions are not published${kept}.</p>
 ${outputs}${rest}</section>
 `;
 }
@@ -47,6 +49,7 @@ function different({ kind, most }: Measures): Html {
     return nothing;
   }
   const keys = Object.keys(first.keys ?? {});
+  const title = `${count(most.length, "row")} that ${most.length === 1 ? "differs" : "differ"}${kind === "labels" ? "" : " most"}`;
   const heads = keys.length === 0 ? ["row"] : keys;
   const lines = most.map(({ row, keys: values = {}, one, other, distance }) => {
     const named = keys.length === 0 ? [String(row)] : keys.map((key) => values[key] ?? "NULL");
@@ -54,5 +57,5 @@ function different({ kind, most }: Measures): Html {
     return html`<tr><th>${named[0] ?? ""}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`;
   });
   const rest = [...heads.slice(1), "champion", "challenger", ...(kind === "labels" ? [] : ["difference"])];
-  return html`<details><summary>The rows that differ most</summary><div class="scroll"><table class="rows"><thead><tr><th>${heads[0] ?? ""}</th>${rest.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div></details>`;
+  return html`<details><summary>${title}</summary><div class="scroll"><table class="rows"><thead><tr><th>${heads[0] ?? ""}</th>${rest.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div></details>`;
 }

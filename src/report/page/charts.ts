@@ -51,6 +51,25 @@ function valueAxis([low, high]: readonly [number, number]): Html[] {
   });
 }
 
+/** A share of the rows without a value, now and in an earlier run. */
+export interface EmptyShare {
+  readonly name: "NULL" | "NaN";
+  readonly rows: number;
+  readonly share: number;
+  /** undefined: there is no earlier run with the column. */
+  readonly before: number | undefined;
+}
+
+/** A bar for each kind of rows without a value. Its length is its share of all rows. */
+export function emptyBars(shares: readonly EmptyShare[]): Html {
+  const lines = shares.map(({ name, rows, share, before }) => {
+    const mark = before === undefined ? nothing : html`<path class="was" d="M${fixed(before * 100)} 0V10"/>`;
+    const was = before === undefined ? nothing : html`, <span class="before">before ${showShare(before)}</span>`;
+    return html`<dt>${name}</dt><dd>${showShare(share)}${was}</dd><dd>${showCount(rows)}</dd>${bar(share, mark)}`;
+  });
+  return lines.length === 0 ? nothing : html`<dl class="values">${lines}</dl>`;
+}
+
 /** A bar for each value, with its share and count; a mark shows its share in an earlier run. */
 export function valueBars({ values, others, total, totalBefore }: ValueDistribution): Html {
   const all = others === undefined ? values : [...values, others];

@@ -4,6 +4,7 @@ import { psi, psiBins } from "../../checks/verdicts/psi.js";
 import type { ColumnProfiles, RunProfile } from "../../checks/verdicts/run-profile.js";
 import type { CheckResult, Level } from "../../checks/verdicts/verdict.js";
 import type { AttemptRecord } from "../attempt-record.js";
+import type { RunReview } from "../run-review.js";
 
 /** A column of the run, with the same column of earlier runs. */
 export interface PageColumn {
@@ -12,6 +13,8 @@ export interface PageColumn {
   readonly now: ColumnProfile;
   /** The column in each earlier run, the latest last; undefined: that run has no such column, or its type differs. */
   readonly earlier: readonly (ColumnProfile | undefined)[];
+  /** The column in each run of the small charts, the latest last; undefined: that run has no such column, or its type differs. */
+  readonly history: readonly (ColumnProfile | undefined)[];
   /** The level of its worst check. */
   readonly level: Level;
   readonly drift: Drift | undefined;
@@ -38,12 +41,15 @@ export function pageColumns(record: AttemptRecord): PageColumn[] {
   const features = review?.profile.features ?? new Map<string, ColumnProfile>();
   const of = (role: PageColumn["role"], columns: ColumnProfiles): PageColumn[] =>
     [...columns].map(([name, now]) => {
-      const results = review?.verdict?.verdict.results.filter(({ column }) => column === name) ?? [];
+      const results = resultsOf(review, { name, role });
+      const inRuns = (runs: readonly RunProfile[] = []): PageColumn["earlier"] =>
+        runs.map((run) => sameColumn(now, columnsOf(run, role).get(name)));
       return {
         name,
         role,
         now,
-        earlier: (review?.earlier ?? []).map((run) => sameColumn(now, columnsOf(run, role).get(name))),
+        earlier: inRuns(review?.earlier),
+        history: inRuns(review === undefined ? [] : runsBefore(review)),
         level: worstOf(results),
         drift: driftOf(results, review?.earlier ?? []),
       };
@@ -51,6 +57,17 @@ export function pageColumns(record: AttemptRecord): PageColumn[] {
   return [...of("output", outputs), ...of("feature", features)].toSorted(
     (one, other) => rank(other) - rank(one) || (one.level === "pass" ? 0 : excess(other) - excess(one)),
   );
+}
+
+/** Returns the results of a column. An output and a feature may have the same name. */
+function resultsOf(review: RunReview | undefined, { name, role }: Pick<PageColumn, "name" | "role">): CheckResult[] {
+  const { results = [] } = review?.verdict?.verdict ?? {};
+  return results.filter(({ column, isFeature }) => column === name && (isFeature === true) === (role === "feature"));
+}
+
+/** Returns the published runs of the small charts; where they are not known, those that the run is compared with. */
+export function runsBefore({ history, earlier, reference }: RunReview): readonly RunProfile[] {
+  return history ?? (reference === undefined ? earlier : []);
 }
 
 function columnsOf(run: RunProfile, role: PageColumn["role"]): ColumnProfiles {
@@ -100,7 +117,22 @@ export function psiBetween(before: ColumnProfile | undefined, now: ColumnProfile
   return aligned === undefined ? undefined : psi(psiBins(aligned));
 }
 
-/** Returns the share of NULLs in a column. */
-export function nullShare({ nulls, rows }: ColumnProfile): number {
-  return rows === 0 ? 0 : nulls / rows;
+/** Rows of a column without a number or a value. */
+export interface Empty {
+  readonly rows: number;
+  readonly nulls: number;
+  readonly nan: number;
+}
+
+/** Counts the NULLs and NaNs of a column; of all rows, also if its values are those of a sample. */
+export function emptyIn(profile: ColumnProfile): Empty {
+  const { rows, nulls } = profile.all ?? profile;
+  const numbers = profile.all?.numbers ?? (profile.kind === "numbers" ? profile.numbers : undefined);
+  return { rows, nulls, nan: numbers?.nan ?? 0 };
+}
+
+/** Returns the share of NULL and NaN in a column. */
+export function emptyShare(profile: ColumnProfile): number {
+  const { rows, nulls, nan } = emptyIn(profile);
+  return rows === 0 ? 0 : (nulls + nan) / rows;
 }

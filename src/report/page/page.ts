@@ -5,7 +5,7 @@ import { challengerSection } from "./challenger.js";
 import { pageColumns } from "./columns.js";
 import { html, type Html, nothing } from "./html.js";
 import { driftTable, historyCharts, outputCards } from "./sections.js";
-import { type PageState, pageState, stateHeading, stateSection } from "./state.js";
+import { type PageState, pageState, stateHeading, stateSection, withTop } from "./state.js";
 import { style } from "./style.js";
 
 /**
@@ -52,23 +52,29 @@ function pageStatus(page: string, runId: string | undefined): string | undefined
 }
 
 /**
- * Returns the page after an attempt. If the attempt scored no row and read no profile, it returns the earlier page of
- * the run with the current state at the top, because a person may have decided on the run since.
+ * Returns the page after an attempt. If the attempt scored no row, it returns the earlier page of the run with the current
+ * state at the top: its rest says what the attempts that scored have done. A person may have decided on the run since.
  */
 export function pageAfter(
   earlier: string,
   { record, outcome, endedMs }: { readonly record: AttemptRecord; readonly outcome: Outcome; readonly endedMs: number },
 ): string {
   const status = pageStatus(earlier, record.run?.runId);
-  const isIdle = outcome.kind === "done" && outcome.report.status !== "partial" && record.counts.spansCommitted === 0;
-  if (status === undefined || !isIdle || record.review !== undefined) {
+  const isIdle = outcome.kind === "done" && record.counts.spansCommitted === 0;
+  if (!isIdle || status === undefined || !finalStates.has(status) || !finalStates.has(outcome.report.status)) {
     return htmlReport(record, outcome, endedMs);
   }
-  const isPublished = status === "complete" || status === "already_complete";
-  return isPublished || status === outcome.report.status
-    ? earlier
-    : withState(earlier, { status: outcome.report.status, state: pageState(record, outcome) });
+  if (publishedStates.has(status)) {
+    return earlier;
+  }
+  const top = withTop(earlier, stateSection(record, outcome));
+  return top === undefined
+    ? htmlReport(record, outcome, endedMs)
+    : withStatus(top, { status: outcome.report.status, word: pageState(record, outcome).word });
 }
+
+const publishedStates: ReadonlySet<string> = new Set(["complete", "already_complete"]);
+const finalStates: ReadonlySet<string> = new Set([...publishedStates, "held", "discarded"]);
 
 /** Returns the page of a run that a person approved or discarded; undefined: the earlier page is not about this run. */
 export function decidedPage(
@@ -89,11 +95,19 @@ export function decidedPage(
 
 /** Replaces the state at the top of a page, and removes the commands that decide. */
 function withState(page: string, { status, state }: { readonly status: string; readonly state: PageState }): string {
-  return page
-    .replace(new RegExp(`(<meta name="${statusName}" content="\\S* )\\w+`), (_, start: string) => start + status)
-    .replace(/(<title>)\w+/, (_, start: string) => start + state.word)
+  return withStatus(page, { status, word: state.word })
     .replace(/<header class="\w+"><h1>[^<]*<\/h1>/, () => stateHeading(state).markup)
     .replace(/<section class="deciding">.*?<\/section>/s, "");
+}
+
+/** Replaces the status in the head of a page, and its title. */
+function withStatus(
+  page: string,
+  { status, word }: { readonly status: string; readonly word: PageState["word"] },
+): string {
+  return page
+    .replace(new RegExp(`(<meta name="${statusName}" content="\\S* )\\w+`), (_, start: string) => start + status)
+    .replace(/(<title>)\w+/, (_, start: string) => start + word);
 }
 
 function predictions(record: AttemptRecord): Html {
@@ -102,7 +116,11 @@ function predictions(record: AttemptRecord): Html {
   const compared =
     review === undefined
       ? nothing
-      : html`${driftTable(columns, review)}${historyCharts(columns, review, record.seconds || undefined)}`;
-  const challenger = challengerSection(review?.challenger);
-  return html`${outputCards(columns, review?.earlier.at(-1))}${challenger}${compared}`;
+      : html`${driftTable(columns, review)}${historyCharts(columns, review, secondsOf(record))}`;
+  return html`${outputCards(columns, review)}${challengerSection(review)}${compared}`;
+}
+
+/** Returns how long the run was scored: by this attempt, or by the one that made the verdict; undefined: it is not known. */
+function secondsOf({ counts, seconds, review }: AttemptRecord): number | undefined {
+  return counts.spansCommitted > 0 ? seconds : review?.verdict?.seconds;
 }

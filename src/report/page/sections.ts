@@ -1,8 +1,9 @@
+import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
 import type { RunProfile } from "../../checks/verdicts/run-profile.js";
 import { count, showCount, showDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
-import { histogram, type Series, sparkline, valueBars } from "./charts.js";
-import { nullShare, type PageColumn, psiBetween } from "./columns.js";
+import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBars } from "./charts.js";
+import { type Empty, emptyIn, emptyShare, type PageColumn, psiBetween, runsBefore } from "./columns.js";
 import { type Distribution, distributionOf, medianOf, middleOf } from "./distribution.js";
 import { html, type Html, nothing } from "./html.js";
 import { showDay, showNumber, showPsi, showShare } from "./numbers.js";
@@ -14,13 +15,15 @@ const openCards = 12;
 const openFeatures = 4;
 
 /**
- * Renders a card for each output, and before them for the features that hold the run: the distribution of its values, over that of the last run that it is compared with.
+ * Renders a card for each output, and before them for the features that hold the run: the distribution of its values, over
+ * that of the last run that it is compared with.
  */
-export function outputCards(columns: readonly PageColumn[], last: RunProfile | undefined): Html {
+export function outputCards(columns: readonly PageColumn[], review: RunReview | undefined): Html {
+  const last = review?.earlier.at(-1);
   const key =
-    last === undefined
+    review === undefined || last === undefined
       ? nothing
-      : html`<p class="key"><span class="now">this run</span> <span class="was">the run of ${dayOf(last)}</span></p>`;
+      : html`<p class="key"><span class="now">this run</span> <span class="was">${runName(review, last)}</span></p>`;
   const outputs = columns.filter(({ role }) => role === "output");
   const features = columns.filter(({ role }) => role === "feature");
   const failed = features.filter(({ level }) => level === "hold").slice(0, openFeatures);
@@ -35,7 +38,7 @@ export function outputCards(columns: readonly PageColumn[], last: RunProfile | u
 ${key}<div class="cards">${failed.map(card)}</div></section>
 `;
   return html`${first}<section><h2>Predictions</h2>
-${key}${outputs.length === 0 ? html`<p>No predictions.</p>` : html`<div class="cards">${outputs.slice(0, openCards).map(card)}</div>`}${folded}</section>
+${key}${outputs.length === 0 ? html`<p>${review === undefined ? "This attempt made no predictions." : "No predictions."}</p>` : html`<div class="cards">${outputs.slice(0, openCards).map(card)}</div>`}${folded}</section>
 `;
 }
 
@@ -49,22 +52,71 @@ function dayOf({ date, runId }: RunProfile): string {
   return date === "" ? runId : showDay(date);
 }
 
+/** Names what a run is compared with: an earlier run, its challenger, or a file. */
+function runName(review: RunReview, run: RunProfile): string {
+  if (review.reference !== undefined) {
+    return `the profile ${fileName(review.reference)}`;
+  }
+  const day = `the run of ${dayOf(run)}`;
+  return wasChallenger(review, run) ? `${day}, as predicted by its challenger: this run's model` : day;
+}
+
+/** Names the same in a few characters. */
+function shortName(review: RunReview, run: RunProfile): string {
+  return review.reference === undefined
+    ? `${dayOf(run)}${wasChallenger(review, run) ? ", challenger" : ""}`
+    : fileName(review.reference);
+}
+
+/** Whether the predictions of a run's challenger, which was this run's model, are compared in place of the published ones. */
+function wasChallenger({ verdict }: RunReview, { runId }: RunProfile): boolean {
+  return verdict?.verdict.asChallenger?.includes(runId) ?? false;
+}
+
+function fileName(uri: string): string {
+  return uri.split("/").at(-1) ?? uri;
+}
+
 function card({ name, now, earlier, level }: PageColumn): Html {
-  const found = distributionOf(now, earlier.at(-1));
+  const before = earlier.at(-1);
+  const found = distributionOf(now, before);
+  const empty = emptyShares(now, before);
   const chart =
     found === undefined
-      ? html`<p>The values of type ${now.type} are not profiled.</p>`
+      ? empty.length === 0
+        ? html`<p>The values of type ${now.type} are not profiled.</p>`
+        : nothing
       : found.kind === "numbers"
         ? histogram(name, found)
         : valueBars(found);
   const of = now.kind === "vectors" ? ` (norm, ${now.vectors.maxDimension} dimensions)` : "";
-  return html`<figure class="${level}"><h3>${name}${of}</h3>${chart}<figcaption>${caption(now, found)}</figcaption></figure>`;
+  return html`<figure class="${level}"><h3>${name}${of}</h3>${chart}${emptyBars(empty)}<figcaption>${caption(now, found)}</figcaption></figure>`;
+}
+
+/** Returns the shares of NULL and of NaN, if the column has any in this run or the earlier one. */
+function emptyShares(now: ColumnProfile, before: ColumnProfile | undefined): EmptyShare[] {
+  const [rows, was] = [emptyIn(now), before && emptyIn(before)];
+  const kinds = [
+    { name: "NULL" as const, of: ({ nulls }: Empty) => nulls },
+    { name: "NaN" as const, of: ({ nan }: Empty) => nan },
+  ];
+  return kinds
+    .map(({ name, of }) => ({
+      name,
+      rows: of(rows),
+      share: shareIn(of(rows), rows),
+      before: was && shareIn(of(was), was),
+    }))
+    .filter(({ share, before: earlier = 0 }) => share > 0 || earlier > 0);
+}
+
+function shareIn(number: number, { rows }: Empty): number {
+  return rows === 0 ? 0 : number / rows;
 }
 
 /** Returns the counts below a chart. */
-function caption(now: PageColumn["now"], found: Distribution | undefined): string {
-  const nulls = now.nulls === 0 ? [] : [`${showCount(now.nulls)} NULL`];
-  const nan = now.kind === "numbers" && now.numbers.nan > 0 ? [`${showCount(now.numbers.nan)} NaN`] : [];
+function caption(now: ColumnProfile, found: Distribution | undefined): string {
+  const { rows, nulls, nan } = emptyIn(now);
   const numbers = found?.kind === "numbers" ? found : undefined;
   const values =
     numbers === undefined
@@ -78,7 +130,9 @@ function caption(now: PageColumn["now"], found: Distribution | undefined): strin
     numbers !== undefined && isCut(numbers)
       ? ["the first and the last bar include all values outside of the axis"]
       : [];
-  return [...values, count(now.rows - now.nulls, "value"), ...nulls, ...nan, ...cut].join(", ");
+  const sample = now.rows < rows ? [`the chart is of a sample of ${count(now.rows, "row")}`] : [];
+  const counted = rows - nulls - nan === 0 && rows > 0 ? "no values" : count(rows - nulls - nan, "value");
+  return [...values, counted, ...sample, ...cut].join(", ");
 }
 
 function isCut({ range: [low, high], now, before }: Extract<Distribution, { kind: "numbers" }>): boolean {
@@ -94,7 +148,8 @@ function pair(now: string, before: string | undefined): Html {
 const openDrifts = 12;
 
 /** Renders the columns by PSI against the closest earlier run, the largest PSI first. */
-export function driftTable(columns: readonly PageColumn[], { earlier }: RunReview): Html {
+export function driftTable(columns: readonly PageColumn[], review: RunReview): Html {
+  const { earlier, reference } = review;
   if (earlier.length === 0) {
     return nothing;
   }
@@ -102,7 +157,7 @@ export function driftTable(columns: readonly PageColumn[], { earlier }: RunRevie
   const lineOf = ({ name, role, now, earlier: before, level, drift }: PageColumn): Html => {
     const index = drift?.closest === undefined ? earlier.length - 1 : earlier.indexOf(drift.closest);
     const then = before[index];
-    return html`<tr class="${level}"><th>${name}${role === "feature" ? html` <small>feature</small>` : nothing}</th><td>${drift === undefined ? "–" : pair(showPsi(drift.psi), drift.closest && dayOf(drift.closest))}</td><td>${pair(middleOf(now) ?? "–", then && middleOf(then))}</td><td>${pair(showShare(nullShare(now)), then && showShare(nullShare(then)))}</td></tr>`;
+    return html`<tr class="${level}"><th>${name}${role === "feature" ? html` <small>feature</small>` : nothing}</th><td>${drift === undefined ? "–" : pair(showPsi(drift.psi), drift.closest && shortName(review, drift.closest))}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(showShare(emptyShare(now)), then && showShare(emptyShare(then)))}</td></tr>`;
   };
   const open = Math.max(openDrifts, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
   const rest = ranked.slice(open);
@@ -110,36 +165,34 @@ export function driftTable(columns: readonly PageColumn[], { earlier }: RunRevie
     rest.length === 0
       ? nothing
       : html`<details><summary>${count(rest.length, "more column")}</summary>${driftRows(rest.map(lineOf))}</details>`;
+  const compared =
+    reference === undefined
+      ? html`the closest earlier run. <span class="before">Small print</span> shows that run: its date, its median, its share of NULL and NaN.`
+      : html`${reference}. <span class="before">Small print</span> shows the median and the share of NULL and NaN there.`;
   return html`<section><h2>Drift by column</h2>
-<p>PSI compares the values with those of the closest earlier run. <span class="before">Small print</span> shows that run: its date, its median, its share of NULLs.</p>
+<p>PSI compares the values with those of ${compared}</p>
 ${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
 `;
 }
 
 function driftRows(lines: readonly Html[]): Html {
-  return html`<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>PSI</td><td>median, or most frequent</td><td>NULL</td></tr></thead><tbody>${lines}</tbody></table></div>`;
+  return html`<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>PSI</td><td>median, or most frequent</td><td>NULL or NaN</td></tr></thead><tbody>${lines}</tbody></table></div>`;
 }
 
-/** The number of runs in the small charts, this one included. */
-const shownRuns = 30;
 /** The number of columns whose charts are not folded away. */
 const openColumns = 4;
 
 /**
- * Renders small charts of this run and earlier ones: rows and the time of scoring, and for each output NULLs, the median and
- * the PSI. `seconds`: the time of this run; undefined: this attempt scored no row.
+ * Renders small charts of this run and the published runs before it: rows and the time of scoring, and for each output NULLs,
+ * the median and the PSI. `seconds`: the time of this run; undefined: it is not known.
  */
-export function historyCharts(
-  columns: readonly PageColumn[],
-  { profile, earlier, seconds: known }: RunReview,
-  seconds: number | undefined,
-): Html {
-  const from = Math.max(earlier.length - (shownRuns - 1), 0);
-  const runs = [...earlier.slice(from), profile];
+export function historyCharts(columns: readonly PageColumn[], review: RunReview, seconds: number | undefined): Html {
+  const { profile, seconds: known } = review;
+  const runs = [...runsBefore(review), profile];
   if (runs.length < 2) {
     return nothing;
   }
-  const outputs = columns.filter(({ role }) => role === "output").map((column) => columnHistory(column, from));
+  const outputs = columns.filter(({ role }) => role === "output").map(columnHistory);
   const rest = outputs.slice(openColumns);
   const folded =
     rest.length === 0
@@ -155,13 +208,13 @@ export function historyCharts(
 `;
 }
 
-function columnHistory({ name, now, earlier, level }: PageColumn, from: number): Html {
-  const profiles = [...earlier.slice(from), now];
-  const each = (of: (column: PageColumn["now"]) => number | undefined): (number | undefined)[] =>
+function columnHistory({ name, now, history, level }: PageColumn): Html {
+  const profiles = [...history, now];
+  const each = (of: (column: ColumnProfile) => number | undefined): (number | undefined)[] =>
     profiles.map((column) => (column === undefined ? undefined : of(column)));
   const psis = profiles.map((column, run) => (run === 0 ? undefined : psiBetween(profiles[run - 1], column)));
   const charts = [
-    small({ title: "NULL", values: each(nullShare), show: showShare, upTo: 0.05, tone: level }),
+    small({ title: "NULL or NaN", values: each(emptyShare), show: showShare, upTo: 0.05, tone: level }),
     small({ title: "median", values: each(medianOf), show: showNumber, tone: level }),
     small({ title: "PSI", values: psis, show: showPsi, upTo: 0.1, tone: level }),
   ];

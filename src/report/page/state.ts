@@ -1,3 +1,4 @@
+import { readersText } from "../../publish/readers-view.js";
 import { assertNever } from "../../util/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { Outcome } from "../outcome.js";
@@ -12,6 +13,8 @@ export interface PageState {
   readonly tone: "good" | "warned" | "bad";
 }
 
+const nothingPublished = "Nothing of this run is published.";
+
 /** Returns the state of the run after an attempt. */
 export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
   if (outcome.kind === "failed") {
@@ -20,31 +23,54 @@ export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
   const { report } = outcome;
   switch (report.status) {
     case "held":
-      return { word: "HELD", sentence: readersText(record), tone: "bad" };
+      return { word: "HELD", sentence: readersSentence(record), tone: "bad" };
     case "discarded":
-      return { word: "DISCARDED", sentence: "Nothing of this run is published.", tone: "bad" };
+      return { word: "DISCARDED", sentence: nothingPublished, tone: "bad" };
     case "partial": {
       const left = report.spansPlanned - report.spansCommitted;
       return { word: "UNFINISHED", sentence: `${count(left, "span")} left to other workers.`, tone: "warned" };
     }
     case "complete":
     case "already_complete":
-      return publishedState(report);
+      return publishedState(record, report);
     default:
       return assertNever(report.status);
   }
 }
 
-function publishedState({ verdict, rowsPlanned }: RunReport): PageState {
-  const warnings = warningsOf(verdict).length;
-  return warnings === 0
-    ? { word: "PUBLISHED", sentence: `${count(rowsPlanned, "input row")}.`, tone: "good" }
-    : { word: "PUBLISHED", sentence: `With ${count(warnings, "warning")}.`, tone: "warned" };
+function publishedState(record: AttemptRecord, report: RunReport): PageState {
+  const warnings = warningsOf(report.verdict).length;
+  const { predictions, text } = rowsText(record, report);
+  const warned = warnings === 0 ? "" : `, with ${count(warnings, "warning")}`;
+  const isDoubtful = warnings > 0 || (predictions === 0 && report.rowsPlanned > 0);
+  return { word: "PUBLISHED", sentence: `${text}${warned}.`, tone: isDoubtful ? "warned" : "good" };
 }
 
-function readersText({ review }: AttemptRecord): string {
-  const date = review?.readersHave;
-  return date === undefined ? "Nothing of this run is published." : `Readers still have the run of ${showDay(date)}.`;
+/** The predictions of a run, and what became of its other rows. `predictions`: undefined if they are not counted. */
+function rowsText(
+  { review }: AttemptRecord,
+  { status, rowsPlanned, rowsScored, rowsRejected, spansResumed }: RunReport,
+): { readonly predictions: number | undefined; readonly text: string } {
+  const scored = status === "complete" && spansResumed === 0 ? { rows: rowsScored, rejected: rowsRejected } : undefined;
+  const found = review?.profile ?? scored;
+  if (found === undefined) {
+    return { predictions: undefined, text: count(rowsPlanned, "input row") };
+  }
+  const { rows: predictions, rejected } = found;
+  const filtered = Math.max(rowsPlanned - predictions - rejected, 0);
+  const parts = [
+    count(predictions, "prediction"),
+    ...(rejected === 0 ? [] : [`${count(rejected, "row")} rejected`]),
+    ...(filtered === 0 ? [] : [`${count(filtered, "row")} filtered out`]),
+  ];
+  return { predictions, text: parts.join(", ") };
+}
+
+function readersSentence({ review }: AttemptRecord): string {
+  if (review?.readers === undefined) {
+    return nothingPublished;
+  }
+  return asSentence(readersText(review.readers, review.plan, showDay));
 }
 
 /** Returns the checks that do not hold the run, a line each. With `on_fail: warn`, the failed checks come first. */
@@ -52,11 +78,21 @@ function warningsOf(verdict: VerdictReport | null): readonly string[] {
   return verdict === null ? [] : [...(verdict.outcome === "publish" ? verdict.failed : []), ...verdict.warnings];
 }
 
-/** Renders the top of the page: the state, its reason, and the commands that a person can use. */
+const [begin, end] = ["<!-- state -->", "<!-- end of state -->"];
+
+/** Renders the top of the page: the state, its first reason, the commands that a person can use, and all findings. */
 export function stateSection(record: AttemptRecord, outcome: Outcome): Html {
-  return html`${stateHeading(pageState(record, outcome))}
-${about(record, outcome)}</header>
-${outcome.kind === "failed" ? failure(outcome) : findings(outcome.report)}`;
+  const found = outcome.kind === "failed" ? failure(outcome) : findings(outcome.report);
+  return html`${{ markup: begin }}
+${stateHeading(pageState(record, outcome))}
+${about(record, outcome)}${outcome.kind === "failed" ? nothing : reasons(outcome.report)}</header>
+${found}${{ markup: end }}`;
+}
+
+/** Replaces the top of a page; undefined: another version of this program made the page. */
+export function withTop(page: string, top: Html): string | undefined {
+  const [from, to] = [page.indexOf(begin), page.indexOf(end)];
+  return from < 0 || to < 0 ? undefined : `${page.slice(0, from)}${top.markup}${page.slice(to + end.length)}`;
 }
 
 /** Renders the heading. Its `header` element stays open. */
@@ -71,31 +107,57 @@ function about({ info, run, review }: AttemptRecord, outcome: Outcome): Html {
   return html`<p>${texts.map((text, index) => html`${index === 0 ? nothing : html` · `}<span>${text}</span>`)}</p>`;
 }
 
+/** Renders the first failed check of a held run, and what was not compared. */
+function reasons({ verdict }: RunReport): Html {
+  const [first] = verdict?.outcome === "hold" ? verdict.failed : [];
+  const notes = (verdict?.notes ?? []).map((note) => html`<p>${asSentence(note)}</p>`);
+  return html`${first === undefined ? nothing : html`<p class="reason">${first}</p>`}${notes}`;
+}
+
+/** Makes a text a sentence. */
+function asSentence(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
 function failure({ message, hint }: Extract<Outcome, { kind: "failed" }>): Html {
   const lines = message.split("\n").map((line) => html`${line}\n`);
   return html`<section><pre>${lines}</pre>${hint === undefined ? nothing : html`<p>${hint}</p>`}</section>`;
 }
 
 function findings({ verdict, decided }: RunReport): Html {
-  const isHeld = verdict?.outcome === "hold";
-  const warnings = warningsOf(verdict);
-  const failed = isHeld ? list("Checks that failed", "failed", verdict.failed) : nothing;
+  const [, ...others] = verdict?.outcome === "hold" ? verdict.failed : [];
   const commands = decided?.commands === undefined ? nothing : deciding(decided.commands);
-  return html`${failed}${commands}${list("Warnings", "warned", warnings)}`;
+  return html`${commands}${list("Other checks that failed", "failed", others)}${list("Warnings", "warned", warningsOf(verdict))}`;
 }
 
+/** The findings that are not folded away. */
+const openFindings = 5;
+
 function list(title: string, name: string, lines: readonly string[]): Html {
-  return lines.length === 0
-    ? nothing
-    : html`<section><h2>${title}</h2><ul class="${name}">${lines.map((line) => html`<li>${line}</li>`)}</ul></section>\n`;
+  if (lines.length === 0) {
+    return nothing;
+  }
+  const rest = lines.slice(openFindings);
+  const folded =
+    rest.length === 0 ? nothing : html`<details><summary>${rest.length} more</summary>${bullets(name, rest)}</details>`;
+  return html`<section><h2>${title}</h2>${bullets(name, lines.slice(0, openFindings))}${folded}</section>\n`;
+}
+
+function bullets(name: string, lines: readonly string[]): Html {
+  return html`<ul class="${name}">${lines.map((line) => html`<li>${line}</li>`)}</ul>`;
 }
 
 /** Renders the commands that decide on a held run. */
-function deciding({ approve, discard, newRun }: DecidingCommands): Html {
+function deciding({ approve, discard, newRun, joinsBaseline, newer }: DecidingCommands): Html {
+  const baseline = joinsBaseline ? " (with --as-baseline, later runs are compared with them)" : "";
   const steps: (readonly [string, string])[] = [
-    ["To publish these predictions (with --as-baseline, later runs are compared with them)", approve],
+    [`To publish these predictions${baseline}`, approve],
     ["To discard them", discard],
     ["To score again, after you correct the input", newRun],
   ];
-  return html`<section class="deciding"><h2>Commands</h2>${steps.map(([what, command]) => html`<p>${what}:</p><pre>${command}</pre>`)}</section>\n`;
+  const warning =
+    newer === undefined
+      ? nothing
+      : html`<p>Run ${newer} is newer, and readers have its rows. To publish this run replaces them.</p>`;
+  return html`<section class="deciding"><h2>Commands</h2>${warning}${steps.map(([what, command]) => html`<p>${what}:</p><pre>${command}</pre>`)}</section>\n`;
 }

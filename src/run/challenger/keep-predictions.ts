@@ -42,6 +42,12 @@ function keptJob(name: string): string {
   return `${name}-challenger`;
 }
 
+/** Where the predictions of a job's challenger are kept, as its spec names it; undefined: they are not kept. */
+export function keptPlaceOf({ challenger }: JobContext["spec"]): string | undefined {
+  const { parquet, postgres } = challenger?.output ?? {};
+  return parquet?.path ?? postgres?.table;
+}
+
 /** The job whose runs are the kept predictions of a job's challenger. */
 export function keptContext(context: JobContext, sink: Sink): JobContext {
   return { ...context, sink, spec: { ...context.spec, name: keptJob(context.spec.name) } };

@@ -5,7 +5,8 @@ import type { Plan, RunId } from "../../plan/plan.js";
 import { spanAt } from "../../plan/spans.js";
 import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
-import type { RunSink, RunWriter, SpanFile, StoredPlan } from "../../sink/port.js";
+import type { RunSink, RunWriter, StoredPlan } from "../../sink/port.js";
+import type { SpanFile } from "../../publish/span-file.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
 

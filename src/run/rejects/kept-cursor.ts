@@ -6,7 +6,8 @@ import { spanAt } from "../../plan/spans.js";
 import type { Plan } from "../../plan/plan.js";
 import type { PartReader } from "../../scoring/context.js";
 import type { Reuse } from "../../scoring/reuse.js";
-import type { RunSink, SpanFile } from "../../sink/port.js";
+import type { RunSink } from "../../sink/port.js";
+import type { SpanFile } from "../../publish/span-file.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import type { RejectedRows } from "./rejected-rows.js";
 

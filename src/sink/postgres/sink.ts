@@ -1,8 +1,6 @@
 import { assertNever, JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import { requireKept } from "../../publish/pruned-run.js";
-import type { PublishedRun } from "../../publish/published-run.js";
-import type { RecordedRun } from "../../publish/recorded-run.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
 import type { Sink, StoredPlan, UnfinishedRun } from "../port.js";
@@ -12,9 +10,7 @@ import { openConnections, type Session } from "./connections.js";
 import { controlLayout, ensureControlTables } from "./control/schema.js";
 import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
 import { controlOf } from "./control/control.js";
-import { readHistory } from "./control/history.js";
 import { nothingPublished } from "./control/other-runs.js";
-import { publishedProfile, publishedRuns } from "./control/profiles.js";
 import { refuseDuplicates } from "./duplicates.js";
 import { dropLeftovers } from "./other-runs/abandoned-runs.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
@@ -23,6 +19,7 @@ import { showTable } from "./names.js";
 import { newerRunCheck } from "./other-runs/newer-runs.js";
 import { replaceMode, rollBack } from "./modes/replace.js";
 import type { RetryTools } from "../../util/retry.js";
+import { type InControlTables, pastRuns } from "./other-runs/past-runs.js";
 import { refusePrunedPins } from "./pruning/pins.js";
 import { pruning } from "./pruning/prune-runs.js";
 import { rehearse, untriedOfPlanned } from "./rehearse.js";
@@ -114,36 +111,6 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
       await connections[Symbol.asyncDispose]();
       await options.spool[Symbol.asyncDispose]();
     },
-  };
-}
-
-/** Reads from the control tables. Returns `none` if they do not exist. */
-type InControlTables = <T>(
-  doing: string,
-  none: T,
-  work: (session: Session, layout: number) => Promise<T>,
-) => Promise<T>;
-
-/** Reads earlier runs from the control tables. */
-function pastRuns(
-  tools: Tools,
-  inControlTables: InControlTables,
-): Pick<Required<Sink>, "published" | "readProfile" | "history"> {
-  const { control, target, retry } = tools;
-  return {
-    published: (series) =>
-      inControlTables<readonly PublishedRun[]>(`reading ${target}`, [], async (session, layout) =>
-        // Runs of layout 1 have no profiles.
-        layout < 2 ? [] : await publishedRuns(session, control, { target: showTable(tools.name), series }),
-      ),
-    readProfile: (pinned) =>
-      retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => publishedProfile(session, control, pinned)),
-      ),
-    history: (request) =>
-      inControlTables<readonly RecordedRun[]>(`reading the runs of ${request.job}`, [], (session, layout) =>
-        readHistory(session, control, { ...request, target: showTable(tools.name), layout }),
-      ),
   };
 }
 

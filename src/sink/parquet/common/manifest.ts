@@ -289,8 +289,12 @@ function withoutAttempt(text: string): string | undefined {
   return found === undefined ? undefined : JSON.stringify({ ...found, attempt: undefined });
 }
 
-/** Returns how many seconds the attempt that finished the run has scored; null: it scored no row. */
+/**
+ * Returns how many seconds the attempt that finished the run has scored; if it published an approved run, the one that judged
+ * it. null: that attempt scored no row.
+ */
 export function secondsOf({ attempt }: Pick<Manifest, "attempt">): number | null {
-  const { seconds, rows_scored: rows } = attempt ?? {};
-  return typeof seconds === "number" && typeof rows === "number" && rows > 0 ? seconds : null;
+  const { seconds, rows_scored: rows, scoring_seconds: judged } = attempt ?? {};
+  const found = typeof rows === "number" && rows > 0 ? seconds : judged;
+  return typeof found === "number" ? found : null;
 }

@@ -35,20 +35,37 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
   /** Newer runs that do not concern this one: their params are read once. */
   const passed = new Set<string>();
   return async (session, plan) => {
-    const { rows } = await session.query<NewerRun>({ text: newerRuns(control), values: [plan.runId, [...passed]] });
-    for (const { run_id: newer, by_date: byDate, params } of rows) {
-      passed.add(newer);
-      if (params !== null && !replacesAll(plan) && !sameSeries(plan.params, params)) {
-        continue;
-      }
+    for (const { run_id: newer, by_date: byDate } of await newerRuns(session, control, { plan, passed })) {
       const found = `writing to ${table}: run ${newer} ${byDate ? "is for a later date than" : "was planned after"} ${plan.runId}, and its rows are there`;
       if (!allowOlder) {
-        passed.delete(newer);
         throw new JobError("OUTPUT_NEWER", found, { hint: hintFor(plan) });
       }
+      passed.add(newer);
       warn(`${found}; this older run is published over them, as --allow-older says`);
     }
   };
+}
+
+/** Finds the newer run whose rows publishing this run would replace. */
+export async function findNewer(session: Session, control: Control, plan: Plan): Promise<string | undefined> {
+  const [newer] = plannedTarget(plan).mode === "append" ? [] : await newerRuns(session, control, { plan });
+  return newer?.run_id;
+}
+
+/** Finds newer runs whose rows this run's would replace. Adds those that do not concern it to `passed`. */
+async function newerRuns(
+  session: Session,
+  control: Control,
+  { plan, passed = new Set() }: { readonly plan: Plan; readonly passed?: Set<string> },
+): Promise<readonly NewerRun[]> {
+  const { rows } = await session.query<NewerRun>({ text: newerRunsSql(control), values: [plan.runId, [...passed]] });
+  return rows.filter(({ run_id: newer, params }) => {
+    const isOfSeries = params === null || replacesAll(plan) || sameSeries(plan.params, params);
+    if (!isOfSeries) {
+      passed.add(newer);
+    }
+    return isOfSeries;
+  });
 }
 
 /** Whether a run's rows replace all others. In mode upsert, rows of several series can be in one table. */
@@ -67,7 +84,7 @@ function hintFor(plan: Plan): string {
  * are equal, and have published rows in the same table, without those in $2. A table
  * that was rolled back no longer holds the run's rows.
  */
-function newerRuns(control: Control): string {
+function newerRunsSql(control: Control): string {
   const [runs, spans, finishes, swaps] = (["runs", "spans", "finishes", "swaps"] as const).map((name) =>
     control.table(name),
   );

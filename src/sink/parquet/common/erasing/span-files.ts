@@ -1,5 +1,5 @@
 import type { RejectedRow } from "../../../../columnar/types.js";
-import type { SpanFile } from "../../../port.js";
+import type { SpanFile } from "../../../../publish/span-file.js";
 import type { Target } from "../committed-parts.js";
 import { type CommittedParts, listParts } from "../parts.js";
 import { readRejects } from "../rejects.js";

@@ -141,7 +141,7 @@ async function plannedRun(
   if (before !== undefined) {
     // A profile is written when a run is published, so this run was published before a later run replaced it.
     const { rows, rejected } = before;
-    return { ...common, status: "published", rows, rejected, spansCommitted: null, seconds: null };
+    return { ...common, status: "published", rows, rejected, spansCommitted: null, seconds: verdict?.seconds ?? null };
   }
   const { kind } = stateOf({ published: false, staged, verdict, decision });
   const committed = isOver ? null : await countCommitted(fs, layout);
@@ -153,7 +153,7 @@ async function plannedRun(
     status: statusOfRun(kind, { isOver, hasStopped }),
     spansCommitted: committed,
     at: decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? null,
-    seconds: null,
+    seconds: verdict?.seconds ?? null,
     failure,
   };
 }

@@ -1,10 +1,11 @@
 import type { PinnedRun } from "../../../../plan/plan.js";
+import type { VisibleRun } from "../../../../publish/readers-view.js";
 import { earlierDateIn, type PublishedRun, type Series } from "../../../../publish/published-run.js";
 import { type ErrorCode, JobError } from "../../../../util/errors.js";
 import { sha256Of } from "../control-files.js";
 import { ifReadable, ifThere, type TargetState } from "../file-system.js";
 import { layoutOf } from "../layout.js";
-import { publishedManifest, secondsOf } from "../manifest.js";
+import { type Manifest, publishedManifest, secondsOf } from "../manifest.js";
 import { runIdIn } from "../named-run.js";
 import { type OtherFolders, searchFolders } from "./other-folders.js";
 import type { RunId } from "../../../../plan/plan.js";
@@ -21,6 +22,19 @@ export async function findPublished(
   return await searchFolders(fs, folders, (folder) => publishedIn(fs, folder, { series, placeOf }));
 }
 
+/** Returns the run whose parts readers find in a folder; undefined: none is published there. */
+export async function publishedAt(fs: TargetState, folder: string): Promise<VisibleRun | undefined> {
+  const found = await publishedManifestIn(fs, folder);
+  return found === undefined ? undefined : { runId: found.run_id, params: found.params };
+}
+
+async function publishedManifestIn(fs: TargetState, folder: string): Promise<Manifest | undefined> {
+  const { success, manifest: path } = layoutOf(folder, "" as RunId);
+  const run = runIdIn(await ifReadable(fs.readText(success)));
+  const manifest = run === undefined ? undefined : publishedManifest(await ifReadable(fs.readText(path)));
+  return manifest?.run_id === run ? manifest : undefined;
+}
+
 /**
  * Returns the published run in a folder that later runs are compared with; undefined for a folder without one, or one
  * that this user may not read. Fails if the disk or the store does: a shorter baseline would let more runs pass.
@@ -30,11 +44,9 @@ async function publishedIn(
   folder: string,
   { series, placeOf }: { readonly series: Series; readonly placeOf: (path: string) => string },
 ): Promise<PublishedRun | undefined> {
-  const { success, manifest: path } = layoutOf(folder, "" as RunId);
-  const run = runIdIn(await ifReadable(fs.readText(success)));
-  const manifest = run === undefined ? undefined : publishedManifest(await ifReadable(fs.readText(path)));
+  const manifest = await publishedManifestIn(fs, folder);
   const profile = manifest?.profile;
-  if (manifest === undefined || profile === undefined || manifest.run_id !== run) {
+  if (manifest === undefined || profile === undefined) {
     return undefined;
   }
   if (!profile.baseline && series.everyRun !== true) {

@@ -1,0 +1,62 @@
+import type { RunProfile } from "../../checks/verdicts/run-profile.js";
+import type { Plan } from "../../plan/plan.js";
+import { logicalDateOf, type PublishedRun } from "../../publish/published-run.js";
+import type { RunReview } from "../../report/run-review.js";
+import type { JobContext } from "../../scoring/context.js";
+import { messageOf } from "../../util/errors.js";
+import { readPinned } from "./baseline.js";
+import { readersOf } from "./readers.js";
+
+/** Earlier runs in the small charts of a page. */
+const shownRuns = 29;
+/** Profiles that are read at once. */
+const readsAtOnce = 8;
+
+type Shown = Pick<RunReview, "readers" | "history" | "seconds">;
+
+/**
+ * Finds what the page of a run shows of published runs of its series: the last ones before it, with how long they were
+ * scored, and what readers have if it is held. Nothing if the spec asks for no page. A failure is only logged.
+ */
+export async function runsOfPage(context: JobContext, plan: Plan, isHeld: boolean): Promise<Shown> {
+  if (context.spec.report.html === undefined) {
+    return {};
+  }
+  const readers = isHeld ? await readersOf(context, plan) : undefined;
+  try {
+    const { job, params, dateParam } = plan;
+    const date = logicalDateOf(plan);
+    if (dateParam === null || date === undefined) {
+      return { readers };
+    }
+    const found = (await context.sink.published?.({ job, params, dateParam, everyRun: true, withSeconds: true })) ?? [];
+    const sorted = found.toSorted((one, other) => (one.date < other.date ? -1 : 1));
+    const latest = sorted.findLast((run) => run.date !== date)?.date;
+    const earlier = sorted.filter((run) => run.date < date).slice(-shownRuns);
+    return {
+      readers: readers && { ...readers, latest },
+      history: await profilesOf(context, earlier),
+      seconds: new Map(earlier.flatMap(({ runId, seconds }) => (seconds === undefined ? [] : [[runId, seconds]]))),
+    };
+  } catch (error) {
+    context.log.debug(`reading the published runs for report.html: ${messageOf(error)}`);
+    return { readers };
+  }
+}
+
+/** Reads the profiles of runs, those that cannot be read excepted. */
+async function profilesOf(context: JobContext, runs: readonly PublishedRun[]): Promise<RunProfile[]> {
+  const found: RunProfile[] = [];
+  const read = async (run: PublishedRun): Promise<RunProfile[]> => {
+    try {
+      return [await readPinned(context, run)];
+    } catch (error) {
+      context.log.debug(`reading a profile for report.html: ${messageOf(error)}`);
+      return [];
+    }
+  };
+  for (let start = 0; start < runs.length; start += readsAtOnce) {
+    found.push(...(await Promise.all(runs.slice(start, start + readsAtOnce).map(read))).flat());
+  }
+  return found;
+}

@@ -1,0 +1,51 @@
+import type { PublishedRun } from "../../../publish/published-run.js";
+import type { RecordedRun } from "../../../publish/recorded-run.js";
+import type { Sink } from "../../port.js";
+import type { Session } from "../connections.js";
+import { readHistory } from "../control/history.js";
+import { publishedProfile, publishedRuns } from "../control/profiles.js";
+import { showTable } from "../names.js";
+import { retrying } from "../retry.js";
+import type { RunTools } from "../run-tools.js";
+import { transact } from "../transaction.js";
+import { findNewer } from "./newer-runs.js";
+import { visibleRun } from "./visible-run.js";
+
+/** Reads from the control tables. Returns `none` if they do not exist. */
+export type InControlTables = <T>(
+  doing: string,
+  none: T,
+  work: (session: Session, layout: number) => Promise<T>,
+) => Promise<T>;
+
+/** Reads earlier runs from the control tables. */
+export function pastRuns(
+  tools: RunTools,
+  inControlTables: InControlTables,
+): Pick<Required<Sink>, "published" | "visible" | "newer" | "readProfile" | "history"> {
+  const { control, target, retry } = tools;
+  return {
+    // Of layout 1, neither logical dates nor the order of publications is known.
+    visible: (plan) =>
+      inControlTables(`reading ${target}`, undefined, async (session, layout) =>
+        layout < 2 ? undefined : await visibleRun(session, control, { plan, target: showTable(tools.name) }),
+      ),
+    newer: (plan) =>
+      inControlTables(`reading ${target}`, undefined, async (session, layout) =>
+        layout < 2 ? undefined : await findNewer(session, control, plan),
+      ),
+    published: (series) =>
+      inControlTables<readonly PublishedRun[]>(`reading ${target}`, [], async (session, layout) =>
+        // Runs of layout 1 have no profiles.
+        layout < 2 ? [] : await publishedRuns(session, control, { target: showTable(tools.name), series }),
+      ),
+    readProfile: (pinned) =>
+      retrying(`reading ${target}`, retry, () =>
+        transact(tools, (session) => publishedProfile(session, control, pinned)),
+      ),
+    history: (request) =>
+      inControlTables<readonly RecordedRun[]>(`reading the runs of ${request.job}`, [], (session, layout) =>
+        readHistory(session, control, { ...request, target: showTable(tools.name), layout }),
+      ),
+  };
+}

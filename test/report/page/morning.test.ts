@@ -1,0 +1,270 @@
+import { describe, expect, test } from "vitest";
+import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
+import { asPredictedBy } from "#src/checks/verdicts/model-cause.js";
+import type { CheckResult } from "#src/checks/verdicts/verdict.js";
+import type { ChallengerResult } from "#src/publish/challenger-result.js";
+import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
+import type { Outcome } from "#src/report/outcome.js";
+import { pageAfter } from "#src/report/page/page.js";
+import type { RunReport, VerdictReport } from "#src/report/report.js";
+import type { RunReview } from "#src/report/run-review.js";
+import { recordOf } from "../../support/records.js";
+import { type ReviewedRun, reviewedRun, scores } from "../../support/reviews.js";
+import { normals, numbersProfile, runProfile } from "../../support/run-profiles.js";
+
+const endedMs = Date.UTC(2026, 10, 23, 4);
+
+/** The page of a run whose review or report is another one. */
+function pageOf(run: ReviewedRun, review: Partial<RunReview> = {}, report: Partial<RunReport> = {}): string {
+  const { record, outcome } = run;
+  record.setReview({ ...run.review, ...review });
+  const changed: Outcome =
+    outcome.kind === "done" ? { kind: "done", report: { ...outcome.report, ...report } } : expect.fail();
+  return pageAfter("", { record, outcome: changed, endedMs });
+}
+
+function reportOf({ outcome }: ReviewedRun): RunReport & { readonly verdict: VerdictReport } {
+  const { report } = outcome.kind === "done" ? outcome : expect.fail();
+  return { ...report, verdict: report.verdict ?? expect.fail() };
+}
+
+const titleOf = (page: string): string | undefined => /<h1>(.*?)<\/h1>/.exec(page)?.[1];
+const cardOf = (page: string, name: string): string =>
+  new RegExp(`<figure class="\\w+"><h3>${name}</h3>.*?</figure>`, "s").exec(page)?.[0] ?? expect.fail();
+
+/** A column whose values are NaN but for the numbers. */
+const withNaN = (numbers: readonly number[], nan: number): ColumnProfile =>
+  numbersProfile([...numbers, ...Array.from({ length: nan }, () => Number.NaN)]);
+
+describe("a feature without values", () => {
+  const before = withNaN(normals(398), 2);
+
+  /** The page of a run that is like those before it but for one feature. */
+  function pageWith(now: ColumnProfile): string {
+    const run = reviewedRun(3);
+    const { profile, earlier } = run.review;
+    return pageOf(run, {
+      profile: { ...profile, features: new Map([["age", now]]) },
+      earlier: earlier.map((one) => Object.assign({}, one, { features: new Map([["age", before]]) })),
+    });
+  }
+
+  test("the card of a feature that is all NaN has a bar for NaN, with the share before", () => {
+    const card = cardOf(pageWith(withNaN([], 400)), "age");
+    expect(card).toContain('<dt>NaN</dt><dd>100%, <span class="before">before 0.5%</span></dd><dd>400</dd>');
+    expect(card).toContain("<figcaption>no values</figcaption>");
+    expect(card).not.toContain("not profiled");
+  });
+
+  test("the card of a feature that is all NULL has a bar for NULL", () => {
+    const card = cardOf(pageWith(numbersProfile(Array.from({ length: 400 }, () => null))), "age");
+    expect(card).toContain('<dt>NULL</dt><dd>100%, <span class="before">before 0%</span></dd><dd>400</dd>');
+    expect(card).toContain("<dt>NaN</dt><dd>0%");
+  });
+
+  test("the table of drifts and the small charts count NaN with NULL", () => {
+    const page = pageWith(withNaN([], 400));
+    expect(page).toMatch(
+      /<th>age <small>feature<\/small><\/th>.*?<td>100% <span class="before">0.5%<\/span><\/td><\/tr>/,
+    );
+    expect(page).toContain("<td>NULL or NaN</td>");
+    const run = reviewedRun(3);
+    const { profile } = run.review;
+    const outputs = new Map([...profile.outputs, ["score", withNaN(normals(100), 300)] as const]);
+    expect(pageOf(run, { profile: { ...profile, outputs } })).toContain("<figcaption>NULL or NaN <b>75%</b>");
+  });
+
+  test("the NULLs and NaNs of a sampled feature are those of all rows", () => {
+    const { kind, ...sampled } = withNaN(normals(390), 10) as Extract<ColumnProfile, { kind: "numbers" }>;
+    const numbers = { ...sampled.numbers, nan: 1000, sum: 0n };
+    const card = cardOf(pageWith({ kind, ...sampled, all: { rows: 4000, nulls: 0, numbers } }), "age");
+    expect(card).toContain('<dt>NaN</dt><dd>25%, <span class="before">before 0.5%</span></dd><dd>1,000</dd>');
+    expect(card).toContain("3,000 values, the chart is of a sample of 400 rows");
+  });
+});
+
+describe("what a run is compared with", () => {
+  test("a profile file is named by its file, not as a run, and is in no small chart", () => {
+    const run = reviewedRun(3);
+    const page = pageOf(run, {
+      earlier: run.review.earlier.slice(-1),
+      reference: "profiles/training.json",
+      history: [],
+    });
+    expect(page).toContain('<span class="was">the profile training.json</span>');
+    expect(page).toContain("PSI compares the values with those of profiles/training.json.");
+    expect(page).not.toMatch(/run of 22 Nov<\/span>|The last \d+ runs/);
+  });
+
+  test("a run that is compared with a file or has no date is not offered --as-baseline", () => {
+    const run = reviewedRun(3);
+    const { decided } = reportOf(run);
+    const commands = { ...(decided?.commands ?? expect.fail()), joinsBaseline: false };
+    const page = pageOf(run, {}, { decided: decided && { ...decided, commands } });
+    expect(page).not.toContain("--as-baseline");
+    expect(pageOf(run)).toContain("--as-baseline");
+  });
+
+  test("the predictions of a challenger that was promoted are named as such", () => {
+    const run = reviewedRun(3);
+    const { earlier, verdict } = run.review;
+    const challenger = { modelSha256: "b", outputs: new Map([["score", scores(0, 3)]]) };
+    const predicted = asPredictedBy(
+      "b",
+      earlier.map((one) => Object.assign({}, one, { challenger })),
+    );
+    const { runId } = predicted.at(-1) ?? expect.fail();
+    const stored = verdict ?? expect.fail();
+    const named = { ...stored, verdict: { ...stored.verdict, asChallenger: [runId] } };
+    const results = named.verdict.results.map((one) => ({ ...one, against: runId }));
+    const page = pageOf(run, {
+      earlier: predicted,
+      verdict: { ...named, verdict: { ...named.verdict, results } },
+    });
+    expect(page).toContain("the run of 22 Nov, as predicted by its challenger: this run&#39;s model</span>");
+    expect(page).toContain('<span class="before">22 Nov, challenger</span>');
+  });
+
+  test("the small charts show the published runs of the series, whatever the run is compared with", () => {
+    const history = Array.from({ length: 29 }, (_, day) => runProfile({ rows: 100 + day }, day - 10));
+    const page = pageOf(reviewedRun(3), { history });
+    expect(page).toContain("<h2>The last 30 runs</h2>");
+    expect(page).toContain("From 21 Oct to 23 Nov");
+    expect(page).toContain("<small>100 to 400</small>");
+  });
+
+  test("the page of a run that is compared with nothing says so below its state", () => {
+    const run = reviewedRun(0);
+    const { verdict } = reportOf(run);
+    const notes = ["compared with no earlier run: none has a profile", "only the first 32 of 64 features are profiled"];
+    const page = pageOf(run, { earlier: [], history: [] }, { verdict: { ...verdict, notes } });
+    const header = /<header.*?<\/header>/s.exec(page)?.[0] ?? "";
+    expect(header).toContain("<p>Compared with no earlier run: none has a profile.</p>");
+    expect(header).toContain("<p>Only the first 32 of 64 features are profiled.</p>");
+  });
+});
+
+test("an output and a feature of the same name each have their own drift and level", () => {
+  const run = reviewedRun(3, { outputs: { age: scores(3, 20) } });
+  const stored = run.review.verdict ?? expect.fail();
+  const result = (measured: number, level: CheckResult["level"]): CheckResult => ({
+    ...(stored.verdict.results.find(({ check, isFeature }) => check === "psi" && isFeature === undefined) ??
+      expect.fail()),
+    column: "age",
+    measured,
+    level,
+  });
+  const results = [{ ...result(0.002, "pass"), isFeature: true as const }, result(6.13, "hold")];
+  const page = pageOf(run, { verdict: { ...stored, verdict: { ...stored.verdict, results } } });
+  expect(page).toMatch(/<tr class="hold"><th>age<\/th><td>6.13 /);
+  expect(page).toMatch(/<tr class="pass"><th>age <small>feature<\/small><\/th><td>0.002 /);
+  expect(page).not.toContain("Features that failed");
+});
+
+/** The page of a published run of 5,000 planned rows. */
+function published(rows: number, rejected: number): string {
+  const run = reviewedRun(0);
+  const profile = { ...run.review.profile, rows, rejected };
+  return pageOf(run, { profile }, { rowsPlanned: 5000 });
+}
+
+describe("the headline of a published run", () => {
+  test("the headline counts predictions, then rejected and filtered rows", () => {
+    expect(titleOf(published(5000, 0))).toBe("PUBLISHED. 5,000 predictions.");
+    expect(titleOf(published(4900, 60))).toBe("PUBLISHED. 4,900 predictions, 60 rows rejected, 40 rows filtered out.");
+  });
+
+  test("a published run without a prediction is not shown as good", () => {
+    const page = published(0, 0);
+    expect(titleOf(page)).toBe("PUBLISHED. 0 predictions, 5,000 rows filtered out.");
+    expect(page).toContain('<header class="warned">');
+    expect(published(1, 0)).toContain('<header class="good">');
+  });
+});
+
+const lines = (count: number, text: string): string[] => Array.from({ length: count }, (_, n) => `${text} ${n}`);
+
+test("of many findings five are open, and the commands stand before them", () => {
+  const run = reviewedRun(3);
+  const { verdict } = reportOf(run);
+  const page = pageOf(run, {}, { verdict: { ...verdict, failed: lines(24, "failed"), warnings: lines(6, "warned") } });
+  expect(page).toMatch(/<details><summary>18 more<\/summary><ul class="failed"><li>failed 6<\/li>/);
+  expect(page).toMatch(/<details><summary>1 more<\/summary><ul class="warned"><li>warned 5<\/li>/);
+  expect(page.indexOf("<h2>Commands</h2>")).toBeLessThan(page.indexOf("<li>failed 1</li>"));
+  expect(page.indexOf('<p class="reason">failed 0</p>')).toBeLessThan(page.indexOf("<h2>Commands</h2>"));
+});
+
+/** The record of an attempt that found the run held. */
+function idleRecord(review: RunReview): AttemptRecord {
+  const scored = recordOf();
+  const record = createAttemptRecord({ info: scored.info, nowMs: () => 0, dateMs: () => 0 });
+  record.setRun(scored.run ?? expect.fail());
+  record.setReview(review);
+  return record;
+}
+
+describe("an attempt that scored no row of a held run", () => {
+  test("the page keeps what the attempt did that scored the run, and tells what readers have by now", () => {
+    const run = reviewedRun(3);
+    const page = pageOf(run);
+    const readers = { run: { runId: "daily-24", params: { ds: "2026-11-24" } } };
+    const { outcome } = run;
+    const after = pageAfter(page, { record: idleRecord({ ...run.review, readers }), outcome, endedMs });
+    expect(titleOf(page)).toBe("HELD. Readers still have the run of 22 Nov.");
+    expect(after).toBe(page.replace("22 Nov.</h1>", "24 Nov.</h1>"));
+    expect(after).toContain("<dt>rows scored</dt><dd>3</dd>");
+  });
+
+  test("without that page, the duration is that of the attempt which made the verdict", () => {
+    const run = reviewedRun(3);
+    const verdict = { ...(run.review.verdict ?? expect.fail()), seconds: 12.34 };
+    const record = idleRecord({ ...run.review, verdict });
+    const page = pageAfter("", { record, outcome: run.outcome, endedMs });
+    expect(page).toContain("<figcaption>duration <b>12 s</b>");
+    expect(page).toContain("<summary>Inputs of this attempt, which scored no row</summary>");
+  });
+});
+
+test("the challenger's section tells where its predictions are, and which rows and figures are a sample", () => {
+  const row = { row: 1, one: "a", other: "b", distance: 1 };
+  const labels = {
+    kind: "labels",
+    rows: 400,
+    equal: 390,
+    psi: 0.01,
+    flips: [],
+    most: [row, { ...row, row: 2 }],
+  } as const;
+  const figures = { meanDifference: 0.1, medianDifference: 0.1, p90Difference: 0.1, p99Difference: 0.1 };
+  const score = {
+    ...figures,
+    kind: "numbers",
+    rows: 400,
+    largestDifference: 1,
+    rankCorrelation: 0.9,
+    rankedRows: 100_000,
+    isSampled: true,
+    psi: 0.01,
+    beyond: 3,
+    most: [row],
+  } as const;
+  const challenger: ChallengerResult = {
+    model: "b.onnx",
+    sha256: "b",
+    tolerance: 0.01,
+    compared: 400,
+    missed: {},
+    columns: [
+      ["label", labels],
+      ["score", score],
+    ],
+    apart: [],
+  };
+  const run = reviewedRun(0);
+  const page = pageOf(run, { challenger, kept: "kept/2026-11-23" });
+  expect(page).toContain("Its predictions are not published; they are kept in kept/2026-11-23.");
+  expect(page).toContain("rank correlation 0.9 (of a sample of 100,000 rows)");
+  expect(page).toContain("<summary>2 rows that differ</summary>");
+  expect(page).toContain("<summary>1 row that differs most</summary>");
+  expect(pageOf(run, { challenger })).toContain("Its predictions are not published.</p>");
+});

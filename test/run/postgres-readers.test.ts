@@ -1,0 +1,76 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import type { Database } from "../support/pg-database.js";
+import { usePostgres } from "../support/postgres.js";
+
+const postgres = usePostgres();
+
+async function nightsIn(folder: string, { url }: Database, mode: string): Promise<Nights> {
+  const key = mode === "append" ? [] : ["id"];
+  const table = { url, table: "scores.predictions", mode, key };
+  return await nightlyJob(folder, {
+    report: { html: "page-${ds}.html" },
+    output: { parquet: undefined, postgres: table },
+  });
+}
+
+postgres.describe("a held run whose table has the rows of a run for a later date", () => {
+  test.each(["append", "upsert", "replace"])(
+    "a held run names the later run that readers have by now, and commands that work: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const nights = await nightsIn(scratch.path, database, mode);
+      const page = (): Promise<string> => readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
+      await heldNight(nights);
+      expect(await page()).toContain("<h1>HELD. Readers still have the run of 20 Nov.</h1>");
+      await nights.rewrite({});
+      expect((await nights.night("run", "2026-11-22")).code).toBe(0);
+      await nights.rewrite(fewRows);
+      const held = await nights.night("run", "2026-11-21");
+      expect([held.code, await page()]).toEqual([
+        67,
+        expect.stringContaining("<h1>HELD. Readers still have the run of 22 Nov.</h1>"),
+      ]);
+      const status = await nights.night("status", "2026-11-21");
+      const others = await nights.night("status", "2026-11-22");
+      expect(status.stdout).toContain("readers still have the run of 2026-11-22");
+      const { commands } = lastJson(await nights.night("status", "2026-11-21", "--json")) as { commands: string[] };
+      const [approve = "", discard = "", newRun = ""] = commands;
+      const isRefused = mode !== "append";
+      expect([approve, discard, newRun].map((line) => line.includes("--allow-older"))).toEqual([
+        isRefused,
+        false,
+        isRefused,
+      ]);
+      for (const text of [held.stderr, status.stdout, await page()]) {
+        expect([text.includes(approve), text.includes(newRun)]).toEqual([true, true]);
+      }
+      expect(others.stdout).toContain(approve);
+      const warning = "is newer";
+      expect([held.stderr, status.stdout, await page()].map((text) => text.includes(warning))).toEqual([
+        isRefused,
+        isRefused,
+        isRefused,
+      ]);
+      const approved = await nights.night("approve", "2026-11-21", ...(isRefused ? ["--allow-older"] : []));
+      expect(approved.code, approved.stderr).toBe(0);
+    },
+  );
+
+  test("after a rollback, readers have the run before the one that was put back", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, "replace");
+    for (const date of ["2026-11-19", "2026-11-20"]) {
+      expect((await nights.night("run", date)).code).toBe(0);
+    }
+    expect((await nights.night("rollback", "2026-11-20")).code).toBe(0);
+    await nights.rewrite(fewRows);
+    const held = await nights.night("run", "2026-11-21");
+    expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("readers still have the run of 2026-11-19")]);
+  });
+});
