@@ -5,6 +5,12 @@ export interface Html {
   readonly markup: string;
 }
 
+/** The name of a column, which a narrow window may break after an underscore. */
+export function breakable(name: string): Html {
+  const parts = name.split(/(?<=_)(?=[^_])/);
+  return html`${parts.map((part, index) => html`${index === 0 ? nothing : { markup: "<wbr>" }}${part}`)}`;
+}
+
 type Part = Html | string | number | readonly Html[];
 
 /** A template tag that escapes its values, except those that are markup. */

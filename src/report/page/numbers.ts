@@ -1,9 +1,12 @@
+import { showCount } from "../report.js";
+
 const months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/** A number with at most four significant digits: "0.4123", "1250", "1.2e+9". */
+/** A number with at most four significant digits: "0.4123", "1250", "12,500", "1.2e9". */
 export function showNumber(value: number): string {
   const short = Number(value.toPrecision(4));
-  return Math.abs(short) >= 1e6 ? short.toExponential().replace("e+", "e") : String(short);
+  const size = Math.abs(short);
+  return size >= 1e6 ? short.toExponential().replace("e+", "e") : size >= 1e4 ? showCount(short) : String(short);
 }
 
 /** A share as a percentage with three significant digits: "12.3%"; "<0.01%" for the smallest shares above 0. */

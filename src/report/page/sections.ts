@@ -3,43 +3,49 @@ import type { RunProfile } from "../../checks/verdicts/run-profile.js";
 import { count, showCount, showDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
 import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBars } from "./charts.js";
-import { type Empty, emptyIn, emptyShare, type PageColumn, psiBetween, runsBefore } from "./columns.js";
+import { type Drift, type Empty, emptyIn, emptyShare, type PageColumn, psiBetween, runsBefore } from "./columns.js";
 import { type Distribution, distributionOf, medianOf, middleOf } from "./distribution.js";
-import { html, type Html, nothing } from "./html.js";
+import { breakable, html, type Html, nothing } from "./html.js";
 import { showDay, showNumber, showPsi, showShare } from "./numbers.js";
 
 /** The number of outputs that are not folded away. Those with the worst results come first. */
 const openCards = 12;
 
-/** The number of features that failed and are not folded away. */
+/** The number of features that failed or warn and are not folded away. */
 const openFeatures = 4;
 
 /**
- * Renders a card for each output, and before them for the features that hold the run: the distribution of its values, over
+ * Renders a card for each output, and before them for the features that did not pass: the distribution of its values, over
  * that of the last run that it is compared with.
  */
 export function outputCards(columns: readonly PageColumn[], review: RunReview | undefined): Html {
   const last = review?.earlier.at(-1);
-  const key =
+  const keyOf = (role: PageColumn["role"]): Html =>
     review === undefined || last === undefined
       ? nothing
-      : html`<p class="key"><span class="now">this run</span> <span class="was">${runName(review, last)}</span></p>`;
+      : html`<p class="key"><span class="now">this run</span> <span class="was">${runName(review, last, role)}</span></p>`;
   const outputs = columns.filter(({ role }) => role === "output");
   const features = columns.filter(({ role }) => role === "feature");
-  const failed = features.filter(({ level }) => level === "hold").slice(0, openFeatures);
+  const moved = features.filter(({ level }) => level !== "pass").slice(0, openFeatures);
   const folded = [
     foldedCards(outputs.slice(openCards), "more output"),
-    foldedCards(features.slice(failed.length), failed.length === 0 ? "feature" : "more feature"),
+    foldedCards(features.slice(moved.length), moved.length === 0 ? "feature" : "more feature"),
   ];
   const first =
-    failed.length === 0
+    moved.length === 0
       ? nothing
-      : html`<section><h2>Features that failed</h2>
-${key}<div class="cards">${failed.map(card)}</div></section>
+      : html`<section><h2>Features that ${verbOf(moved)}</h2>
+${keyOf("feature")}<div class="cards">${moved.map(card)}</div></section>
 `;
   return html`${first}<section><h2>Predictions</h2>
-${key}${outputs.length === 0 ? html`<p>${review === undefined ? "This attempt made no predictions." : "No predictions."}</p>` : html`<div class="cards">${outputs.slice(0, openCards).map(card)}</div>`}${folded}</section>
+${keyOf("output")}${outputs.length === 0 ? html`<p>${review === undefined ? "This attempt made no predictions." : "No predictions."}</p>` : html`<div class="cards">${outputs.slice(0, openCards).map(card)}</div>`}${folded}</section>
 `;
+}
+
+/** Says what the checks of columns did. */
+function verbOf(columns: readonly PageColumn[]): string {
+  const levels = new Set(columns.map(({ level }) => level));
+  return [...(levels.has("hold") ? ["failed"] : []), ...(levels.has("warn") ? ["warn"] : [])].join(" or ");
 }
 
 function foldedCards(columns: readonly PageColumn[], noun: string): Html {
@@ -52,29 +58,25 @@ function dayOf({ date, runId }: RunProfile): string {
   return date === "" ? runId : showDay(date);
 }
 
-/** Names what a run is compared with: an earlier run, its challenger, or a file. */
-function runName(review: RunReview, run: RunProfile): string {
+/** Names what columns are compared with: an earlier run, its challenger, or a file. */
+function runName(review: RunReview, run: RunProfile, role: PageColumn["role"]): string {
   if (review.reference !== undefined) {
-    return `the profile ${fileName(review.reference)}`;
+    return `the profile ${review.reference.split("/").at(-1)}`;
   }
   const day = `the run of ${dayOf(run)}`;
-  return wasChallenger(review, run) ? `${day}, as predicted by its challenger: this run's model` : day;
+  return role === "output" && wasChallenger(review, run)
+    ? `${day}, as predicted by its challenger: this run's model`
+    : day;
 }
 
-/** Names the same in a few characters. */
-function shortName(review: RunReview, run: RunProfile): string {
-  return review.reference === undefined
-    ? `${dayOf(run)}${wasChallenger(review, run) ? ", challenger" : ""}`
-    : fileName(review.reference);
+/** Names the same run in a few characters. */
+function shortName(review: RunReview, run: RunProfile, role: PageColumn["role"]): string {
+  return `${dayOf(run)}${role === "output" && wasChallenger(review, run) ? ", challenger" : ""}`;
 }
 
 /** Whether the predictions of a run's challenger, which was this run's model, are compared in place of the published ones. */
 function wasChallenger({ verdict }: RunReview, { runId }: RunProfile): boolean {
   return verdict?.verdict.asChallenger?.includes(runId) ?? false;
-}
-
-function fileName(uri: string): string {
-  return uri.split("/").at(-1) ?? uri;
 }
 
 function card({ name, now, earlier, level }: PageColumn): Html {
@@ -90,7 +92,7 @@ function card({ name, now, earlier, level }: PageColumn): Html {
         ? histogram(name, found)
         : valueBars(found);
   const of = now.kind === "vectors" ? ` (norm, ${now.vectors.maxDimension} dimensions)` : "";
-  return html`<figure class="${level}"><h3>${name}${of}</h3>${chart}${emptyBars(empty)}<figcaption>${caption(now, found)}</figcaption></figure>`;
+  return html`<figure class="${level}"><h3>${breakable(name)}${of}</h3>${chart}${emptyBars(empty)}<figcaption>${caption(now, found)}</figcaption></figure>`;
 }
 
 /** Returns the shares of NULL and of NaN, if the column has any in this run or the earlier one. */
@@ -121,11 +123,13 @@ function caption(now: ColumnProfile, found: Distribution | undefined): string {
   const values =
     numbers === undefined
       ? []
-      : [
-          `${showNumber(numbers.now.min)} to ${showNumber(numbers.now.max)}`,
-          `mean ${showNumber(numbers.now.mean)}`,
-          `standard deviation ${showNumber(numbers.now.deviation)}`,
-        ];
+      : numbers.now.min === numbers.now.max
+        ? [`always ${showNumber(numbers.now.min)}`]
+        : [
+            `${showNumber(numbers.now.min)} to ${showNumber(numbers.now.max)}`,
+            `mean ${showNumber(numbers.now.mean)}`,
+            `standard deviation ${showNumber(numbers.now.deviation)}`,
+          ];
   const cut =
     numbers !== undefined && isCut(numbers)
       ? ["the first and the last bar include all values outside of the axis"]
@@ -137,6 +141,11 @@ function caption(now: ColumnProfile, found: Distribution | undefined): string {
 
 function isCut({ range: [low, high], now, before }: Extract<Distribution, { kind: "numbers" }>): boolean {
   return Math.min(now.min, before?.min ?? now.min) < low || Math.max(now.max, before?.max ?? now.max) > high;
+}
+
+/** Renders the name of a column, and says if it is a feature. */
+function columnName({ name, role }: Pick<PageColumn, "name" | "role">): Html {
+  return html`${breakable(name)}${role === "feature" ? html` <small>feature</small>` : nothing}`;
 }
 
 /** Renders a number of this run, with the number of an earlier run in small print. */
@@ -157,7 +166,7 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
   const lineOf = ({ name, role, now, earlier: before, level, drift }: PageColumn): Html => {
     const index = drift?.closest === undefined ? earlier.length - 1 : earlier.indexOf(drift.closest);
     const then = before[index];
-    return html`<tr class="${level}"><th>${name}${role === "feature" ? html` <small>feature</small>` : nothing}</th><td>${drift === undefined ? "–" : pair(showPsi(drift.psi), drift.closest && shortName(review, drift.closest))}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(showShare(emptyShare(now)), then && showShare(emptyShare(then)))}</td></tr>`;
+    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${drift === undefined ? "–" : psiCell(review, role, drift)}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(showShare(emptyShare(now)), then && showShare(emptyShare(then)))}</td></tr>`;
   };
   const open = Math.max(openDrifts, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
   const rest = ranked.slice(open);
@@ -175,16 +184,23 @@ ${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
 `;
 }
 
+function psiCell(review: RunReview, role: PageColumn["role"], { psi, closest }: Drift): Html {
+  const found = showPsi(psi);
+  return review.reference === undefined ? pair(found, closest && shortName(review, closest, role)) : html`${found}`;
+}
+
 function driftRows(lines: readonly Html[]): Html {
   return html`<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>PSI</td><td>median, or most frequent</td><td>NULL or NaN</td></tr></thead><tbody>${lines}</tbody></table></div>`;
 }
 
 /** The number of columns whose charts are not folded away. */
 const openColumns = 4;
+/** The number of features that failed and have charts. */
+const chartedFeatures = 2;
 
 /**
- * Renders small charts of this run and the published runs before it: rows and the time of scoring, and for each output NULLs,
- * the median and the PSI. `seconds`: the time of this run; undefined: it is not known.
+ * Renders small charts of this run and the published runs before it: rows and the time of scoring, and for each output and the
+ * features that failed NULLs, the median and the PSI. `seconds`: the time of this run; undefined: it is not known.
  */
 export function historyCharts(columns: readonly PageColumn[], review: RunReview, seconds: number | undefined): Html {
   const { profile, seconds: known } = review;
@@ -192,23 +208,27 @@ export function historyCharts(columns: readonly PageColumn[], review: RunReview,
   if (runs.length < 2) {
     return nothing;
   }
-  const outputs = columns.filter(({ role }) => role === "output").map(columnHistory);
-  const rest = outputs.slice(openColumns);
+  const features = columns
+    .filter(({ role, level }) => role === "feature" && level === "hold")
+    .slice(0, chartedFeatures);
+  const outputs = columns.filter(({ role }) => role === "output");
+  const shown = [...features, ...outputs].map(columnHistory);
+  const rest = shown.slice(openColumns);
   const folded =
     rest.length === 0
       ? nothing
-      : html`<details><summary>${count(rest.length, "more output")}</summary>${rest}</details>`;
+      : html`<details><summary>${count(rest.length, "more column")}</summary>${rest}</details>`;
   const rows = small({ title: "rows", values: runs.map((run) => run.rows), show: showCount, upTo: 1 });
   const rejected = small({ title: "rejected", values: runs.map((run) => run.rejected), show: showCount, upTo: 1 });
   const times = runs.map((run) => (run === profile ? seconds : known?.get(run.runId)));
   const duration = small({ title: "duration", values: times, show: showSeconds, upTo: 1 });
   return html`<section><h2>The last ${runs.length} runs</h2>
 <p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the dot marks this run. Each PSI compares a run with the run before it.</p>
-<div class="history"><h3>all rows</h3>${rows}${rejected}${duration}</div>${outputs.slice(0, openColumns)}${folded}</section>
+<div class="history"><h3>all rows</h3>${rows}${rejected}${duration}</div>${shown.slice(0, openColumns)}${folded}</section>
 `;
 }
 
-function columnHistory({ name, now, history, level }: PageColumn): Html {
+function columnHistory({ name, role, now, history, level }: PageColumn): Html {
   const profiles = [...history, now];
   const each = (of: (column: ColumnProfile) => number | undefined): (number | undefined)[] =>
     profiles.map((column) => (column === undefined ? undefined : of(column)));
@@ -218,7 +238,7 @@ function columnHistory({ name, now, history, level }: PageColumn): Html {
     small({ title: "median", values: each(medianOf), show: showNumber, tone: level }),
     small({ title: "PSI", values: psis, show: showPsi, upTo: 0.1, tone: level }),
   ];
-  return html`<div class="history"><h3>${name}</h3>${charts}</div>`;
+  return html`<div class="history"><h3>${columnName({ name, role })}</h3>${charts}</div>`;
 }
 
 function small(series: Series): Html {
