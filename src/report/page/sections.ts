@@ -64,14 +64,17 @@ function runName(review: RunReview, run: RunProfile, role: PageColumn["role"]): 
     return `the profile ${review.reference.split("/").at(-1)}`;
   }
   const day = `the run of ${dayOf(run)}`;
+  const published = review.verdict?.verdict.ofEarlierModel ?? [];
+  const others = published.length === 0 ? "" : `; ${published.join(", ")} as published`;
   return role === "output" && wasChallenger(review, run)
-    ? `${day}, as predicted by its challenger: this run's model`
+    ? `${day}, as predicted by its challenger: this run's model${others}`
     : day;
 }
 
 /** Names the same run in a few characters. */
-function shortName(review: RunReview, run: RunProfile, role: PageColumn["role"]): string {
-  return `${dayOf(run)}${role === "output" && wasChallenger(review, run) ? ", challenger" : ""}`;
+function shortName(review: RunReview, run: RunProfile, { name, role }: Pick<PageColumn, "name" | "role">): string {
+  const isPublished = role === "feature" || review.verdict?.verdict.ofEarlierModel?.includes(name) === true;
+  return `${dayOf(run)}${!isPublished && wasChallenger(review, run) ? ", challenger" : ""}`;
 }
 
 /** Whether the predictions of a run's challenger, which was this run's model, are compared in place of the published ones. */
@@ -166,7 +169,7 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
   const lineOf = ({ name, role, now, earlier: before, level, drift }: PageColumn): Html => {
     const index = drift?.closest === undefined ? earlier.length - 1 : earlier.indexOf(drift.closest);
     const then = before[index];
-    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${drift === undefined ? "–" : psiCell(review, role, drift)}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(showShare(emptyShare(now)), then && showShare(emptyShare(then)))}</td></tr>`;
+    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${drift === undefined ? "–" : psiCell(review, { name, role, drift })}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(showShare(emptyShare(now)), then && showShare(emptyShare(then)))}</td></tr>`;
   };
   const open = Math.max(openDrifts, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
   const rest = ranked.slice(open);
@@ -184,9 +187,14 @@ ${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
 `;
 }
 
-function psiCell(review: RunReview, role: PageColumn["role"], { psi, closest }: Drift): Html {
-  const found = showPsi(psi);
-  return review.reference === undefined ? pair(found, closest && shortName(review, closest, role)) : html`${found}`;
+function psiCell(
+  review: RunReview,
+  { drift, ...column }: Pick<PageColumn, "name" | "role"> & { readonly drift: Drift },
+): Html {
+  const found = showPsi(drift.psi);
+  return review.reference === undefined
+    ? pair(found, drift.closest && shortName(review, drift.closest, column))
+    : html`${found}`;
 }
 
 function driftRows(lines: readonly Html[]): Html {

@@ -115,14 +115,21 @@ describe("what a run is compared with", () => {
     );
     const { runId } = predicted.at(-1) ?? expect.fail();
     const stored = verdict ?? expect.fail();
-    const named = { ...stored, verdict: { ...stored.verdict, asChallenger: [runId] } };
+    const named = { ...stored, verdict: { ...stored.verdict, asChallenger: [runId], ofEarlierModel: ["label"] } };
     const results = named.verdict.results.map((one) => ({ ...one, against: runId }));
     const page = pageOf(run, {
       earlier: predicted,
       verdict: { ...named, verdict: { ...named.verdict, results } },
     });
-    expect(page).toContain("the run of 22 Nov, as predicted by its challenger: this run&#39;s model</span>");
-    expect(page).toContain('<span class="before">22 Nov, challenger</span>');
+    expect(page).toContain(
+      "the run of 22 Nov, as predicted by its challenger: this run&#39;s model; label as published</span>",
+    );
+    const closest = [...page.matchAll(/<tr class="\w+"><th>(\w+).*?<span class="before">(22 Nov.*?)<\/span>/g)];
+    expect(closest.map(([, name, run]) => `${name}: ${run}`).toSorted()).toEqual([
+      "age: 22 Nov",
+      "label: 22 Nov",
+      "score: 22 Nov, challenger",
+    ]);
   });
 
   test("the small charts show the published runs of the series, whatever the run is compared with", () => {
