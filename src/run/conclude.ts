@@ -80,8 +80,8 @@ async function endRun(
   const { plan } = stored;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
   checkRejects(context, plan, run);
-  await finishKept(context, plan);
-  const verdict = await verdictOn(context, { stored, run });
+  const kept = await finishKept(context, plan);
+  const verdict = await verdictOn(context, { stored, run, kept });
   warnOfResults(context, verdict);
   const challenger = await challengerOfRun(plan, run, verdict);
   for (const line of challenger === undefined ? [] : challengerLines(challenger)) {

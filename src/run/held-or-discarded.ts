@@ -13,6 +13,7 @@ import { bestEffort } from "../util/best-effort.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { attemptFacts, recordingFailure } from "./attempt.js";
 import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
+import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
 import { notComparedText } from "../publish/compared-text.js";
@@ -133,7 +134,7 @@ export async function reportDecided(
   const verdict = state.kind === "held" ? state.verdict : await run.verdict();
   const { plan } = stored;
   if (state.kind === "held") {
-    await reviewForReports(context, { stored, run }, verdict);
+    await reviewForReports(context, { stored, run, kept: keptPlaceOf(context.spec) }, verdict);
   }
   const end = await decidedReport(context, { plan, run, state, verdict });
   return { ...idleReport(context.record, { plan, output: context.sink.target }), ...end };

@@ -16,7 +16,6 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { aggregatesOf } from "./aggregates.js";
 import { resultOf } from "./challenger/challenger-result.js";
-import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { readBaseline, readPinned } from "./judging/baseline.js";
 import { judgeRun, keepModel } from "./judging/judge-run.js";
 import { runsOfPage } from "./judging/page-runs.js";
@@ -28,18 +27,23 @@ import { didYouMean } from "../util/suggest.js";
 interface CommittedRun {
   readonly stored: StoredPlan;
   readonly run: RunSink;
+  /** Where its challenger's predictions are kept; undefined: they are not. */
+  readonly kept?: string | undefined;
 }
 
 /**
  * Returns the verdict on a run whose spans are all committed; undefined for a run without checks. If the target has
  * none, this attempt makes one; the stored verdict counts. The record receives what the reports show of the run.
  */
-export async function verdictOn(context: JobContext, { stored, run }: CommittedRun): Promise<RunVerdict | undefined> {
+export async function verdictOn(
+  context: JobContext,
+  { stored, run, kept }: CommittedRun,
+): Promise<RunVerdict | undefined> {
   const { checks } = context.spec;
   const { plan } = stored;
   const known = plan.checks === null || checks === undefined ? undefined : await run.verdict();
   if (plan.checks === null || checks === undefined || known !== undefined) {
-    await reviewForReports(context, { stored, run }, known);
+    await reviewForReports(context, { stored, run, kept }, known);
     return known;
   }
   const found = await run.profile();
@@ -77,7 +81,9 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
     at: new Date(context.dateMs()).toISOString(),
   });
   await keepModel(context, plan);
-  context.record.setReview(await reviewOf(context, plan, { profile: judged.run, earlier: judged.baseline, verdict }));
+  context.record.setReview(
+    await reviewOf(context, plan, { kept, profile: judged.run, earlier: judged.baseline, verdict }),
+  );
   return verdict;
 }
 
@@ -87,7 +93,7 @@ export async function verdictOn(context: JobContext, { stored, run }: CommittedR
  */
 export async function reviewForReports(
   context: JobContext,
-  { stored: { plan }, run }: CommittedRun,
+  { stored: { plan }, run, kept }: CommittedRun,
   verdict: RunVerdict | undefined,
 ): Promise<void> {
   const { record, log, spec } = context;
@@ -101,7 +107,7 @@ export async function reviewForReports(
       const earlier = verdict === undefined || plan.checks === null ? [] : await readBaseline(context, plan.checks);
       const profile = runProfileOf(plan, { ...found, rejected: run.rejectedRows });
       const challenger = verdict?.challenger ?? resultOf(plan, found.profile);
-      record.setReview(await reviewOf(context, plan, { profile, earlier, verdict, challenger }));
+      record.setReview(await reviewOf(context, plan, { kept, profile, earlier, verdict, challenger }));
     }
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
@@ -117,7 +123,7 @@ function secondsOf({ record }: JobContext): Pick<RunVerdict, "seconds"> {
 async function reviewOf(
   context: JobContext,
   plan: Plan,
-  { verdict, earlier, ...found }: Pick<RunReview, "profile" | "earlier" | "verdict" | "challenger">,
+  { verdict, earlier, ...found }: Pick<RunReview, "kept" | "profile" | "earlier" | "verdict" | "challenger">,
 ): Promise<RunReview> {
   const shown = verdict === undefined ? {} : await runsOfPage(context, plan, verdict.verdict.outcome === "hold");
   return {
@@ -127,7 +133,6 @@ async function reviewOf(
     verdict,
     plan: { params: plan.params, dateParam: plan.dateParam },
     reference: plan.checks?.profile?.uri,
-    kept: keptPlaceOf(context.spec),
     ...shown,
   };
 }

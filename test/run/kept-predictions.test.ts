@@ -1,4 +1,4 @@
-import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
@@ -46,12 +46,15 @@ describe("the predictions of a challenger that are kept", () => {
   test("they are those of a job with that model alone, in a folder of their own, and the published rows are the champion's", async () => {
     await using scratch = await scratchFolder();
     const alone = await rowsAlone(scratch.path);
-    const spec = await writeSpec(scratch.path, fixture, { ...jobOf(), checks: {} });
+    const spec = await writeSpec(scratch.path, fixture, { ...jobOf(), checks: {}, report: { html: "page.html" } });
 
     const done = await run(spec);
 
     expect(done.code, done.stderr).toBe(0);
     expect(done.stderr).toMatch(/the challenger's predictions are in .*kept/);
+    expect(await readFile(join(scratch.path, "page.html"), "utf8")).toMatch(
+      /not published; they are kept in \S*kept\./,
+    );
     const folder = join(scratch.path, "kept");
     expect(byId(await outputRows(folder))).toEqual(alone);
     expect(await readdir(folder)).toContain("_SUCCESS");

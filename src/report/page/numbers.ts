@@ -15,9 +15,9 @@ export function showShare(share: number): string {
   return percent > 0 && percent < 0.01 ? "<0.01%" : `${Number(percent.toPrecision(3))}%`;
 }
 
-/** A PSI with three decimals: "0.412"; "<0.001" for smaller ones. */
+/** A PSI with three decimals: "0.412"; "<0.001" for smaller ones, and "11.5" for large ones. */
 export function showPsi(psi: number): string {
-  return psi < 0.001 ? "<0.001" : String(Number(psi.toFixed(3)));
+  return psi < 0.001 ? "<0.001" : String(Number(psi.toFixed(psi < 10 ? 3 : 1)));
 }
 
 /** A logical date without its year: "21 Nov"; other texts as they are. */

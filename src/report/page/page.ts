@@ -64,8 +64,8 @@ export function pageAfter(
   if (!isIdle || status === undefined || !finalStates.has(status) || !finalStates.has(outcome.report.status)) {
     return htmlReport(record, outcome, endedMs);
   }
-  if (publishedStates.has(status)) {
-    return earlier;
+  if (publishedStates.has(status) || (status === outcome.report.status && status !== "held")) {
+    return earlier; // it may say who decided
   }
   const top = withTop(earlier, stateSection(record, outcome));
   return top === undefined

@@ -242,7 +242,7 @@ function columnHistory({ name, role, now, history, level }: PageColumn): Html {
     profiles.map((column) => (column === undefined ? undefined : of(column)));
   const psis = profiles.map((column, run) => (run === 0 ? undefined : psiBetween(profiles[run - 1], column)));
   const charts = [
-    small({ title: "NULL or NaN", values: each(emptyShare), show: showShare, upTo: 0.05, tone: level }),
+    small({ title: "NULL/NaN", values: each(emptyShare), show: showShare, upTo: 0.05, tone: level }),
     small({ title: "median", values: each(medianOf), show: showNumber, tone: level }),
     small({ title: "PSI", values: psis, show: showPsi, upTo: 0.1, tone: level }),
   ];

@@ -163,12 +163,13 @@ function createKeeper(
 
 /**
  * Finishes the run of the challenger's predictions if it has all spans; otherwise warns that they are incomplete. Called
- * before the run is finished, when all of its spans are committed.
+ * before the run is finished, when all of its spans are committed. Returns where the predictions are; undefined: they are
+ * incomplete, or not kept.
  */
-export async function finishKept(context: JobContext, plan: Plan): Promise<void> {
+export async function finishKept(context: JobContext, plan: Plan): Promise<string | undefined> {
   const { openChallengerSink, log, signal, record } = context;
   if (openChallengerSink === undefined || plan.challenger === undefined) {
-    return;
+    return undefined;
   }
   try {
     await using sink = await openChallengerSink();
@@ -179,15 +180,17 @@ export async function finishKept(context: JobContext, plan: Plan): Promise<void>
       log.warn(
         `the challenger's predictions in ${sink.target} are incomplete: ${committed} of ${count(spans, "span")}`,
       );
-      return;
+      return undefined;
     }
     if (kept.run.state.kind !== "published") {
       const writer = await kept.run.begin(attemptFacts(context, "none"));
       await writer.finish(attemptJson(record));
     }
     log.info(`the challenger's predictions are in ${sink.target}`);
+    return sink.target;
   } catch (error) {
     signal.throwIfAborted();
     log.warn(`the challenger's predictions are not finished: ${messageOf(error)}`);
+    return undefined;
   }
 }

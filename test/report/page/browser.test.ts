@@ -3,6 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { ChallengerResult } from "#src/publish/challenger-result.js";
+import type { Outcome } from "#src/report/outcome.js";
 import { pageAfter } from "#src/report/page/page.js";
 import { scratchFolder } from "../../support/job.js";
 import { reviewedRun, scores } from "../../support/reviews.js";
@@ -55,7 +56,11 @@ function widePage(): string {
     outputs: { ...outputs, [name]: scores(4_470_039, 5), segment: textsProfile(labels) },
   });
   record.setReview({ ...review, challenger });
-  return pageAfter("", { record, outcome, endedMs: Date.UTC(2026, 10, 23, 4) }).replaceAll(
+  const { report } = outcome.kind === "done" ? outcome : expect.fail();
+  const verdict = report.verdict ?? expect.fail();
+  const failed = [...verdict.failed, ...Array.from({ length: 23 }, (_, check) => `${name}: check ${check} failed`)];
+  const many: Outcome = { kind: "done", report: { ...report, verdict: { ...verdict, failed } } };
+  return pageAfter("", { record, outcome: many, endedMs: Date.UTC(2026, 10, 23, 4) }).replaceAll(
     "<details>",
     "<details open>",
   );
@@ -81,13 +86,16 @@ for (const frame of document.querySelectorAll("iframe")) {
       broken.push(text);
     }
   }
-  found[frame.width] = { beyond, broken, wider: page.documentElement.scrollWidth - frame.clientWidth };
+  const commandsAt = page.querySelector(".deciding pre").getBoundingClientRect().top;
+  found[frame.width] = { beyond, broken, commandsAt, wider: page.documentElement.scrollWidth - frame.clientWidth };
 }
 document.title = JSON.stringify(found);`;
 
 interface Measured {
   readonly beyond: readonly string[];
   readonly broken: readonly string[];
+  /** Pixels above the first command of a held run. */
+  readonly commandsAt: number;
   /** By how many pixels the page is wider than its frame. */
   readonly wider: number;
 }
@@ -126,10 +134,12 @@ async function measured(page: string): Promise<Readonly<Record<string, Measured>
 describe.skipIf(browser === undefined)(
   `in a browser (${browser ?? `none of ${browsers.join(", ")} is installed`}),`,
   () => {
-    test("the page fits into windows of 390, 768 and 1280 pixels, and no number is broken into several lines", async () => {
+    test("the page fits into windows of 390, 768 and 1280 pixels, and no number is broken into several lines; the commands are on the first screen", async () => {
       const found = await measured(widePage());
       for (const width of widths) {
-        expect(found[width], String(width)).toEqual({ beyond: [], broken: [], wider: 0 });
+        const { commandsAt, ...fit } = found[width] ?? expect.fail();
+        expect(fit, String(width)).toEqual({ beyond: [], broken: [], wider: 0 });
+        expect(commandsAt, `the place of the first command at ${width}`).toBeLessThan(400);
       }
     });
   },

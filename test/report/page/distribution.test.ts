@@ -67,9 +67,15 @@ test("whole numbers are shown in their order, and the median of few values is on
 });
 
 test("numbers and shares are short, and ticks are round", () => {
-  expect([0.412345, 1234.56, 3e8, -2e-7].map(showNumber)).toEqual(["0.4123", "1235", "3e8", "-2e-7"]);
+  expect([0.412345, 1234.56, -554_321, 3e8, -2e-7].map(showNumber)).toEqual([
+    "0.4123",
+    "1235",
+    "-554,300",
+    "3e8",
+    "-2e-7",
+  ]);
   expect([0, 0.00001, 0.12345, 1].map(showShare)).toEqual(["0%", "<0.01%", "12.3%", "100%"]);
-  expect([0.0001, 0.41234].map(showPsi)).toEqual(["<0.001", "0.412"]);
+  expect([0.0001, 0.41234, 11.4512].map(showPsi)).toEqual(["<0.001", "0.412", "11.5"]);
   expect(ticksBetween(0.03, 0.99)).toEqual([0.2, 0.4, 0.6, 0.8]);
   expect(ticksBetween(-250, 300)).toEqual([-200, 0, 200]);
   expect(ticksBetween(5, 5)).toEqual([5]);

@@ -5,7 +5,7 @@ import type { CheckResult } from "#src/checks/verdicts/verdict.js";
 import type { ChallengerResult } from "#src/publish/challenger-result.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
-import { pageAfter } from "#src/report/page/page.js";
+import { decidedPage, pageAfter } from "#src/report/page/page.js";
 import type { RunReport, VerdictReport } from "#src/report/report.js";
 import type { RunReview } from "#src/report/run-review.js";
 import { recordOf } from "../../support/records.js";
@@ -71,7 +71,7 @@ describe("a feature without values", () => {
     const run = reviewedRun(3);
     const { profile } = run.review;
     const outputs = new Map([...profile.outputs, ["score", withNaN(normals(100), 300)] as const]);
-    expect(pageOf(run, { profile: { ...profile, outputs } })).toContain("<figcaption>NULL or NaN <b>75%</b>");
+    expect(pageOf(run, { profile: { ...profile, outputs } })).toContain("<figcaption>NULL/NaN <b>75%</b>");
   });
 
   test("the NULLs and NaNs of a sampled feature are those of all rows", () => {
@@ -125,7 +125,7 @@ describe("what a run is compared with", () => {
       "the run of 22 Nov, as predicted by its challenger: this run&#39;s model; label as published</span>",
     );
     const closest = [...page.matchAll(/<tr class="\w+"><th>(\w+).*?<span class="before">(22 Nov.*?)<\/span>/g)];
-    expect(closest.map(([, name, run]) => `${name}: ${run}`).toSorted()).toEqual([
+    expect(closest.map(([, name, day]) => `${name}: ${day}`).toSorted()).toEqual([
       "age: 22 Nov",
       "label: 22 Nov",
       "score: 22 Nov, challenger",
@@ -220,6 +220,19 @@ describe("an attempt that scored no row of a held run", () => {
     expect(titleOf(page)).toBe("HELD. Readers still have the run of 22 Nov.");
     expect(after).toBe(page.replace("22 Nov.</h1>", "24 Nov.</h1>"));
     expect(after).toContain("<dt>rows scored</dt><dd>3</dd>");
+  });
+
+  test("the page of a discarded run keeps who discarded it", () => {
+    const run = reviewedRun(3);
+    const discarded = decidedPage(pageOf(run), {
+      runId: "daily-0123456789ab",
+      kind: "discarded",
+      by: "ana",
+      reason: null,
+    });
+    const outcome: Outcome = { kind: "done", report: { ...reportOf(run), status: "discarded" } };
+    const after = pageAfter(discarded ?? "", { record: idleRecord(run.review), outcome, endedMs });
+    expect(titleOf(after)).toBe("DISCARDED. Nothing of this run is published: discarded by ana.");
   });
 
   test("without that page, the duration is that of the attempt which made the verdict", () => {
