@@ -35,15 +35,13 @@ interface CommittedRun {
  * Returns the verdict on a run whose spans are all committed; undefined for a run without checks. If the target has
  * none, this attempt makes one; the stored verdict counts. The record receives what the reports show of the run.
  */
-export async function verdictOn(
-  context: JobContext,
-  { stored, run, kept }: CommittedRun,
-): Promise<RunVerdict | undefined> {
+export async function verdictOn(context: JobContext, committed: CommittedRun): Promise<RunVerdict | undefined> {
   const { checks } = context.spec;
-  const { plan } = stored;
+  const { run, kept } = committed;
+  const { plan } = committed.stored;
   const known = plan.checks === null || checks === undefined ? undefined : await run.verdict();
   if (plan.checks === null || checks === undefined || known !== undefined) {
-    await reviewForReports(context, { stored, run, kept }, known);
+    await reviewForReports(context, committed, known);
     return known;
   }
   const found = await run.profile();

@@ -1,4 +1,5 @@
 import type { Plan } from "../../plan/plan.js";
+import { logicalDateOf } from "../../publish/published-run.js";
 import { readersText, type ReadersView } from "../../publish/readers-view.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { DecidingCommands } from "../../report/report.js";
@@ -45,7 +46,7 @@ export async function decidingCommands(
   context: Tools & Pick<JobContext, "command">,
   plan: Plan,
 ): Promise<DecidingCommands> {
-  const { runId, params, dateParam, checks } = plan;
+  const { runId, params, checks } = plan;
   const { command } = context;
   const newer = await newerRunOf(context, plan);
   const older = newer === undefined ? "" : allowOlder;
@@ -53,7 +54,7 @@ export async function decidingCommands(
     approve: `${command(params, { verb: "approve", runId })}${older}`,
     discard: command(params, { verb: "discard", runId }),
     newRun: `${command(params)} --new-run${older}`,
-    joinsBaseline: dateParam !== null && checks?.profile === undefined,
+    joinsBaseline: logicalDateOf(plan) !== undefined && checks?.profile === undefined,
     newer,
   };
 }
