@@ -138,9 +138,9 @@ describe("the HTML page", () => {
     await inScratch({ report: { html: "reports/wine.html" } }, async (spec, folder) => {
       const read = (): Promise<string> => readFile(join(folder, "reports/wine.html"), "utf8");
       await tell(spec);
-      expect(await read()).toContain("<h1>PUBLISHED. 178 input rows.</h1>");
+      expect(await read()).toContain("<h1>PUBLISHED. 178 predictions.</h1>");
       expect((await tell(spec)).report?.status).toBe("already_complete");
-      expect(await read()).toContain("<h1>PUBLISHED. 178 input rows.</h1>");
+      expect(await read()).toContain("<h1>PUBLISHED. 178 predictions.</h1>");
       await tell(spec, fails);
       expect(await read()).toContain("connecting to db:5432: no answer");
     });
