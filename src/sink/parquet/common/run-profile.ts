@@ -129,18 +129,19 @@ function merged(
 const noRows: SpanProfile = { rows: 0, columns: new Map() };
 
 /**
- * The stored profile of a published run. An erasure has the features and slices of the run that its rows are of. undefined:
- * the run is not published.
+ * The stored profile of a run whose key is gone: the run is published, also where a person has removed `_SUCCESS` since. An
+ * erasure has the features and slices of the run that its rows are of. undefined: the run is not published.
  * @throws JobError OUTPUT_DAMAGED if it is gone
  */
 async function publishedProfile({ fs, layout, stored }: Target): Promise<RunProfile | undefined> {
   const manifest = await checkFinished(fs, layout, stored);
-  const runId = manifest === undefined ? (stored.plan.erasure?.of as RunId | undefined) : layout.runId;
+  const own = (await ifThere(fs.readText(layout.profile))) ?? "";
+  const runId = manifest === undefined && own === "" ? (stored.plan.erasure?.of as RunId | undefined) : layout.runId;
   if (runId === undefined) {
     return undefined;
   }
   const path = layoutOf(layout.folder, runId).profile;
-  const text = (await ifThere(fs.readText(path))) ?? "";
+  const text = runId === layout.runId ? own : ((await ifThere(fs.readText(path))) ?? "");
   const profile =
     manifest === undefined || manifest.profile?.sha256 === sha256Of(text) ? parseRunProfile(text) : undefined;
   if (profile === undefined) {

@@ -239,10 +239,6 @@ async function finishRun(
       requireApproved(decision, layout.runId);
     }
     const found = await committedProfile(target, known);
-    if (found?.published?.runId === layout.runId) {
-      await publisher.clear(); // another attempt has finished the run just now
-      return;
-    }
     const rejected = rejectedRows(known);
     const profile =
       found && profileToWrite(layout, runProfileText(runProfileOf(planned.plan, { ...found, rejected })), decision);
