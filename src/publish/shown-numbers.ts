@@ -1,4 +1,4 @@
-/** A number with three digits that count: "0.0123", "1.3", "4210". Texts as they are. null: JSON's infinite number. */
+/** A number with three significant digits: "0.0123", "1.3", "4210". Texts as they are. null is what JSON makes of Infinity. */
 export function shown(value: number | string | null): string {
   return typeof value === "number" && !Number.isInteger(value)
     ? String(Number(value.toPrecision(3)))

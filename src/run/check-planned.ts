@@ -4,6 +4,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
 import { requireChallenger } from "./challenger/open-challenger.js";
 import { pinGolden, requirePinned } from "./golden/golden-file.js";
+import { requireColumns } from "./judging/require-columns.js";
 import { digestsIfThere, digestsOf, openPinnedModel, plannedModel } from "./model.js";
 import { checkPins, checkSpec } from "./resume.js";
 import { isIdle } from "./score-and-finish.js";
@@ -24,7 +25,8 @@ export interface Resumable {
 
 /**
  * Checks that spec, model, tokenizers, input, golden rows and challenger of an unfinished run are those of its plan.
- * @throws JobError PLAN_CHANGED, MODEL_CHANGED, INPUT_CHANGED (66), and those of loading the model
+ * @throws JobError PLAN_CHANGED, MODEL_CHANGED, INPUT_CHANGED (66), those of loading the model, and SPEC_INVALID for limits
+ * that may have changed
  */
 export async function checkResumable(context: JobContext, { stored, run, listing }: PlannedRun): Promise<Resumable> {
   const { plan } = stored;
@@ -33,6 +35,7 @@ export async function checkResumable(context: JobContext, { stored, run, listing
   const isCompared = plan.model.probe !== undefined || plan.request.prompt !== undefined;
   const idle = !isCompared && isIdle(context, { stored, run });
   checkSpec(context, plan, run); // before the model is loaded, so that a change is reported at once
+  requireColumns(context, plan.contract);
   const planned = plannedModel(context, plan);
   const model = idle ? undefined : (await openPinnedModel(context, planned)).model;
   const digests = model === undefined ? await digestsIfThere(context, planned) : digestsOf(model);

@@ -1,9 +1,7 @@
-import { type Contract, outputColumns } from "../binding/contract.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import { checkKeys } from "../checks/verdicts/key-check.js";
 import { asPredictedBy } from "../checks/verdicts/model-cause.js";
 import type { CheckResult } from "../checks/verdicts/verdict.js";
-import { showType } from "../columnar/types.js";
 import type { Plan } from "../plan/plan.js";
 import { checkOptionsOf } from "../publish/check-options.js";
 import { runProfileOf } from "../publish/profile-text.js";
@@ -19,9 +17,8 @@ import { resultOf } from "./challenger/challenger-result.js";
 import { readBaseline, readPinned } from "./judging/baseline.js";
 import { judgeRun, keepModel } from "./judging/judge-run.js";
 import { runsOfPage } from "./judging/page-runs.js";
-import { requireOutputs } from "./judging/require-outputs.js";
+import { requireColumns } from "./judging/require-columns.js";
 import { warnOfSlices } from "./slices.js";
-import { didYouMean } from "../util/suggest.js";
 
 /** A run whose spans are all committed. */
 interface CommittedRun {
@@ -141,30 +138,8 @@ async function otherResults(
   { plan, run, profile }: { readonly plan: Plan; readonly run: RunSink; readonly profile: SpanProfile },
 ): Promise<CheckResult[]> {
   const { unique } = context.spec.checks ?? {};
-  requireKey(context, plan.contract);
-  requireOutputs(context, plan.contract);
+  requireColumns(context, plan.contract);
   const keys = unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];
   await using aggregates = await aggregatesOf(context, plan);
   return [...keys, ...((await aggregates?.results(profile)) ?? [])];
-}
-
-/**
- * Checks that the columns of `checks.unique` are output columns whose values can be compared.
- * @throws JobError SPEC_INVALID
- */
-export function requireKey({ spec, where }: Pick<JobContext, "spec" | "where">, contract: Contract): void {
-  const columns = outputColumns(contract);
-  for (const name of spec.checks?.unique ?? []) {
-    const type = columns.find((column) => column.name === name)?.type;
-    if (type === undefined || (typeof type === "object" && type.kind !== "decimal")) {
-      const names = columns.map((column) => column.name);
-      const found =
-        type === undefined
-          ? `there is no output column \`${name}\`${didYouMean(name, names)}`
-          : `\`${name}\` is ${showType(type)}, which cannot be part of a key`;
-      throw new JobError("SPEC_INVALID", `reading ${where(["checks", "unique"])}: ${found}`, {
-        hint: `the output columns are ${names.join(", ")}`,
-      });
-    }
-  }
 }

@@ -94,3 +94,14 @@ describe("a limit that no value is compared with is an error of the spec, which 
     expect([code, found]).toEqual([67, expect.stringContaining("not in the list: 2")]);
   });
 });
+
+test("a limit that was misspelt while a run was unfinished ends the run before it scores more rows", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path);
+  expect((await nights.night("run", "2026-11-20", "--worker", "0/2")).code).toBe(0);
+  await nights.rewrite({ checks: { outputs: { scor: { psi: 1 } } } });
+  const refused = await nights.night("run", "2026-11-20", "--worker", "1/2");
+  expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining("there is no output column `scor`")]);
+  const { stdout } = await nights.night("status", "2026-11-20");
+  expect(stdout).toContain("2 of 5 spans committed");
+});

@@ -1,5 +1,6 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { profileJson } from "../profiles/profile-json.js";
+import { carriedColumns } from "../span-profile.js";
 import { boundBins } from "./bound-bins.js";
 import { checkCentroid } from "./centroid-check.js";
 import { checkColumn, checkFeatureSet, checkShares, type ComparedColumn } from "./column-checks.js";
@@ -19,7 +20,7 @@ import {
   type RunProfile,
 } from "./run-profile.js";
 import { checkClasses, checkUnseen, checkWanted } from "./value-checks.js";
-import type { CheckResult, Verdict } from "./verdict.js";
+import { type CheckResult, missingType, type Verdict } from "./verdict.js";
 
 const outputPsi = { warn: 0.1, hold: 0.25 };
 const featureWarnPsi = 0.25;
@@ -103,13 +104,21 @@ function checkOutputsWanted({ outputs, carried = new Map() }: RunProfile, option
   );
 }
 
-/** Checks the columns that are carried through: there are many, so that results that pass are left out. */
+function asWarning(result: CheckResult): CheckResult {
+  return { ...result, level: "warn" };
+}
+
+/**
+ * Checks the columns that are carried through: there are many, so that results that pass are left out. One that is gone
+ * only warns: a column that the input does not have ends the plan, so somebody changed the spec.
+ */
 function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile): CheckResult[] {
-  const { carried = new Map() } = run;
-  const gone = [...(last.carried ?? [])].flatMap(([column, profile]) =>
-    checkColumn(column, { runId: last.runId, profile }, carried.get(column)),
-  );
-  const values = compared(carried, latest, (before) => before.carried ?? new Map()).flatMap((column) =>
+  const { carried = new Map<string, ColumnProfile>() } = run;
+  const before = [...(last.carried ?? [])].filter(([column]) => carried.has(column) || carried.size < carriedColumns);
+  const gone = before
+    .flatMap(([column, profile]) => checkColumn(column, { runId: last.runId, profile }, carried.get(column)))
+    .map((result) => (result.measured === missingType ? asWarning(result) : result));
+  const values = compared(carried, latest, (earlier) => earlier.carried ?? new Map()).flatMap((column) =>
     [checkConstant(column), checkShares(column)].flat(),
   );
   return [...gone, ...values].filter(({ level }) => level !== "pass");
@@ -232,26 +241,24 @@ interface Circumstances {
   readonly options: CheckOptions;
 }
 
-/** A comparison that holds only warns on a date that is expected to differ, and while few runs are before this one. */
+/** A comparison that holds only warns while few runs are before this one, and on a date that is expected to differ. */
 function lowerWhereDue(result: CheckResult, { run, runs, options }: Circumstances): CheckResult {
-  const expected = options.expect.find(({ date }) => date === run.date);
-  const lowered =
-    result.level !== "hold"
-      ? undefined
-      : expected !== undefined
-        ? `expected on ${expected.date}: ${expected.reason}${expected.asBaseline ? "" : "; later runs are not compared with this one"}`
-        : runs < comparedRuns && !isClear(result)
-          ? `only ${runs} of ${comparedRuns} runs to compare with`
-          : undefined;
-  if (lowered === undefined) {
+  if (result.level !== "hold") {
     return result;
   }
-  return {
-    ...result,
-    level: "warn",
-    lowered,
-    ...(expected !== undefined && !expected.asBaseline ? { isExcused: true as const } : {}),
-  };
+  if (runs < comparedRuns && !isClear(result)) {
+    return { ...result, level: "warn", lowered: `only ${runs} of ${comparedRuns} runs to compare with` };
+  }
+  const expected = options.expect.find(({ date }) => date === run.date);
+  if (expected === undefined) {
+    return result;
+  }
+  const { date, reason, asBaseline } = expected;
+  const lowered = `expected on ${date}: ${reason}`;
+  // With on_fail: warn, every run is a baseline.
+  return asBaseline || options.onFail === "warn"
+    ? { ...result, level: "warn", lowered }
+    : { ...result, level: "warn", lowered: `${lowered}; later runs are not compared with this one`, isExcused: true };
 }
 
 function isClear({ check, measured, limit }: CheckResult): boolean {

@@ -6,10 +6,8 @@ import type { JobContext } from "../../scoring/context.js";
 import { aggregatesOf } from "../aggregates.js";
 import { modelUri } from "../../spec/model-spec.js";
 import { pinGolden } from "../golden/golden-file.js";
-import { requireSlices } from "../slices.js";
 import { pinProfile, requireProfiles } from "../judging/baseline.js";
-import { requireOutputs } from "../judging/require-outputs.js";
-import { requireKey } from "../review.js";
+import { requireColumns } from "../judging/require-columns.js";
 import { JobError } from "../../util/errors.js";
 
 /**
@@ -30,7 +28,7 @@ export async function planChecks(
       hint: "remove `checks` from the spec, or write to output.parquet, which can hold runs",
     });
   }
-  await requireColumns(context, contract);
+  await requireFitting(context, contract);
   const golden = await pinGolden(context);
   const { slices, sql } = spec.checks;
   const profile = await pinProfile(context);
@@ -50,13 +48,11 @@ export async function planChecks(
 }
 
 /**
- * Checks that the output has the columns that `checks` names, with values that can be checked.
+ * Checks that the columns and the conditions of `checks` fit the output.
  * @throws JobError SPEC_INVALID
  */
-export async function requireColumns(context: JobContext, contract: Contract): Promise<void> {
-  requireKey(context, contract);
-  requireOutputs(context, contract);
-  requireSlices(context, contract);
+export async function requireFitting(context: JobContext, contract: Contract): Promise<void> {
+  requireColumns(context, contract);
   await using _ = await aggregatesOf(context, { contract, checks: { sql: context.spec.checks?.sql } });
 }
 

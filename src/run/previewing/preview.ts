@@ -21,7 +21,7 @@ import { openPinnedModel, plannedModel } from "../model.js";
 import { type Failure, orFailure } from "./or-failure.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "../planning/input.js";
 import { bindFirstShard } from "../planning/bind-model.js";
-import { requireColumns } from "../planning/plan-checks.js";
+import { requireFitting } from "../planning/plan-checks.js";
 import { planRun, warnOfModel } from "../planning/planning.js";
 import { type SeenSchema, seenSchema } from "../planning/read-shards.js";
 
@@ -219,7 +219,7 @@ export async function previewFirst(context: JobContext): Promise<Plan | undefine
     const { decoder, resolved, engine, shard } = first;
     const runId = runIdOf(name, params, context.sha256);
     const plan = await planRun(silent, { runId, listed: [shard], decoder, resolved, engine: Promise.resolve(engine) });
-    await requireColumns(context, plan.contract);
+    await requireFitting(context, plan.contract);
     return plan;
   });
 }

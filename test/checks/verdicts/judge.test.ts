@@ -253,6 +253,14 @@ describe("a comparison that would hold only warns", () => {
     expect([counted.lowered, counted.isExcused]).toEqual(["expected on 2026-11-23: Black Friday", undefined]);
   });
 
+  test("on a date that is expected to differ does not leave the baseline if it would not have been held", () => {
+    const expected = [{ date: "2026-11-23", reason: "Black Friday", asBaseline: false }];
+    const few = only(verdictOf(drifted(0.8), { expect: expected }, 7), "psi", "score");
+    expect([few.lowered, few.isExcused]).toEqual(["only 7 of 8 runs to compare with", undefined]);
+    const onlyWarns = only(verdictOf(drifted(3), { expect: expected, onFail: "warn" }), "psi", "score");
+    expect([onlyWarns.lowered, onlyWarns.isExcused]).toEqual(["expected on 2026-11-23: Black Friday", undefined]);
+  });
+
   test("while there are fewer than 8 runs, unless it is clear", () => {
     expect(only(verdictOf(drifted(0.8), {}, 7), "psi", "score")).toMatchObject({
       level: "warn",

@@ -1,4 +1,4 @@
-import type { Contract } from "../../binding/contract.js";
+import { type Contract, outputColumns } from "../../binding/contract.js";
 import { type ColumnProfile, profiledColumns, profileKind } from "../../checks/profiles/column-profile.js";
 import { carriedColumns } from "../../checks/span-profile.js";
 import { isWholeType } from "../../checks/verdicts/value-checks.js";
@@ -8,12 +8,45 @@ import { keyColumns } from "../../scoring/features.js";
 import type { OutputCheckSpec } from "../../spec/checks-spec.js";
 import { JobError } from "../../util/errors.js";
 import { didYouMean } from "../../util/suggest.js";
+import { requireSlices } from "../slices.js";
+
+/**
+ * Checks that the output has the columns that `checks` names, with values that can be checked.
+ * @throws JobError SPEC_INVALID
+ */
+export function requireColumns(context: Pick<JobContext, "spec" | "where">, contract: Contract): void {
+  requireKey(context, contract);
+  requireOutputs(context, contract);
+  requireSlices(context, contract);
+}
+
+/**
+ * Checks that the columns of `checks.unique` are output columns whose values can be compared.
+ * @throws JobError SPEC_INVALID
+ */
+function requireKey({ spec, where }: Pick<JobContext, "spec" | "where">, contract: Contract): void {
+  const columns = outputColumns(contract);
+  for (const name of spec.checks?.unique ?? []) {
+    const type = columns.find((column) => column.name === name)?.type;
+    if (type === undefined || (typeof type === "object" && type.kind !== "decimal")) {
+      const names = columns.map((column) => column.name);
+      const found =
+        type === undefined
+          ? `there is no output column \`${name}\`${didYouMean(name, names)}`
+          : `\`${name}\` is ${showType(type)}, which cannot be part of a key`;
+      throw new JobError("SPEC_INVALID", `reading ${where(["checks", "unique"])}: ${found}`, {
+        hint: `the output columns are ${names.join(", ")}`,
+      });
+    }
+  }
+}
 
 /** An output column, as far as checks know its values. */
 interface CheckedColumn {
   readonly type: ColumnType;
-  readonly kind: ColumnProfile["kind"];
-  /** What explains the kind "rows", in messages. */
+  /** undefined: nothing is known of the column, because it comes after others. */
+  readonly kind: ColumnProfile["kind"] | undefined;
+  /** Why a limit cannot be checked, in messages. */
   readonly about: string;
 }
 
@@ -22,7 +55,7 @@ interface CheckedColumn {
  * nothing is compared with would never hold a run.
  * @throws JobError SPEC_INVALID
  */
-export function requireOutputs({ spec, where }: Pick<JobContext, "spec" | "where">, contract: Contract): void {
+function requireOutputs({ spec, where }: Pick<JobContext, "spec" | "where">, contract: Contract): void {
   const limits = Object.entries(spec.checks?.outputs ?? {});
   const columns = limits.length === 0 ? new Map<string, CheckedColumn>() : checkedColumns(contract, keyColumns(spec));
   for (const [name, wanted] of limits) {
@@ -39,31 +72,44 @@ export function requireOutputs({ spec, where }: Pick<JobContext, "spec" | "where
   }
 }
 
-/** The output columns that are profiled, by name. */
+/** The output columns by name. */
 function checkedColumns(
   { outputs, passthrough }: Pick<Contract, "outputs" | "passthrough">,
   keys: ReadonlySet<string>,
 ): Map<string, CheckedColumn> {
-  const carried = passthrough.slice(0, carriedColumns).map(({ column, source: { type } }) => {
-    return [column, { type, kind: "rows", about: "comes from the input as it is" }] as const;
-  });
-  const predicted = outputs.slice(0, profiledColumns).map(({ column, type }) => {
+  const columns = new Map<string, CheckedColumn>();
+  for (const [index, { column, source }] of passthrough.entries()) {
+    const { type } = source;
+    columns.set(
+      column,
+      index < carriedColumns
+        ? { type, kind: "rows", about: "comes from the input as it is" }
+        : { type, kind: undefined, about: `is not one of the first ${carriedColumns} columns from the input` },
+    );
+  }
+  for (const [index, { column, type }] of outputs.entries()) {
     const isKey = keys.has(column);
     const about = isKey ? "is a key, whose values are not profiled" : `is ${showType(type)}`;
-    return [column, { type, kind: profileKind({ type, isKey }), about }] as const;
-  });
-  return new Map<string, CheckedColumn>([...carried, ...predicted]);
+    columns.set(
+      column,
+      index < profiledColumns
+        ? { type, kind: profileKind({ type, isKey }), about }
+        : { type, kind: undefined, about: `is not one of the first ${profiledColumns} predicted columns` },
+    );
+  }
+  return columns;
 }
 
 const hints = {
   range: "range is for predictions that are numbers; checks.sql takes conditions of other columns",
   in: "in is for predictions that are texts, whole numbers or booleans; checks.sql takes conditions of other columns",
   psi: "psi is for predictions that are numbers, texts, booleans, or lists of them",
+  nulls: "name the column before others in model.outputs or output.columns",
 } as const;
 
 /** The first limit that is about values which such a column does not have. */
 function limitWithoutValues(
-  { range, in: values, psi }: OutputCheckSpec,
+  { range, in: values, nulls, psi }: OutputCheckSpec,
   { type, kind }: CheckedColumn,
 ): keyof typeof hints | undefined {
   if (range !== undefined && kind !== "numbers") {
@@ -72,5 +118,8 @@ function limitWithoutValues(
   if (values !== undefined && kind !== "values" && !(kind === "numbers" && isWholeType(showType(type)))) {
     return "in";
   }
-  return psi !== undefined && kind === "rows" ? "psi" : undefined;
+  if (psi !== undefined && (kind === "rows" || kind === undefined)) {
+    return "psi";
+  }
+  return nulls !== undefined && kind === undefined ? "nulls" : undefined;
 }
