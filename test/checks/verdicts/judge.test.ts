@@ -255,8 +255,8 @@ describe("a comparison that would hold only warns", () => {
 
   test("on a date that is expected to differ does not leave the baseline if it would not have been held", () => {
     const expected = [{ date: "2026-11-23", reason: "Black Friday", asBaseline: false }];
-    const few = only(verdictOf(drifted(0.8), { expect: expected }, 7), "psi", "score");
-    expect([few.lowered, few.isExcused]).toEqual(["only 7 of 8 runs to compare with", undefined]);
+    const young = only(verdictOf(drifted(0.8), { expect: expected }, 7), "psi", "score");
+    expect([young.lowered, young.isExcused]).toEqual(["only 7 of 8 runs to compare with", undefined]);
     const onlyWarns = only(verdictOf(drifted(3), { expect: expected, onFail: "warn" }), "psi", "score");
     expect([onlyWarns.lowered, onlyWarns.isExcused]).toEqual(["expected on 2026-11-23: Black Friday", undefined]);
   });
