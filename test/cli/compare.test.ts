@@ -127,7 +127,7 @@ describe("infer-batch compare", () => {
       expect.stringMatching(/^ {2}probabilities +0\.97024\d* +0\.4251\d* +0$/),
     ]);
     expect(shown.slice(9, 12)).toEqual([
-      "rows that differ most in label",
+      "rows that differ in label",
       "  id                A  B",
       "  9007199254741013  0  1",
     ]);

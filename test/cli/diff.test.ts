@@ -109,7 +109,7 @@ test("diff of two folders counts repeated keys, treats NULL as a key, and compar
       extra
           int32 in A, utf8
           in B
-    rows that differ most in label
+    rows that differ in label
       id    A    B
       NULL  "y"  "x"
     rows that differ most in score
