@@ -58,5 +58,21 @@ for name, (type, make) in makers.items():
     add(name + " none", type, values, True)
     for kind, is_missing in missing.items():
         add(f"{name} {kind}", type, [None if is_missing(row) else values[row] for row in range(rows)], True)
+lengths = [lambda row: 0 if row % 3 else row % 400, lambda row: 5, lambda row: dice.randint(0, 9), lambda row: 300 if row % 100 == 50 else 1]
+shapes = [(length, outer, inner) for length in lengths for outer in (False, True) for inner in (False, True)]
+def add_lists(name, element, pool, length, outer, inner):
+    values = [
+        None if outer and dice.random() < 0.2 else [None if inner and dice.random() < 0.1 else dice.choice(pool) for _ in range(length(row))]
+        for row in range(rows)
+    ]
+    add(name, pa.list_(pa.field("element", element, inner)), values, outer)
+kinds = ["float32", "float64", "int8", "uint16", "int32", "uint32", "int64", "uint64"]
+for index, (length, outer, inner) in enumerate(shapes):
+    for name in kinds[index % 4::4]:
+        element, make = makers[name]
+        add_lists(f"lists {name} {index}", element, [make(row) for row in range(50)], length, outer, inner)
+add("lists all", pa.list_(pa.float32()), [None] * rows, True)
+add("lists empty", pa.list_(pa.float32()), [[]] * rows, True)
+add("lists alike", pa.list_(pa.float32()), [[dice.random()] * 24 for row in range(rows)], True)
 table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 `;

@@ -25,11 +25,13 @@ export function doubleChunk(bytes: number, rows: number): StoredColumn {
     type: "float64",
     storage: { kind: "fixed", stored: "float64", element: "float64" },
     isOptional: true,
+    list: undefined,
     codec: 0,
     start: 0,
     end: bytes,
     unpackedBytes: bytes,
     rows,
+    values: rows,
     limits: plenty,
   };
 }
@@ -148,8 +150,16 @@ function showValue(column: Column, row: number): string {
   if (column.kind === "bytes") {
     return Buffer.from(column.bytes.subarray(column.offsets[row], column.offsets[row + 1])).toString("latin1");
   }
+  if (column.kind === "list") {
+    const { child, offsets } = column;
+    const places = Array.from(
+      { length: (offsets[row + 1] ?? 0) - (offsets[row] ?? 0) },
+      (_, index) => (offsets[row] ?? 0) + index,
+    );
+    return `[${places.map((place) => (child.valid?.[place] === 0 ? "null" : showValue(child, place))).join(", ")}]`;
+  }
   if (column.kind !== "fixed") {
-    throw new TypeError("only columns of single values are read so");
+    throw new TypeError("structs are not read so");
   }
   const { data, elementsPerValue } = column;
   const values = data.subarray(row * elementsPerValue, (row + 1) * elementsPerValue);

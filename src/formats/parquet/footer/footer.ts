@@ -28,6 +28,8 @@ export interface ColumnChunk {
   readonly values: number;
   /** The size of all texts or bytes, each counted as often as it occurs; undefined: the writer does not record it. */
   readonly unencodedBytes: number | undefined;
+  /** The size of a page, uncompressed, where it was looked up; the footer does not say it. */
+  readonly pageBytes?: number | undefined;
   /** The NULLs that the chunk's statistics state, where it has some. */
   readonly nulls: number | undefined;
   /** Numbers of the physical type and of the codec, 0 being none. */

@@ -27,7 +27,12 @@ export const encodings = { plain: 0, plainDictionary: 2, runs: 3, runDictionary:
  */
 export const mostRows = 32 * 1024;
 
-interface PageParts {
+/**
+ * The limit of values of a page. A run of few bytes may contain any number of values, each of which takes memory here.
+ */
+export const pageLimitValues = 2 ** 24;
+
+export interface PageParts {
   readonly header: PageHeader;
   readonly dictionary: Column | undefined;
   readonly pageMemory: PageMemory;
@@ -44,11 +49,16 @@ export interface PageRows {
 /** @throws RangeError, as `take` may */
 export function pageRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): PageRows {
   const { header, pageMemory } = parts;
-  const { at, valid, count } = readLevels(column, bytes, parts);
-  pageMemory.moreLevelBytes = at - levelBytesOf(column, header);
-  const packed = packedValues(column, bytes, { ...parts, at, valid, count });
+  const levels = readLevels(column, bytes, parts);
+  pageMemory.moreLevelBytes = levels.at - levelBytesOf(column, header);
+  return valueRows(column, bytes, { ...parts, ...levels, rows: header.values });
+}
+
+/** The same, of levels that are read already. `rows`: with NULLs. @throws RangeError, as `take` may */
+export function valueRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PackedParts): PageRows {
+  const packed = packedValues(column, bytes, parts);
   if ("like" in packed) {
-    return rowsHere(packed, { valid, pageMemory });
+    return rowsHere(packed, parts);
   }
   return "take" in packed ? packed : { take: (from, to) => sliceColumn(packed, from, to), fitting: all };
 }
@@ -57,15 +67,16 @@ function all(from: number, to: number): number {
   return to - from;
 }
 
-interface PackedParts extends PageParts, Levels {}
+interface PackedParts extends PageParts, Levels {
+  readonly rows: number;
+}
 
 /** Returns all values of a page with its NULLs; or the values alone, if loops spread them later. */
 function packedValues(
   column: StoredColumn,
   bytes: Uint8Array<ArrayBuffer>,
-  { header, dictionary, pageMemory, at, valid, count }: PackedParts,
+  { header, dictionary, pageMemory, at, valid, count, rows }: PackedParts,
 ): Column | LoopedValues | PageRows {
-  const rows = header.values;
   const limit = column.limits.pageBytes;
   const isLooped = (values: Values): boolean =>
     isSpreadHere(values) && areHere([valuesMemory(pageMemory, values), ...(valid === undefined ? [] : [valid])]);
@@ -259,7 +270,7 @@ function runBits(bytes: Uint8Array, start: number, count: number): Column {
 }
 
 /** The bytes of runs that have their length before them. */
-function prefixed(bytes: Uint8Array, at: number): { at: number; end: number } {
+export function prefixed(bytes: Uint8Array, at: number): { at: number; end: number } {
   const start = at + Uint32Array.BYTES_PER_ELEMENT;
   const length = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(at, true);
   return { at: start, end: start + length };

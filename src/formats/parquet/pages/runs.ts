@@ -19,35 +19,83 @@ export function readRuns(
   target: Uint8Array | Uint32Array,
   count: number,
 ): void {
-  if (width > widestBits || end > bytes.length) {
-    throw new RangeError(`numbers of ${width} bits up to byte ${end} of ${bytes.length}`);
-  }
   const runs = openRuns(bytes, { at, end, width });
-  let filled = 0;
-  while (filled < count) {
-    if (!nextRun(runs, count - filled) || runs.repeats > longestRun) {
-      throw new RangeError("runs end in the middle");
-    }
-    const { isPacked, repeats, length, valuesAt } = runs;
-    // Of packed ones the last eight may not all be there; what only fills a run up must be.
-    const isLonger = isPacked ? repeats * 8 >= length + 8 && valuesAt + repeats * width > end : repeats > length;
-    if (isLonger) {
-      throw new RangeError(`a run of ${repeats}, and ${length} numbers are due`);
-    }
-    if (isPacked) {
-      unpackBits(bytes, valuesAt, width, target, { from: filled, to: filled + length });
+  for (let filled = 0; filled < count; filled += runs.length) {
+    nextWholeRun(runs, count - filled);
+    if (runs.isPacked) {
+      unpackBits(bytes, runs.valuesAt, width, target, { from: filled, to: filled + runs.length });
     } else {
-      const value = repeatedValue(runs);
-      if (value >= 1 << width) {
-        throw new RangeError(`the number ${value} in ${width} bits`);
-      }
-      target.fill(value, filled, filled + length);
+      target.fill(fittingValue(runs), filled, filled + runs.length);
     }
-    filled += length;
   }
   // Some writers leave an empty run for pages without values.
-  if (count > 0 && runs.at < end) {
-    throw new RangeError(`${end - runs.at} bytes behind the last run`);
+  if (count > 0) {
+    requireEnd(runs);
+  }
+}
+
+/**
+ * Fills `target` with the places of the zeros among `count` numbers of one bit, which are runs in bytes [at, end).
+ * @throws RangeError where they have more or fewer zeros than that, and as `readRuns`
+ */
+export function findZeros(
+  bytes: Uint8Array,
+  { at, end }: { readonly at: number; readonly end: number },
+  target: Uint32Array,
+  count: number,
+): void {
+  const runs = openRuns(bytes, { at, end, width: 1 });
+  let found = 0;
+  for (let passed = 0; passed < count; passed += runs.length) {
+    nextWholeRun(runs, count - passed);
+    const { isPacked, length, valuesAt } = runs;
+    if (!isPacked && fittingValue(runs) === 1) {
+      continue;
+    }
+    for (let index = 0; index < length; index += 1) {
+      const byte = isPacked ? (bytes[valuesAt + (index >> 3)] as number) : 0;
+      if (byte === 255) {
+        index |= 7; // to the last number of the byte
+      } else if (((byte >> (index & 7)) & 1) === 0) {
+        if (found === target.length) {
+          throw new RangeError(`more than ${found} zeros`);
+        }
+        target[found] = passed + index;
+        found += 1;
+      }
+    }
+  }
+  requireEnd(runs);
+  if (found < target.length) {
+    throw new RangeError(`${found} zeros, ${target.length} are due`);
+  }
+}
+
+/** Moves to the next run, which must be there as a whole, and not be longer than `due`. @throws RangeError */
+function nextWholeRun(runs: Runs, due: number): void {
+  if (!nextRun(runs, due) || runs.repeats > longestRun) {
+    throw new RangeError("runs end in the middle");
+  }
+  const { bytes, isPacked, repeats, length, valuesAt, width } = runs;
+  // Of packed ones the last eight may not all be there; what only fills a run up must be.
+  const isLonger = isPacked ? repeats * 8 >= length + 8 && valuesAt + repeats * width > bytes.length : repeats > length;
+  if (isLonger) {
+    throw new RangeError(`a run of ${repeats}, and ${length} numbers are due`);
+  }
+}
+
+/** The number that a run repeats. @throws RangeError where it has more bits than it should */
+function fittingValue(runs: Runs): number {
+  const value = repeatedValue(runs);
+  if (value >= 1 << runs.width) {
+    throw new RangeError(`the number ${value} in ${runs.width} bits`);
+  }
+  return value;
+}
+
+function requireEnd({ at, bytes }: Runs): void {
+  if (at < bytes.length) {
+    throw new RangeError(`${bytes.length - at} bytes behind the last run`);
   }
 }
 
@@ -64,11 +112,14 @@ export interface Runs extends Cursor {
   valuesAt: number;
 }
 
-/** Runs of numbers of `width` bits, in bytes [at, end). */
+/** Runs of numbers of `width` bits, in bytes [at, end). @throws RangeError for numbers that are too wide */
 export function openRuns(
   bytes: Uint8Array,
   { at, end, width }: { readonly at: number; readonly end: number; readonly width: number },
 ): Runs {
+  if (width > widestBits || end > bytes.length) {
+    throw new RangeError(`numbers of ${width} bits up to byte ${end} of ${bytes.length}`);
+  }
   return { bytes: bytes.subarray(0, end), at, width, isPacked: false, repeats: 0, length: 0, valuesAt: at };
 }
 
