@@ -108,6 +108,7 @@ function storedColumns(
       leaf?.path[0] !== name ||
       chunk.encrypted ||
       chunk.isElsewhere ||
+      (leaf.list !== undefined && chunk.hasOtherEncodings) ||
       !isUnpacked(chunk.codec, { isLong }) ||
       ref === undefined ||
       storage === undefined

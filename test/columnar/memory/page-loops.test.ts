@@ -4,6 +4,7 @@ import { takeMemory } from "#src/columnar/memory/vectors.js";
 import {
   bitsSpareBytes,
   countOnesHere,
+  findZerosHere,
   type PackedValues,
   readBitsHere,
   spreadHere,
@@ -235,6 +236,18 @@ function readBits(bytes: Uint8Array, count: number): { ones: number | undefined;
   return { ones, bits: [...target.subarray(0, count)] };
 }
 
+/** The places of zeros, where there is room for so many. */
+function zerosHere(
+  bytes: Uint8Array,
+  { count, room }: { readonly count: number; readonly room: number },
+): { readonly places: number[] } | undefined {
+  const { buffer, byteOffset } = takeMemory((room + 1) * 4).fill(9);
+  const target = new Uint32Array(buffer, byteOffset, room + 1);
+  const found = findZerosHere(bytes, { at: 0, end: bytes.length }, target.subarray(0, room), count);
+  expect(target[room]).toBe(0x09090909);
+  return found === undefined ? undefined : { places: [...target.subarray(0, found)] };
+}
+
 describe("numbers of one bit", () => {
   test("numbers of one bit are read and counted as by the loops in JavaScript, or refused by both", () => {
     let refused = 0;
@@ -252,6 +265,27 @@ describe("numbers of one bit", () => {
       if (ones !== undefined) {
         expect(bits).toEqual(expected);
         expect(countOnesHere(here(bits, 3).subarray(3))).toBe(ones);
+      }
+    }
+    expect(refused).toBeGreaterThan(200);
+  });
+
+  test("the zeros among numbers of one bit are found as by the loops in JavaScript, or refused by both", () => {
+    let refused = 0;
+    for (let round = 0; round < 3000; round += 1) {
+      const { bytes, numbers } = anyRuns(1, 2);
+      const count = Math.max(1, numbers.length + (random() < 0.2 ? below(20) - 10 : 0));
+      for (let flips = below(3); random() < 0.5 && flips > 0; flips -= 1) {
+        bytes[below(bytes.length)] = below(256);
+      }
+      const cut = cutShort(bytes, 0.1);
+      const expected = runsInJs(cut, { width: 1, count, entries: 2 })?.flatMap((bit, at) => (bit === 0 ? [at] : []));
+      const found = zerosHere(cut, { count, room: expected?.length ?? count });
+      expect(found?.places).toEqual(expected);
+      expect(findZerosHere(cut, { at: 0, end: cut.length }, undefined, count)).toBe(expected?.length);
+      refused += found === undefined ? 1 : 0;
+      if (expected !== undefined && expected.length > 0) {
+        expect(zerosHere(cut, { count, room: expected.length - 1 })).toBeUndefined();
       }
     }
     expect(refused).toBeGreaterThan(200);

@@ -11,7 +11,7 @@ import { isZstdNative } from "#src/formats/codecs/zstd.js";
 import { scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 import { tinyParquet } from "../../support/parquet-bytes.js";
-import { type Writing, writeTables } from "../../support/parquet-tables.js";
+import { type Writing, writeLists, writeTables } from "../../support/parquet-tables.js";
 import {
   doubleChunk,
   openDuckDb,
@@ -75,6 +75,29 @@ describe.skipIf(!hasPyarrow)("files of pyarrow's are read as DuckDB reads them",
     await using folder = await scratchFolder();
     writeTables(folder.path, rows, [writing]);
     await compare(join(folder.path, `${writing.name}.parquet`), cutsOf(rows, 3));
+  });
+});
+
+const listWritings: readonly Writing[] = [
+  ...codecs.flatMap((codec) =>
+    ["1.0", "2.0"].map((version) => ({
+      name: `${codec}-v${version[0]}`,
+      options: `compression="${codec}", data_page_version="${version}", data_page_size=400, write_batch_size=30, use_dictionary=${(codec === "gzip") === (version === "1.0") ? "True" : "False"}, row_group_size=${version === "1.0" ? 400 : 170}`,
+    })),
+  ),
+  { name: "fallback", options: "dictionary_pagesize_limit=60, data_page_size=900, write_batch_size=7" },
+  {
+    name: "indexed",
+    options: "write_page_index=True, write_page_checksum=True, use_dictionary=False, data_page_size=600",
+  },
+  { name: "large-pages", options: "use_dictionary=False" },
+];
+
+describe.skipIf(!hasPyarrow)("lists in files of pyarrow's are read as DuckDB reads them", () => {
+  test.each(listWritings)("lists in files of pyarrow's are read as DuckDB reads them: $name", async (writing) => {
+    await using folder = await scratchFolder();
+    writeLists(folder.path, 400, [writing]);
+    await compare(join(folder.path, `${writing.name}.parquet`), cutsOf(400, 3));
   });
 });
 

@@ -40,6 +40,8 @@ export interface ColumnChunk {
   readonly encrypted: boolean;
   /** Whether texts of the chunk share a prefix with the text before (DELTA_BYTE_ARRAY). */
   readonly hasPrefixes: boolean;
+  /** Whether the footer names an encoding other than those of plain values, of dictionaries, and of levels. */
+  readonly hasOtherEncodings: boolean;
   /** Whether DuckDB may read pages from another place: another file, or the stated offset of a dictionary. */
   readonly isElsewhere: boolean;
 }

@@ -13,12 +13,14 @@ import { levelPlaces, type PageLists, readLists } from "./list-levels.js";
 import { findListPages, type ListPage, type ListPages } from "./list-pages.js";
 import type { PageHeader } from "./page-header.js";
 import { type ColumnOptions, readHeader, unpackDictionary, unpackPage } from "./page-reader.js";
-import { encodings, mostRows, pageLimitValues, valueRows } from "./page-values.js";
+import { encodings, mostRows, valueRows } from "./page-values.js";
 import type { StoredColumn } from "./storage.js";
 import { plainValues } from "./values.js";
 
 /** The limit of elements that are gathered for rows which are read at once; a longer row is gathered as a whole. */
 const gatheredElements = 256 * 1024;
+/** The size of the largest elements. */
+const alignment = 8;
 
 /** A column chunk of lists, which is read. */
 interface Chunk {
@@ -170,16 +172,11 @@ function isInsideRow(chunk: Chunk, index: number): boolean {
 }
 
 /** Adds elements to those of the pages before. @throws RangeError where there is no memory for the row */
-function carry(
-  { element, column: { limits } }: Chunk,
-  before: Carried | undefined,
-  { data, valid }: FixedColumn,
-): Carried {
+function carry(chunk: Chunk, before: Carried | undefined, { data, valid }: FixedColumn): Carried {
+  const { element } = chunk;
   const held = before?.count ?? 0;
   const count = held + data.length;
-  if (count * bytesPerElement(element) > limits.pageBytes) {
-    throw new RangeError(`a list of more than ${count} elements`);
-  }
+  requireMemory(chunk, count);
   const room = before !== undefined && before.data.length >= count;
   const all = room ? before.data : allocate(element, before === undefined ? count : 2 * count);
   if (before !== undefined && !room) {
@@ -195,6 +192,13 @@ function carry(
   return { data: all, valid: marks, count };
 }
 
+/** @throws RangeError where so many elements would take more memory than a page may */
+function requireMemory({ element, column: { limits } }: Chunk, count: number): void {
+  if (count * bytesPerElement(element) > Math.max(limits.pageBytes, gatheredElements * alignment)) {
+    throw new RangeError(`${count} elements of lists at once`);
+  }
+}
+
 /** @param carried elements of the page's first row; undefined: nobody reads that row if it begins before the page */
 function openPage(chunk: Chunk, index: number, carried: Carried | undefined): OpenPage {
   const { column, tools, list } = chunk;
@@ -205,9 +209,6 @@ function openPage(chunk: Chunk, index: number, carried: Carried | undefined): Op
   const { pageMemory } = tools;
   const header = readHeader(column, tools, place.start);
   const { values, encoding, uncompressedBytes } = header.page;
-  if (values > pageLimitValues && encoding !== encodings.plain) {
-    throw new RangeError(`a page of ${values} values`);
-  }
   const lead = leadBytes(chunk, carried);
   const memory = pageMemory.memory("page", lead + uncompressedBytes);
   const bytes = unpackPage(column, { ...tools, memory: () => memory.subarray(lead) }, header);
@@ -235,7 +236,6 @@ function leadBytes({ element, levelBytes }: Chunk, carried: Carried | undefined)
   const lead = alignment + (carried?.count ?? 0) * bytesPerElement(element);
   return lead + (-(lead + levelBytes) & (alignment - 1));
 }
-const alignment = 8;
 
 interface PageElements {
   readonly header: PageHeader;
@@ -287,6 +287,7 @@ function gatheredFrom(
   return {
     all: undefined,
     take(from, to) {
+      requireMemory(chunk, to - from);
       const { buffer, byteOffset } = pageMemory.memory("lists", Math.max(1, to - from) * bytesPerElement(element));
       const data = viewOf(element, buffer, byteOffset, to - from);
       const marks = new Uint8Array(to - from).fill(1);

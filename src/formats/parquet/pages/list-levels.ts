@@ -76,8 +76,9 @@ export interface PageLists {
 
 /** @throws RangeError where levels contradict each other, the page's header or the request */
 export function readLists(bytes: Uint8Array, request: ListsRequest): PageLists {
-  const { places, list, values, begun, isContinued, carried } = request;
-  const starts = new Uint32Array(begun);
+  const { places, list, values, begun, isContinued, carried, pageMemory } = request;
+  const { buffer, byteOffset } = pageMemory.memory("starts", Math.max(1, begun) * Uint32Array.BYTES_PER_ELEMENT);
+  const starts = new Uint32Array(buffer, byteOffset, begun);
   findZeros(bytes, places.repetition, starts, values);
   if ((starts[0] === 0) === isContinued) {
     throw new RangeError(isContinued ? "a row that goes on begins" : "a page begins inside a row");

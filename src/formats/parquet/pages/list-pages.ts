@@ -6,10 +6,10 @@
 import { gunzipSync, constants } from "node:zlib";
 import { unpackSnappyStart } from "../../codecs/snappy.js";
 import { codecs, unpack } from "./codecs.js";
-import { countLevels } from "./level-runs.js";
 import { requireRuns } from "./list-levels.js";
 import { type ColumnOptions, type PagePlace, readHeader } from "./page-reader.js";
 import { pageLimitValues } from "./page-values.js";
+import { findZeros, firstBit } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 
 export interface ListPage {
@@ -81,7 +81,7 @@ function rowsBegun(
   if (end > bytes.length) {
     bytes = unpackStart(column, tools, place, end);
   }
-  return countLevels(bytes, { at, end, most: 1 }, page.values);
+  return { first: firstBit(bytes, { at, end }), zeros: findZeros(bytes, { at, end }, undefined, page.values) };
 }
 
 /** Most pages of a MiB have fewer bytes of repetition levels. */
@@ -112,7 +112,7 @@ function unpackStart(
     case codecs.none:
       return packed(length);
     case codecs.snappy:
-      return snappyStart(packed, { enough, compressedBytes }, { length, uncompressedBytes });
+      return snappyStart(packed, { enough, compressedBytes }, pageMemory.memory("levels", length), uncompressedBytes);
     case codecs.gzip: {
       const found = gzipStart(packed(enough), uncompressedBytes);
       if (found.length >= length) {
@@ -128,9 +128,9 @@ function unpackStart(
 function snappyStart(
   packed: (bytes: number) => Uint8Array,
   { enough, compressedBytes }: { readonly enough: number; readonly compressedBytes: number },
-  { length, uncompressedBytes }: { readonly length: number; readonly uncompressedBytes: number },
+  target: Uint8Array,
+  uncompressedBytes: number,
 ): Uint8Array {
-  const target = new Uint8Array(length);
   try {
     unpackSnappyStart(packed(enough), target, uncompressedBytes);
   } catch (error) {

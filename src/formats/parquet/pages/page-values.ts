@@ -15,7 +15,7 @@ import {
 } from "../../../columnar/memory/page-loops.js";
 import type { PageMemory } from "./page-memory.js";
 import type { PageHeader } from "./page-header.js";
-import { isOneRun, readRuns } from "./runs.js";
+import { isOneRun, type NumberReader, openNumbers, readRuns } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 import { plainValues } from "./values.js";
 
@@ -104,12 +104,30 @@ function packedValues(
       return { ...values, like: data };
     }
   }
+  if (rows > pageLimitValues && valid === undefined) {
+    return entriesInTurn(column, dictionary, openNumbers(bytes, runs, rows));
+  }
   const places = new Uint32Array(rows);
   readRuns(bytes, runs, places, count);
   const taking = valid === undefined ? { indices: places, valid } : spread(valid, places);
   return dictionary.kind === "bytes"
     ? repeatedTexts(column, dictionary, taking)
     : takeRows(column.type, dictionary, { ...taking, limit });
+}
+
+/** Entries of a dictionary, of a page that has more values than fit into memory. */
+function entriesInTurn({ type, limits }: StoredColumn, dictionary: Column, numbers: NumberReader): PageRows {
+  let passed = 0;
+  return {
+    fitting: all,
+    take(from, to) {
+      numbers.skip(from - passed);
+      passed = to;
+      const indices = new Uint32Array(to - from);
+      numbers.read(indices);
+      return takeRows(type, dictionary, { indices, valid: undefined, limit: limits.pageBytes });
+    },
+  };
 }
 
 /**
