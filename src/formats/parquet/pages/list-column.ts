@@ -31,6 +31,8 @@ interface Chunk {
   readonly element: ElementType;
   readonly pages: ListPages;
   dictionary: FixedColumn | undefined;
+  /** Memory for elements that are carried, which is used again. */
+  room: Values;
   /** How many bytes of levels the page before had: the next one has mostly as many. */
   levelBytes: number;
 }
@@ -55,7 +57,7 @@ interface Elements {
   take(from: number, to: number): FixedColumn;
 }
 
-/** Elements of a row that goes on in the next page, in memory of their own. */
+/** Elements of a row that goes on in the next page, in memory that is used again for the next such row. */
 interface Carried {
   readonly data: Values;
   readonly valid: Uint8Array | undefined;
@@ -102,7 +104,8 @@ function openChunk(column: StoredColumn, list: ListLevels, tools: ColumnOptions)
   }
   const pages = findListPages(column, tools);
   const elements = { ...column, type: type.element };
-  return { column: elements, list, tools, ...storage, pages, dictionary: undefined, levelBytes: 0 };
+  const room = allocate(storage.element, 0);
+  return { column: elements, list, tools, ...storage, pages, dictionary: undefined, room, levelBytes: 0 };
 }
 
 /** How many of rows [from, to) are gathered at once. */
@@ -177,11 +180,11 @@ function carry(chunk: Chunk, before: Carried | undefined, { data, valid }: Fixed
   const held = before?.count ?? 0;
   const count = held + data.length;
   requireMemory(chunk, count);
-  const room = before !== undefined && before.data.length >= count;
-  const all = room ? before.data : allocate(element, before === undefined ? count : 2 * count);
-  if (before !== undefined && !room) {
+  const all = chunk.room.length >= count ? chunk.room : allocate(element, Math.max(count, 2 * chunk.room.length));
+  if (before !== undefined && all !== chunk.room) {
     copyValues(all, 0, before.data, 0, held);
   }
+  chunk.room = all;
   copyValues(all, held, data, 0, data.length);
   if (before?.valid === undefined && valid === undefined) {
     return { data: all, valid: undefined, count };
