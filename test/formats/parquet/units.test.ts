@@ -110,7 +110,9 @@ const columns = `row % 2 = 0 AS b, CASE WHEN row % 5 = 0 THEN NULL ELSE row % 3 
   DATE '1970-01-01' - row::INTEGER AS day, TIMESTAMP '1969-12-31 23:59:59.999999' + to_microseconds(row * row) AS us,
   TIMESTAMPTZ '2026-01-01 00:00:00+05:30' + to_microseconds(row) AS utc, 'level ' || (row % 7) AS few,
   CASE WHEN row % 11 = 0 THEN '' WHEN row % 13 = 0 THEN NULL ELSE repeat('ä', row::INTEGER % 50) || row END AS text,
-  CASE WHEN row < 3000 THEN NULL ELSE encode('bytes ' || row) END AS bytes, NULL::DOUBLE AS nothing, 7 AS one`;
+  CASE WHEN row < 3000 THEN NULL ELSE encode('bytes ' || row) END AS bytes, NULL::DOUBLE AS nothing, 7 AS one,
+  [row / 7, row, 0.5]::FLOAT[] AS l, range(row % 5)::TINYINT[] AS l_any, NULL::BIGINT[] AS l_nothing,
+  CASE WHEN row % 9 = 4 THEN NULL ELSE list_transform(range(row % 4), k -> CASE WHEN k = 1 THEN NULL ELSE row * k END) END AS l_null`;
 
 test("numbers without NULLs are read to where vectors reach them, however many a page has", async () => {
   await using folder = await scratchFolder();

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { FixedColumn, ListColumn } from "#src/columnar/types.js";
 import { type ColumnRows, openColumn } from "#src/formats/parquet/pages/column.js";
+import { readLists } from "#src/formats/parquet/pages/list-levels.js";
 import { openPageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { plenty } from "../../../support/memory.js";
 import { type TinyFile, tinyParquet } from "../../../support/parquet-bytes.js";
@@ -198,4 +199,19 @@ describe("pages of lists are refused", () => {
     expect(() => readAll(column, rows)).toThrow(says);
     expect(() => readAll(column, rows)).toThrow(RangeError);
   });
+});
+
+test("a page of version 2 that begins inside a row is refused, although as many rows begin in it as it says", () => {
+  const runs = [...packedRun([1, 0, 0], 1), ...repeatedRun(3, 3, 2)];
+  const request = {
+    places: { repetition: { at: 0, end: 2 }, definition: { at: 2, end: runs.length }, valuesAt: runs.length },
+    list: { isOptional: true, isElementOptional: true },
+    values: 3,
+    begun: 2,
+    carried: 0,
+    pageMemory: openPageMemory(),
+  };
+  const bytes = Uint8Array.from(runs);
+  expect(() => readLists(bytes, { ...request, isContinued: false })).toThrow("a page begins inside a row");
+  expect([...readLists(bytes, { ...request, isContinued: true, carried: 7 }).offsets]).toEqual([0, 8, 9, 10]);
 });
