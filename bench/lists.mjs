@@ -107,7 +107,7 @@ for (const [index, [name, options]] of Object.entries(layouts).entries()) {
   const path = join(folder, `${index}.parquet`);
   const stamp = `${path}.json`;
   const recipe = JSON.stringify([rows, options]);
-  if (read(stamp) !== recipe) {
+  if (textOf(stamp) !== recipe) {
     python("write", path, String(rows), options);
     writeFileSync(stamp, recipe);
   }
@@ -133,7 +133,7 @@ for (const [index, [name, options]] of Object.entries(layouts).entries()) {
 }
 reader.close();
 
-function read(file) {
+function textOf(file) {
   try {
     return readFileSync(file, "utf8");
   } catch {

@@ -114,10 +114,13 @@ const chunkFields = {
   >,
 };
 
-function readEncodings(cursor: Cursor, type: number): number[] {
+function readEncodings(cursor: Cursor, type: number): Pick<ColumnChunk, "hasPrefixes" | "hasOtherEncodings"> {
   const encodings: number[] = [];
   readList(cursor, type, (element) => encodings.push(readListed(cursor, element)));
-  return encodings;
+  return {
+    hasPrefixes: encodings.includes(deltaByteArray),
+    hasOtherEncodings: !encodings.every((encoding) => commonEncodings.has(encoding)),
+  };
 }
 
 /** Encodings, by the numbers of parquet.thrift. */
@@ -144,9 +147,7 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
       } else if (large !== undefined) {
         numbers[large] = readI64(cursor, value);
       } else if (key === 2) {
-        const encodings = readEncodings(cursor, value);
-        flags.hasPrefixes = encodings.includes(deltaByteArray);
-        flags.hasOtherEncodings = !encodings.every((encoding) => commonEncodings.has(encoding));
+        Object.assign(flags, readEncodings(cursor, value));
       } else if (key === 3) {
         readList(cursor, value, (element) => path.push(Buffer.from(readBinary(cursor, element)).toString()));
       } else if (key === 12) {

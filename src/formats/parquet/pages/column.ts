@@ -2,7 +2,8 @@ import type { Column } from "../../../columnar/types.js";
 import { openLists } from "./list-column.js";
 import type { PageHeader } from "./page-header.js";
 import { type ColumnOptions, readHeader, unpackDictionary, unpackPage } from "./page-reader.js";
-import { levelBytesOf, mostRows, pageLimitValues, type PageRows, pageRows } from "./page-values.js";
+import type { PageRows } from "./page-rows.js";
+import { levelBytesOf, mostRows, pageLimitValues, pageRows } from "./page-values.js";
 import type { StoredColumn } from "./storage.js";
 
 /** Rows of a column, in order. */

@@ -1,7 +1,6 @@
-import type { BytesColumn, Column } from "../../../columnar/types.js";
+import type { Column } from "../../../columnar/types.js";
 import { copyValues, elementOf, type Values, viewOf } from "../../../columnar/values.js";
 import { areHere } from "../../../columnar/memory/vectors.js";
-import { longestText } from "../../../columnar/column-bytes.js";
 import { sliceColumn } from "../../../columnar/column-rows.js";
 import { takeRows } from "../../../columnar/column-take.js";
 import {
@@ -15,7 +14,8 @@ import {
 } from "../../../columnar/memory/page-loops.js";
 import type { PageMemory } from "./page-memory.js";
 import type { PageHeader } from "./page-header.js";
-import { isOneRun, type NumberReader, openNumbers, readRuns } from "./runs.js";
+import { all, entriesInTurn, type PageRows, repeatedTexts } from "./page-rows.js";
+import { isOneRun, openNumbers, readRuns } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 import { plainValues } from "./values.js";
 
@@ -38,14 +38,6 @@ export interface PageParts {
   readonly pageMemory: PageMemory;
 }
 
-/** The rows of a page, NULLs included. */
-export interface PageRows {
-  /** Reads rows [from, to), at most `mostRows`, after the rows of the last call. They are valid until the next call. */
-  take(from: number, to: number): Column;
-  /** Returns how many of rows [from, to) are read at once. */
-  fitting(from: number, to: number): number;
-}
-
 /** @throws RangeError, as `take` may */
 export function pageRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): PageRows {
   const { header, pageMemory } = parts;
@@ -61,10 +53,6 @@ export function valueRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, 
     return rowsHere(packed, parts);
   }
   return "take" in packed ? packed : { take: (from, to) => sliceColumn(packed, from, to), fitting: all };
-}
-
-function all(from: number, to: number): number {
-  return to - from;
 }
 
 interface PackedParts extends PageParts, Levels {
@@ -113,54 +101,6 @@ function packedValues(
   return dictionary.kind === "bytes"
     ? repeatedTexts(column, dictionary, taking)
     : takeRows(column.type, dictionary, { ...taking, limit });
-}
-
-/** Entries of a dictionary, of a page that has more values than fit into memory. */
-function entriesInTurn({ type, limits }: StoredColumn, dictionary: Column, numbers: NumberReader): PageRows {
-  let passed = 0;
-  return {
-    fitting: all,
-    take(from, to) {
-      numbers.skip(from - passed);
-      passed = to;
-      const indices = new Uint32Array(to - from);
-      numbers.read(indices);
-      return takeRows(type, dictionary, { indices, valid: undefined, limit: limits.pageBytes });
-    },
-  };
-}
-
-/**
- * Texts that repeat entries of a dictionary. They are built when they are read, because all of them together may have
- * any number of bytes.
- */
-function repeatedTexts(
-  { type, limits: { batchBytes } }: StoredColumn,
-  dictionary: BytesColumn,
-  { indices, valid }: { readonly indices: Uint32Array<ArrayBuffer>; readonly valid: Uint8Array | undefined },
-): PageRows {
-  const { offsets } = dictionary;
-  const longest = longestText(offsets);
-  return {
-    take(from, to) {
-      const taking = { indices: indices.subarray(from, to), valid: valid?.subarray(from, to) };
-      return takeRows(type, dictionary, { ...taking, limit: Number.POSITIVE_INFINITY });
-    },
-    fitting(from, to) {
-      if ((to - from) * longest <= batchBytes) {
-        return to - from;
-      }
-      let bytes = 0;
-      for (let row = from; row < to; row += 1) {
-        const place = indices[row] as number;
-        bytes += valid?.[row] === 0 ? 0 : (offsets[place + 1] ?? 0) - (offsets[place] ?? 0);
-        if (bytes > batchBytes) {
-          return Math.max(1, row - from);
-        }
-      }
-      return to - from;
-    },
-  };
 }
 
 /** Offsets of rows, NULLs among them, which have no bytes. */

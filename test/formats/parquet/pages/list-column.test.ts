@@ -10,7 +10,7 @@ import { doubleChunk, reader } from "../../../support/parquet-units.js";
 
 /** Before each its length. */
 function levels(...runs: readonly (readonly number[])[]): number[] {
-  return runs.flatMap((run) => [...new Uint8Array(Uint32Array.of(run.length).buffer), ...run]);
+  return runs.flatMap((run) => Array.from(new Uint8Array(Uint32Array.of(run.length).buffer)).concat(run));
 }
 
 interface ListPage extends Partial<TinyFile> {
@@ -194,8 +194,8 @@ describe("pages of lists are refused", () => {
     },
     { what: "of another kind", pages: [{ begins: [0, 0], values: [1, 2], pageKind: 1 }], says: "a page (other)" },
     { what: "of no values", pages: [{ begins: [], values: [] }], values: 2, says: "of 0 values, 2 are due" },
-  ])("pages of lists are refused $what", ({ what: _, pages, says, rows = 2, ...stated }) => {
-    const column = openPages(pages, { rows, ...stated });
+  ])("pages of lists are refused $what", ({ pages, says, rows = 2, values, isElementOptional = true }) => {
+    const column = openPages(pages, { rows, isElementOptional, ...(values === undefined ? {} : { values }) });
     expect(() => readAll(column, rows)).toThrow(says);
     expect(() => readAll(column, rows)).toThrow(RangeError);
   });
