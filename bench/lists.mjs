@@ -101,7 +101,7 @@ async function readByDuckDb(path, decoder) {
 
 mkdirSync(folder, { recursive: true });
 const reader = openParquetUnitReader();
-await using decoder = openParquetDecoder({ threads: 1, folders: [folder], timezone: "UTC" });
+const decoder = openParquetDecoder({ threads: 1, folders: [folder], timezone: "UTC" });
 console.log(`| layout | a worker thread | DuckDB | pyarrow |\n| --- | ---: | ---: | ---: |`);
 for (const [index, [name, options]] of Object.entries(layouts).entries()) {
   const path = join(folder, `${index}.parquet`);
@@ -132,6 +132,7 @@ for (const [index, [name, options]] of Object.entries(layouts).entries()) {
   console.log(`| ${name} | ${shown.join(" k | ")} k |`);
 }
 reader.close();
+await decoder[Symbol.asyncDispose]();
 
 function textOf(file) {
   try {

@@ -2,22 +2,9 @@ import type { Column } from "../../../columnar/types.js";
 import { openLists } from "./list-column.js";
 import type { PageHeader } from "./page-header.js";
 import { type ColumnOptions, readHeader, unpackDictionary, unpackPage } from "./page-reader.js";
-import type { PageRows } from "./page-rows.js";
+import type { ColumnRows, PageRows } from "./page-rows.js";
 import { levelBytesOf, mostRows, pageLimitValues, pageRows } from "./page-values.js";
 import type { StoredColumn } from "./storage.js";
-
-/** Rows of a column, in order. */
-export interface ColumnRows {
-  /**
-   * Returns how many rows can be read at once from the current page; opens the next page if it has none left.
-   * @throws RangeError
-   */
-  ahead(): number;
-  /** Reads the next `rows`, at most `ahead()`. They are valid until the next call. */
-  take(rows: number): Column;
-  /** Skips rows. Pages that are skipped as a whole are not unpacked. */
-  skip(rows: number): void;
-}
 
 interface OpenPage {
   readonly values: PageRows;

@@ -1,7 +1,6 @@
 import type { FixedColumn, ListColumn } from "../../../columnar/types.js";
 import { allocate } from "../../../columnar/values.js";
 import type { ListLevels } from "../footer/leaves.js";
-import type { ColumnRows } from "./column.js";
 import {
   carry,
   type Carried,
@@ -15,6 +14,7 @@ import {
 import { levelPlaces, type PageLists, readLists } from "./list-levels.js";
 import { findListPages, type ListPage } from "./list-pages.js";
 import { type ColumnOptions, readHeader, unpackPage } from "./page-reader.js";
+import type { ColumnRows } from "./page-rows.js";
 import { encodings } from "./page-values.js";
 import type { StoredColumn } from "./storage.js";
 

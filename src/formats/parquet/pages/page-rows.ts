@@ -1,9 +1,25 @@
-/** Rows of pages whose values are made when they are read, because all of them together may not fit into memory. */
+/**
+ * Rows of columns and of pages; those whose values are made when they are read, because all of them together may not fit
+ * into memory.
+ */
 import { longestText } from "../../../columnar/column-bytes.js";
 import { takeRows } from "../../../columnar/column-take.js";
 import type { BytesColumn, Column } from "../../../columnar/types.js";
 import type { NumberReader } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
+
+/** Rows of a column, in order. */
+export interface ColumnRows {
+  /**
+   * Returns how many rows can be read at once from the current page; opens the next page if it has none left.
+   * @throws RangeError
+   */
+  ahead(): number;
+  /** Reads the next `rows`, at most `ahead()`. They are valid until the next call. */
+  take(rows: number): Column;
+  /** Skips rows. Pages that are skipped as a whole are not unpacked. */
+  skip(rows: number): void;
+}
 
 /** The rows of a page, NULLs included. */
 export interface PageRows {

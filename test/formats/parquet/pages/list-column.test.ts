@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { FixedColumn, ListColumn } from "#src/columnar/types.js";
-import { type ColumnRows, openColumn } from "#src/formats/parquet/pages/column.js";
+import { openColumn } from "#src/formats/parquet/pages/column.js";
+import type { ColumnRows } from "#src/formats/parquet/pages/page-rows.js";
 import { readLists } from "#src/formats/parquet/pages/list-levels.js";
 import { openPageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { plenty } from "../../../support/memory.js";
