@@ -83,7 +83,7 @@ const embeddingsParquet = table({
   size: "310 MB",
   parquet: "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 2048, PARQUET_VERSION V1)",
   sql: (rowStart, rowEnd) =>
-    `SELECT id, [COLUMNS('^f')]::FLOAT[] AS embedding FROM (${featuresSql(384)(rowStart, rowEnd)})`,
+    `SELECT id, list_value(*COLUMNS('^f')) AS embedding FROM (${featuresSql(384)(rowStart, rowEnd)})`,
 });
 
 /** As many rows as a job takes seconds for: of the shorter ones, half is starting. */

@@ -5,6 +5,7 @@
  */
 import { gunzipSync, constants } from "node:zlib";
 import { unpackSnappyStart } from "../../codecs/snappy.js";
+import { unpackZstdBlocks } from "../../codecs/zstd.js";
 import { codecs, unpack } from "./codecs.js";
 import { requireRuns } from "./list-levels.js";
 import { type ColumnOptions, type PagePlace, readHeader } from "./page-reader.js";
@@ -86,8 +87,9 @@ function rowsBegun(
 
 /** Most pages of a MiB have fewer bytes of repetition levels. */
 const guessBytes = 4 * 1024;
-/** What is read behind packed bytes: Snappy's literals are not divided, and have up to 64 KiB. */
-const snappySlackBytes = 72 * 1024;
+/** What is read behind packed bytes: Snappy's literals, of up to 64 KiB, and blocks of zstd are not divided. */
+const slackBytes = 72 * 1024;
+const zstdSlackBytes = 136 * 1024;
 
 /**
  * Returns the first `length` bytes of a page of version 1; what comes after them stays packed, where the codec allows.
@@ -107,14 +109,15 @@ function unpackStart(
     read(some, at);
     return some;
   };
-  const enough = Math.min(compressedBytes, length + snappySlackBytes);
+  const enough = Math.min(compressedBytes, length + (column.codec === codecs.zstd ? zstdSlackBytes : slackBytes));
   switch (column.codec) {
     case codecs.none:
       return packed(length);
     case codecs.snappy:
       return snappyStart(packed, { enough, compressedBytes }, pageMemory.memory("levels", length), uncompressedBytes);
-    case codecs.gzip: {
-      const found = gzipStart(packed(enough), uncompressedBytes);
+    default: {
+      const unpackSome = column.codec === codecs.zstd ? unpackZstdBlocks : gzipStart;
+      const found = unpackSome(packed(enough), uncompressedBytes);
       if (found.length >= length) {
         return found;
       }
