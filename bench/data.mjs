@@ -19,15 +19,16 @@ const penguins = fileURLToPath(new URL("../fixtures/data/penguins_complete", imp
  * @property {(rowStart: number, rowEnd: number) => string} sql makes a shard's rows
  * @property {{ batchRows: number, list?: string }} [arrow] its shards are Arrow files: rows a batch, and the name of the
  *   fixed-size list that all columns but the first make together, where they do
+ * @property {string} [parquet] how DuckDB writes its shards, if they are Parquet; default: `parquetFormat`
  */
 
 /** @returns {Table} */
-function table({ id, job = id, rows, shardCount, size, madeFrom = [], arrow, sql }) {
+function table({ id, job = id, rows, shardCount, size, madeFrom = [], arrow, parquet, sql }) {
   const end = arrow === undefined ? "parquet" : "arrow";
   const shards = Array.from({ length: shardCount }, (_, index) =>
     join(dataFolder, id, `part-${String(index).padStart(5, "0")}.${end}`),
   );
-  return { id, job, rows, size, shards, madeFrom, arrow, sql };
+  return { id, job, rows, size, shards, madeFrom, arrow, parquet, sql };
 }
 
 /** The rows of another table as Arrow files. */
@@ -74,6 +75,17 @@ const arrowWide = asArrow(wide, { as: "arrow-wide", batchRows: 16_384, size: "40
 const lists = { arrow: { batchRows: 8192, list: "embedding" }, sql: featuresSql(384) };
 const embeddings = table({ id: "embeddings", rows: 200_000, shardCount: 4, size: "310 MB", ...lists });
 
+/** The same in Parquet files with row groups of 2,048 lists, each in a page of 3 MiB. */
+const embeddingsParquet = table({
+  id: "embeddings-parquet",
+  rows: 200_000,
+  shardCount: 4,
+  size: "310 MB",
+  parquet: "(FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE 2048, PARQUET_VERSION V1)",
+  sql: (rowStart, rowEnd) =>
+    `SELECT id, list_value(*COLUMNS('^f')) AS embedding FROM (${featuresSql(384)(rowStart, rowEnd)})`,
+});
+
 /** As many rows as a job takes seconds for: of the shorter ones, half is starting. */
 const arrowWideLong = table({
   id: "arrow-wide-long",
@@ -96,6 +108,7 @@ export const tables = {
   arrowWide,
   arrowWideLong,
   embeddings,
+  embeddingsParquet,
   embeddingsLong,
 };
 
@@ -138,7 +151,7 @@ async function make(wanted) {
     for (const [index, shard] of wanted.shards.entries()) {
       await connection.run(`SELECT setseed(${(0.1 + index * 0.1).toFixed(1)})`);
       await (wanted.arrow === undefined
-        ? connection.run(`COPY (${shardSql(wanted, index)}) TO ${quote(shard)} ${parquetFormat}`)
+        ? connection.run(`COPY (${shardSql(wanted, index)}) TO ${quote(shard)} ${wanted.parquet ?? parquetFormat}`)
         : writeArrowShard(connection, shardSql(wanted, index), { path: shard, ...wanted.arrow }));
     }
   } finally {
@@ -169,7 +182,7 @@ async function stamp(wanted) {
   for (const file of [...wanted.madeFrom, ...wanted.shards]) {
     sizes.push((await stat(file)).size);
   }
-  return `${JSON.stringify({ duckdb: version(), recipe: [shardSql(wanted, 0), wanted.arrow ?? parquetFormat], sizes }, undefined, 2)}\n`;
+  return `${JSON.stringify({ duckdb: version(), recipe: [shardSql(wanted, 0), wanted.arrow ?? wanted.parquet ?? parquetFormat], sizes }, undefined, 2)}\n`;
 }
 
 function shardSql({ rows, shards, sql }, index) {

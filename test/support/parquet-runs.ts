@@ -29,3 +29,26 @@ export function repeatedRun(number: number, times: number, width: number): numbe
   const bytes = Array.from({ length: Math.ceil(width / 8) }, (_, index) => Math.floor(number / 256 ** index) % 256);
   return [...varint(times * 2), ...bytes];
 }
+
+/** Runs of numbers below `limit`, and the numbers. */
+export function anyRuns(
+  random: () => number,
+  width: number,
+  limit: number,
+): { readonly bytes: number[]; readonly numbers: number[] } {
+  const below = (most: number): number => Math.floor(random() * most);
+  const [bytes, numbers]: [number[], number[]] = [[], []];
+  for (let runs = 1 + below(6); runs > 0; runs -= 1) {
+    if (random() < 0.5) {
+      const times = 1 + below(300);
+      const number = below(limit);
+      bytes.push(...repeatedRun(number, times, width));
+      numbers.push(...Array.from({ length: times }, () => number));
+    } else {
+      const some = Array.from({ length: runs === 1 ? 1 + below(70) : 8 * (1 + below(9)) }, () => below(limit));
+      bytes.push(...packedRun(some, width));
+      numbers.push(...some);
+    }
+  }
+  return { bytes, numbers };
+}

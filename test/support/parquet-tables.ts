@@ -11,11 +11,23 @@ export interface Writing {
  * are NULL: none (required), none (optional), some, runs, all.
  */
 export function writeTables(folder: string, rows: number, writings: readonly Writing[]): void {
-  const calls = writings.map(({ name, options }) => `pq.write_table(table, "${folder}/${name}.parquet", ${options})`);
-  runPython(`${tables(rows)}\n${calls.join("\n")}`);
+  write(folder, tables(rows), writings);
 }
 
-const tables = (rows: number): string => `
+/**
+ * The same with columns of lists of numbers: empty ones, long ones, all of one length, and of any; with and without
+ * NULLs and elements that are NULL. `id` has the rows' numbers.
+ */
+export function writeLists(folder: string, rows: number, writings: readonly Writing[]): void {
+  write(folder, lists(rows), writings);
+}
+
+function write(folder: string, table: string, writings: readonly Writing[]): void {
+  const calls = writings.map(({ name, options }) => `pq.write_table(table, "${folder}/${name}.parquet", ${options})`);
+  runPython(`${table}\n${calls.join("\n")}`);
+}
+
+const makers = (rows: number): string => `
 import datetime, math, random, struct
 import pyarrow as pa, pyarrow.parquet as pq
 rows = ${rows}
@@ -42,21 +54,45 @@ makers = {
     "one": (pa.int64(), lambda row: 7),
     "late": (pa.string(), lambda row: "early" if row < rows / 3 else f"late {row} " + "." * 20),
 }
+fields, arrays = [], []
+def add(name, type, values, nullable):
+    fields.append(pa.field(name, type, nullable))
+    arrays.append(pa.array(values, type))
+`;
+
+const tables = (rows: number): string => `${makers(rows)}
 missing = {
     "some": lambda row: dice.random() < 0.3,
     "runs": lambda row: row // 300 % 2 == 1,
     "seldom": lambda row: row % 997 == 5,
     "all": lambda row: True,
 }
-fields, arrays = [], []
-def add(name, type, values, nullable):
-    fields.append(pa.field(name, type, nullable))
-    arrays.append(pa.array(values, type))
 for name, (type, make) in makers.items():
     values = [make(row) for row in range(rows)]
     add(name, type, values, False)
     add(name + " none", type, values, True)
     for kind, is_missing in missing.items():
         add(f"{name} {kind}", type, [None if is_missing(row) else values[row] for row in range(rows)], True)
+table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+`;
+
+const lists = (rows: number): string => `${makers(rows)}
+add("id", pa.int64(), list(range(rows)), False)
+lengths = [lambda row: 0 if row % 3 else row % 400, lambda row: 5, lambda row: dice.randint(0, 9), lambda row: 300 if row % 100 == 50 else 1]
+shapes = [(length, outer, inner) for length in lengths for outer in (False, True) for inner in (False, True)]
+def add_lists(name, element, pool, length, outer, inner):
+    values = [
+        None if outer and dice.random() < 0.2 else [None if inner and dice.random() < 0.1 else dice.choice(pool) for _ in range(length(row))]
+        for row in range(rows)
+    ]
+    add(name, pa.list_(pa.field("element", element, inner)), values, outer)
+kinds = ["float32", "float64", "int8", "uint16", "int32", "uint32", "int64", "uint64"]
+for index, (length, outer, inner) in enumerate(shapes):
+    for name in kinds[index % 8::8]:
+        element, make = makers[name]
+        add_lists(f"lists {name} {index}", element, [make(row) for row in range(50)], length, outer, inner)
+add("lists all", pa.list_(pa.float32()), [None] * rows, True)
+add("lists empty", pa.list_(pa.float32()), [[]] * rows, True)
+add("lists alike", pa.list_(pa.float32()), [[dice.random()] * 24 for row in range(rows)], True)
 table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 `;

@@ -1,6 +1,6 @@
 import { dirname } from "node:path";
 import { createColumnBuilder } from "#src/columnar/column-builder.js";
-import type { Column, SourceColumn } from "#src/columnar/types.js";
+import type { Column, FixedColumn, SourceColumn } from "#src/columnar/types.js";
 import { elementOf } from "#src/columnar/values.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
@@ -25,11 +25,13 @@ export function doubleChunk(bytes: number, rows: number): StoredColumn {
     type: "float64",
     storage: { kind: "fixed", stored: "float64", element: "float64" },
     isOptional: true,
+    list: undefined,
     codec: 0,
     start: 0,
     end: bytes,
     unpackedBytes: bytes,
     rows,
+    values: rows,
     limits: plenty,
   };
 }
@@ -148,11 +150,23 @@ function showValue(column: Column, row: number): string {
   if (column.kind === "bytes") {
     return Buffer.from(column.bytes.subarray(column.offsets[row], column.offsets[row + 1])).toString("latin1");
   }
-  if (column.kind !== "fixed") {
-    throw new TypeError("only columns of single values are read so");
+  if (column.kind === "list") {
+    const [from = 0, to = 0] = column.offsets.subarray(row, row + 2);
+    const { child } = column;
+    const isWhole = child.kind === "fixed" && child.valid?.subarray(from, to).includes(0) !== true;
+    const places = Array.from({ length: isWhole ? 0 : to - from }, (_, index) => from + index);
+    return isWhole
+      ? `[${showValues(child, from, to)}]`
+      : `[${places.map((place) => (child.valid?.[place] === 0 ? "null" : showValue(child, place))).join(", ")}]`;
   }
-  const { data, elementsPerValue } = column;
-  const values = data.subarray(row * elementsPerValue, (row + 1) * elementsPerValue);
+  if (column.kind !== "fixed") {
+    throw new TypeError("structs are not read so");
+  }
+  return showValues(column, row, row + 1);
+}
+
+function showValues({ data, elementsPerValue }: FixedColumn, from: number, to: number): string {
+  const values = data.subarray(from * elementsPerValue, to * elementsPerValue);
   const bits = Buffer.from(values.buffer, values.byteOffset, values.byteLength).toString("hex");
   return `${elementOf(data)} ${String(values)} ${bits}`;
 }

@@ -21,6 +21,7 @@ interface Loops {
     shift: number,
   ) => number;
   readonly readBits: (at: number, end: number, to: number, count: number) => number;
+  readonly findZeros: (at: number, end: number, to: number, room: number, count: number) => number;
   readonly spread: (at: number, count: number, valid: number, rows: number, shift: number) => void;
   readonly countOnes: (at: number, rows: number) => number;
 }
@@ -58,6 +59,9 @@ export function unpackSnappyHere(elements: Uint8Array, target: Uint8Array): bool
   return done === 1;
 }
 
+/** No address: nothing is put anywhere. */
+const nowhere = -1;
+
 /** Behind bytes that `readBitsHere` fills, as many more are needed. */
 export const bitsSpareBytes = 7;
 
@@ -79,6 +83,23 @@ export function readBitsHere(
   return ones === undefined || ones < 0 ? undefined : ones;
 }
 
+/**
+ * Fills `target` with the places of the zeros among `count` numbers of one bit, the runs in bytes [at, end); undefined:
+ * they are only counted. Returns how many there are; undefined: that is left to JavaScript.
+ */
+export function findZerosHere(
+  bytes: Uint8Array,
+  { at, end }: { readonly at: number; readonly end: number },
+  target: Uint32Array | undefined,
+  count: number,
+): number | undefined {
+  const { byteOffset } = bytes;
+  const loops = end <= bytes.length ? loopsOver(bytes, ...(target === undefined ? [] : [target]))?.loops : undefined;
+  const [to, room] = target === undefined ? [nowhere, 0] : [target.byteOffset, target.length];
+  const zeros = loops?.findZeros(byteOffset + at, byteOffset + end, to, room, count);
+  return zeros === undefined || zeros < 0 ? undefined : zeros;
+}
+
 /** Values in order, of which NULLs have none. */
 export interface PackedValues {
   /** Fills `target`. @throws RangeError where the values are damaged */
@@ -88,9 +109,6 @@ export interface PackedValues {
 
 /** Wider ones would not fit into what unpacking holds; no dictionary has as many entries. */
 const widestBits = 24;
-
-/** No address: nothing is put anywhere. */
-const nowhere = -1;
 
 /**
  * `count` values of a dictionary by their numbers, the runs of `width` bits in bytes [at, end). undefined: that is

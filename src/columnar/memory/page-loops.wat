@@ -366,6 +366,101 @@
       (return (local.get $ones)))
     (i32.const -1))
 
+  ;; Puts the places of the zeros among $count numbers of one bit, the runs in bytes from $at to $end, from $to on: four
+  ;; bytes each, at most $room of them. $to is -1: they are only counted. How many there are; -1: the runs are damaged,
+  ;; have more numbers or fewer, or there are more zeros.
+  (func (export "findZeros")
+    (param $at i32) (param $end i32) (param $to i32) (param $room i32) (param $count i32)
+    (result i32)
+    (local $head i32) (local $bits i32) (local $byte i32) (local $length i32) (local $behind i32) (local $passed i32)
+    (local $zeros i32)
+    (block $damaged
+      (block $through
+        (loop $next
+          (br_if $through (i32.eq (local.get $passed) (local.get $count)))
+          (local.set $head (i32.const 0))
+          (local.set $bits (i32.const 0))
+          (loop $more
+            (br_if $damaged (i32.ge_u (local.get $at) (local.get $end)))
+            (br_if $damaged (i32.eq (local.get $bits) (i32.const 28)))
+            (local.set $byte (i32.load8_u (local.get $at)))
+            (local.set $at (i32.add (local.get $at) (i32.const 1)))
+            (local.set $head
+              (i32.or
+                (local.get $head)
+                (i32.shl (i32.and (local.get $byte) (i32.const 127)) (local.get $bits))))
+            (local.set $bits (i32.add (local.get $bits) (i32.const 7)))
+            (br_if $more (i32.ge_u (local.get $byte) (i32.const 128))))
+          (local.set $length (i32.shr_u (local.get $head) (i32.const 1)))
+          (br_if $damaged (i32.eqz (local.get $length)))
+          (if (i32.and (local.get $head) (i32.const 1))
+            (then
+              (br_if $damaged (i32.ge_u (local.get $length) (i32.const 0x1000000)))
+              (local.set $behind (i32.add (local.get $at) (local.get $length)))
+              (local.set $length (i32.shl (local.get $length) (i32.const 3)))
+              (if (i32.gt_u (local.get $length) (i32.sub (local.get $count) (local.get $passed)))
+                (then
+                  (br_if $damaged
+                    (i32.and
+                      (i32.ge_u
+                        (local.get $length)
+                        (i32.add (i32.sub (local.get $count) (local.get $passed)) (i32.const 8)))
+                      (i32.gt_u (local.get $behind) (local.get $end))))
+                  (local.set $length (i32.sub (local.get $count) (local.get $passed)))))
+              (br_if $damaged
+                (i32.gt_u
+                  (i32.shr_u (i32.add (local.get $length) (i32.const 7)) (i32.const 3))
+                  (i32.sub (local.get $end) (local.get $at))))
+              (loop $eight
+                (local.set $byte (i32.xor (i32.load8_u (local.get $at)) (i32.const 255)))
+                (if (i32.lt_u (local.get $length) (i32.const 8))
+                  (then
+                    (local.set $byte
+                      (i32.and
+                        (local.get $byte)
+                        (i32.sub (i32.shl (i32.const 1) (local.get $length)) (i32.const 1))))))
+                (local.set $zeros (i32.add (local.get $zeros) (i32.popcnt (local.get $byte))))
+                (if (i32.ne (local.get $to) (i32.const -1))
+                  (then
+                    (br_if $damaged (i32.gt_u (local.get $zeros) (local.get $room)))
+                    (block $put
+                      (loop $zero
+                        (br_if $put (i32.eqz (local.get $byte)))
+                        (i32.store (local.get $to) (i32.add (local.get $passed) (i32.ctz (local.get $byte))))
+                        (local.set $to (i32.add (local.get $to) (i32.const 4)))
+                        (local.set $byte (i32.and (local.get $byte) (i32.sub (local.get $byte) (i32.const 1))))
+                        (br $zero)))))
+                (local.set $at (i32.add (local.get $at) (i32.const 1)))
+                (if (i32.gt_u (local.get $length) (i32.const 8))
+                  (then
+                    (local.set $passed (i32.add (local.get $passed) (i32.const 8)))
+                    (local.set $length (i32.sub (local.get $length) (i32.const 8)))
+                    (br $eight))))
+              (local.set $at (local.get $behind)))
+            (else
+              (br_if $damaged (i32.gt_u (local.get $length) (i32.sub (local.get $count) (local.get $passed))))
+              (br_if $damaged (i32.ge_u (local.get $at) (local.get $end)))
+              (local.set $byte (i32.load8_u (local.get $at)))
+              (local.set $at (i32.add (local.get $at) (i32.const 1)))
+              (br_if $damaged (i32.gt_u (local.get $byte) (i32.const 1)))
+              (if (i32.eqz (local.get $byte))
+                (then
+                  (local.set $zeros (i32.add (local.get $zeros) (local.get $length)))
+                  (if (i32.ne (local.get $to) (i32.const -1))
+                    (then
+                      (br_if $damaged (i32.gt_u (local.get $zeros) (local.get $room)))
+                      (loop $zero
+                        (i32.store (local.get $to) (local.get $passed))
+                        (local.set $to (i32.add (local.get $to) (i32.const 4)))
+                        (local.set $passed (i32.add (local.get $passed) (i32.const 1)))
+                        (local.set $length (i32.sub (local.get $length) (i32.const 1)))
+                        (br_if $zero (local.get $length)))))))))
+          (local.set $passed (i32.add (local.get $passed) (local.get $length)))
+          (br $next)))
+      (br_if $damaged (i32.lt_u (local.get $at) (local.get $end)))
+      (return (local.get $zeros)))
+    (i32.const -1))
+
   ;; Puts $count values, of 4 ($shift is 2) or 8 bytes (3), that lie from $at on, where $valid has a byte of 1 for each of
   ;; $rows rows, and 0 for the others: from the last one on, since there are at least as many rows.
   (func (export "spread")

@@ -4,7 +4,7 @@ import { Decompress } from "fzstd";
 import { messageOf } from "../../util/errors.js";
 import { streamStart } from "./stream-start.js";
 
-type Unpack = (data: Uint8Array, options: { maxOutputLength: number }) => Buffer<ArrayBuffer>;
+type Unpack = (data: Uint8Array, options: { maxOutputLength: number; finishFlush?: number }) => Buffer<ArrayBuffer>;
 
 /** Node has them since 22.15. */
 const { zstdDecompressSync, createZstdDecompress } = zlib as {
@@ -28,6 +28,19 @@ export function unpackZstd(packed: Uint8Array, length: number): Uint8Array<Array
     return found;
   } catch (error) {
     throw new RangeError(`a zstd frame is damaged: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** The number of `ZSTD_e_flush`, which typings do not have: a frame that is cut off is no error. */
+const flush = 1;
+
+/** Unpacks the blocks, of up to 128 KiB each, that are whole in the first bytes of a frame; none where Node cannot. */
+export function unpackZstdBlocks(packed: Uint8Array, mostBytes: number): Uint8Array {
+  try {
+    const options = { finishFlush: flush, maxOutputLength: Math.max(1, mostBytes) };
+    return zstdDecompressSync?.(packed, options) ?? new Uint8Array(0);
+  } catch {
+    return new Uint8Array(0); // when the frame is unpacked as a whole, what is wrong with it is reported
   }
 }
 

@@ -1,3 +1,4 @@
+import type { Projection } from "../../binding/contract.js";
 import type { Decoder, ShardSchema, SliceUnits } from "../port.js";
 import { lazyResource } from "../../util/lazy-resource.js";
 import { type MemoryBudget, memoryBudget, mebibytes } from "../../util/memory-budget.js";
@@ -9,6 +10,7 @@ import { readFooter } from "./footer/read-footer.js";
 import { readFooters } from "./footer/footers.js";
 import { verifyPages } from "./pages/verify.js";
 import { longValueWorkers } from "./long-values.js";
+import { withPageBytes } from "./page-bytes.js";
 import type { PageLimits } from "./pages/storage.js";
 import { withTextSizes } from "./text-sizes.js";
 import { isUnpacked } from "./pages/codecs.js";
@@ -34,7 +36,8 @@ export function openParquetDecoder({
       if (!isAlone) {
         return undefined; // DuckDB reads several small shards in one query
       }
-      const footer = await withTextSizes(await readFooter(slice.file), slice, ({ codec }) => !isUnpacked(codec));
+      const texts = await withTextSizes(await readFooter(slice.file), slice, ({ codec }) => !isUnpacked(codec));
+      const footer = await withPageBytes(texts, slice);
       const workers = longValueWorkers(footer, slice, { workers: sharing?.workers ?? threads, memory });
       const units = parquetUnits(footer, slice, { limits: limitsOf(memory, workers), sharing });
       if (units === undefined) {
@@ -46,7 +49,10 @@ export function openParquetDecoder({
         units,
         constants: hasConstants ? await (await duckdb.open()).constants(slice) : new Map(),
         fitting: (count) =>
-          Math.min(decodingThreads(count, projection), longValueWorkers(footer, slice, { workers: count, memory })),
+          Math.min(
+            decodingThreads(count, withoutLists(projection)),
+            longValueWorkers(footer, slice, { workers: count, memory }),
+          ),
       };
     },
     async *read(slices) {
@@ -61,6 +67,11 @@ export function openParquetDecoder({
     describeFailure: async (request) => await (await duckdb.open()).describeFailure(request),
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   });
+}
+
+/** A projection without inputs of lists, whose pages do not have as many rows as others: `withPageBytes` counts them. */
+function withoutLists(projection: Projection): Projection {
+  return { ...projection, inputs: projection.inputs.filter(({ kind }) => kind !== "list" && kind !== "padded") };
 }
 
 /** Pages are mostly of a MiB, or as long as 128 Ki values are. */

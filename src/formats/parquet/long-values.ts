@@ -26,7 +26,7 @@ function valueBytes({ uncompressedBytes, unencodedBytes = 0 }: ColumnChunk): num
   return Math.max(uncompressedBytes, unencodedBytes);
 }
 
-/** Returns how many of `workers` fit into memory if each holds pages of long values of these rows. */
+/** Returns how many of `workers` fit into memory if each holds pages of long values, or of lists, of these rows. */
 export function longValueWorkers(
   footer: Footer,
   slice: Pick<SliceRequest, "rowStart" | "rowEnd" | "projection">,
@@ -34,11 +34,13 @@ export function longValueWorkers(
 ): number {
   let largest = 0;
   for (const { chunks } of groupsBetween(footer, slice)) {
-    const pages = chunksOf(chunks, slice).map((chunk) => {
+    const read = chunksOf(chunks, slice);
+    const pages = read.map((chunk) => {
       const average = averageBytes(chunk);
       return average < longValueBytes ? 0 : Math.min(chunk.uncompressedBytes, average * pageValues);
     });
-    largest = Math.max(largest, ...pages);
+    const lists = read.reduce((sum, { pageBytes = 0 }) => sum + pageBytes, 0);
+    largest = Math.max(largest, lists, ...pages);
   }
   const fitting = largest === 0 ? workers : Math.floor(memory.openPagesBytes / (largest * pagesHeld));
   return Math.max(1, Math.min(workers, fitting));

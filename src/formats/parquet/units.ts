@@ -1,12 +1,16 @@
 import { type ColumnRef, boundColumns } from "../../binding/contract.js";
 import type { Column } from "../../columnar/types.js";
+import { bytesPerElement } from "../../columnar/values.js";
 import type { Piece } from "../../columnar/piece.js";
 import { openPageMemory, type PageMemory } from "./pages/page-memory.js";
-import { type ColumnRows, openColumn, type ReadBytes } from "./pages/column.js";
+import { openColumn } from "./pages/column.js";
+import type { ColumnRows } from "./pages/page-rows.js";
+import type { ReadBytes } from "./pages/page-reader.js";
 import { isUnpacked } from "./pages/codecs.js";
 import type { Footer } from "./footer/footer.js";
-import { groupsBetween } from "./footer/groups.js";
-import { averageBytes, longValueBytes } from "./long-values.js";
+import { type GroupRows, groupsBetween } from "./footer/groups.js";
+import { averageBytes, chunksOf, longValueBytes } from "./long-values.js";
+import { listUnitBytes } from "./page-bytes.js";
 import { type PageLimits, type StoredColumn, storageOf } from "./pages/storage.js";
 import { columnsInFile } from "../planned-columns.js";
 import type { SliceRequest, Unit, UnitSharing } from "../port.js";
@@ -15,7 +19,6 @@ import { cutRows, unitRows } from "../unit-rows.js";
 /** Neighbouring rows of one row group. Plain JSON. */
 export interface ParquetUnit extends Unit {
   readonly format: "parquet";
-  readonly group: string;
   readonly path: string;
   /** The row group's first row, as a row of the shard. */
   readonly groupStart: number;
@@ -40,19 +43,40 @@ export function parquetUnits(
   const names = columnsInFile(projection);
   const refs = new Map(boundColumns(projection).map((ref) => [ref.path[0] ?? "", ref]));
   const units: ParquetUnit[] = [];
-  for (const { group, groupStart, rowStart: from, rowEnd: to } of groupsBetween(footer, { rowStart, rowEnd })) {
+  for (const rows of groupsBetween(footer, { rowStart, rowEnd })) {
+    const { group, groupStart, rowStart: from, rowEnd: to } = rows;
     const columns = storedColumns(footer, { group, names, refs, limits });
-    if (columns === undefined) {
+    const pageBytes = largestListPage(rows, projection);
+    if (columns === undefined || pageBytes > limits.pageBytes) {
       return undefined;
     }
     const { path } = file;
-    const common = { format: "parquet", group: `${groupStart} ${path}`, path, groupStart, columns } as const;
-    const most = unitRows(mostRows, from - rowStart, sharing);
+    // Where units share a page, the thread that has unpacked it should read them; else they are read in their order,
+    // so that no thread waits with rows that are due late.
+    const isPageShared = pageBytes === 0 || pageBytes > listUnitBytes;
+    const key = isPageShared ? `${groupStart} ${path}` : undefined;
+    const common = { format: "parquet", group: key, path, groupStart, columns } as const;
+    const most = unitRows(isPageShared ? mostRows : fittingRows(columns), from - rowStart, sharing);
     for (const part of cutRows({ from, to }, most, sharing)) {
       units.push({ ...common, rowStart: part.from, rowEnd: part.to });
     }
   }
   return units;
+}
+
+/** The size of the largest page of lists, as far as it was looked up; 0: the slice reads no lists. */
+function largestListPage({ chunks }: GroupRows, projection: SliceRequest["projection"]): number {
+  return chunksOf(chunks, { projection }).reduce((largest, { pageBytes = 0 }) => Math.max(largest, pageBytes), 0);
+}
+
+/** How many rows have about as many bytes of lists as a unit should. */
+function fittingRows(columns: readonly StoredColumn[]): number {
+  const rowBytes = columns.reduce(
+    (sum, { storage, list, values, rows }) =>
+      list === undefined || storage.kind !== "fixed" ? sum : sum + (values / rows) * bytesPerElement(storage.element),
+    0,
+  );
+  return Math.max(1, Math.min(mostRows, Math.floor(listUnitBytes / Math.max(1, rowBytes))));
 }
 
 interface WantedColumns extends Pick<UnitCut, "limits"> {
@@ -67,10 +91,11 @@ function storedColumns(
 ): StoredColumn[] | undefined {
   const { chunks = [], rows = 0 } = rowGroups[group] ?? {};
   // As the schema names them: what a chunk calls itself, DuckDB does not ask.
-  const leafIndices = new Map(leaves.map(({ path }, index) => [path.join("\n").toLowerCase(), index]));
-  if (leafIndices.size !== leaves.length || chunks.length !== leaves.length) {
+  const leafPaths = new Set(leaves.map(({ path }) => path.join("\n").toLowerCase()));
+  if (leafPaths.size !== leaves.length || chunks.length !== leaves.length) {
     return undefined; // DuckDB renames columns of the same name: which one is meant is for it to know
   }
+  const leafIndices = onlyLeaves(leaves);
   const isLong = names.some(
     (name) => averageBytes(chunks[leafIndices.get(name.toLowerCase()) ?? -1]) >= longValueBytes,
   );
@@ -84,6 +109,7 @@ function storedColumns(
       leaf?.path[0] !== name ||
       chunk.encrypted ||
       chunk.isElsewhere ||
+      (leaf.list !== undefined && chunk.hasOtherEncodings) ||
       !isUnpacked(chunk.codec, { isLong }) ||
       ref === undefined ||
       storage === undefined
@@ -94,16 +120,28 @@ function storedColumns(
       name,
       type: ref.type,
       storage,
-      isOptional: leaf.definition === 1,
+      isOptional: leaf.definition > 0,
+      list: leaf.list,
       codec: chunk.codec,
       start: chunk.start,
       end: chunk.start + chunk.compressedBytes,
       unpackedBytes: chunk.uncompressedBytes,
       rows,
+      values: chunk.values,
       limits,
     });
   }
   return columns;
+}
+
+/** For each column, in lower case, the index of its only leaf; -1 where it has several. */
+function onlyLeaves(leaves: Footer["leaves"]): ReadonlyMap<string, number> {
+  const indices = new Map<string, number>();
+  for (const [index, { path }] of leaves.entries()) {
+    const name = (path[0] ?? "").toLowerCase();
+    indices.set(name, indices.has(name) ? -1 : index);
+  }
+  return indices;
 }
 
 export interface UnitPiecesOptions {
@@ -158,7 +196,8 @@ export function openUnitPieces({ read, scratch, pageMemories }: UnitPiecesOption
 /** Whether a unit continues the row group of the one before it, with the same columns. */
 function goesOn(before: ParquetUnit, unit: ParquetUnit): boolean {
   return (
-    before.group === unit.group &&
+    before.path === unit.path &&
+    before.groupStart === unit.groupStart &&
     before.rowEnd <= unit.rowStart &&
     before.columns.length === unit.columns.length &&
     before.columns.every(({ name, type, start }, index) => {

@@ -10,7 +10,7 @@ import {
   takeRunsHere,
 } from "#src/columnar/memory/page-loops.js";
 import { readRuns } from "#src/formats/parquet/pages/runs.js";
-import { packedRun, repeatedRun } from "../../support/parquet-runs.js";
+import { anyRuns, repeatedRun } from "../../support/parquet-runs.js";
 import { randomOf } from "../../support/random.js";
 
 const random = randomOf(11);
@@ -26,24 +26,6 @@ function here(bytes: readonly number[], lead = 0): Uint8Array<ArrayBuffer> {
 /** Bytes of which some may be behind the end that is told. */
 function cutShort(bytes: readonly number[], share: number): Uint8Array<ArrayBuffer> {
   return here(bytes).subarray(0, random() < share ? below(bytes.length) : bytes.length);
-}
-
-/** Runs of numbers below `limit`, and the numbers. */
-function anyRuns(width: number, limit: number): { bytes: number[]; numbers: number[] } {
-  const [bytes, numbers]: [number[], number[]] = [[], []];
-  for (let runs = 1 + below(6); runs > 0; runs -= 1) {
-    if (random() < 0.5) {
-      const times = 1 + below(300);
-      const number = below(limit);
-      bytes.push(...repeatedRun(number, times, width));
-      numbers.push(...Array.from({ length: times }, () => number));
-    } else {
-      const some = Array.from({ length: runs === 1 ? 1 + below(70) : 8 * (1 + below(9)) }, () => below(limit));
-      bytes.push(...packedRun(some, width));
-      numbers.push(...some);
-    }
-  }
-  return { bytes, numbers };
 }
 
 function dictionaryOf(kind: "float32" | "int64" | "float64", entries: number): Values {
@@ -94,7 +76,7 @@ describe("values of a dictionary are looked up by their numbers", () => {
     const dictionary = dictionaryOf(kind, entries);
     for (let round = 0; round < 100; round += 1) {
       const width = Math.ceil(Math.log2(entries)) + below(3);
-      const { bytes, numbers } = anyRuns(width, entries);
+      const { bytes, numbers } = anyRuns(random, width, entries);
       const lead = below(9);
       const runs = { at: lead, end: lead + bytes.length, width };
       const values = takeRunsHere(here(bytes, lead), runs, dictionary, numbers.length) as PackedValues;
@@ -107,7 +89,7 @@ describe("values of a dictionary are looked up by their numbers", () => {
 
   test("and several at once do not get in each other's way", () => {
     const dictionary = dictionaryOf("float32", 30);
-    const both = [anyRuns(5, 30), anyRuns(5, 30)].map(({ bytes, numbers }) => ({
+    const both = [anyRuns(random, 5, 30), anyRuns(random, 5, 30)].map(({ bytes, numbers }) => ({
       numbers,
       values: takeRunsHere(here(bytes), { at: 0, end: bytes.length, width: 5 }, dictionary, numbers.length),
     }));
@@ -183,7 +165,7 @@ test.each([
   let refused = 0;
   for (let round = 0; round < 3000; round += 1) {
     const width = 7 + below(2);
-    const { bytes, numbers } = anyRuns(width, 90);
+    const { bytes, numbers } = anyRuns(random, width, 90);
     const count = Math.max(1, numbers.length + (random() < 0.3 ? below(20) - 10 : 0));
     for (let flips = below(3); flips > 0; flips -= 1) {
       bytes[below(bytes.length)] = random() < 0.5 ? below(256) : 255;
@@ -239,7 +221,7 @@ describe("numbers of one bit", () => {
   test("numbers of one bit are read and counted as by the loops in JavaScript, or refused by both", () => {
     let refused = 0;
     for (let round = 0; round < 3000; round += 1) {
-      const { bytes, numbers } = anyRuns(1, 2);
+      const { bytes, numbers } = anyRuns(random, 1, 2);
       const count = Math.max(1, numbers.length + (random() < 0.2 ? below(20) - 10 : 0));
       for (let flips = below(3); random() < 0.5 && flips > 0; flips -= 1) {
         bytes[below(bytes.length)] = below(256);

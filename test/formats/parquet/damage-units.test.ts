@@ -5,7 +5,7 @@ import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import type { SliceRequest } from "#src/formats/port.js";
 import { scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
-import { type Writing, writeTables } from "../../support/parquet-tables.js";
+import { type Writing, writeLists, writeTables } from "../../support/parquet-tables.js";
 import { openDuckDb, readByDuckDb, readUnits, type Shown, wholeSlice } from "../../support/parquet-units.js";
 import { hasPyarrow } from "../../support/pyarrow.js";
 import { randomOf } from "../../support/random.js";
@@ -120,6 +120,17 @@ describe("damaged bytes are refused, or give what DuckDB makes of them", () => {
       await using folder = await scratchFolder();
       writeTables(folder.path, 400, [writing]);
       const { refused, equal } = await torture(join(folder.path, `${writing.name}.parquet`), 2);
+      expect(refused).toBeGreaterThan(rounds / 10);
+      expect(equal).toBeGreaterThan(rounds / 10);
+    },
+  );
+
+  test.skipIf(!hasPyarrow).each(writings)(
+    "damaged lists are refused, or give what DuckDB makes of them in a file of pyarrow's ($name)",
+    async (writing) => {
+      await using folder = await scratchFolder();
+      writeLists(folder.path, 120, [{ ...writing, options: `${writing.options}, write_batch_size=16` }]);
+      const { refused, equal } = await torture(join(folder.path, `${writing.name}.parquet`), 3);
       expect(refused).toBeGreaterThan(rounds / 10);
       expect(equal).toBeGreaterThan(rounds / 10);
     },

@@ -11,7 +11,7 @@ import { isZstdNative } from "#src/formats/codecs/zstd.js";
 import { scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 import { tinyParquet } from "../../support/parquet-bytes.js";
-import { type Writing, writeTables } from "../../support/parquet-tables.js";
+import { type Writing, writeLists, writeTables } from "../../support/parquet-tables.js";
 import {
   doubleChunk,
   openDuckDb,
@@ -78,6 +78,29 @@ describe.skipIf(!hasPyarrow)("files of pyarrow's are read as DuckDB reads them",
   });
 });
 
+const listWritings: readonly Writing[] = [
+  ...codecs.flatMap((codec) =>
+    ["1.0", "2.0"].map((version) => ({
+      name: `${codec}-v${version[0]}`,
+      options: `compression="${codec}", data_page_version="${version}", data_page_size=400, write_batch_size=30, use_dictionary=${(codec === "gzip") === (version === "1.0") ? "True" : "False"}, row_group_size=${version === "1.0" ? 400 : 170}`,
+    })),
+  ),
+  { name: "fallback", options: "dictionary_pagesize_limit=60, data_page_size=900, write_batch_size=7" },
+  {
+    name: "indexed",
+    options: "write_page_index=True, write_page_checksum=True, use_dictionary=False, data_page_size=600",
+  },
+  { name: "large-pages", options: "use_dictionary=False" },
+];
+
+describe.skipIf(!hasPyarrow)("lists in files of pyarrow's are read as DuckDB reads them", () => {
+  test.each(listWritings)("lists in files of pyarrow's are read as DuckDB reads them: $name", async (writing) => {
+    await using folder = await scratchFolder();
+    writeLists(folder.path, 400, [writing]);
+    await compare(join(folder.path, `${writing.name}.parquet`), cutsOf(400, 3));
+  });
+});
+
 const duckDbRows = 7000;
 const columns = `row % 2 = 0 AS b, CASE WHEN row % 5 = 0 THEN NULL ELSE row % 3 = 0 END AS b_null,
   (row % 256 - 128)::TINYINT AS i8, row::SMALLINT AS i16, row::INTEGER - 3000 AS i32, (row * 7919 - 9223372036854775807)::BIGINT AS i64,
@@ -87,7 +110,9 @@ const columns = `row % 2 = 0 AS b, CASE WHEN row % 5 = 0 THEN NULL ELSE row % 3 
   DATE '1970-01-01' - row::INTEGER AS day, TIMESTAMP '1969-12-31 23:59:59.999999' + to_microseconds(row * row) AS us,
   TIMESTAMPTZ '2026-01-01 00:00:00+05:30' + to_microseconds(row) AS utc, 'level ' || (row % 7) AS few,
   CASE WHEN row % 11 = 0 THEN '' WHEN row % 13 = 0 THEN NULL ELSE repeat('ä', row::INTEGER % 50) || row END AS text,
-  CASE WHEN row < 3000 THEN NULL ELSE encode('bytes ' || row) END AS bytes, NULL::DOUBLE AS nothing, 7 AS one`;
+  CASE WHEN row < 3000 THEN NULL ELSE encode('bytes ' || row) END AS bytes, NULL::DOUBLE AS nothing, 7 AS one,
+  [row / 7, row, 0.5]::FLOAT[] AS l, range(row % 5)::TINYINT[] AS l_any, NULL::BIGINT[] AS l_nothing,
+  CASE WHEN row % 9 = 4 THEN NULL ELSE list_transform(range(row % 4), k -> CASE WHEN k = 1 THEN NULL ELSE row * k END) END AS l_null`;
 
 test("numbers without NULLs are read to where vectors reach them, however many a page has", async () => {
   await using folder = await scratchFolder();

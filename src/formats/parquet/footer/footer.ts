@@ -28,6 +28,8 @@ export interface ColumnChunk {
   readonly values: number;
   /** The size of all texts or bytes, each counted as often as it occurs; undefined: the writer does not record it. */
   readonly unencodedBytes: number | undefined;
+  /** The size of a page, uncompressed, where it was looked up; the footer does not say it. */
+  readonly pageBytes?: number | undefined;
   /** The NULLs that the chunk's statistics state, where it has some. */
   readonly nulls: number | undefined;
   /** Numbers of the physical type and of the codec, 0 being none. */
@@ -38,6 +40,8 @@ export interface ColumnChunk {
   readonly encrypted: boolean;
   /** Whether texts of the chunk share a prefix with the text before (DELTA_BYTE_ARRAY). */
   readonly hasPrefixes: boolean;
+  /** Whether the footer names an encoding other than those of plain values, of dictionaries, and of levels. */
+  readonly hasOtherEncodings: boolean;
   /** Whether DuckDB may read pages from another place: another file, or the stated offset of a dictionary. */
   readonly isElsewhere: boolean;
 }

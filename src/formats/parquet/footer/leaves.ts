@@ -11,6 +11,17 @@ export interface Leaf {
   readonly definition: number;
   /** The leaf's logical type: "" for none, "other" for types that are not distinguished here. */
   readonly annotation: string;
+  /** Set if the leaf is the element of a column of lists in the standard form, which has three levels. */
+  readonly list: ListLevels | undefined;
+}
+
+/**
+ * What may be NULL in a column of lists: `<optional | required> group (LIST) { repeated group { <optional | required>
+ * element } }`. https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#lists
+ */
+export interface ListLevels {
+  readonly isOptional: boolean;
+  readonly isElementOptional: boolean;
 }
 
 export interface SchemaElement {
@@ -26,6 +37,7 @@ export interface SchemaElement {
 /** Types by number of the converted type. */
 const convertedTypes = new Map([
   [0, "text"],
+  [3, "list"],
   [6, "date"],
   [10, "timestamp micros"],
   [11, "uint8"],
@@ -40,11 +52,15 @@ const convertedTypes = new Map([
 /** Types by number of the logical type. An integer's width is in the converted type, too. */
 const logicalTypes = new Map([
   [1, "text"],
+  [3, "list"],
   [6, "date"],
   [10, "integer"],
 ]);
 const timestamp = 8;
 const micros = 2;
+
+/** The number of `REPEATED` in parquet.thrift. */
+const repeated = 2;
 
 export function readElement(cursor: Cursor, type: number, isRoot: boolean): SchemaElement {
   let children = 0;
@@ -86,6 +102,9 @@ function annotationOf(converted: string | undefined, logical: string | undefined
   if (logical === "integer") {
     return converted?.includes("int") === true ? converted : "other";
   }
+  if (logical === "list") {
+    return converted === "list" ? "list" : "other"; // DuckDB asks for the converted type only
+  }
   return converted === undefined || logical.startsWith(converted) ? logical : "other";
 }
 
@@ -120,15 +139,38 @@ function readTimestamp(cursor: Cursor, type: number): string {
   return isMicros && isUtc !== undefined ? `timestamp micros${isUtc ? " UTC" : ""}` : "other";
 }
 
+/** A group of the schema whose children are read. */
+interface OpenGroup {
+  readonly element: SchemaElement;
+  /** How many children are left. */
+  left: number;
+  readonly path: readonly string[];
+  readonly repetition: number;
+  readonly definition: number;
+}
+
+/** The list that `leaf` is the element of, within `groups`; undefined: it is of none, or of a list in another form. */
+function listOf([outer, inner, ...others]: readonly OpenGroup[], leaf: SchemaElement): ListLevels | undefined {
+  const isList =
+    outer?.element.annotation === "list" &&
+    outer.element.repetition !== repeated &&
+    outer.element.children === 1 &&
+    inner?.element.annotation === "" &&
+    inner.element.repetition === repeated &&
+    inner.element.children === 1 &&
+    leaf.repetition !== repeated &&
+    others.length === 0;
+  return isList ? { isOptional: outer.element.repetition === 1, isElementOptional: leaf.repetition === 1 } : undefined;
+}
+
 /**
  * The schema is a tree, written parents first; its first element is the table. Where their numbers of children do not
  * make one, readers take it for different ones: no leaf's meaning is known then.
  */
 export function leavesOf(elements: readonly SchemaElement[]): Leaf[] {
   const leaves: Leaf[] = [];
-  /** The open groups: how many children are left, and their levels. */
-  const groups: { left: number; path: readonly string[]; repetition: number; definition: number }[] = [];
-  const isDone = (group: (typeof groups)[number] | undefined): boolean => group?.left === 0;
+  const groups: OpenGroup[] = [];
+  const isDone = (group: OpenGroup | undefined): boolean => group?.left === 0;
   let isTree = true;
   let columns = 0;
   for (const element of elements.slice(1)) {
@@ -139,15 +181,16 @@ export function leavesOf(elements: readonly SchemaElement[]): Leaf[] {
     columns += groups.length === 0 ? 1 : 0;
     const parent = groups.at(-1);
     const path = [...(parent?.path ?? []), element.name];
-    const repetition = (parent?.repetition ?? 0) + (element.repetition === 2 ? 1 : 0);
+    const repetition = (parent?.repetition ?? 0) + (element.repetition === repeated ? 1 : 0);
     const definition = (parent?.definition ?? 0) + (element.repetition === 0 ? 0 : 1);
     if (parent !== undefined) {
       parent.left -= 1;
     }
     if (element.type === undefined) {
-      groups.push({ left: element.children, path, repetition, definition });
+      groups.push({ element, left: element.children, path, repetition, definition });
     } else {
-      leaves.push({ path, type: element.type, repetition, definition, annotation: element.annotation });
+      const { type, annotation } = element;
+      leaves.push({ path, type, repetition, definition, annotation, list: listOf(groups, element) });
     }
   }
   isTree &&= groups.every(isDone) && elements[0]?.type === undefined && elements[0]?.children === columns;
@@ -156,5 +199,5 @@ export function leavesOf(elements: readonly SchemaElement[]): Leaf[] {
 
 /** Returns leaves without their logical types, which only DuckDB can interpret. */
 export function withoutMeaning(leaves: readonly Leaf[]): Leaf[] {
-  return leaves.map((leaf) => ({ ...leaf, annotation: "other" }));
+  return leaves.map((leaf) => ({ ...leaf, annotation: "other", list: undefined }));
 }

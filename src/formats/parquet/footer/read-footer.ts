@@ -114,21 +114,26 @@ const chunkFields = {
   >,
 };
 
-function readEncodings(cursor: Cursor, type: number): number[] {
+function readEncodings(cursor: Cursor, type: number): Pick<ColumnChunk, "hasPrefixes" | "hasOtherEncodings"> {
   const encodings: number[] = [];
   readList(cursor, type, (element) => encodings.push(readListed(cursor, element)));
-  return encodings;
+  return {
+    hasPrefixes: encodings.includes(deltaByteArray),
+    hasOtherEncodings: !encodings.every((encoding) => commonEncodings.has(encoding)),
+  };
 }
 
-/** An encoding, by the number of parquet.thrift. */
+/** Encodings, by the numbers of parquet.thrift. */
 const deltaByteArray = 7;
+/** Plain values, two ways to number the entries of a dictionary, and two to store levels. */
+const commonEncodings = new Set([0, 2, 8, 3, 4]);
 
 function readChunk(cursor: Cursor, type: number): ColumnChunk {
   const path: string[] = [];
   const numbers = { type: -1, codec: -1, values: -1, uncompressed: -1, compressed: -1, data: -1, dictionary: 0 };
   let sizes: ReturnType<typeof readSizes> = { repetition: 0, definition: 0, unencoded: undefined };
   let nulls: number | undefined;
-  const flags = { encrypted: false, isElsewhere: false, hasPrefixes: false };
+  const flags = { encrypted: false, isElsewhere: false, hasPrefixes: false, hasOtherEncodings: false };
   readInner(cursor, type, (id, inner) => {
     flags.encrypted ||= id === 8; // crypto_metadata
     flags.isElsewhere ||= id === 1; // file_path
@@ -142,7 +147,7 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
       } else if (large !== undefined) {
         numbers[large] = readI64(cursor, value);
       } else if (key === 2) {
-        flags.hasPrefixes = readEncodings(cursor, value).includes(deltaByteArray);
+        Object.assign(flags, readEncodings(cursor, value));
       } else if (key === 3) {
         readList(cursor, value, (element) => path.push(Buffer.from(readBinary(cursor, element)).toString()));
       } else if (key === 12) {

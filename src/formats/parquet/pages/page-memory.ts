@@ -1,7 +1,10 @@
 import { releaseMemory, takeMemory } from "../../../columnar/memory/vectors.js";
 
-/** What memory is for: a page when it is unpacked, the dictionary before it, and what is made of a page's rows. */
-type Use = "page" | "dictionary" | "valid" | "values";
+/**
+ * What memory is for: a page when it is unpacked, the dictionary before it, and what is made of a page's rows. `levels`,
+ * `starts` and `lists`: definition levels, places and elements of lists.
+ */
+type Use = "page" | "dictionary" | "valid" | "values" | "levels" | "starts" | "lists";
 
 /** Memory that the pages of a column are unpacked into, one after the other. */
 export interface PageMemory {

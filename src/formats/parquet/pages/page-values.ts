@@ -1,7 +1,6 @@
-import type { BytesColumn, Column } from "../../../columnar/types.js";
+import type { Column } from "../../../columnar/types.js";
 import { copyValues, elementOf, type Values, viewOf } from "../../../columnar/values.js";
 import { areHere } from "../../../columnar/memory/vectors.js";
-import { longestText } from "../../../columnar/column-bytes.js";
 import { sliceColumn } from "../../../columnar/column-rows.js";
 import { takeRows } from "../../../columnar/column-take.js";
 import {
@@ -15,7 +14,8 @@ import {
 } from "../../../columnar/memory/page-loops.js";
 import type { PageMemory } from "./page-memory.js";
 import type { PageHeader } from "./page-header.js";
-import { isOneRun, readRuns } from "./runs.js";
+import { all, entriesInTurn, type PageRows, repeatedTexts } from "./page-rows.js";
+import { isOneRun, openNumbers, readRuns } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 import { plainValues } from "./values.js";
 
@@ -27,45 +27,44 @@ export const encodings = { plain: 0, plainDictionary: 2, runs: 3, runDictionary:
  */
 export const mostRows = 32 * 1024;
 
-interface PageParts {
+/**
+ * The limit of values of a page. A run of few bytes may contain any number of values, each of which takes memory here.
+ */
+export const pageLimitValues = 2 ** 24;
+
+export interface PageParts {
   readonly header: PageHeader;
   readonly dictionary: Column | undefined;
   readonly pageMemory: PageMemory;
 }
 
-/** The rows of a page, NULLs included. */
-export interface PageRows {
-  /** Reads rows [from, to), at most `mostRows`, after the rows of the last call. They are valid until the next call. */
-  take(from: number, to: number): Column;
-  /** Returns how many of rows [from, to) are read at once. */
-  fitting(from: number, to: number): number;
-}
-
 /** @throws RangeError, as `take` may */
 export function pageRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): PageRows {
   const { header, pageMemory } = parts;
-  const { at, valid, count } = readLevels(column, bytes, parts);
-  pageMemory.moreLevelBytes = at - levelBytesOf(column, header);
-  const packed = packedValues(column, bytes, { ...parts, at, valid, count });
+  const levels = readLevels(column, bytes, parts);
+  pageMemory.moreLevelBytes = levels.at - levelBytesOf(column, header);
+  return valueRows(column, bytes, { ...parts, ...levels, rows: header.values });
+}
+
+/** The same, of levels that are read already. `rows`: with NULLs. @throws RangeError, as `take` may */
+export function valueRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PackedParts): PageRows {
+  const packed = packedValues(column, bytes, parts);
   if ("like" in packed) {
-    return rowsHere(packed, { valid, pageMemory });
+    return rowsHere(packed, parts);
   }
   return "take" in packed ? packed : { take: (from, to) => sliceColumn(packed, from, to), fitting: all };
 }
 
-function all(from: number, to: number): number {
-  return to - from;
+interface PackedParts extends PageParts, Levels {
+  readonly rows: number;
 }
-
-interface PackedParts extends PageParts, Levels {}
 
 /** Returns all values of a page with its NULLs; or the values alone, if loops spread them later. */
 function packedValues(
   column: StoredColumn,
   bytes: Uint8Array<ArrayBuffer>,
-  { header, dictionary, pageMemory, at, valid, count }: PackedParts,
+  { header, dictionary, pageMemory, at, valid, count, rows }: PackedParts,
 ): Column | LoopedValues | PageRows {
-  const rows = header.values;
   const limit = column.limits.pageBytes;
   const isLooped = (values: Values): boolean =>
     isSpreadHere(values) && areHere([valuesMemory(pageMemory, values), ...(valid === undefined ? [] : [valid])]);
@@ -93,45 +92,15 @@ function packedValues(
       return { ...values, like: data };
     }
   }
+  if (rows > pageLimitValues && valid === undefined) {
+    return entriesInTurn(column, dictionary, openNumbers(bytes, runs, rows));
+  }
   const places = new Uint32Array(rows);
   readRuns(bytes, runs, places, count);
   const taking = valid === undefined ? { indices: places, valid } : spread(valid, places);
   return dictionary.kind === "bytes"
     ? repeatedTexts(column, dictionary, taking)
     : takeRows(column.type, dictionary, { ...taking, limit });
-}
-
-/**
- * Texts that repeat entries of a dictionary. They are built when they are read, because all of them together may have
- * any number of bytes.
- */
-function repeatedTexts(
-  { type, limits: { batchBytes } }: StoredColumn,
-  dictionary: BytesColumn,
-  { indices, valid }: { readonly indices: Uint32Array<ArrayBuffer>; readonly valid: Uint8Array | undefined },
-): PageRows {
-  const { offsets } = dictionary;
-  const longest = longestText(offsets);
-  return {
-    take(from, to) {
-      const taking = { indices: indices.subarray(from, to), valid: valid?.subarray(from, to) };
-      return takeRows(type, dictionary, { ...taking, limit: Number.POSITIVE_INFINITY });
-    },
-    fitting(from, to) {
-      if ((to - from) * longest <= batchBytes) {
-        return to - from;
-      }
-      let bytes = 0;
-      for (let row = from; row < to; row += 1) {
-        const place = indices[row] as number;
-        bytes += valid?.[row] === 0 ? 0 : (offsets[place + 1] ?? 0) - (offsets[place] ?? 0);
-        if (bytes > batchBytes) {
-          return Math.max(1, row - from);
-        }
-      }
-      return to - from;
-    },
-  };
 }
 
 /** Offsets of rows, NULLs among them, which have no bytes. */
@@ -259,7 +228,7 @@ function runBits(bytes: Uint8Array, start: number, count: number): Column {
 }
 
 /** The bytes of runs that have their length before them. */
-function prefixed(bytes: Uint8Array, at: number): { at: number; end: number } {
+export function prefixed(bytes: Uint8Array, at: number): { at: number; end: number } {
   const start = at + Uint32Array.BYTES_PER_ELEMENT;
   const length = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(at, true);
   return { at: start, end: start + length };

@@ -2,6 +2,7 @@
  * Runs of small numbers, repeated or packed to bits: definition levels, and places in a dictionary.
  * https://github.com/apache/parquet-format/blob/master/Encodings.md#RLE
  */
+import { findZerosHere } from "../../../columnar/memory/page-loops.js";
 import { type Cursor, readVarint } from "../../../util/thrift.js";
 
 /** Wider ones would not fit into what unpacking holds; no dictionary has as many entries. */
@@ -19,35 +20,165 @@ export function readRuns(
   target: Uint8Array | Uint32Array,
   count: number,
 ): void {
-  if (width > widestBits || end > bytes.length) {
-    throw new RangeError(`numbers of ${width} bits up to byte ${end} of ${bytes.length}`);
-  }
   const runs = openRuns(bytes, { at, end, width });
-  let filled = 0;
-  while (filled < count) {
-    if (!nextRun(runs, count - filled) || runs.repeats > longestRun) {
-      throw new RangeError("runs end in the middle");
-    }
-    const { isPacked, repeats, length, valuesAt } = runs;
-    // Of packed ones the last eight may not all be there; what only fills a run up must be.
-    const isLonger = isPacked ? repeats * 8 >= length + 8 && valuesAt + repeats * width > end : repeats > length;
-    if (isLonger) {
-      throw new RangeError(`a run of ${repeats}, and ${length} numbers are due`);
-    }
-    if (isPacked) {
-      unpackBits(bytes, valuesAt, width, target, { from: filled, to: filled + length });
+  for (let filled = 0; filled < count; filled += runs.length) {
+    nextWholeRun(runs, count - filled);
+    if (runs.isPacked) {
+      unpackBits(runs, 0, target, { from: filled, to: filled + runs.length });
     } else {
-      const value = repeatedValue(runs);
-      if (value >= 1 << width) {
-        throw new RangeError(`the number ${value} in ${width} bits`);
-      }
-      target.fill(value, filled, filled + length);
+      target.fill(fittingValue(runs), filled, filled + runs.length);
     }
-    filled += length;
   }
   // Some writers leave an empty run for pages without values.
-  if (count > 0 && runs.at < end) {
-    throw new RangeError(`${end - runs.at} bytes behind the last run`);
+  if (count > 0) {
+    requireEnd(runs);
+  }
+}
+
+/** Reads the next numbers, or passes over them. */
+export interface NumberReader {
+  read(target: Uint32Array): void;
+  skip(count: number): void;
+}
+
+/**
+ * Reads `count` numbers of runs some at a time: all of them together may not fit into memory.
+ * @throws RangeError as `readRuns`
+ */
+export function openNumbers(
+  bytes: Uint8Array,
+  place: { readonly at: number; readonly end: number; readonly width: number },
+  count: number,
+): NumberReader {
+  const whole = openRuns(bytes, place);
+  for (let passed = 0; passed < count; passed += whole.length) {
+    nextWholeRun(whole, count - passed);
+    if (!whole.isPacked) {
+      fittingValue(whole);
+    }
+  }
+  if (count > 0) {
+    requireEnd(whole);
+  }
+  const runs = openRuns(bytes, place);
+  let left = count;
+  let used = 0;
+  const next = (numbers: number, take: (from: number, filled: number, length: number) => void): void => {
+    for (let filled = 0; filled < numbers; ) {
+      if (used === runs.length) {
+        nextWholeRun(runs, left);
+        left -= runs.length;
+        used = 0;
+      }
+      const length = Math.min(numbers - filled, runs.length - used);
+      take(used, filled, length);
+      used += length;
+      filled += length;
+    }
+  };
+  return {
+    read(target) {
+      next(target.length, (from, filled, length) => {
+        if (runs.isPacked) {
+          unpackBits(runs, from, target, { from: filled, to: filled + length });
+        } else {
+          target.fill(fittingValue(runs), filled, filled + length);
+        }
+      });
+    },
+    skip(numbers) {
+      next(numbers, () => undefined);
+    },
+  };
+}
+
+/**
+ * Fills `target` with the places of the zeros among `count` numbers of one bit, which are runs in bytes [at, end);
+ * undefined: they are only counted. Returns how many there are.
+ * @throws RangeError where they are more or fewer than the target has room for, and as `readRuns`
+ */
+export function findZeros(
+  bytes: Uint8Array,
+  place: { readonly at: number; readonly end: number },
+  target: Uint32Array | undefined,
+  count: number,
+): number {
+  const found = findZerosHere(bytes, place, target, count) ?? findZerosInRuns(bytes, place, target, count);
+  if (target !== undefined && found < target.length) {
+    throw new RangeError(`${found} zeros, ${target.length} are due`);
+  }
+  return found;
+}
+
+function findZerosInRuns(
+  bytes: Uint8Array,
+  { at, end }: { readonly at: number; readonly end: number },
+  target: Uint32Array | undefined,
+  count: number,
+): number {
+  const runs = openRuns(bytes, { at, end, width: 1 });
+  let found = 0;
+  for (let passed = 0; passed < count; passed += runs.length) {
+    nextWholeRun(runs, count - passed);
+    const { isPacked, length, valuesAt } = runs;
+    if (!isPacked && fittingValue(runs) === 1) {
+      continue;
+    }
+    if (!isPacked && target === undefined) {
+      found += length;
+      continue;
+    }
+    for (let index = 0; index < length; index += 1) {
+      const byte = isPacked ? (bytes[valuesAt + (index >> 3)] as number) : 0;
+      if (byte === 255) {
+        index |= 7; // to the last number of the byte
+      } else if (((byte >> (index & 7)) & 1) === 0) {
+        if (found === target?.length) {
+          throw new RangeError(`more than ${found} zeros`);
+        }
+        if (target !== undefined) {
+          target[found] = passed + index;
+        }
+        found += 1;
+      }
+    }
+  }
+  requireEnd(runs);
+  return found;
+}
+
+/** The first number of runs of one bit. @throws RangeError where there is none */
+export function firstBit(bytes: Uint8Array, { at, end }: { readonly at: number; readonly end: number }): number {
+  const runs = openRuns(bytes, { at, end, width: 1 });
+  nextWholeRun(runs, longestRun);
+  return runs.isPacked ? (bytes[runs.valuesAt] as number) & 1 : fittingValue(runs);
+}
+
+/** Moves to the next run, which must be there as a whole, and not be longer than `due`. @throws RangeError */
+function nextWholeRun(runs: Runs, due: number): void {
+  if (!nextRun(runs, due) || runs.repeats > longestRun) {
+    throw new RangeError("runs end in the middle");
+  }
+  const { bytes, isPacked, repeats, length, valuesAt, width } = runs;
+  // Of packed ones the last eight may not all be there; what only fills a run up must be.
+  const isLonger = isPacked ? repeats * 8 >= length + 8 && valuesAt + repeats * width > bytes.length : repeats > length;
+  if (isLonger) {
+    throw new RangeError(`a run of ${repeats}, and ${length} numbers are due`);
+  }
+}
+
+/** The number that a run repeats. @throws RangeError where it has more bits than it should */
+function fittingValue(runs: Runs): number {
+  const value = repeatedValue(runs);
+  if (value >= 1 << runs.width) {
+    throw new RangeError(`the number ${value} in ${runs.width} bits`);
+  }
+  return value;
+}
+
+function requireEnd({ at, bytes }: Runs): void {
+  if (at < bytes.length) {
+    throw new RangeError(`${bytes.length - at} bytes behind the last run`);
   }
 }
 
@@ -64,11 +195,14 @@ export interface Runs extends Cursor {
   valuesAt: number;
 }
 
-/** Runs of numbers of `width` bits, in bytes [at, end). */
+/** Runs of numbers of `width` bits, in bytes [at, end). @throws RangeError for numbers that are too wide */
 export function openRuns(
   bytes: Uint8Array,
   { at, end, width }: { readonly at: number; readonly end: number; readonly width: number },
 ): Runs {
+  if (width > widestBits || end > bytes.length) {
+    throw new RangeError(`numbers of ${width} bits up to byte ${end} of ${bytes.length}`);
+  }
   return { bytes: bytes.subarray(0, end), at, width, isPacked: false, repeats: 0, length: 0, valuesAt: at };
 }
 
@@ -111,18 +245,19 @@ export function isOneRun(
   return head === count * 2 && cursor.at === end - 1 && cursor.bytes[cursor.at] === value;
 }
 
-/** Fills `target[from, to)` with numbers of `width` bits, the lowest bit first. */
+/** Fills `target[from, to)` with numbers of a packed run, from its `first` on: the lowest bit is first. */
 function unpackBits(
-  bytes: Uint8Array,
-  start: number,
-  width: number,
+  { bytes, valuesAt, width }: Runs,
+  first: number,
   target: Uint8Array | Uint32Array,
   { from, to }: { readonly from: number; readonly to: number },
 ): void {
   const mask = (1 << width) - 1;
-  let at = start;
-  let held = 0;
-  let bits = 0;
+  const skipped = first * width;
+  let at = valuesAt + Math.floor(skipped / 8);
+  let bits = -skipped & 7;
+  let held = bits === 0 ? 0 : (bytes[at] as number) >> (8 - bits);
+  at += bits === 0 ? 0 : 1;
   for (let index = from; index < to; index += 1) {
     while (bits < width) {
       held |= (bytes[at] as number) << bits;

@@ -1,9 +1,9 @@
-import { type ColumnType, layoutOf, type SourceColumn } from "../../../columnar/types.js";
-import type { ElementType } from "../../../columnar/values.js";
-import type { Leaf } from "../footer/leaves.js";
+import { type ColumnType, layoutOf, showType, type SourceColumn } from "../../../columnar/types.js";
+import { type ElementType, isElementType } from "../../../columnar/values.js";
+import type { Leaf, ListLevels } from "../footer/leaves.js";
 
 /**
- * The layout of a column's values in pages that are read without DuckDB. `fixed`: values of type `stored`, converted to
+ * The layout of a column's values, or of its lists' elements, in pages that are read without DuckDB. `fixed`: values of type `stored`, converted to
  * `element`, which has at most as many bits; `bits`; `bytes`: each with its length.
  */
 export type Storage =
@@ -18,6 +18,8 @@ export interface StoredColumn {
   readonly storage: Storage;
   /** Whether its values have definition levels: it may have NULLs. */
   readonly isOptional: boolean;
+  /** Set if the values are elements of lists. They have repetition and definition levels. */
+  readonly list: ListLevels | undefined;
   readonly codec: number;
   /** The chunk's bytes [start, end) of the file. */
   readonly start: number;
@@ -25,6 +27,8 @@ export interface StoredColumn {
   /** The uncompressed size of all pages. */
   readonly unpackedBytes: number;
   readonly rows: number;
+  /** The number of values in all pages: more than rows if rows are lists. */
+  readonly values: number;
   readonly limits: PageLimits;
 }
 
@@ -73,11 +77,26 @@ const plainTypes: readonly PlainType[] = [
   { type: "binary", sourceType: "BLOB", physical: physical.bytes, annotation: "" },
 ];
 
-/** What DuckDB makes of a column of single values; undefined: it is something else, or only DuckDB knows. */
-function plainType({ path, type, annotation, repetition, definition }: Leaf): PlainType | undefined {
-  return path.length === 1 && repetition === 0 && definition <= 1
-    ? plainTypes.find((one) => one.physical === type && one.annotation === annotation)
-    : undefined;
+/** What DuckDB makes of a column; undefined: it is something else, or only DuckDB knows. */
+interface ReadColumn extends Omit<SourceColumn, "name"> {
+  readonly type: ColumnType;
+  /** The type of its values, or of its lists' elements. */
+  readonly plain: PlainType;
+}
+
+/** Columns of single values, and of lists of numbers. */
+function readColumn({ path, type, annotation, repetition, definition, list }: Leaf): ReadColumn | undefined {
+  const plain = plainTypes.find((one) => one.physical === type && one.annotation === annotation);
+  if (plain === undefined) {
+    return undefined;
+  }
+  const { sourceType } = plain;
+  if (list !== undefined) {
+    return isElementType(plain.type)
+      ? { sourceType: `${sourceType}[]`, type: { kind: "list", element: plain.type }, plain }
+      : undefined;
+  }
+  return path.length === 1 && repetition === 0 && definition <= 1 ? { sourceType, type: plain.type, plain } : undefined;
 }
 
 /** What DuckDB makes of the columns of a file; undefined: only it knows. */
@@ -85,8 +104,8 @@ export function plainColumns(leaves: readonly Leaf[]): SourceColumn[] | undefine
   const columns: SourceColumn[] = [];
   const names = new Set<string>();
   for (const leaf of leaves) {
-    const found = plainType(leaf);
-    const name = leaf.path.join("");
+    const found = readColumn(leaf);
+    const name = leaf.path[0] ?? "";
     // DuckDB renames columns of the same name, and those without one.
     if (found === undefined || !isPlainName(name) || names.has(name.toLowerCase())) {
       return undefined;
@@ -107,19 +126,20 @@ function isPlainName(name: string): boolean {
 
 /** How a column's values are stored; undefined: only DuckDB can read them. `type`: the column's type, by DuckDB. */
 export function storageOf(type: ColumnType, leaf: Leaf): Storage | undefined {
-  const found = plainType(leaf);
-  if (found === undefined || found.type !== type) {
+  const found = readColumn(leaf);
+  if (found === undefined || showType(found.type) !== showType(type)) {
     return undefined;
   }
-  const layout = layoutOf(type);
+  const { plain } = found;
+  const layout = layoutOf(plain.type);
   if (layout.kind === "bytes") {
-    return { kind: "bytes", isText: type === "utf8" };
+    return { kind: "bytes", isText: plain.type === "utf8" };
   }
   if (layout.kind !== "fixed") {
     return undefined;
   }
   const { element } = layout;
-  switch (found.physical) {
+  switch (plain.physical) {
     case physical.boolean:
       return { kind: "bits" };
     case physical.int32:

@@ -66,6 +66,7 @@ describe.each(["here", "not aligned", "elsewhere"] as const)("rows of a page, %s
         compressedBytes: bytes.length,
         uncompressedBytes: bytes.length,
         values: rows.length,
+        rows: 0,
         crc: undefined,
         encoding: isDictionary ? encodings.runDictionary : encodings.plain,
         entries: 0,
