@@ -1,3 +1,4 @@
+import type { ColumnProfile } from "../checks/profiles/column-profile.js";
 import type { ColumnProfiles, RunProfile } from "../checks/verdicts/run-profile.js";
 import { type ColumnStats, columnStats } from "./column-stats.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
@@ -17,7 +18,7 @@ export interface RunStats {
 
 /** Returns the profiles as one line of JSON. */
 export function statsJson({ profile, state, challenger }: RunStats): string {
-  const { runId, date, modelSha256, rows, rejected, outputs, features } = profile;
+  const { runId, date, modelSha256, rows, rejected, outputs, carried = new Map(), features } = profile;
   return JSON.stringify({
     run_id: runId,
     status: state,
@@ -26,17 +27,18 @@ export function statsJson({ profile, state, challenger }: RunStats): string {
     rows,
     rejected,
     outputs: Object.fromEntries(statsOf(outputs)),
+    carried: Object.fromEntries(statsOf(carried)),
     features: features.size === 0 ? null : Object.fromEntries(statsOf(features)),
     ...(challenger === undefined ? {} : { challenger: challengerFields(challenger, true) }),
   });
 }
 
 /**
- * Returns a table of the predicted columns and a table of the features.
+ * Returns tables of the predicted columns, of those that are carried through, and of the features.
  * @param width characters in a line of the terminal; undefined: there is none
  */
 export function statsText({ profile, state, challenger }: RunStats, width?: number): string {
-  const { runId, rows, rejected, outputs, features } = profile;
+  const { runId, rows, rejected, outputs, carried = new Map(), features } = profile;
   const outputStats = statsOf(outputs);
   const featureStats = statsOf(features);
   const sampled = Math.max(0, ...featureStats.map(([, { sampled_rows: of }]) => of ?? 0));
@@ -45,6 +47,7 @@ export function statsText({ profile, state, challenger }: RunStats, width?: numb
     `${runId}: ${state}, ${count(rows, "row")} scored, ${count(rejected, "row")} rejected`,
     "predictions",
     ...lines(outputStats, width),
+    ...(carried.size === 0 ? [] : ["carried through from the input", ...carriedLines(carried, width)]),
     features.size === 0 ? "features: not profiled, because the run was planned without checks" : `features${about}`,
     ...lines(featureStats, width),
     ...(challenger === undefined ? [] : challengerTables(challenger, width)),
@@ -53,6 +56,15 @@ export function statsText({ profile, state, challenger }: RunStats, width?: numb
 
 function statsOf(columns: ColumnProfiles): (readonly [string, ColumnStats])[] {
   return [...columns].map(([name, profile]) => [name, columnStats(profile)]);
+}
+
+function carriedLines(carried: ColumnProfiles, width: number | undefined): string[] {
+  const cellsOf = ([name, { type, nulls, rows }]: readonly [string, ColumnProfile]): string[] => [
+    name,
+    type,
+    share(nulls, rows),
+  ];
+  return fitTable([["column", "type", "NULL"], ...[...carried].map(cellsOf)], { right: [2], width });
 }
 
 const numberHeadings = ["NaN", "min", "p10", "p50", "p90", "max", "mean", "deviation"];

@@ -108,8 +108,10 @@ async function heldError(
     ...resultLines(verdict, "hold"),
   ].join("\n  ");
   const readers = await readersLine(context, plan);
+  const { html } = context.spec.report;
+  const page = html === undefined ? "" : `, or the page ${html}`;
   const hint = [
-    `${readers === undefined ? "" : `${readers}; `}look at the predictions (${context.command(plan.params, { verb: "stats" })}), then decide`,
+    `${readers === undefined ? "" : `${readers}; `}look at the predictions (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
     ...(newer === undefined ? [] : [newerText(newer)]),
     `to publish them: ${approve}`,
     ...(joinsBaseline ? [`to publish them, and compare later runs with them: ${approve} --as-baseline`] : []),

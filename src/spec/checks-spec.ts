@@ -1,4 +1,5 @@
 import { z } from "../util/zod.js";
+import { isCalendarDate } from "../plan/series.js";
 import type { PostgresMode } from "./postgres-spec.js";
 import { anyNumber, name, text } from "./values.js";
 
@@ -215,14 +216,20 @@ export function targetProblems(
     : [];
 }
 
-/** Params of `expect` that the spec does not declare: such an entry would never match. */
+/** Params of `expect` that the spec does not declare, and values that are no dates: such an entry would never match. */
 export function expectProblems(
   { expect }: ChecksSpec,
   params: Readonly<Record<string, string>>,
 ): { readonly path: (string | number)[]; readonly message: string }[] {
   return expect.flatMap((entry, index) =>
-    Object.keys(entry.params)
-      .filter((param) => !Object.hasOwn(params, param))
-      .map((param) => ({ path: ["checks", "expect", index], message: `\`${param}\` is no param of this spec` })),
+    Object.entries(entry.params).flatMap(([param, value]) => {
+      const now = params[param];
+      const isUndatable = now !== undefined && isCalendarDate(now) && !isCalendarDate(value);
+      const message =
+        now === undefined
+          ? `\`${param}\` is no param of this spec`
+          : `\`${param}\` is a date such as ${now}, and ${value} is not`;
+      return now === undefined || isUndatable ? [{ path: ["checks", "expect", index], message }] : [];
+    }),
   );
 }

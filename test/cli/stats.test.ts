@@ -24,6 +24,9 @@ describe("infer-batch stats", () => {
         probabilities_0  float32    0%   0%   0.0624   0.0649   0.1127    0.91  0.9115  0.4405     0.4011
         probabilities_1  float32    0%   0%  0.03045  0.03294  0.03728  0.8596  0.8648  0.1976       0.31
         probabilities_2  float32    0%   0%  0.05184  0.05274  0.06451  0.9021  0.9043  0.3619     0.3931
+      carried through from the input
+        column  type   NULL
+        row_id  int64    0%
       features
         column             type     NULL     NaN   min   p10    p50    p90   max   mean  deviation  most frequent values
         bill_length_mm     float32    0%  0.581%  32.1  36.6  44.41   50.8  59.6  43.92      5.452

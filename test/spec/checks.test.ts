@@ -41,6 +41,11 @@ describe("checks", () => {
     expect(specRefusal(withChecks(checks))).toMatch(message);
   });
 
+  test.each(["2026-11-5", "2026-13-17"])("a date in expect that no run has is refused: %s", (date) => {
+    const spec = `params: { ds: "\${today}" }\n${withChecks(`{ expect: [{ ds: ${date}, reason: why }] }`)}`;
+    expect(specRefusal(spec)).toMatch(new RegExp(`checks\\.expect.*\`ds\` is a date such as .*, and ${date} is not`));
+  });
+
   test("checks that hold a run replace the default of max_rejects", () => {
     const limits = ["", "checks: {}\n", "checks: { on_fail: warn }\n", "checks: {}\nmax_rejects: 5\n"].map(
       (more) => load(minimalSpec + more).max_rejects,

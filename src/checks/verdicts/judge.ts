@@ -104,6 +104,10 @@ function checkOutputsWanted({ outputs, carried = new Map() }: RunProfile, option
   );
 }
 
+function failed({ level }: CheckResult): boolean {
+  return level !== "pass";
+}
+
 function asWarning(result: CheckResult): CheckResult {
   return { ...result, level: "warn" };
 }
@@ -118,10 +122,11 @@ function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile): Chec
   const gone = before
     .flatMap(([column, profile]) => checkColumn(column, { runId: last.runId, profile }, carried.get(column)))
     .map((result) => (result.measured === missingType ? asWarning(result) : result));
-  const values = compared(carried, latest, (earlier) => earlier.carried ?? new Map()).flatMap((column) =>
-    [checkConstant(column), checkShares(column)].flat(),
-  );
-  return [...gone, ...values].filter(({ level }) => level !== "pass");
+  const values = compared(carried, latest, (earlier) => earlier.carried ?? new Map()).flatMap((column) => {
+    const nulls = checkShares(column).filter(failed);
+    return nulls.length > 0 ? nulls : checkConstant(column);
+  });
+  return [...gone, ...values].filter(failed);
 }
 
 function columnResults(

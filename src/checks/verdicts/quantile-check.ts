@@ -81,7 +81,7 @@ function named(prefix: string, found: readonly number[], suffix = ""): Readonly<
   );
 }
 
-/** undefined: the earlier run has too few numbers, or no range to measure by. */
+/** undefined: the earlier run has too few numbers, or no range to measure by although a quantile has moved. */
 function shiftFrom({ runId, profile }: EarlierColumn, now: ColumnProfile): Shifted | undefined {
   if (profile.kind !== "numbers" || now.kind !== "numbers" || profile.numbers.finite < leastRows) {
     return undefined;
@@ -89,16 +89,19 @@ function shiftFrom({ runId, profile }: EarlierColumn, now: ColumnProfile): Shift
   const { histogram, finite: values } = profile.numbers;
   const range = interquartileRange(histogram);
   const ranks = rankShifts(profile, now);
-  if (range === 0 || ranks === undefined) {
+  if (ranks === undefined) {
     return undefined;
   }
   const [before, after] = [quantilesOf(histogram), quantilesOf(now.numbers.histogram)];
-  const shifts = quantiles.map((share, index) => {
+  const moved = quantiles.map((share, index) => {
     const deviation = Math.sqrt(share * (1 - share) * (1 / values + 1 / now.numbers.finite));
     const hasMoved = (ranks[index] as number) > rankStep + chance * deviation;
-    return hasMoved ? Math.abs((after[index] as number) - (before[index] as number)) / range : 0;
+    return hasMoved ? Math.abs((after[index] as number) - (before[index] as number)) : 0;
   });
-  return { runId, before, range, values, ranks, shift: Math.max(...shifts) };
+  const most = Math.max(...moved);
+  return most > 0 && range === 0
+    ? undefined
+    : { runId, before, range, values, ranks, shift: most === 0 ? 0 : most / range };
 }
 
 function quantilesOf(histogram: Histogram): number[] {
