@@ -1,4 +1,3 @@
-import type { ColumnProfile } from "../checks/profiles/column-profile.js";
 import type { ColumnProfiles, RunProfile } from "../checks/verdicts/run-profile.js";
 import { type ColumnStats, columnStats } from "./column-stats.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
@@ -59,12 +58,8 @@ function statsOf(columns: ColumnProfiles): (readonly [string, ColumnStats])[] {
 }
 
 function carriedLines(carried: ColumnProfiles, width: number | undefined): string[] {
-  const cellsOf = ([name, { type, nulls, rows }]: readonly [string, ColumnProfile]): string[] => [
-    name,
-    type,
-    share(nulls, rows),
-  ];
-  return fitTable([["column", "type", "NULL"], ...[...carried].map(cellsOf)], { right: [2], width });
+  const rows = [...carried].map(([name, { type, nulls, rows: all }]) => [name, type, share(nulls, all)]);
+  return fitTable([["column", "type", "NULL"], ...rows], { right: [2], width });
 }
 
 const numberHeadings = ["NaN", "min", "p10", "p50", "p90", "max", "mean", "deviation"];
