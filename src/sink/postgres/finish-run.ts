@@ -4,8 +4,9 @@ import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type RecordedSpending, recordedSpending } from "../../publish/recorded-run.js";
+import type { Plan } from "../../plan/plan.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
-import { clearAbandonedRuns, tablesToDrop, unneededStaging } from "./other-runs/abandoned-runs.js";
+import { clearAbandonedRuns, ownerOfKey, tablesOfClosedRuns, tablesToDrop } from "./other-runs/abandoned-runs.js";
 import { committedSpansOf } from "./committed-spans.js";
 import type { Session } from "./connections.js";
 import { readDecision } from "./control/decisions.js";
@@ -15,7 +16,6 @@ import { sha256Of } from "./control/profiles.js";
 import { committedProfile } from "./control/run-profile.js";
 import { readSpans } from "./control/spans.js";
 import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
-import { oidOf } from "./modes/staging.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
@@ -124,20 +124,23 @@ async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promis
   const { control, name } = tools;
   await dropTables(tools, async (session) => [
     ...((await tools.modeOf(plan).unneededTables?.(session)) ?? []),
-    ...(await unneededStaging(session, control, showTable(name))),
-    ...(await tablesToDrop(session, control, plan)), // unneededStaging finds the latest runs only
+    ...(await tablesOfClosedRuns(session, control, showTable(name))),
+    ...(await tablesToDrop(session, control, plan)), // the others are those of the latest runs only
   ]);
-  if (plan.checks !== null) {
-    await warnOfKey(tools, profileKeyTable(control.schema, plan.runId));
-  }
+  await warnOfKey(tools, plan);
 }
 
-/** Warns if the table with the key of a published run is still there: another role made it, so this one cannot drop it. */
-async function warnOfKey(tools: RunTools, name: TableName): Promise<void> {
-  const isThere = await transact(tools, (session) => oidOf(session, name)).catch(() => undefined);
-  if (isThere !== undefined) {
-    tools.warn(
-      `table ${showTable(name)} still has the key of rare values in the profiles of the run's spans: drop it as its owner`,
+/** Warns if the table with the key of a run that is over is still there because another role made it. */
+export async function warnOfKey(tools: RunTools, plan: Plan): Promise<void> {
+  const { control } = tools;
+  const owner =
+    plan.checks === null
+      ? undefined
+      : await transact(tools, (session) => ownerOfKey(session, control, plan)).catch(() => undefined);
+  if (owner !== undefined) {
+    const table = showTable(profileKeyTable(control.schema, plan.runId));
+    tools.warnOnce(
+      `table ${table} still has the key of rare values in the profiles of the run's spans: ${owner}, which owns it, must drop it`,
     );
   }
 }
@@ -149,7 +152,8 @@ export async function dropTables(
 ): Promise<void> {
   const { warn } = tools;
   try {
-    for (const name of await transact(tools, find)) {
+    // The same table may be found in several ways.
+    for (const name of new Map((await transact(tools, find)).map((one) => [quoteTable(one), one])).values()) {
       await transact(tools, (session) => session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`)).catch(
         (error: unknown) => {
           warn(`table ${showTable(name)} is no longer needed, and could not be dropped: ${messageOf(error)}`);

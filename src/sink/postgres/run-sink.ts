@@ -166,7 +166,7 @@ function spanCommit(
     rejects,
     filtered,
     committedBy: { ...committedBy, batchSize, provider },
-    // Without a key there is nothing to seal, or the run is over: then this span is committed, and its profile stored.
+    // Without a key there is nothing to seal, or the run is over, and this span committed; or what would be sealed is left out.
     profile: key === undefined ? output.profile : sealedProfile(key, of, output),
     table: columns[0]?.table ?? 0,
     write: (session) => mode.write(session, encoded),
@@ -216,7 +216,7 @@ function publishesMore({ kind }: Mode, { staged }: Plan, { committed }: Committe
 /** What spans are written with. */
 export interface PreparedRun {
   readonly columns: readonly TargetColumn[];
-  /** Seals profiles; undefined: the plan has no checks, or no span is left. */
+  /** Seals profiles; undefined: the plan has no checks, or no span is left, or the run has no key. */
   readonly key: Buffer | undefined;
 }
 
@@ -226,15 +226,16 @@ export interface PreparedRun {
  */
 export async function prepareRun(
   session: Session,
-  { control, modeOf }: Pick<RunTools, "control" | "modeOf">,
+  tools: Pick<RunTools, "control" | "modeOf" | "warnOnce">,
   { plan }: StoredPlan,
   { mayCreate, isPending }: { readonly mayCreate: boolean; readonly isPending: boolean },
 ): Promise<PreparedRun> {
+  const { control, modeOf } = tools;
   const mode = modeOf(plan);
   if (!(await control.isFinished(session, plan.runId))) {
     const columns = await mode.prepare(session, plan, { mayCreate });
     const isSealed = isPending && plan.checks !== null;
-    return { columns, key: isSealed ? await keepProfileKey(session, control.schema, plan.runId) : undefined };
+    return { columns, key: isSealed ? await keepProfileKey(session, tools, plan) : undefined };
   }
   // Another attempt has just finished the run: this one finds each span committed.
   const name = mode.rowsAt(plan, { finished: true });

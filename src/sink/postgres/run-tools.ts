@@ -16,6 +16,8 @@ export interface RunTools extends TransactionTools {
   /** How the rows of a run are written. */
   readonly modeOf: (plan: Plan) => Mode;
   readonly refuseNewer: RefuseNewer;
+  /** Warns, unless this sink has said so before: a run is prepared and read several times. */
+  readonly warnOnce: (message: string) => void;
   readonly retry: RetryTools;
   /**
    * Makes the control tables where they are missing or of an earlier layout, before anything is written. `last`: the

@@ -173,9 +173,20 @@ function toolsOf(options: PostgresSinkOptions): Tools {
     name,
     target,
     refuseNewer,
+    warnOnce: onceEach(warn),
     refusesDuplicates,
     ensureControlTables: (last) => ensureControlTables(transactions, { schema: control.schema, program, last }),
     ...transactions,
+  };
+}
+
+function onceEach(warn: (message: string) => void): (message: string) => void {
+  const said = new Set<string>();
+  return (message) => {
+    if (!said.has(message)) {
+      said.add(message);
+      warn(message);
+    }
   };
 }
 

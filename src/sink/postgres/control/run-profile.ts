@@ -1,18 +1,18 @@
+import { DatabaseError } from "pg";
 import { hasSealedPart, mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../checks/span-profile.js";
 import type { RunProfile } from "../../../checks/verdicts/run-profile.js";
 import type { Plan } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
 import { type CommittedProfile, parseRunProfile } from "../../../publish/profile-text.js";
-import { JobError } from "../../../util/errors.js";
 import { NotSealedWithKey, openSealed } from "../../sealing.js";
 import { damagedRun } from "../damage.js";
 import { refuseStopped } from "../locks.js";
 import { showTable } from "../names.js";
 import type { RunTools } from "../run-tools.js";
 import { transact } from "../transaction.js";
-import { profileKeyTable, readProfileKey } from "./profile-key.js";
+import { lostKey, profileKeyTable, readProfileKey, warnOfLostKey } from "./profile-key.js";
 
-type Tools = Pick<RunTools, "connections" | "control" | "timeouts" | "warn">;
+type Tools = Pick<RunTools, "connections" | "control" | "timeouts" | "warn" | "warnOnce">;
 
 /** The profiles of a span take up to 192 KiB. */
 const spansPerQuery = 64;
@@ -46,15 +46,30 @@ export async function committedProfile(tools: Tools, plan: Plan): Promise<Commit
   return merged && { profile: merged, published: sealed?.published };
 }
 
-/** What tells the features and slices of a run: a key that opens those of its spans, or the profile of the published run. */
-type Sealed =
-  | { readonly key: Buffer; readonly published?: undefined }
-  | { readonly published: RunProfile; readonly key?: undefined };
+/**
+ * What tells the features and slices of a run: a key that opens those of its spans, or the profile of the published run. Neither:
+ * nothing does.
+ */
+interface Sealed {
+  readonly key?: Buffer | undefined;
+  readonly published?: RunProfile;
+}
 
-/** The key of a published run is dropped after the run is published. */
+/**
+ * A published run needs no key: its key is dropped after it is published, and may be there for longer. So whether it is
+ * published is read before the key, and once more where there is no key.
+ * @throws JobError OUTPUT_DAMAGED; errors of the server for a key that this role may not read
+ */
 async function sealedOf(tools: Tools, plan: Plan): Promise<Sealed> {
+  const before = await publishedProfile(tools, plan);
+  if (before !== undefined) {
+    return { published: before };
+  }
   const name = profileKeyTable(tools.control.schema, plan.runId);
-  const key = await readProfileKey(tools.connections, name);
+  const { key, denied } = await readProfileKey(tools.connections, name).then(
+    (found) => ({ key: found, denied: undefined }),
+    (error: unknown) => ({ key: undefined, denied: deniedBy(error) }),
+  );
   if (key !== undefined) {
     return { key };
   }
@@ -63,11 +78,21 @@ async function sealedOf(tools: Tools, plan: Plan): Promise<Sealed> {
     return { published };
   }
   await transact(tools, (session) => refuseStopped(session, tools.control, plan)); // what stopped it has dropped the key
-  throw new JobError(
-    "OUTPUT_DAMAGED",
-    `reading the profiles of run ${plan.runId}: the key of its features, ${showTable(name)}, is gone`,
-    { hint: "discard the run, and score again with --new-run", damage: { runId: plan.runId } },
-  );
+  if (plan.staged) {
+    throw denied ?? lostKey(plan, name);
+  }
+  warnOfLostKey(tools, plan, denied?.message ?? `the key of its features, ${showTable(name)}, is gone`);
+  return {};
+}
+
+const insufficientPrivilege = "42501";
+
+/** Returns an error of a missing privilege. @throws any other error */
+function deniedBy(error: unknown): DatabaseError {
+  if (error instanceof DatabaseError && error.code === insufficientPrivilege) {
+    return error;
+  }
+  throw error;
 }
 
 /** @throws JobError OUTPUT_DAMAGED if the run was published, and its profile is gone */
@@ -98,13 +123,18 @@ interface StoredProfile {
   readonly sealed: Sealed | undefined;
 }
 
-function parsedProfile({ control }: Tools, { runId }: Plan, { span, profile, sealed }: StoredProfile): SpanProfile {
+function parsedProfile(tools: Tools, plan: Plan, { span, profile, sealed }: StoredProfile): SpanProfile {
+  const { runId, staged } = plan;
   const key = sealed?.key;
   try {
     return parseSpanProfile(profile, key && ((text) => openSealed(key, { runId, span }, text)));
   } catch (error) {
     const found = error instanceof NotSealedWithKey ? "was sealed with another key" : "is not one";
-    throw damagedRun(`reading ${control.schema}.spans: the profile of span ${span} of run ${runId} ${found}`, {
+    if (error instanceof NotSealedWithKey && !staged) {
+      warnOfLostKey(tools, plan, `that of a span ${found}`);
+      return parseSpanProfile(profile);
+    }
+    throw damagedRun(`reading ${tools.control.schema}.spans: the profile of span ${span} of run ${runId} ${found}`, {
       hint: "the control tables were changed; restore them from a backup",
       runId,
     });

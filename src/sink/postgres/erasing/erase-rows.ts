@@ -10,7 +10,7 @@ import type { RunId } from "../../../plan/plan.js";
 import { parseRunVerdict } from "../../../publish/run-verdict.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { JobError } from "../../../util/errors.js";
-import { unneededStaging } from "../other-runs/abandoned-runs.js";
+import { tablesOfClosedRuns } from "../other-runs/abandoned-runs.js";
 import type { Session } from "../connections.js";
 import { runConditions } from "../control/run-conditions.js";
 import { controlLayout } from "../control/schema.js";
@@ -40,7 +40,7 @@ export async function eraseRows(tools: RunTools, request: TableErasure): Promise
   });
   if (!request.dryRun) {
     // Discarded runs may have left tables that could not be dropped then.
-    await dropTables(tools, (session) => unneededStaging(session, tools.control, showTable(tools.name)));
+    await dropTables(tools, (session) => tablesOfClosedRuns(session, tools.control, showTable(tools.name)));
   }
   return erased;
 }

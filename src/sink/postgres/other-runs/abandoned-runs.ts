@@ -32,8 +32,11 @@ export async function dropLeftovers(session: Session, control: Control, run: Pas
   }
 }
 
-/** Finds the staging tables of published or discarded runs for one target, which are no longer needed. */
-export async function unneededStaging(
+/**
+ * Finds the tables of their own (staged rows, keys, answers) that published or discarded runs of one target still have. Only
+ * the latest runs are searched, of all jobs.
+ */
+export async function tablesOfClosedRuns(
   session: Session,
   control: Control,
   target: string,
@@ -49,9 +52,31 @@ export async function unneededStaging(
 export async function tablesToDrop(session: Session, control: Control, plan: Plan): Promise<readonly TableName[]> {
   const { runId } = plan;
   const { table: target, mode } = plannedTarget(plan);
-  const isClosed =
-    (await control.isFinished(session, runId)) || (await readDecision(session, control, runId))?.kind === "discarded";
-  return isClosed ? await existingTables(session, leftoversOf(control, { runId, target, mode })) : [];
+  const isOver = await isClosed(session, control, runId);
+  return isOver ? await existingTables(session, leftoversOf(control, { runId, target, mode })) : [];
+}
+
+async function isClosed(session: Session, control: Control, runId: RunId): Promise<boolean> {
+  return (
+    (await control.isFinished(session, runId)) || (await readDecision(session, control, runId))?.kind === "discarded"
+  );
+}
+
+/**
+ * Returns the role that owns the key of a published or discarded run, if the key is still there, and this role may not drop
+ * it.
+ */
+export async function ownerOfKey(session: Session, control: Control, { runId }: Plan): Promise<string | undefined> {
+  if (!(await isClosed(session, control, runId))) {
+    return undefined;
+  }
+  const { schema, table } = profileKeyTable(control.schema, runId);
+  const { rows } = await session.query<{ owner: string }>({
+    text: `SELECT pg_get_userbyid(c.relowner) AS owner FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+      WHERE n.nspname = $1 AND c.relname = $2 AND NOT pg_has_role(c.relowner, 'USAGE')`,
+    values: [schema, table],
+  });
+  return rows[0]?.owner;
 }
 
 /** Names the tables of its own that a run may have. */

@@ -1,0 +1,234 @@
+import { expect, test } from "vitest";
+import type { Plan } from "#src/plan/plan.js";
+import type { StoredPlan } from "#src/sink/port.js";
+import type { PostgresSink } from "#src/sink/postgres/sink.js";
+import type { Database } from "../../support/pg-database.js";
+import { usePostgres } from "../../support/postgres.js";
+import { commitSealed, shownFeatures, wholeSealed } from "../../support/sealed-spans.js";
+import { alone, type BegunRun } from "../../support/sink-drive.js";
+import { begun, pgSink } from "../../support/sinks.js";
+import { decisionOf, stagedPlan, verdictOf } from "../../support/staged-plans.js";
+
+const postgres = usePostgres();
+
+/** A plan with checks whose rows are published as they come, as with `on_fail: warn`. */
+const warningPlan = (sink: PostgresSink): Plan => ({ ...stagedPlan(sink.planTarget), staged: false });
+
+/** Roles that log in; each may read the tables and, if `writes`, score. Roles are the server's, so they may be there. */
+async function makeRole(database: Database, role: string, { writes = false } = {}): Promise<void> {
+  await database.query(`DO $$ BEGIN
+      IF EXISTS (SELECT FROM pg_roles WHERE rolname = '${role}') THEN DROP OWNED BY ${role} CASCADE; DROP ROLE ${role}; END IF;
+    END $$;
+    CREATE ROLE ${role} LOGIN; GRANT USAGE ON SCHEMA scores, infer_batch TO ${role};
+    GRANT SELECT${writes ? ", INSERT" : ""} ON ALL TABLES IN SCHEMA infer_batch TO ${role};
+    GRANT SELECT${writes ? ", INSERT" : ""} ON scores.predictions TO ${role}`);
+  if (writes) {
+    await database.query(`GRANT CREATE ON SCHEMA infer_batch TO ${role}`);
+  }
+}
+
+/** Opens a sink as a role, with all that it warns of. */
+function sinkOf(database: Database, role?: string): { readonly sink: PostgresSink; readonly warnings: string[] } {
+  const warnings: string[] = [];
+  const url = role === undefined ? database.url : postgres.server().url(database.name, role);
+  const timeouts = { connect: 60, statement: 60, lock: 1 };
+  return { sink: pgSink({ url, postgres: { timeouts }, warn: (text) => void warnings.push(text) }), warnings };
+}
+
+async function keysIn(database: Database): Promise<string[]> {
+  const tables = await database.query("SELECT relname FROM pg_class WHERE relname ~ '^profile_key_'");
+  return tables.map(({ relname }) => `infer_batch.${String(relname)}`);
+}
+
+/** Makes the control tables and the target by a run of other params. */
+async function makeTables(database: Database): Promise<void> {
+  await using sink = sinkOf(database).sink;
+  const { run, stored } = await begun(sink, { ...warningPlan(sink), runId: "job-111111111111" as Plan["runId"] });
+  await commitSealed(run, stored, [0, 1, 2]);
+  await run.finish();
+}
+
+async function publish(run: BegunRun): Promise<void> {
+  await run.judge(verdictOf("hold"));
+  await run.decide(decisionOf("approved"));
+  await run.finish();
+}
+
+/** What is published of the features of a run. */
+async function publishedFeatures(sink: PostgresSink, stored: StoredPlan): Promise<unknown> {
+  return (await (await sink.open(stored)).profile())?.published?.features;
+}
+
+postgres.describe("the key of a run in Postgres", () => {
+  test.each([
+    ["as after a kill", (key: string) => `CREATE TABLE ${key} (key text); INSERT INTO ${key} VALUES ('lost')`],
+    [
+      "with another key",
+      (key: string) => `CREATE TABLE ${key} (key text); INSERT INTO ${key} VALUES (repeat('A', 43) || '=')`,
+    ],
+  ])(
+    "a role that may only read tells the features of a published run while its key is there: %s",
+    async (_how, sql) => {
+      await using database = await postgres.server().createDatabase();
+      await using sink = sinkOf(database).sink;
+      const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
+      await commitSealed(run, stored, [0, 1, 2]);
+      const [key = expect.fail("no key")] = await keysIn(database);
+      await publish(run);
+      await makeRole(database, "key_reader");
+      await database.query(sql(key));
+      await using reader = sinkOf(database, "key_reader").sink;
+      expect(await publishedFeatures(reader, stored)).toEqual(shownFeatures);
+      expect(await publishedFeatures(sink, stored)).toEqual(shownFeatures);
+    },
+  );
+
+  test("a run that may be held ends before it is scored if its key is lost, and can be discarded", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database).sink;
+    const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
+    await commitSealed(run, stored, [0]);
+    const [key = expect.fail("no key")] = await keysIn(database);
+    await database.query(`DROP TABLE ${key}`);
+    const next = await sink.open(stored);
+    await expect(next.begin(alone)).rejects.toMatchObject({
+      code: "OUTPUT_DAMAGED",
+      exitCode: 66,
+      message: expect.stringContaining(`the key of its features, ${key}, is gone`),
+      hint: "discard the run, and score again with --new-run",
+    });
+    expect(await keysIn(database)).toEqual([]);
+    expect((await next.decide(decisionOf("discarded"))).kind).toBe("discarded");
+  });
+
+  test.each([
+    ["lost before the rest is scored", [0], "is gone"],
+    ["lost when all is scored", [0, 1, 2], "is gone"],
+  ] as const)(
+    "a run that cannot be held warns, and is published without features, if its key is %s",
+    async (_when, spans, said) => {
+      await using database = await postgres.server().createDatabase();
+      const { sink, warnings } = sinkOf(database);
+      await using _sink = sink;
+      const { run, stored } = await begun(sink, warningPlan(sink));
+      await commitSealed(run, stored, spans);
+      const [key = expect.fail("no key")] = await keysIn(database);
+      await database.query(`DROP TABLE ${key}`);
+      const next = await begun(sink, stored.plan);
+      await commitSealed(next.run, stored, [0, 1, 2]);
+      const { columns } = (await next.run.profile())?.profile ?? expect.fail("no profile");
+      expect(columns).toEqual(wholeSealed.columns);
+      await next.run.finish();
+      expect(warnings).toEqual([expect.stringMatching(`${key}, ${said}.* published without their profiles`)]);
+      const { published } = (await (await sink.open(stored)).profile()) ?? expect.fail("no profile");
+      expect([published?.rows, published?.features.size]).toEqual([25, 0]);
+      expect(await keysIn(database)).toEqual([]);
+    },
+  );
+
+  test("a run that cannot be held is published without features if its spans were sealed with another key", async () => {
+    await using database = await postgres.server().createDatabase();
+    const { sink, warnings } = sinkOf(database);
+    await using _sink = sink;
+    const { run, stored } = await begun(sink, warningPlan(sink));
+    await commitSealed(run, stored, [0, 1, 2]);
+    const [key = expect.fail("no key")] = await keysIn(database);
+    await database.query(`UPDATE ${key} SET key = repeat('A', 43) || '='`);
+    await run.finish();
+    expect(warnings).toEqual([expect.stringContaining("was sealed with another key")]);
+    expect(await keysIn(database)).toEqual([]);
+  });
+
+  test("roles that may commit spans can read the key, and nobody else can, whatever default privileges say", async () => {
+    await using database = await postgres.server().createDatabase();
+    await makeTables(database);
+    for (const role of ["key_first", "key_second"]) {
+      await makeRole(database, role, { writes: true });
+    }
+    await makeRole(database, "key_reader");
+    await database.query(
+      `ALTER DEFAULT PRIVILEGES FOR ROLE key_first IN SCHEMA infer_batch GRANT ALL ON TABLES TO key_reader, PUBLIC, key_second`,
+    );
+    await using first = sinkOf(database, "key_first").sink;
+    const { run, stored } = await begun(first, warningPlan(first));
+    await commitSealed(run, stored, [0]);
+    const [key = expect.fail("no key")] = await keysIn(database);
+    const [{ acl } = { acl: "" }] = await database.query(
+      `SELECT string_agg(CASE grantee WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(grantee) END || ' ' || privilege_type, ', ' ORDER BY 1) AS acl
+        FROM pg_class c, aclexplode(relacl) WHERE c.oid = '${key}'::regclass AND grantee <> relowner AND NOT EXISTS
+          (SELECT FROM pg_roles WHERE oid = grantee AND rolsuper)`,
+    );
+    expect(acl).toBe("key_second SELECT");
+    const { sink: second, warnings } = sinkOf(database, "key_second");
+    await using _second = second;
+    const other = await begun(second, stored.plan);
+    await commitSealed(other.run, stored, [1, 2]);
+    expect((await other.run.profile())?.profile).toEqual(wholeSealed);
+    await other.run.finish();
+    expect(await publishedFeatures(second, stored)).toEqual(shownFeatures);
+    // It cannot drop the key; the role that owns it does so when it runs the next time.
+    expect(warnings).toEqual([
+      expect.stringMatching(`table ${key} still has the key .*: key_first, which owns it, must drop`),
+    ]);
+    await run.finish();
+    expect(await keysIn(database)).toEqual([]);
+  });
+
+  test("a role that may not read the key of a run that cannot be held goes on without features, and says why", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using first = sinkOf(database).sink;
+    const { run, stored } = await begun(first, warningPlan(first));
+    await commitSealed(run, stored, [0]);
+    const [key = expect.fail("no key")] = await keysIn(database);
+    await makeRole(database, "key_second", { writes: true });
+    await database.query(`REVOKE ALL ON ${key} FROM key_second`);
+    const { sink, warnings } = sinkOf(database, "key_second");
+    await using _sink = sink;
+    const other = await begun(sink, stored.plan);
+    await commitSealed(other.run, stored, [1, 2]);
+    await other.run.finish();
+    expect(warnings).toEqual([
+      expect.stringContaining(`key_second lacks the privilege SELECT on ${key}`),
+      expect.stringContaining("permission denied for table profile_key_"),
+      expect.stringContaining("still has the key"),
+    ]);
+    await run.finish();
+    expect(await keysIn(database)).toEqual([]);
+  });
+
+  test("a role that discards a run whose key belongs to another role warns of the key", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using owner = sinkOf(database).sink;
+    const { run, stored } = await begun(owner, stagedPlan(owner.planTarget));
+    await commitSealed(run, stored, [0, 1, 2]);
+    await run.judge(verdictOf("hold"));
+    await makeRole(database, "key_second", { writes: true });
+    const { sink, warnings } = sinkOf(database, "key_second");
+    await using _sink = sink;
+    const held = await sink.open(stored);
+    await held.tidy?.();
+    expect(warnings).toEqual([]); // the run needs its key
+    await held.decide(decisionOf("discarded"));
+    await held.tidy?.();
+    expect(warnings).toEqual([expect.stringMatching(/still has the key .*, which owns it, must drop it$/)]);
+    await run.tidy?.();
+    expect(await keysIn(database)).toEqual([]);
+  });
+
+  test("a key that is locked when its run is published is tried once, and named once", async () => {
+    await using database = await postgres.server().createDatabase();
+    const { sink, warnings } = sinkOf(database);
+    await using _sink = sink;
+    const { run, stored } = await begun(sink, warningPlan(sink));
+    await commitSealed(run, stored, [0, 1, 2]);
+    const [key = expect.fail("no key")] = await keysIn(database);
+    await using other = await postgres.server().open(database.name);
+    await other.query("BEGIN");
+    await other.query(`LOCK TABLE ${key} IN ACCESS SHARE MODE`);
+    await run.finish();
+    expect(warnings).toEqual([expect.stringContaining(`table ${key} is no longer needed, and could not be dropped`)]);
+    await other.query("ROLLBACK");
+    await run.finish();
+    expect(await keysIn(database)).toEqual([]);
+  });
+});
