@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { CliResult } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
-import { nightlyJob } from "../support/nights.js";
+import { lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
 import type { Database } from "../support/pg-database.js";
@@ -53,6 +53,12 @@ postgres.describe("with tables made beforehand, no more is needed and no less is
       { mode: "append", key: [] },
       [...schemas, ...onTarget("INSERT"), ["CREATE ON SCHEMA infer_batch", "permission denied for schema infer_batch"]],
       { checks: {} },
+    ],
+    [
+      "append, with checks that only warn",
+      { mode: "append", key: [] },
+      [...schemas, ...onTarget("INSERT")],
+      { checks: { on_fail: "warn" } },
     ],
     [
       "upsert",
@@ -160,6 +166,45 @@ postgres.describe("a person with a role of their own", () => {
     expect((await decide("keeper", "approve", "2026-11-21")).code).toBe(0);
     expect(await database.query("SELECT FROM scores.predictions")).toHaveLength(2 * fixture.rows);
     expect(await leftTables(database)).toEqual([]);
+  });
+});
+
+postgres.describe("two roles that score one run", () => {
+  test("each role commits the spans of its worker, and the run has its features: append, with checks that only warn", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    await makeScorer(database);
+    await giveAll(database, [creating]);
+    await database.query(`ALTER ROLE keeper LOGIN; GRANT CONNECT ON DATABASE ${database.name} TO keeper`);
+    const nightsOf = async (user: string): Promise<Nights> => {
+      const table = { url: postgres.server().url(database.name, user), table: "scores.predictions", mode: "append" };
+      return await nightlyJob(scratch.path, {
+        checks: { on_fail: "warn" },
+        output: { parquet: undefined, postgres: table },
+      });
+    };
+    const night = async (user: string, ...args: readonly [string, string, ...string[]]): Promise<CliResult> =>
+      await (await nightsOf(user)).night(...args);
+    expect((await night("scorer", "run", "2026-11-20")).code).toBe(0);
+    const grants = [...schemas, ...onTarget("INSERT")].map(([grant, said]) => [grant, said, "keeper"] as const);
+    await giveAll(database, grants);
+    expect((await night("scorer", "run", "2026-11-21", "--worker", "0/2")).code).toBe(0);
+    const last = await night("keeper", "run", "2026-11-21", "--worker", "1/2");
+    expect(last).toMatchObject({ code: 0, stderr: expect.stringContaining("scorer, which owns it, must drop it") });
+    const stats = await night("keeper", "stats", "2026-11-21", "--json");
+    expect(Object.keys(lastJson(stats)["features"] ?? {})).toHaveLength(10);
+    expect(await leftTables(database)).toEqual([expect.stringContaining("profile_key_")]);
+    expect((await night("scorer", "run", "2026-11-21")).code).toBe(0);
+    expect(await leftTables(database)).toEqual([]);
+
+    // Without CREATE, a role alone scores the run without features.
+    const alone = await night("keeper", "run", "2026-11-22");
+    expect(alone).toMatchObject({
+      code: 0,
+      stderr: expect.stringContaining("keeper lacks the privilege CREATE on schema infer_batch"),
+    });
+    expect(alone.stderr.split("lacks the privilege")).toHaveLength(2);
+    expect(await database.query("SELECT FROM scores.predictions")).toHaveLength(3 * fixture.rows);
   });
 });
 

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
+import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
 import type { StoredPlan } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import type { Database } from "../../support/pg-database.js";
@@ -8,6 +9,7 @@ import { commitSealed, shownFeatures, wholeSealed } from "../../support/sealed-s
 import { alone, type BegunRun } from "../../support/sink-drive.js";
 import { begun, pgSink } from "../../support/sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "../../support/staged-plans.js";
+import { until } from "../../support/waiting.js";
 
 const postgres = usePostgres();
 
@@ -27,12 +29,18 @@ async function makeRole(database: Database, role: string, { writes = false } = {
   }
 }
 
+interface OpenSink extends AsyncDisposable {
+  readonly sink: PostgresSink;
+  readonly warnings: string[];
+}
+
 /** Opens a sink as a role, with all that it warns of. */
-function sinkOf(database: Database, role?: string): { readonly sink: PostgresSink; readonly warnings: string[] } {
+function sinkOf(database: Database, role?: string): OpenSink {
   const warnings: string[] = [];
   const url = role === undefined ? database.url : postgres.server().url(database.name, role);
   const timeouts = { connect: 60, statement: 60, lock: 1 };
-  return { sink: pgSink({ url, postgres: { timeouts }, warn: (text) => void warnings.push(text) }), warnings };
+  const sink = pgSink({ url, postgres: { timeouts }, warn: (text) => void warnings.push(text) });
+  return { sink, warnings, [Symbol.asyncDispose]: () => sink[Symbol.asyncDispose]() };
 }
 
 async function keysIn(database: Database): Promise<string[]> {
@@ -83,6 +91,22 @@ postgres.describe("the key of a run in Postgres", () => {
     },
   );
 
+  test("an attempt tells the features of a run that is published, and whose key is dropped, while it reads the key", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = sinkOf(database).sink;
+    const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
+    await commitSealed(run, stored, [0, 1, 2]);
+    const [key = expect.fail("no key")] = await keysIn(database);
+    await using other = await postgres.server().open(database.name);
+    await other.query(`BEGIN; LOCK TABLE ${key} IN ACCESS EXCLUSIVE MODE`);
+    const found = run.profile();
+    await until(async () => (await database.query("SELECT FROM pg_locks WHERE NOT granted")).length > 0);
+    const text = runProfileText(runProfileOf(stored.plan, { profile: wholeSealed, rejected: 0 }));
+    await other.query(`INSERT INTO infer_batch.finishes (run_id, writer, target, publication, profile)
+      VALUES ('${stored.plan.runId}', 'other', 'scores.predictions', 1, '${text}'); DROP TABLE ${key}; COMMIT`);
+    expect((await found)?.published?.features).toEqual(shownFeatures);
+  });
+
   test("a run that may be held ends before it is scored if its key is lost, and can be discarded", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database).sink;
@@ -108,8 +132,8 @@ postgres.describe("the key of a run in Postgres", () => {
     "a run that cannot be held warns, and is published without features, if its key is %s",
     async (_when, spans, said) => {
       await using database = await postgres.server().createDatabase();
-      const { sink, warnings } = sinkOf(database);
-      await using _sink = sink;
+      await using opened = sinkOf(database);
+      const { sink, warnings } = opened;
       const { run, stored } = await begun(sink, warningPlan(sink));
       await commitSealed(run, stored, spans);
       const [key = expect.fail("no key")] = await keysIn(database);
@@ -128,8 +152,8 @@ postgres.describe("the key of a run in Postgres", () => {
 
   test("a run that cannot be held is published without features if its spans were sealed with another key", async () => {
     await using database = await postgres.server().createDatabase();
-    const { sink, warnings } = sinkOf(database);
-    await using _sink = sink;
+    await using opened = sinkOf(database);
+    const { sink, warnings } = opened;
     const { run, stored } = await begun(sink, warningPlan(sink));
     await commitSealed(run, stored, [0, 1, 2]);
     const [key = expect.fail("no key")] = await keysIn(database);
@@ -159,8 +183,8 @@ postgres.describe("the key of a run in Postgres", () => {
           (SELECT FROM pg_roles WHERE oid = grantee AND rolsuper)`,
     );
     expect(acl).toBe("key_second SELECT");
-    const { sink: second, warnings } = sinkOf(database, "key_second");
-    await using _second = second;
+    await using opened = sinkOf(database, "key_second");
+    const { sink: second, warnings } = opened;
     const other = await begun(second, stored.plan);
     await commitSealed(other.run, stored, [1, 2]);
     expect((await other.run.profile())?.profile).toEqual(wholeSealed);
@@ -182,8 +206,8 @@ postgres.describe("the key of a run in Postgres", () => {
     const [key = expect.fail("no key")] = await keysIn(database);
     await makeRole(database, "key_second", { writes: true });
     await database.query(`REVOKE ALL ON ${key} FROM key_second`);
-    const { sink, warnings } = sinkOf(database, "key_second");
-    await using _sink = sink;
+    await using opened = sinkOf(database, "key_second");
+    const { sink, warnings } = opened;
     const other = await begun(sink, stored.plan);
     await commitSealed(other.run, stored, [1, 2]);
     await other.run.finish();
@@ -203,8 +227,8 @@ postgres.describe("the key of a run in Postgres", () => {
     await commitSealed(run, stored, [0, 1, 2]);
     await run.judge(verdictOf("hold"));
     await makeRole(database, "key_second", { writes: true });
-    const { sink, warnings } = sinkOf(database, "key_second");
-    await using _sink = sink;
+    await using opened = sinkOf(database, "key_second");
+    const { sink, warnings } = opened;
     const held = await sink.open(stored);
     await held.tidy?.();
     expect(warnings).toEqual([]); // the run needs its key
@@ -217,8 +241,8 @@ postgres.describe("the key of a run in Postgres", () => {
 
   test("a key that is locked when its run is published is tried once, and named once", async () => {
     await using database = await postgres.server().createDatabase();
-    const { sink, warnings } = sinkOf(database);
-    await using _sink = sink;
+    await using opened = sinkOf(database);
+    const { sink, warnings } = opened;
     const { run, stored } = await begun(sink, warningPlan(sink));
     await commitSealed(run, stored, [0, 1, 2]);
     const [key = expect.fail("no key")] = await keysIn(database);

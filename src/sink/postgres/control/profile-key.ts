@@ -1,5 +1,4 @@
 import { DatabaseError } from "pg";
-import { hasSealedPart } from "../../../checks/span-profile.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { JobError } from "../../../util/errors.js";
 import { newProfileKey, parseProfileKey } from "../../sealing.js";
@@ -66,16 +65,13 @@ async function findKey(session: Session, { schema, table }: TableName): Promise<
   return rows[0] ?? { isThere: false, mayRead: false, mayCreate: true, role: "" };
 }
 
-/** Spans that one query returns: their profiles take up to 192 KiB. Only one of them needs to be sealed. */
-const spansPerQuery = 16;
-
+/** Whether a committed span has a sealed part, which `withSealed` adds as the last member. */
 async function hasSealedSpans(session: Session, { control }: Tools, { runId }: Plan): Promise<boolean> {
-  const { rows } = await session.query<{ profile: string }>({
-    text: `SELECT profile FROM ${control.table("spans")} WHERE run_id = $1 AND profile ~ '"sealed":"[^"]*"}$'
-      LIMIT ${spansPerQuery}`,
+  const { rows } = await session.query({
+    text: `SELECT FROM ${control.table("spans")} WHERE run_id = $1 AND profile ~ '"sealed":"[^"]*"}$' LIMIT 1`,
     values: [runId],
   });
-  return rows.some(({ profile }) => hasSealedPart(profile));
+  return rows.length > 0;
 }
 
 /** @throws JobError OUTPUT_DAMAGED for a staged run */
