@@ -123,6 +123,8 @@ export function parseRunProfile(text: string): RunProfile | undefined {
   const { carried, slices, challenger, model } = data;
   const outputs = once(() => parseColumns(data.outputs));
   const features = once(() => hideRareValues(parseColumns(data.features ?? []))); // older versions stored them all
+  const carriedOf = carried && once(() => parseColumns(carried));
+  const slicesOf = slices && once(() => new Map(slices.map(([slice, of]) => [slice, parseColumns(of)])));
   return {
     runId: data.run_id,
     date: data.date,
@@ -135,8 +137,12 @@ export function parseRunProfile(text: string): RunProfile | undefined {
     get features() {
       return features();
     },
-    ...(carried && { carried: parseColumns(carried) }),
-    ...(slices && { slices: new Map(slices.map(([slice, of]) => [slice, parseColumns(of)])) }),
+    get carried() {
+      return carriedOf?.();
+    },
+    get slices() {
+      return slicesOf?.();
+    },
     ...(model && { model }),
     ...(challenger && {
       challenger: { modelSha256: challenger.model_sha256, outputs: parseColumns(challenger.outputs) },
@@ -148,7 +154,7 @@ export function parseRunProfile(text: string): RunProfile | undefined {
 export function parseWholeProfile(text: string): RunProfile | undefined {
   try {
     const profile = parseRunProfile(text);
-    void [profile?.outputs, profile?.features];
+    void [profile?.outputs, profile?.features, profile?.carried, profile?.slices];
     return profile;
   } catch {
     return undefined; // a column is not as this version writes them
