@@ -32,7 +32,7 @@ export interface SpanProfile {
   readonly features?: ReadonlyMap<string, ColumnProfile> | undefined;
   /** Profiles of the rows that share a value of a column of `checks.slices`; undefined: the run has none. */
   readonly slices?: SliceProfiles | undefined;
-  /** Set if features and slices are sealed, and were not opened: then neither is here. */
+  /** Set if the features and slices of some of the rows are sealed and were not opened: the profile then has none. */
   readonly isSealed?: true | undefined;
   /** Profiles of the expressions of `checks.sql`; undefined: the run has none. */
   readonly aggregates?: readonly AggregateProfile[] | undefined;
@@ -198,30 +198,38 @@ interface SpanProfileJson extends PrivateJson {
   readonly sealed?: string;
 }
 
-/** Whether a text has a private part that is sealed. An output column may have the name "sealed", too. */
-export function hasSealedPart(text: string): boolean {
-  return text.includes('"sealed":"') && (JSON.parse(text) as SpanProfileJson).sealed !== undefined;
+/** The profile of a span as it is stored. */
+export interface StoredProfile {
+  /** Without features and slices if they are sealed. */
+  readonly profile: SpanProfile;
+  /** The sealed private part, which `withPrivatePart` takes once it is opened; undefined: nothing is sealed. */
+  readonly sealed: string | undefined;
 }
 
-/**
- * Reads what `spanProfileText` wrote, or `withSealed`; trusts the text to be such.
- * @param open returns what `privateProfileText` wrote. Default: the profile has no features and slices if they are sealed
- */
-export function parseSpanProfile(text: string, open?: (sealed: string) => string): SpanProfile {
+/** Reads what `spanProfileText` wrote, or `withSealed`; trusts the text to be such. */
+export function parseSpanProfile(text: string): StoredProfile {
   const { sealed, ...json } = JSON.parse(text) as SpanProfileJson;
   const { rows, columns, carried, aggregates, agreement } = json;
-  const opened = sealed === undefined ? json : open && (JSON.parse(open(sealed)) as PrivateJson);
-  const { features, slices } = opened ?? {};
-  const isSealed = opened === undefined;
-  return {
+  const profile = {
     rows,
     columns: parseColumns(columns),
     ...(carried === undefined ? {} : { carried: parseColumns(carried) }),
-    ...(features === undefined ? {} : { features: parseColumns(features) }),
-    ...(slices === undefined ? {} : { slices: parseSlices(slices) }),
-    ...(isSealed && { isSealed }),
+    ...(sealed === undefined ? privatePart(json) : { isSealed: true as const }),
     ...(aggregates === undefined ? {} : { aggregates: parseAggregates(aggregates) }),
     ...(agreement === undefined ? {} : { agreement: parseAgreement(agreement) }),
+  };
+  return { profile, sealed };
+}
+
+/** Adds features and slices to a profile that has none. `text`: what `privateProfileText` wrote. */
+export function withPrivatePart({ isSealed: _, ...profile }: SpanProfile, text: string): SpanProfile {
+  return { ...profile, ...privatePart(JSON.parse(text) as PrivateJson) };
+}
+
+function privatePart({ features, slices }: PrivateJson): Pick<SpanProfile, "features" | "slices"> {
+  return {
+    ...(features === undefined ? {} : { features: parseColumns(features) }),
+    ...(slices === undefined ? {} : { slices: parseSlices(slices) }),
   };
 }
 

@@ -1,4 +1,4 @@
-import { parseSpanProfile, type SpanProfile, spanProfileTexts, withSealed } from "#src/checks/span-profile.js";
+import { parseSpanProfile, type SpanProfile, spanProfileTexts, withPrivatePart, withSealed } from "#src/checks/span-profile.js";
 
 /** All of a profile as text, with the part that targets seal as it is. */
 export function wholeProfileText(profile: SpanProfile): string {
@@ -8,5 +8,6 @@ export function wholeProfileText(profile: SpanProfile): string {
 
 /** Reads what `wholeProfileText` wrote. */
 export function parseWholeText(text: string): SpanProfile {
-  return parseSpanProfile(text, (hidden) => hidden);
+  const { profile, sealed } = parseSpanProfile(text);
+  return sealed === undefined ? profile : withPrivatePart(profile, sealed);
 }

@@ -56,11 +56,11 @@ describe("the agreement of a champion and its challenger", () => {
     const spans = Array.from({ length: 6 }, (_span, index) => agreementOf(plan, index * 1500, 1500));
     const gone = missedRows(new Map([["not_running", 40] as const]));
     const merged = (parts: readonly SpanAgreement[]): string =>
-      textOf(parts.map((part) => parseSpanProfile(textOf(part)).agreement ?? gone).reduce(mergeSpanAgreements));
+      textOf(parts.map((part) => parseSpanProfile(textOf(part)).profile.agreement ?? gone).reduce(mergeSpanAgreements));
     const text = merged([...spans, gone]);
     expect(merged([gone, ...spans.toReversed()])).toBe(text);
     expect(merged([spans[3], gone, spans[0], spans[5], spans[1], spans[4], spans[2]] as SpanAgreement[])).toBe(text);
-    const { agreement } = parseSpanProfile(text);
+    const { agreement } = parseSpanProfile(text).profile;
     expect([agreement?.compared, agreement?.missed.get("not_running")]).toEqual([9000, 40]);
   });
 

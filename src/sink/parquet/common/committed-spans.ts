@@ -1,10 +1,4 @@
-import {
-  hasSealedPart,
-  mergeSpanProfiles,
-  parseSpanProfile,
-  type SpanProfile,
-  withSealed,
-} from "../../../checks/span-profile.js";
+import { mergeSpanProfiles, parseSpanProfile, type SpanProfile, withPrivatePart } from "../../../checks/span-profile.js";
 import type { SpanOutput } from "../../../columnar/types.js";
 import { spanCount } from "../../../plan/spans.js";
 import type { FinishedPart } from "./manifest.js";
@@ -22,9 +16,10 @@ export interface CommittedSpans {
   readonly profiled: Set<number>;
   /** Whether this attempt committed a span without a profile. */
   isProfileUnknown: boolean;
-  /** Whether this attempt committed a profile that was sealed before, of a run that is over: `profile` lacks that part. */
-  isSealed: boolean;
-  /** The merged profiles of spans that this attempt committed itself; undefined: there is none. */
+  /**
+   * The merged profiles of spans that this attempt committed itself; undefined: there is none. Those that an erasure copies
+   * stay sealed.
+   */
   profile: SpanProfile | undefined;
 }
 
@@ -35,7 +30,6 @@ export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number
     own: new Map(),
     profiled: new Set(),
     isProfileUnknown: false,
-    isSealed: false,
     profile: undefined,
   };
   addParts(known, parts);
@@ -66,11 +60,8 @@ export function addOwnProfile(
     known.isProfileUnknown = true;
   } else if (!known.profiled.has(span)) {
     known.profiled.add(span);
-    known.isSealed ||= hasSealedPart(text);
-    const profile =
-      privateProfile === undefined
-        ? parseSpanProfile(text)
-        : parseSpanProfile(withSealed(text, privateProfile), (asItIs) => asItIs);
+    const parsed = parseSpanProfile(text).profile;
+    const profile = privateProfile === undefined ? parsed : withPrivatePart(parsed, privateProfile);
     known.profile = known.profile === undefined ? profile : mergeSpanProfiles(known.profile, profile);
   }
 }

@@ -1,4 +1,10 @@
-import { hasSealedPart, mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../checks/span-profile.js";
+import {
+  mergeSpanProfiles,
+  parseSpanProfile,
+  type SpanProfile,
+  type StoredProfile,
+  withPrivatePart,
+} from "../../../checks/span-profile.js";
 import type { RunProfile } from "../../../checks/verdicts/run-profile.js";
 import type { SpanOutput } from "../../../columnar/types.js";
 import type { RunId } from "../../../plan/plan.js";
@@ -15,44 +21,69 @@ import { ifThere } from "./file-system.js";
 import { layoutOf } from "./layout.js";
 import { checkFinished } from "./manifest.js";
 
+/** The steps of sealing that disks and S3 do differently. */
+export interface KeyStore {
+  /** Creates a file unless it exists. It is durable when this returns, even if another attempt created it. */
+  readonly createOnce: (path: string, text: string) => Promise<void>;
+  /** Tells the user that the run is published without features, once. */
+  readonly warn: (message: string) => void;
+}
+
 /**
  * Seals the profiles of spans that this attempt commits. All attempts of a run share the key of the first one that
  * commits a profile with a part to seal.
  */
 export function profileSealer(
   target: Target,
-  createOnce: (path: string, text: string) => Promise<void>,
+  known: Pick<CommittedSpans, "parts">,
+  keys: KeyStore,
 ): (span: number, output: SpanOutput) => Promise<SpanOutput> {
-  const { runId, profileKey } = target.layout;
+  const { runId } = target.layout;
   let key: Promise<Buffer> | undefined;
   return async (span, output) => {
     if (output.privateProfile === undefined) {
       return output;
     }
-    key ??= keyOf(target, () => createOnce(profileKey, `${newProfileKey()}\n`));
-    const known = await key.catch((error: unknown) => {
+    key ??= keyOf(target, known, keys);
+    const made = await key.catch((error: unknown) => {
       key = undefined; // the step is repeated
       throw error;
     });
-    return { ...output, profile: sealedProfile(known, { runId, span }, output) };
+    return { ...output, profile: sealedProfile(made, { runId, span }, output) };
   };
 }
 
-async function keyOf(target: Target, create: () => Promise<void>): Promise<Buffer> {
-  const there = await readKey(target);
-  if (there !== undefined) {
-    return there;
-  }
-  await create();
-  const created = await readKey(target);
-  if (created === undefined) {
-    const { profileKey, runId } = target.layout;
+async function keyOf(target: Target, known: Pick<CommittedSpans, "parts">, keys: KeyStore): Promise<Buffer> {
+  const { profileKey, runId } = target.layout;
+  await reportIfLost(target, known, keys);
+  // Also if there is a key: the attempt that made it may have died before it flushed the name.
+  await keys.createOnce(profileKey, `${newProfileKey()}\n`);
+  const key = await readKey(target);
+  if (key === undefined) {
     throw damagedOutput(`writing ${profileKey}: it is gone since it was written, or is not a key of this program`, {
-      hint: "something else changes files here; run the same command again",
+      hint: "something else changes files here; remove it, and run the same command again",
       damage: { runId },
     });
   }
-  return created;
+  return key;
+}
+
+/** Reports a lost key before another one is made: the spans that are left need not be scored to learn that it is lost. */
+async function reportIfLost(
+  target: Target,
+  { parts }: Pick<CommittedSpans, "parts">,
+  { warn }: KeyStore,
+): Promise<void> {
+  // A part that was committed before the key is looked for: there was a key by then.
+  const [committed] = parts.keys();
+  if (committed === undefined || (await readKey(target)) !== undefined) {
+    return;
+  }
+  const [text] = (await partProfiles(target, (span) => span === committed)).values();
+  const isSealed = text !== undefined && parseSpanProfile(text).sealed !== undefined;
+  if (isSealed && (await publishedProfile(target)) === undefined) {
+    await reportLostKey(target, warn);
+  }
 }
 
 async function readKey({ fs, layout }: Target): Promise<Buffer | undefined> {
@@ -60,69 +91,87 @@ async function readKey({ fs, layout }: Target): Promise<Buffer | undefined> {
   return text === undefined ? undefined : parseProfileKey(text);
 }
 
-/** Merges the profiles of all spans; undefined where a span has none. @throws JobError OUTPUT_DAMAGED */
-export async function committedProfile(target: Target, known: CommittedSpans): Promise<CommittedProfile | undefined> {
+/**
+ * Merges the profiles of all spans; undefined where a span has none. Without a key that opens them, a run that is not
+ * published, and that checks cannot hold any more, has a profile without features, of which `warn` tells.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function committedProfile(
+  target: Target,
+  known: CommittedSpans,
+  { warn }: Pick<KeyStore, "warn">,
+): Promise<CommittedProfile | undefined> {
   if (known.isProfileUnknown) {
     return undefined;
   }
   const spans = spanCount(target.stored.plan);
-  const others =
+  const texts =
     known.profiled.size === spans ? new Map() : await partProfiles(target, (span) => !known.profiled.has(span));
-  if (known.profiled.size + others.size < spans) {
+  if (known.profiled.size + texts.size < spans) {
     return undefined;
   }
-  if (!known.isSealed && ![...others.values()].some(hasSealedPart)) {
-    return { profile: merged(known, others) };
+  const others = new Map([...texts].map(([span, text]) => [span, parseSpanProfile(text)]));
+  const opened = known.profile?.isSealed === true ? undefined : await openedProfiles(target, others);
+  if (opened !== undefined) {
+    return { profile: merged(known, opened) };
   }
-  const profile = known.isSealed ? undefined : await openedProfile(target, known, others);
-  if (profile !== undefined) {
-    return { profile };
+  const published = await publishedProfile(target);
+  if (published === undefined) {
+    await reportLostKey(target, warn);
   }
-  // Without the key, the run is published, or the erasure of one that is.
-  const published = (await publishedProfile(target)) ?? (await refuseWithoutKey(target));
-  return { profile: merged(known, others), published };
+  const stored = [...others.values()].map(({ profile }) => profile);
+  return { profile: merged(known, stored), published };
 }
 
-/** The profile with the parts that the run's key opens; undefined: there is no key that does. */
-async function openedProfile(
+/** The profiles of spans with the parts that the run's key opens; undefined: there is no key that opens all of them. */
+async function openedProfiles(
   target: Target,
-  known: CommittedSpans,
-  others: ReadonlyMap<number, string>,
-): Promise<SpanProfile | undefined> {
+  stored: ReadonlyMap<number, StoredProfile>,
+): Promise<SpanProfile[] | undefined> {
   const { runId } = target.layout;
-  const key = await readKey(target);
+  const isSealed = [...stored.values()].some(({ sealed }) => sealed !== undefined);
+  const key = isSealed ? await readKey(target) : undefined;
+  if (isSealed && key === undefined) {
+    return undefined;
+  }
   try {
-    return key && merged(known, others, (span, sealed) => openSealed(key, { runId, span }, sealed));
+    return [...stored].map(([span, { profile, sealed }]) =>
+      key === undefined || sealed === undefined
+        ? profile
+        : withPrivatePart(profile, openSealed(key, { runId, span }, sealed)),
+    );
   } catch (error) {
     if (error instanceof NotSealedWithKey) {
-      return undefined; // a late attempt has made another one
+      return undefined; // an attempt has made another key since
     }
     throw error;
   }
 }
 
-async function refuseWithoutKey({ fs, layout, stored, check }: Target): Promise<never> {
-  const { runId } = layout;
+/**
+ * Refuses a run that its checks may still hold: it must not be judged without its features. Any other is published without
+ * them.
+ * @throws JobError OUTPUT_DAMAGED, DISCARDED
+ */
+async function reportLostKey({ fs, layout, stored, check }: Target, warn: KeyStore["warn"]): Promise<void> {
+  const { runId, profileKey } = layout;
   await check(); // a later run may have removed the key
   const decision = stored.plan.staged ? await readDecision(fs, layout) : undefined;
   if (decision !== undefined) {
     requireApproved(decision, runId); // the command that discarded the run has removed the key
+  } else if (stored.plan.staged) {
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `reading the profiles of run ${runId}: the key of its features, ${profileKey}, is gone or is another one`,
+      { hint: "restore it; or discard the run, and score again with --new-run", damage: { runId } },
+    );
   }
-  throw new JobError(
-    "OUTPUT_DAMAGED",
-    `reading the profiles of run ${runId}: the key of its features, ${layout.profileKey}, is gone or is another one`,
-    { hint: "discard the run, and score again with --new-run", damage: { runId } },
-  );
+  warn(`run ${runId} has no profile of its features: their key, ${profileKey}, is gone or is another one`);
 }
 
-function merged(
-  { profile }: CommittedSpans,
-  others: ReadonlyMap<number, string>,
-  open?: (span: number, sealed: string) => string,
-): SpanProfile {
-  const all = [...others].map(([span, text]) => parseSpanProfile(text, open && ((sealed) => open(span, sealed))));
-  const first = profile ?? all.shift();
-  return first === undefined ? noRows : all.reduce(mergeSpanProfiles, first);
+function merged({ profile }: CommittedSpans, others: readonly SpanProfile[]): SpanProfile {
+  const all = profile === undefined ? others : [profile, ...others];
+  return all.length === 0 ? noRows : all.reduce(mergeSpanProfiles);
 }
 
 /** The profile of a run without spans. */
@@ -130,7 +179,7 @@ const noRows: SpanProfile = { rows: 0, columns: new Map() };
 
 /**
  * The stored profile of a run whose key is gone: the run is published, also where a person has removed `_SUCCESS` since. An
- * erasure has the features and slices of the run that its rows are of. undefined: the run is not published.
+ * erasure that is not published yet takes the profile of the run whose rows it copies. undefined: the run is not published.
  * @throws JobError OUTPUT_DAMAGED if it is gone
  */
 async function publishedProfile({ fs, layout, stored }: Target): Promise<RunProfile | undefined> {

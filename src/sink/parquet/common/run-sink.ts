@@ -35,10 +35,10 @@ import { readSpanFiles } from "./erasing/span-files.js";
 import type { FinishedPart } from "./manifest.js";
 import { listParts } from "./parts.js";
 import { readRejects } from "./rejects.js";
-import { committedProfile, profileSealer } from "./run-profile.js";
+import { committedProfile, type KeyStore, profileSealer } from "./run-profile.js";
 
 /** The steps of a run that disks and S3 do differently. */
-export interface Publisher extends NotesTarget {
+export interface Publisher extends NotesTarget, KeyStore {
   /** Prepares the target for parts. @throws JobError USAGE when several workers would not be safe there */
   readonly prepare: (workers: number) => Promise<void>;
   /** How answers are kept. */
@@ -55,8 +55,6 @@ export interface Publisher extends NotesTarget {
   readonly commit: (commit: SpanCommit) => Promise<{ outcome: CommitOutcome; part: FinishedPart }>;
   /** Runs `work`, which finishes the run. Throws when another plan is stored, or a later run was opened. */
   readonly finishing: (work: () => Promise<void>) => Promise<void>;
-  /** Creates a small file of the run's own folder unless it exists. It is durable when this returns, even if another attempt created it. */
-  readonly createOnce: (path: string, text: string) => Promise<void>;
   /**
    * Moves the parts into place, then writes the profile, then the manifest, then `_SUCCESS`. Each step may be repeated.
    */
@@ -92,7 +90,8 @@ export interface FinishedRun {
 }
 
 /** Opens a run of Parquet parts. `writer` names this attempt. @throws JobError OUTPUT_DAMAGED */
-export async function openRun(target: Target, publisher: Publisher, writer: string): Promise<RunSink> {
+export async function openRun(target: Target, given: Publisher, writer: string): Promise<RunSink> {
+  const publisher = { ...given, warn: warningOnce(given.warn) };
   const { fs, layout, stored } = target;
   const { folder } = layout;
   const { guarded } = publisher;
@@ -130,6 +129,17 @@ export async function openRun(target: Target, publisher: Publisher, writer: stri
   };
 }
 
+/** Passes each message on once. */
+function warningOnce(warn: Publisher["warn"]): Publisher["warn"] {
+  const told = new Set<string>();
+  return (message) => {
+    if (!told.has(message)) {
+      told.add(message);
+      warn(message);
+    }
+  };
+}
+
 function runNotes({ fs, layout }: Target, { guarded, createOnce }: Publisher, writer: string): RunNotes {
   return {
     add: (note, text) =>
@@ -154,13 +164,13 @@ async function* partsOf({ fs, layout }: Target, { localParts }: Publisher): Asyn
 /** The profile of a run, the verdict on it, and the decision. */
 function reviewOf(
   target: Target,
-  { guarded, createOnce, openKeyDuckDb, localParts }: Publisher,
+  { guarded, createOnce, openKeyDuckDb, localParts, warn }: Publisher,
   known: CommittedSpans,
 ): Pick<RunSink, "profile" | "countKeys" | "verdict" | "judge" | "decide" | "decision"> {
   const { fs, layout } = target;
   const { runId } = layout;
   return {
-    profile: () => guarded(`reading the profiles of run ${runId}`, () => committedProfile(target, known)),
+    profile: () => guarded(`reading the profiles of run ${runId}`, () => committedProfile(target, known, { warn })),
     countKeys: (columns) =>
       guarded(`counting the keys of run ${runId}`, () =>
         readCommitted(target, (paths) => countKeysIn(openKeyDuckDb, columns, localParts(paths))),
@@ -198,7 +208,7 @@ function runWriter(
   const { guarded, answers: files } = publisher;
   const { writer } = maker;
   const spilled = createSpilledPieces(publisher.spill);
-  const sealed = profileSealer(target, publisher.createOnce);
+  const sealed = profileSealer(target, known, publisher);
   return {
     spill: (span, rows) => guarded(`writing ${layout.committedPart(span.index)}`, () => spilled.add(span, rows)),
     commit: (span, output) =>
@@ -238,7 +248,7 @@ async function finishRun(
     if (planned.plan.staged) {
       requireApproved(decision, layout.runId);
     }
-    const found = await committedProfile(target, known);
+    const found = await committedProfile(target, known, publisher);
     const rejected = rejectedRows(known);
     const profile =
       found && profileToWrite(layout, runProfileText(runProfileOf(planned.plan, { ...found, rejected })), decision);

@@ -1,5 +1,11 @@
 import { DatabaseError } from "pg";
-import { hasSealedPart, mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../../checks/span-profile.js";
+import {
+  mergeSpanProfiles,
+  parseSpanProfile,
+  type SpanProfile,
+  type StoredProfile,
+  withPrivatePart,
+} from "../../../checks/span-profile.js";
 import type { RunProfile } from "../../../checks/verdicts/run-profile.js";
 import type { Plan } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
@@ -36,11 +42,11 @@ export async function committedProfile(tools: Tools, plan: Plan): Promise<Commit
       if (profile === null) {
         return undefined;
       }
-      if (hasSealedPart(profile)) {
-        sealed ??= await sealedOf(tools, plan);
-      }
-      const parsed = parsedProfile(tools, plan, { span, profile, sealed });
-      merged = merged === undefined ? parsed : mergeSpanProfiles(merged, parsed);
+      const refuseDamaged = refusingDamaged(tools, plan, span);
+      const stored = refuseDamaged(() => parseSpanProfile(profile));
+      sealed ??= stored.sealed === undefined ? undefined : await sealedOf(tools, plan);
+      const opened = refuseDamaged(() => openedProfile(tools, plan, { span, stored, key: sealed?.key }));
+      merged = merged === undefined ? opened : mergeSpanProfiles(merged, opened);
     }
   }
   return merged && { profile: merged, published: sealed?.published };
@@ -117,26 +123,42 @@ async function publishedProfile({ connections, control }: Tools, { runId }: Plan
   return profile;
 }
 
-interface StoredProfile {
+interface OpenedSpan {
   readonly span: number;
-  readonly profile: string;
-  readonly sealed: Sealed | undefined;
+  readonly stored: StoredProfile;
+  readonly key: Buffer | undefined;
 }
 
-function parsedProfile(tools: Tools, plan: Plan, { span, profile, sealed }: StoredProfile): SpanProfile {
-  const { runId, staged } = plan;
-  const key = sealed?.key;
-  try {
-    return parseSpanProfile(profile, key && ((text) => openSealed(key, { runId, span }, text)));
-  } catch (error) {
-    const found = error instanceof NotSealedWithKey ? "was sealed with another key" : "is not one";
-    if (error instanceof NotSealedWithKey && !staged) {
-      warnOfLostKey(tools, plan, `that of a span ${found}`);
-      return parseSpanProfile(profile);
-    }
-    throw damagedRun(`reading ${tools.control.schema}.spans: the profile of span ${span} of run ${runId} ${found}`, {
-      hint: "the control tables were changed; restore them from a backup",
-      runId,
-    });
+const sealedOtherwise = "was sealed with another key";
+
+/** @throws NotSealedWithKey if the run may be held: its features must be known. */
+function openedProfile(tools: Tools, plan: Plan, { span, stored, key }: OpenedSpan): SpanProfile {
+  const { profile, sealed } = stored;
+  if (sealed === undefined || key === undefined) {
+    return profile;
   }
+  try {
+    return withPrivatePart(profile, openSealed(key, { runId: plan.runId, span }, sealed));
+  } catch (error) {
+    if (error instanceof NotSealedWithKey && !plan.staged) {
+      warnOfLostKey(tools, plan, `that of a span ${sealedOtherwise}`);
+      return profile;
+    }
+    throw error;
+  }
+}
+
+function refusingDamaged({ control }: Tools, { runId }: Plan, span: number): <T>(read: () => T) => T {
+  return (read) => {
+    try {
+      return read();
+    } catch (error) {
+      const found = error instanceof NotSealedWithKey ? sealedOtherwise : "is not one";
+      throw damagedRun(`reading ${control.schema}.spans: the profile of span ${span} of run ${runId} ${found}`, {
+        hint: "the control tables were changed; restore them from a backup",
+        runId,
+      });
+    }
+  };
+}
 }
