@@ -1,12 +1,13 @@
-import { copyFile, mkdir, rm, truncate, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratchFolder } from "../support/job.js";
+import { lastJson, nightlyJob } from "../support/nights.js";
 import { listing, outputRows, partNames } from "../support/output.js";
 import { query, writeRows } from "../support/parquet.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
-import { type OwnJob, ownJob } from "../support/world.js";
+import { fixtureNamed, type OwnJob, ownJob } from "../support/world.js";
 
 const commitRows = 100;
 
@@ -144,6 +145,58 @@ describe("a finished run", () => {
 
     expect(code, stderr).toBe(66);
     expect(stderr).toContain(part);
+  });
+});
+
+describe("a finished run with sealed profiles", () => {
+  const date = "2026-11-21";
+
+  test.each([
+    { what: "manifest", checks: {}, gone: /^_manifest\.json$/ },
+    { what: "part", checks: { on_fail: "warn" }, gone: /^part-00003\./ },
+  ])(
+    "a run with sealed profiles that lost a $what is finished anew as the hint says, with the profile that it had and without a key",
+    async ({ checks, gone }) => {
+      await using scratch = await scratchFolder();
+      const nights = await nightlyJob(scratch.path, { checks });
+      const first = await nights.night("run", date, "--json");
+      expect(first.code, first.stderr).toBe(0);
+      const out = nights.folder(date);
+      const control = join(out, "_infer-batch", String(lastJson(first)["run_id"]));
+      const profile = await readFile(join(control, "profile.json"), "utf8");
+      expect(profile).toContain('"features"');
+      const [lost = expect.fail("no such file")] = (await readdir(out)).filter((name) => gone.test(name));
+      await rm(join(out, lost));
+      const refused = await nights.night("run", date);
+      expect([refused.code, refused.stderr]).toEqual([66, expect.stringContaining("delete _SUCCESS")]);
+
+      await rm(join(out, "_SUCCESS"));
+      const again = await nights.night("run", date, "--json");
+
+      expect(again.code, again.stderr).toBe(0);
+      expect(lastJson(again)).toMatchObject({ status: "complete", rows_scored: gone.test("part-00003.") ? 100 : 0 });
+      expect(again.stderr).not.toContain("key");
+      expect(await readFile(join(control, "profile.json"), "utf8")).toBe(profile);
+      expect(await readdir(control)).not.toContain("profile.key");
+      expect(differences(await outputRows(out), await goldenRows(fixtureNamed("diabetes-mlp")))).toEqual([]);
+    },
+  );
+
+  test("a run that checks could have held and that lost a part is to be restored or replaced, as it scores nothing any more", async () => {
+    await using scratch = await scratchFolder();
+    const nights = await nightlyJob(scratch.path);
+    expect((await nights.night("run", date)).code).toBe(0);
+    const out = nights.folder(date);
+    const [, lost = expect.fail("no part")] = await partNames(out);
+    await rm(join(out, lost));
+
+    const { code, stderr } = await nights.night("run", date);
+
+    expect(code, stderr).toBe(66);
+    expect(stderr).toMatch(/it is gone, .*\n {2}hint: restore it; or start over with --new-run/);
+    const replaced = await nights.night("run", date, "--new-run");
+    expect(replaced.code, replaced.stderr).toBe(0);
+    expect(differences(await outputRows(out), await goldenRows(fixtureNamed("diabetes-mlp")))).toEqual([]);
   });
 });
 

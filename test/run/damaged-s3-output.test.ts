@@ -75,4 +75,30 @@ s3.describe("a damaged output in S3", () => {
       await job.expectDone(runs + 1);
     },
   );
+
+  test.each([
+    { what: "manifest", checks: {}, gone: "_manifest.json" },
+    { what: "part", checks: { on_fail: "warn" }, gone: partInS3(2) },
+  ])(
+    "a run in S3 with sealed profiles that lost a $what is finished anew as the hint says, with the profile that it had and without a key",
+    async ({ checks, gone }) => {
+      await using scratch = await scratchFolder();
+      const bucket = await s3.server().createBucket();
+      const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port }, { checks });
+      await scoreHere(job.spec);
+      const inFolder = (name: string): string => `${folderName}/${name}`;
+      const profileOf = async (): Promise<string> =>
+        Buffer.from(await bucket.get(inFolder(`_infer-batch/${idInS3}/profile.json`))).toString();
+      const profile = await profileOf();
+      expect(profile).toContain('"features"');
+      await bucket.remove(inFolder(gone));
+      expect((await runSpec(job.spec)).stderr).toContain("delete _SUCCESS");
+      await bucket.remove(inFolder("_SUCCESS"));
+      const { code, stderr } = await runSpec(job.spec);
+      expect(code, stderr).toBe(0);
+      expect(await profileOf()).toBe(profile);
+      expect((await job.names()).filter((name) => name.includes("profile.key"))).toEqual([]);
+      await job.expectDone();
+    },
+  );
 });

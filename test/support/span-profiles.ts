@@ -1,4 +1,10 @@
-import { parseSpanProfile, type SpanProfile, spanProfileTexts, withPrivatePart, withSealed } from "#src/checks/span-profile.js";
+import {
+  parseSpanProfile,
+  type SpanProfile,
+  spanProfileTexts,
+  withPrivatePart,
+  withSealed,
+} from "#src/checks/span-profile.js";
 
 /** All of a profile as text, with the part that targets seal as it is. */
 export function wholeProfileText(profile: SpanProfile): string {

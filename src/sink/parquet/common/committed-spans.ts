@@ -1,4 +1,9 @@
-import { mergeSpanProfiles, parseSpanProfile, type SpanProfile, withPrivatePart } from "../../../checks/span-profile.js";
+import {
+  mergeSpanProfiles,
+  parseSpanProfile,
+  type SpanProfile,
+  withPrivatePart,
+} from "../../../checks/span-profile.js";
 import type { SpanOutput } from "../../../columnar/types.js";
 import { spanCount } from "../../../plan/spans.js";
 import type { FinishedPart } from "./manifest.js";

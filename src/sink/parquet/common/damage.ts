@@ -1,4 +1,5 @@
 import { type Damage, JobError } from "../../../util/errors.js";
+import type { Plan } from "../../../plan/plan.js";
 import type { Layout } from "./layout.js";
 
 /** An output file that differs from what was committed. */
@@ -40,6 +41,16 @@ export function refuseDamaged(
     damage: { runId, found: [first, ...others].map(({ path, found }) => `${path}: ${found}`) },
     ...(first.cause instanceof Error ? { cause: first.cause } : {}),
   });
+}
+
+/** Hints at how damaged parts of a published run are repaired. An approved run scores nothing any more. */
+export function repairOfParts({ staged }: Pick<Plan, "staged">): { readonly one: string; readonly more: string } {
+  return staged
+    ? { one: "restore it", more: "restore them" }
+    : {
+        one: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew",
+        more: "restore them; or delete _SUCCESS and the parts, and run the same command again: their spans are then scored anew",
+      };
 }
 
 /** The error for an attempt whose run was superseded by a later one. */

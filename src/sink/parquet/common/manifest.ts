@@ -5,7 +5,7 @@ import { JobError } from "../../../util/errors.js";
 import { parseJson } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { spanAt } from "../../../plan/spans.js";
-import { type DamagedFile, damagedOutput, superseded, refuseDamaged } from "./damage.js";
+import { type DamagedFile, damagedOutput, superseded, refuseDamaged, repairOfParts } from "./damage.js";
 import { ifThere, type TargetState } from "./file-system.js";
 import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
 import { type CommittedParts, findPart, partRows } from "./parts.js";
@@ -159,10 +159,7 @@ export async function checkFinished(
       { hint: "restore the folder", damage: { runId: plan.runId } },
     );
   }
-  refuseDamaged(plan.runId, await differingParts(fs, layout, manifest), {
-    one: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew",
-    more: "restore them; or delete _SUCCESS and the parts, and run the same command again: their spans are then scored anew",
-  });
+  refuseDamaged(plan.runId, await differingParts(fs, layout, manifest), repairOfParts(plan));
   return manifest;
 }
 

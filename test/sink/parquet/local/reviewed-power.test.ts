@@ -2,6 +2,7 @@ import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { spanProfileText } from "#src/checks/span-profile.js";
+import type { SpanOutput } from "#src/columnar/types.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { RunSink } from "#src/sink/port.js";
 import { scratchFolder } from "../../../support/job.js";
@@ -76,5 +77,38 @@ test.each(lucks)(
     }
     await disk.losePower(luck);
     expect(await keys()).toEqual([]);
+  },
+);
+
+test.each(lucks)(
+  "a key that another attempt had made and not flushed survives a power failure with the spans that it opens: %s",
+  async (_, luck) => {
+    await using scratch = await scratchFolder();
+    const root = join(scratch.path, "disk");
+    await mkdir(root);
+    const disk = lossyDisk(root);
+    const rowsOf = (span: number): SpanOutput => ({
+      ...driveRows(span),
+      profile: spanProfileText(noRows),
+      privateProfile,
+    });
+    {
+      await using sink = await openDriveSink(root, disk.fs);
+      await using other = await openDriveSink(root, disk.fs);
+      const stored = await sink.create(plan);
+      const [killed, run] = [await beginRun(await sink.open(stored)), await beginRun(await other.open(stored))];
+      disk.stopAfter(/^link .*\/profile$/);
+      await expect(killed.commit(spanAt(plan, 0), rowsOf(0))).rejects.toThrow();
+      expect(disk.calls.filter((call) => /^link .*\/profile$/.test(call))).toHaveLength(1);
+      disk.kill();
+      for (let span = 0; span < driveSpans; span += 1) {
+        await run.commit(spanAt(plan, span), rowsOf(span));
+      }
+    }
+    await disk.losePower(luck);
+    await using sink = await openDriveSink(root, disk.fs);
+    const run = await sink.open((await sink.find(plan.runId)) ?? expect.fail("the plan is lost"));
+    expect([...run.committed]).toEqual(Array.from({ length: driveSpans }, () => 1));
+    expect((await run.profile())?.profile.features).toEqual(new Map());
   },
 );

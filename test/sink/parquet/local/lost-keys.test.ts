@@ -1,0 +1,101 @@
+import { readdir, readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import type { Plan } from "#src/plan/plan.js";
+import { spanAt } from "#src/plan/spans.js";
+import { parseRunProfile } from "#src/publish/profile-text.js";
+import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { layoutOf } from "#src/sink/parquet/common/layout.js";
+import { openParquetSink } from "#src/sink/parquet/local/sink.js";
+import type { StoredPlan } from "#src/sink/port.js";
+import { scratchFolder } from "../../../support/job.js";
+import { commitSealed, outputWith, wholeSealed } from "../../../support/sealed-spans.js";
+import type { BegunRun } from "../../../support/sink-drive.js";
+import { sinkOptions } from "../../../support/sink-options.js";
+import { begun, idsOf } from "../../../support/sinks.js";
+import { decisionOf, stagedPlan, verdictOf } from "../../../support/staged-plans.js";
+
+/** A run whose first spans are committed, and an attempt that began after its key was removed. */
+interface LostKey extends AsyncDisposable {
+  readonly stored: StoredPlan;
+  readonly run: BegunRun;
+  readonly warnings: readonly string[];
+  /** Names of keys in the output folder. */
+  keys(): Promise<string[]>;
+  /** The text of the profile that was published. */
+  published(): Promise<string>;
+}
+
+async function lostKey(committed: readonly number[], facts: Partial<Plan> = {}): Promise<LostKey> {
+  const scratch = await scratchFolder();
+  const folder = join(scratch.path, "out");
+  const warnings: string[] = [];
+  const warn = (message: string): void => void warnings.push(message);
+  const options = { ...sinkOptions, folder, fs: nodeFileSystem, isDead: () => false, warn };
+  await using sink = openParquetSink({ ...options, writer: "first" });
+  const other = openParquetSink({ ...options, writer: "second" });
+  const { stored, run } = await begun(sink, { ...stagedPlan(sink.planTarget), ...facts });
+  const { profile, profileKey } = layoutOf(folder, stored.plan.runId);
+  await commitSealed(run, stored, committed);
+  await rm(profileKey);
+  return {
+    stored,
+    run: (await begun(other, stored.plan)).run,
+    warnings,
+    keys: async () => (await readdir(folder, { recursive: true })).filter((name) => name.includes("profile.key")),
+    published: () => readFile(profile, "utf8"),
+    async [Symbol.asyncDispose]() {
+      await other[Symbol.asyncDispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+}
+
+const lost = /^run \S+ has no profile of its features: their key, .*profile\.key, is gone or is another one$/;
+
+test("a run that may be held and has lost its key is refused at the next span, and gets no other key", async () => {
+  await using found = await lostKey([0]);
+  const span = spanAt(found.stored.plan, 1);
+  await expect(found.run.commit(span, outputWith(idsOf(span)))).rejects.toMatchObject({
+    code: "OUTPUT_DAMAGED",
+    message: expect.stringMatching(/the key of its features, .*profile\.key, is gone or is another one$/) as string,
+    hint: "restore it; or discard the run, and score again with --new-run",
+  });
+  expect(await found.keys()).toEqual([]);
+  expect(found.warnings).toEqual([]);
+});
+
+test.each([{ committed: [0] }, { committed: [0, 1, 2] }])(
+  "a run that cannot be held and has lost its key after spans $committed is published without features, with one warning",
+  async ({ committed }) => {
+    await using found = await lostKey(committed, { staged: false });
+    const { stored, run } = found;
+    await commitSealed(
+      run,
+      stored,
+      [0, 1, 2].filter((span) => !committed.includes(span)),
+    );
+    expect((await run.profile())?.profile).toEqual({
+      rows: wholeSealed.rows,
+      columns: wholeSealed.columns,
+      isSealed: true,
+    });
+    await run.judge(verdictOf("publish"));
+    await run.finish();
+    expect(found.warnings).toEqual([expect.stringMatching(lost)]);
+    expect(await found.keys()).toEqual([]);
+    const profile = parseRunProfile(await found.published());
+    expect([profile?.rows, profile?.features.size]).toEqual([wholeSealed.rows, 0]);
+  },
+);
+
+test("a run that was approved and has lost its key is published without features, with one warning", async () => {
+  await using found = await lostKey([0, 1, 2]);
+  const { run } = found;
+  await run.judge(verdictOf("hold"));
+  await expect(run.profile()).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
+  await run.decide(decisionOf("approved"));
+  await run.finish();
+  expect(found.warnings).toEqual([expect.stringMatching(lost)]);
+  expect(parseRunProfile(await found.published())?.features.size).toBe(0);
+});
