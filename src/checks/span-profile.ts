@@ -222,8 +222,8 @@ export function parseSpanProfile(text: string): StoredProfile {
 }
 
 /** Adds features and slices to a profile that has none. `text`: what `privateProfileText` wrote. */
-export function withPrivatePart({ isSealed: _, ...profile }: SpanProfile, text: string): SpanProfile {
-  return { ...profile, ...privatePart(JSON.parse(text) as PrivateJson) };
+export function withPrivatePart(profile: SpanProfile, text: string): SpanProfile {
+  return { ...profile, isSealed: undefined, ...privatePart(JSON.parse(text) as PrivateJson) };
 }
 
 function privatePart({ features, slices }: PrivateJson): Pick<SpanProfile, "features" | "slices"> {

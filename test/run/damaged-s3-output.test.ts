@@ -86,14 +86,13 @@ s3.describe("a damaged output in S3", () => {
       const bucket = await s3.server().createBucket();
       const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port }, { checks });
       await scoreHere(job.spec);
-      const inFolder = (name: string): string => `${folderName}/${name}`;
       const profileOf = async (): Promise<string> =>
-        Buffer.from(await bucket.get(inFolder(`_infer-batch/${idInS3}/profile.json`))).toString();
+        Buffer.from(await bucket.get(`${folderName}/_infer-batch/${idInS3}/profile.json`)).toString();
       const profile = await profileOf();
       expect(profile).toContain('"features"');
-      await bucket.remove(inFolder(gone));
+      await bucket.remove(`${folderName}/${gone}`);
       expect((await runSpec(job.spec)).stderr).toContain("delete _SUCCESS");
-      await bucket.remove(inFolder("_SUCCESS"));
+      await bucket.remove(`${folderName}/_SUCCESS`);
       const { code, stderr } = await runSpec(job.spec);
       expect(code, stderr).toBe(0);
       expect(await profileOf()).toBe(profile);

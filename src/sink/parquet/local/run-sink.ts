@@ -125,7 +125,9 @@ function oneWorkerOnly({ folder, warn }: ParquetRunOptions, workers: number): vo
       hint: "two workers could publish one part there; use one worker, or another file system for the output",
     });
   }
-  warn(`${folder} has no hard links: parts are renamed into place, so run only one worker at a time`);
+  warn(
+    `${folder} has no hard links: files are renamed into place, so attempts at once could replace each other's parts and keys; run only one worker at a time`,
+  );
 }
 
 /** Flushes the folder's names: the attempt that wrote `_SUCCESS` may have died before it did. */

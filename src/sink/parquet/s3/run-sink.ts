@@ -84,5 +84,7 @@ async function prepare(tools: S3Tools, target: Target, workers: number): Promise
       { hint: "two workers could publish one part there; use one worker, or another store for the output" },
     );
   }
-  warn(`${folder}: the store does not honour If-None-Match, so run only one worker at a time`);
+  warn(
+    `${folder}: the store does not honour If-None-Match, so attempts at once could replace each other's parts and keys; run only one worker at a time`,
+  );
 }

@@ -161,4 +161,3 @@ function refusingDamaged({ control }: Tools, { runId }: Plan, span: number): <T>
     }
   };
 }
-}

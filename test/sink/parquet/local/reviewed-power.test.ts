@@ -15,6 +15,11 @@ const plan = { ...drivePlan, staged: true, checks: { baseline: [], first: null }
 
 const noRows = { rows: 0, columns: new Map() };
 const privateProfile = '{"features":[]}';
+const sealedRows = (span: number): SpanOutput => ({
+  ...driveRows(span),
+  profile: spanProfileText(noRows),
+  privateProfile,
+});
 
 const lucks: readonly (readonly [string, Luck])[] = [
   ["nothing that was not flushed survives", allLost],
@@ -63,7 +68,7 @@ test.each(lucks)(
       await using sink = await openDriveSink(root, disk.fs);
       const run = await beginRun(await sink.open(await sink.create(plan)));
       for (let span = 0; span < driveSpans; span += 1) {
-        await run.commit(spanAt(plan, span), { ...driveRows(span), profile: spanProfileText(noRows), privateProfile });
+        await run.commit(spanAt(plan, span), sealedRows(span));
       }
       await run.judge(verdictOf("hold"));
       await run.decide(decisionOf("approved"));
@@ -87,22 +92,17 @@ test.each(lucks)(
     const root = join(scratch.path, "disk");
     await mkdir(root);
     const disk = lossyDisk(root);
-    const rowsOf = (span: number): SpanOutput => ({
-      ...driveRows(span),
-      profile: spanProfileText(noRows),
-      privateProfile,
-    });
     {
       await using sink = await openDriveSink(root, disk.fs);
       await using other = await openDriveSink(root, disk.fs);
       const stored = await sink.create(plan);
       const [killed, run] = [await beginRun(await sink.open(stored)), await beginRun(await other.open(stored))];
       disk.stopAfter(/^link .*\/profile$/);
-      await expect(killed.commit(spanAt(plan, 0), rowsOf(0))).rejects.toThrow();
+      await expect(killed.commit(spanAt(plan, 0), sealedRows(0))).rejects.toThrow();
       expect(disk.calls.filter((call) => /^link .*\/profile$/.test(call))).toHaveLength(1);
       disk.kill();
       for (let span = 0; span < driveSpans; span += 1) {
-        await run.commit(spanAt(plan, span), rowsOf(span));
+        await run.commit(spanAt(plan, span), sealedRows(span));
       }
     }
     await disk.losePower(luck);
