@@ -73,7 +73,12 @@ async function foundOf(place: Place, way: Way): Promise<Found> {
   const stats = await nights.night("stats", date, "--json");
   expect(stats.code, stats.stderr).toBe(0);
   // Who made it, when, and how long the rows took to score: all else depends on the predictions alone.
-  const { writer: _writer, at: _at, seconds: _seconds, ...verdict } = JSON.parse(await place.verdict()) as Record<string, unknown>;
+  const {
+    writer: _writer,
+    at: _at,
+    seconds: _seconds,
+    ...verdict
+  } = JSON.parse(await place.verdict()) as Record<string, unknown>;
   return { profile: JSON.parse(stats.stdout) as unknown, verdict };
 }
 
