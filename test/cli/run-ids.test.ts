@@ -26,7 +26,7 @@ test("status, rejects, diff, approve and discard take the id of a run, as histor
   expect(lastJson(approved)).toMatchObject({ run_id: held, status: "published" });
 
   const unknown = await command("status", "--run", "job-000000000000");
-  expect(unknown).toMatchObject({ code: 64, stderr: expect.stringContaining("history lists the runs of the job") });
+  expect(unknown).toMatchObject({ code: 64, stderr: expect.stringContaining("infer-batch history lists them") });
   await job.rewrite({});
   await job.night("run", "2026-01-01", "--new-run");
   expect(await command("rejects", "--run", first)).toMatchObject({

@@ -16,6 +16,9 @@ interface JoinOptions {
   readonly memoryBytes: number;
 }
 
+/** Each thread that joins pins blocks of its own: two of them sometimes ran out of 64 MiB. */
+const bytesPerThread = 64 * 1024 * 1024;
+
 /** Opens a DuckDB that joins files of these folders, and spills what does not fit in memory. */
 export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions): Promise<RowJoiner> {
   const log = { info() {}, warn() {}, debug() {} };
@@ -24,7 +27,7 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   const spool = openSpool({ root, writer, use: "keys", isDead, maxBytes: Number.POSITIVE_INFINITY });
   await spool.prepare();
   const duckdb = await openDuckDb({
-    threads,
+    threads: Math.max(1, Math.min(threads, Math.floor(memoryBytes / bytesPerThread))),
     memoryBytes,
     spillFolder: spool.folder,
     allowed: { folders },
