@@ -175,7 +175,7 @@ export interface SpanOutput {
   /** Profiles of the predicted columns, as JSON of at most 64 KiB (checks/span-profile). Default: none is known. */
   readonly profile?: string | undefined;
   /**
-   * Profiles of features and slices, as JSON. The target stores them so that nobody can read them once the run is over.
+   * Profiles of features and slices, as JSON. The target stores them so that they cannot be read once the run is over.
    * Default: there are none.
    */
   readonly privateProfile?: string | undefined;

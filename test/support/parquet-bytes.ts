@@ -33,6 +33,8 @@ export interface TinyFile {
   /** Numbers of the values' encoding and of the levels'; default: plain and runs. */
   readonly encoding?: number;
   readonly levelEncoding?: number;
+  /** The sizes of the levels, in a page of version 2. */
+  readonly levelBytes?: { readonly repetition: number; readonly definition: number };
   /** What comes before the values; part of the page. */
   readonly levels?: readonly number[];
   /** What comes behind the values; part of the page. */
@@ -79,21 +81,28 @@ export function tinyParquet(file: TinyFile): Buffer {
 }
 
 function pageHeader(file: TinyFile, { count, bytes }: { count: number; bytes: number }): Buffer {
-  const statistics =
-    file.statisticsBytes === undefined ? {} : { 5: struct({ 6: binary("m".repeat(file.statisticsBytes)) }) };
   return struct({
-    1: i32(file.pageKind ?? 0),
+    1: i32(file.pageKind ?? (file.levelBytes === undefined ? 0 : 3)),
     2: i32(file.unpackedBytes ?? bytes),
     3: i32(file.pageBytes ?? bytes),
     ...(file.crc === undefined ? {} : { 4: i32(file.crc | 0) }),
-    5: struct({
-      1: i32(file.pageValues ?? count),
-      2: i32(file.encoding ?? 0),
-      3: i32(file.levelEncoding ?? 3),
-      4: i32(3),
-      ...statistics,
-    }),
+    ...dataHeader(file, count),
   }).bytes;
+}
+
+function dataHeader(file: TinyFile, count: number): Record<number, Value> {
+  const { levelBytes, statisticsBytes, encoding = 0 } = file;
+  const values = i32(file.pageValues ?? count);
+  if (levelBytes !== undefined) {
+    const { repetition, definition } = levelBytes;
+    return {
+      8: struct({ 1: values, 2: i32(0), 3: i32(1), 4: i32(encoding), 5: i32(definition), 6: i32(repetition) }),
+    };
+  }
+  const statistics = statisticsBytes === undefined ? {} : { 5: struct({ 6: binary("m".repeat(statisticsBytes)) }) };
+  return {
+    5: struct({ 1: values, 2: i32(encoding), 3: i32(file.levelEncoding ?? 3), 4: i32(3), ...statistics }),
+  };
 }
 
 /** Of Thrift's compact protocol. */

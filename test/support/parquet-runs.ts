@@ -52,3 +52,14 @@ export function anyRuns(
   }
   return { bytes, numbers };
 }
+
+/** Runs of numbers of one bit, of which some bytes may be changed, with a count that may not be that of the numbers. */
+export function damagedBits(random: () => number): { readonly bytes: number[]; readonly count: number } {
+  const below = (most: number): number => Math.floor(random() * most);
+  const { bytes, numbers } = anyRuns(random, 1, 2);
+  const count = Math.max(1, numbers.length + (random() < 0.2 ? below(20) - 10 : 0));
+  for (let flips = below(3); random() < 0.5 && flips > 0; flips -= 1) {
+    bytes[below(bytes.length)] = below(256);
+  }
+  return { bytes, count };
+}

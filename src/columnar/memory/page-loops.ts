@@ -21,7 +21,7 @@ interface Loops {
     shift: number,
   ) => number;
   readonly readBits: (at: number, end: number, to: number, count: number) => number;
-  readonly findZeros: (at: number, end: number, to: number, room: number, count: number) => number;
+  readonly findZeros: (at: number, end: number, to: number, capacity: number, count: number) => number;
   readonly spread: (at: number, count: number, valid: number, rows: number, shift: number) => void;
   readonly countOnes: (at: number, rows: number) => number;
 }
@@ -95,8 +95,8 @@ export function findZerosHere(
 ): number | undefined {
   const { byteOffset } = bytes;
   const loops = end <= bytes.length ? loopsOver(bytes, ...(target === undefined ? [] : [target]))?.loops : undefined;
-  const [to, room] = target === undefined ? [nowhere, 0] : [target.byteOffset, target.length];
-  const zeros = loops?.findZeros(byteOffset + at, byteOffset + end, to, room, count);
+  const [to, capacity] = target === undefined ? [nowhere, 0] : [target.byteOffset, target.length];
+  const zeros = loops?.findZeros(byteOffset + at, byteOffset + end, to, capacity, count);
   return zeros === undefined || zeros < 0 ? undefined : zeros;
 }
 

@@ -367,10 +367,10 @@
     (i32.const -1))
 
   ;; Puts the places of the zeros among $count numbers of one bit, the runs in bytes from $at to $end, from $to on: four
-  ;; bytes each, at most $room of them. $to is -1: they are only counted. How many there are; -1: the runs are damaged,
+  ;; bytes each, at most $capacity of them. $to is -1: they are only counted. How many there are; -1: the runs are damaged,
   ;; have more numbers or fewer, or there are more zeros.
   (func (export "findZeros")
-    (param $at i32) (param $end i32) (param $to i32) (param $room i32) (param $count i32)
+    (param $at i32) (param $end i32) (param $to i32) (param $capacity i32) (param $count i32)
     (result i32)
     (local $head i32) (local $bits i32) (local $byte i32) (local $length i32) (local $behind i32) (local $passed i32)
     (local $zeros i32)
@@ -422,7 +422,7 @@
                 (local.set $zeros (i32.add (local.get $zeros) (i32.popcnt (local.get $byte))))
                 (if (i32.ne (local.get $to) (i32.const -1))
                   (then
-                    (br_if $damaged (i32.gt_u (local.get $zeros) (local.get $room)))
+                    (br_if $damaged (i32.gt_u (local.get $zeros) (local.get $capacity)))
                     (block $put
                       (loop $zero
                         (br_if $put (i32.eqz (local.get $byte)))
@@ -448,7 +448,7 @@
                   (local.set $zeros (i32.add (local.get $zeros) (local.get $length)))
                   (if (i32.ne (local.get $to) (i32.const -1))
                     (then
-                      (br_if $damaged (i32.gt_u (local.get $zeros) (local.get $room)))
+                      (br_if $damaged (i32.gt_u (local.get $zeros) (local.get $capacity)))
                       (loop $zero
                         (i32.store (local.get $to) (local.get $passed))
                         (local.set $to (i32.add (local.get $to) (i32.const 4)))

@@ -69,7 +69,7 @@ export function openParquetDecoder({
   });
 }
 
-/** A projection without inputs of lists, whose pages do not have as many rows as others: `withPageBytes` counts them. */
+/** A projection without inputs of lists, whose pages do not have as many rows as others: `withPageBytes` looks up their sizes. */
 function withoutLists(projection: Projection): Projection {
   return { ...projection, inputs: projection.inputs.filter(({ kind }) => kind !== "list" && kind !== "padded") };
 }

@@ -1,7 +1,7 @@
 import { promises } from "node:fs";
 import { errnoOf, JobError } from "../../util/errors.js";
 import type { SliceRequest } from "../port.js";
-import type { ColumnChunk, Footer } from "./footer/footer.js";
+import { type ColumnChunk, type Footer, withChunks } from "./footer/footer.js";
 import { groupsBetween } from "./footer/groups.js";
 import { chunksOf } from "./long-values.js";
 import { PageFault, pagesOf, unbuffered } from "./pages/page-walk.js";
@@ -26,19 +26,13 @@ export async function withPageBytes(
       }
     }
   }
-  const completed = (chunk: ColumnChunk): ColumnChunk => {
-    const pageBytes = found.get(chunk);
-    return pageBytes === undefined ? chunk : { ...chunk, pageBytes };
-  };
-  return found.size === 0
-    ? footer
-    : { ...footer, rowGroups: footer.rowGroups.map((group) => ({ ...group, chunks: group.chunks.map(completed) })) };
+  return withChunks(footer, found, (chunk, pageBytes) => ({ ...chunk, pageBytes }));
 }
 
 /** Returns the size of a chunk's first page with rows, or of the dictionary before it, if that is larger. */
 async function pageBytesOf(path: string, footer: Footer, chunk: ColumnChunk): Promise<number> {
   if (chunk.uncompressedBytes <= listUnitBytes) {
-    return chunk.uncompressedBytes; // no page is larger than that, and the chunk is not cut
+    return chunk.uncompressedBytes; // no page is larger than that
   }
   let largest = 0;
   try {

@@ -1,7 +1,7 @@
 import { promises } from "node:fs";
 import { errnoOf, JobError } from "../../util/errors.js";
 import type { SliceRequest } from "../port.js";
-import type { ColumnChunk, Footer } from "./footer/footer.js";
+import { type ColumnChunk, type Footer, withChunks } from "./footer/footer.js";
 import { groupsBetween } from "./footer/groups.js";
 import { chunksOf, longValueBytes } from "./long-values.js";
 import { codecs } from "./pages/codecs.js";
@@ -32,13 +32,7 @@ export async function withTextSizes(
       }
     }
   }
-  const completed = (chunk: ColumnChunk): ColumnChunk => ({
-    ...chunk,
-    unencodedBytes: found.get(chunk) ?? chunk.unencodedBytes,
-  });
-  return found.size === 0
-    ? footer
-    : { ...footer, rowGroups: footer.rowGroups.map((group) => ({ ...group, chunks: group.chunks.map(completed) })) };
+  return withChunks(footer, found, (chunk, unencodedBytes) => ({ ...chunk, unencodedBytes }));
 }
 
 function isUnknown({ type, unencodedBytes, uncompressedBytes, encrypted, codec }: ColumnChunk): boolean {

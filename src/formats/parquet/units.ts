@@ -1,5 +1,5 @@
 import { type ColumnRef, boundColumns } from "../../binding/contract.js";
-import type { Column } from "../../columnar/types.js";
+import { type Column, showType } from "../../columnar/types.js";
 import { bytesPerElement } from "../../columnar/values.js";
 import type { Piece } from "../../columnar/piece.js";
 import { openPageMemory, type PageMemory } from "./pages/page-memory.js";
@@ -202,7 +202,7 @@ function goesOn(before: ParquetUnit, unit: ParquetUnit): boolean {
     before.columns.length === unit.columns.length &&
     before.columns.every(({ name, type, start }, index) => {
       const other = unit.columns[index];
-      return name === other?.name && type === other.type && start === other.start;
+      return name === other?.name && showType(type) === showType(other.type) && start === other.start;
     })
   );
 }

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { findZerosHere } from "#src/columnar/memory/page-loops.js";
 import { takeMemory } from "#src/columnar/memory/vectors.js";
 import { readRuns } from "#src/formats/parquet/pages/runs.js";
-import { anyRuns } from "../../support/parquet-runs.js";
+import { damagedBits } from "../../support/parquet-runs.js";
 import { randomOf } from "../../support/random.js";
 
 const random = randomOf(12);
@@ -34,11 +34,7 @@ function zerosHere(
 test("the zeros among numbers of one bit are found as by the loops in JavaScript, or refused by both", () => {
   let refused = 0;
   for (let round = 0; round < 3000; round += 1) {
-    const { bytes, numbers } = anyRuns(random, 1, 2);
-    const count = Math.max(1, numbers.length + (random() < 0.2 ? below(20) - 10 : 0));
-    for (let flips = below(3); random() < 0.5 && flips > 0; flips -= 1) {
-      bytes[below(bytes.length)] = below(256);
-    }
+    const { bytes, count } = damagedBits(random);
     const cut = takeMemory(bytes.length).subarray(0, random() < 0.1 ? below(bytes.length) : bytes.length);
     cut.set(bytes.slice(0, cut.length));
     const expected = zerosOf(cut, count);

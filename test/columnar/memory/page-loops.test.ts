@@ -10,7 +10,7 @@ import {
   takeRunsHere,
 } from "#src/columnar/memory/page-loops.js";
 import { readRuns } from "#src/formats/parquet/pages/runs.js";
-import { anyRuns, repeatedRun } from "../../support/parquet-runs.js";
+import { anyRuns, damagedBits, repeatedRun } from "../../support/parquet-runs.js";
 import { randomOf } from "../../support/random.js";
 
 const random = randomOf(11);
@@ -221,11 +221,7 @@ describe("numbers of one bit", () => {
   test("numbers of one bit are read and counted as by the loops in JavaScript, or refused by both", () => {
     let refused = 0;
     for (let round = 0; round < 3000; round += 1) {
-      const { bytes, numbers } = anyRuns(random, 1, 2);
-      const count = Math.max(1, numbers.length + (random() < 0.2 ? below(20) - 10 : 0));
-      for (let flips = below(3); random() < 0.5 && flips > 0; flips -= 1) {
-        bytes[below(bytes.length)] = below(256);
-      }
+      const { bytes, count } = damagedBits(random);
       const cut = cutShort(bytes, 0.1);
       const expected = runsInJs(cut, { width: 1, count, entries: 2 });
       const { ones, bits } = readBits(cut, count);

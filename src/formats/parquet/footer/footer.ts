@@ -55,3 +55,18 @@ export function rowsIn({ rowGroups }: Footer): number {
 export function placeOf(group: number, { path }: Pick<ColumnChunk, "path">): string {
   return `row group ${group}, column \`${path.join(".")}\``;
 }
+
+/** Completes the chunks of a footer for which something was found. */
+export function withChunks<T>(
+  footer: Footer,
+  found: ReadonlyMap<ColumnChunk, T>,
+  complete: (chunk: ColumnChunk, found: T) => ColumnChunk,
+): Footer {
+  const completed = (chunk: ColumnChunk): ColumnChunk => {
+    const value = found.get(chunk);
+    return value === undefined ? chunk : complete(chunk, value);
+  };
+  return found.size === 0
+    ? footer
+    : { ...footer, rowGroups: footer.rowGroups.map((group) => ({ ...group, chunks: group.chunks.map(completed) })) };
+}

@@ -37,8 +37,8 @@ export function openLists(column: StoredColumn, list: ListLevels, tools: ColumnO
   let next = 0;
   const opened = (): OpenPage => {
     chunk ??= openChunk(column, list, tools);
-    if (page === undefined || next === page.rowStart + page.ended) {
-      const before = page;
+    while (page === undefined || next === page.rowStart + page.ended) {
+      const before: OpenPage | undefined = page;
       page = undefined; // until the next one is open
       page = before === undefined ? pageOf(chunk, next) : pageAfter(chunk, before);
     }
@@ -57,7 +57,7 @@ export function openLists(column: StoredColumn, list: ListLevels, tools: ColumnO
     },
     skip(rows) {
       next += rows;
-      // The row at the end of a page may need what the page has of it.
+      // The row at the end of a page may continue on the next one.
       page = page !== undefined && next <= page.rowStart + page.ended ? page : undefined;
     },
   };
@@ -70,8 +70,8 @@ function openChunk(column: StoredColumn, list: ListLevels, tools: ColumnOptions)
   }
   const pages = findListPages(column, tools);
   const elements = { ...column, type: type.element };
-  const room = allocate(storage.element, 0);
-  return { column: elements, list, tools, ...storage, pages, dictionary: undefined, room, levelBytes: 0 };
+  const carriedMemory = allocate(storage.element, 0);
+  return { column: elements, list, tools, ...storage, pages, dictionary: undefined, carriedMemory, levelBytes: 0 };
 }
 
 /** How many of rows [from, to) are gathered at once. */
@@ -140,7 +140,7 @@ function isInsideRow(chunk: ListChunk, index: number): boolean {
   return pages[index]?.rowStart === pages[index]?.rowEnd && isContinuedAfter(chunk, index);
 }
 
-/** @param carried elements of the page's first row; undefined: nobody reads that row if it begins before the page */
+/** @param carried elements of the page's first row; undefined: that row is not read if it begins before the page */
 function openPage(chunk: ListChunk, index: number, carried: Carried | undefined): OpenPage {
   const { column, tools, list } = chunk;
   const place = chunk.pages.pages[index];

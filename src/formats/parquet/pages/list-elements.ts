@@ -32,7 +32,7 @@ export interface ListChunk {
   readonly pages: ListPages;
   dictionary: FixedColumn | undefined;
   /** Memory for elements that are carried, which is used again. */
-  room: Values;
+  carriedMemory: Values;
   /** How many bytes of levels the page before had: the next one has mostly as many. */
   levelBytes: number;
 }
@@ -58,11 +58,14 @@ export function carry(chunk: ListChunk, before: Carried | undefined, { data, val
   const held = before?.count ?? 0;
   const count = held + data.length;
   requireMemory(chunk, count);
-  const all = chunk.room.length >= count ? chunk.room : allocate(element, Math.max(count, 2 * chunk.room.length));
-  if (before !== undefined && all !== chunk.room) {
+  const all =
+    chunk.carriedMemory.length >= count
+      ? chunk.carriedMemory
+      : allocate(element, Math.max(count, 2 * chunk.carriedMemory.length));
+  if (before !== undefined && all !== chunk.carriedMemory) {
     copyValues(all, 0, before.data, 0, held);
   }
-  chunk.room = all;
+  chunk.carriedMemory = all;
   copyValues(all, held, data, 0, data.length);
   if (before?.valid === undefined && valid === undefined) {
     return { data: all, valid: undefined, count };

@@ -1,7 +1,7 @@
 /**
- * Where the pages of a chunk of lists are, and how many rows begin in each. The header of a page of version 1 does not
- * say that, and such a page may begin in the middle of a row: its repetition levels are counted. They are counted in the
- * whole chunk before a row is read, because a damaged level would shift all rows behind it.
+ * Where the pages of a chunk of lists are, and how many rows begin in each. A page may begin in the middle of a row: one of
+ * version 2 must not, but some writers make such pages. So the repetition levels of each page are counted. They are counted
+ * in the whole chunk before a row is read, because a damaged level would shift all rows behind it.
  */
 import { gunzipSync, constants } from "node:zlib";
 import { unpackSnappyStart } from "../../codecs/snappy.js";
@@ -73,16 +73,40 @@ function rowsBegun(
 ): { readonly first: number; readonly zeros: number } {
   const { page } = place;
   if (page.kind === "data-v2") {
-    return { first: 0, zeros: page.rows }; // which is compared with the levels when the page is read
+    const { repetition } = page.levelBytes;
+    const levels = packedStart(tools, place, repetition); // never packed
+    return countBegun(levels, { at: 0, end: repetition }, page.values);
   }
   requireRuns(page);
-  let bytes = unpackStart(column, tools, place, Math.min(guessBytes, page.uncompressedBytes));
+  let bytes = unpackStartNow(column, tools, place, Math.min(guessBytes, page.uncompressedBytes));
   const at = Uint32Array.BYTES_PER_ELEMENT;
   const end = at + new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(0, true);
   if (end > bytes.length) {
-    bytes = unpackStart(column, tools, place, end);
+    bytes = unpackStartNow(column, tools, place, end);
   }
-  return { first: firstBit(bytes, { at, end }), zeros: findZeros(bytes, { at, end }, undefined, page.values) };
+  return countBegun(bytes, { at, end }, page.values);
+}
+
+function countBegun(
+  bytes: Uint8Array,
+  place: { readonly at: number; readonly end: number },
+  values: number,
+): { readonly first: number; readonly zeros: number } {
+  return { first: firstBit(bytes, place), zeros: findZeros(bytes, place, undefined, values) };
+}
+
+/** Reads the first `length` bytes of a page as they are stored. @throws RangeError where the page has fewer */
+function packedStart(
+  { read, scratch }: ColumnOptions,
+  { page: { compressedBytes }, at }: PagePlace,
+  length: number,
+): Uint8Array {
+  if (length < 0 || length > compressedBytes) {
+    throw new RangeError(`${length} bytes of levels in a page of ${compressedBytes}`);
+  }
+  const some = scratch(length).subarray(0, length);
+  read(some, at);
+  return some;
 }
 
 /** Most pages of a MiB have fewer bytes of repetition levels. */
@@ -95,20 +119,13 @@ const zstdSlackBytes = 136 * 1024;
  * Returns the first `length` bytes of a page of version 1; what comes after them stays packed, where the codec allows.
  * @throws RangeError where they are not there
  */
-function unpackStart(
-  column: StoredColumn,
-  { read, scratch, pageMemory }: ColumnOptions,
-  { page: { compressedBytes, uncompressedBytes }, at }: PagePlace,
-  length: number,
-): Uint8Array {
+function unpackStartNow(column: StoredColumn, tools: ColumnOptions, place: PagePlace, length: number): Uint8Array {
+  const { pageMemory } = tools;
+  const { compressedBytes, uncompressedBytes } = place.page;
   if (length > uncompressedBytes || (column.codec === codecs.none && compressedBytes !== uncompressedBytes)) {
     throw new RangeError(`${length} bytes of levels in a page of ${compressedBytes}, ${uncompressedBytes} unpacked`);
   }
-  const packed = (bytes: number): Uint8Array => {
-    const some = scratch(bytes).subarray(0, bytes);
-    read(some, at);
-    return some;
-  };
+  const packed = (bytes: number): Uint8Array => packedStart(tools, place, bytes);
   const enough = Math.min(compressedBytes, length + (column.codec === codecs.zstd ? zstdSlackBytes : slackBytes));
   switch (column.codec) {
     case codecs.none:

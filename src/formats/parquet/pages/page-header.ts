@@ -7,8 +7,6 @@ export interface PageHeader {
   readonly uncompressedBytes: number;
   /** The number of values with NULLs; 0 for a dictionary. */
   readonly values: number;
-  /** The number of rows of a page of version 2; 0 for others, which do not say it. */
-  readonly rows: number;
   readonly crc: number | undefined;
   /** The number of the encoding of its values; -1: it has none. */
   readonly encoding: number;
@@ -45,7 +43,6 @@ type PageFacts = Partial<
     | "entries"
     | "definition"
     | "repetition"
-    | "rows"
     | `unused${number}`,
     number
   >
@@ -55,7 +52,7 @@ type PageFacts = Partial<
 const factFields: Readonly<Record<number, Readonly<Record<number, keyof PageFacts>>>> = {
   5: { 1: "values", 2: "encoding", 3: "levelEncoding", 4: "repetitionEncoding" },
   7: { 1: "entries", 2: "encoding" },
-  8: { 1: "values", 2: "unused2", 3: "rows", 4: "encoding", 5: "definition", 6: "repetition" },
+  8: { 1: "values", 2: "unused2", 3: "unused3", 4: "encoding", 5: "definition", 6: "repetition" },
 };
 
 /** @throws RangeError when the bytes end inside it, Error when they are none */
@@ -93,13 +90,12 @@ export function parsePageHeader(cursor: Cursor): PageHeader {
   const own = factsByField.get(headerField) ?? {};
   const isWhole = Object.values(factFields[headerField] ?? {}).every((name) => own[name] !== undefined);
   const { values = 0, entries = 0, encoding = -1, levelEncoding = -1, repetitionEncoding = -1 } = own;
-  const { definition = 0, repetition = 0, rows = 0 } = own;
+  const { definition = 0, repetition = 0 } = own;
   return {
     kind: isWhole ? kind : "other",
     compressedBytes: numbers.compressed,
     uncompressedBytes: numbers.uncompressed,
     values,
-    rows,
     crc,
     encoding,
     entries,

@@ -2,7 +2,7 @@ import { releaseMemory, takeMemory } from "../../../columnar/memory/vectors.js";
 
 /**
  * What memory is for: a page when it is unpacked, the dictionary before it, and what is made of a page's rows. `levels`,
- * `starts` and `lists`: definition levels, places and elements of lists.
+ * `starts` and `lists`: levels (also the packed start of a page), places and elements of lists.
  */
 type Use = "page" | "dictionary" | "valid" | "values" | "levels" | "starts" | "lists";
 

@@ -110,7 +110,7 @@ export function unpackPage(
 /** Returns the size of the levels before the values that are never packed: those of pages of version 2. */
 function plainLevelBytes({ isOptional, list }: StoredColumn, { kind, levelBytes }: PageHeader): number {
   const { repetition, definition } = levelBytes;
-  const isUnknown = (repetition !== 0 && list === undefined) || (definition !== 0 && !isOptional && list === undefined);
+  const isUnknown = (repetition !== 0 && list === undefined) || (definition !== 0 && !isOptional);
   if (repetition < 0 || definition < 0 || isUnknown) {
     throw new RangeError("levels that the schema has not");
   }

@@ -46,7 +46,7 @@ export function pageRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, p
   return valueRows(column, bytes, { ...parts, ...levels, rows: header.values });
 }
 
-/** The same, of levels that are read already. `rows`: with NULLs. @throws RangeError, as `take` may */
+/** The rows of a page whose levels are read already. `rows`: with NULLs. @throws RangeError, as `take` may */
 export function valueRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PackedParts): PageRows {
   const packed = packedValues(column, bytes, parts);
   if ("like" in packed) {

@@ -1,5 +1,5 @@
 /**
- * Runs of small numbers, repeated or packed to bits: definition levels, and places in a dictionary.
+ * Runs of small numbers, repeated or packed to bits: repetition and definition levels, and places in a dictionary.
  * https://github.com/apache/parquet-format/blob/master/Encodings.md#RLE
  */
 import { findZerosHere } from "../../../columnar/memory/page-loops.js";
@@ -95,7 +95,7 @@ export function openNumbers(
 /**
  * Fills `target` with the places of the zeros among `count` numbers of one bit, which are runs in bytes [at, end);
  * undefined: they are only counted. Returns how many there are.
- * @throws RangeError where they are more or fewer than the target has room for, and as `readRuns`
+ * @throws RangeError where they are more or fewer than fit into the target, and as `readRuns`
  */
 export function findZeros(
   bytes: Uint8Array,
@@ -234,7 +234,7 @@ export function repeatedValue({ bytes, width, valuesAt }: Runs): number {
   return value;
 }
 
-/** Whether all numbers of one bit are `value` and form one run, as in a page without NULLs. */
+/** Whether all numbers, of up to eight bits, are `value` and form one run, as in a page without NULLs. */
 export function isOneRun(
   bytes: Uint8Array,
   { at, end, value }: { readonly at: number; readonly end: number; readonly value: number },

@@ -3,8 +3,8 @@ import { type ElementType, isElementType } from "../../../columnar/values.js";
 import type { Leaf, ListLevels } from "../footer/leaves.js";
 
 /**
- * The layout of a column's values, or of its lists' elements, in pages that are read without DuckDB. `fixed`: values of type `stored`, converted to
- * `element`, which has at most as many bits; `bits`; `bytes`: each with its length.
+ * The layout of a column's values, or of its lists' elements, in pages that are read without DuckDB. `fixed`: values of
+ * type `stored`, converted to `element`, which has at most as many bits; `bits`; `bytes`: each with its length.
  */
 export type Storage =
   | { readonly kind: "fixed"; readonly stored: ElementType; readonly element: ElementType }

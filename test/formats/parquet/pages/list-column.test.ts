@@ -19,11 +19,20 @@ interface ListPage extends Partial<TinyFile> {
   /** Repetition and definition levels: 0 is NULL, 1 a list without elements, 2 an element that is NULL, 3 an element. */
   readonly begins: readonly number[];
   readonly present?: readonly number[];
+  /** Default: 1. */
+  readonly version?: 2;
 }
 
-function pageBytes({ begins, present = begins.map(() => 3), values = [], ...others }: ListPage): Buffer {
-  const runs = levels(packedRun(begins, 1), packedRun(present, 2));
-  const file = { values, levels: runs, pageValues: begins.length, rows: 0, groupRows: 0, chunkValues: 0, ...others };
+function pageBytes({ begins, present = begins.map(() => 3), values = [], version, ...others }: ListPage): Buffer {
+  const [repetition, definition] = [packedRun(begins, 1), packedRun(present, 2)];
+  const runs =
+    version === undefined
+      ? { levels: levels(repetition, definition) }
+      : {
+          levels: repetition.concat(definition),
+          levelBytes: { repetition: repetition.length, definition: definition.length },
+        };
+  const file = { values, ...runs, pageValues: begins.length, rows: 0, groupRows: 0, chunkValues: 0, ...others };
   const bytes = tinyParquet(file);
   const data = Buffer.from(new Float64Array(values).buffer);
   const end = bytes.indexOf(Buffer.concat([Buffer.from(file.levels), data])) + file.levels.length + data.length;
@@ -81,7 +90,52 @@ const overPages: readonly ListPage[] = [
   { begins: [1], values: [8] },
 ];
 
+const ofVersion2 = overPages.map((page): ListPage => ({ ...page, version: 2 }));
+
+describe("lists that go on in further pages of version 2, which writers must not make", () => {
+  test.each([0, 1, 2, 3, 4])("pages of version 2 that begin inside a row are read whole from row %i on", (row) => {
+    const column = openPages(ofVersion2, { rows: 5 });
+    column.skip(row);
+    expect(readAll(column, 5 - row)).toEqual([[1, 2], [3, 4, 5, null, 6], null, [], [7, 8]].slice(row));
+  });
+
+  test("a row that ends in the next page of version 2 is not given in part, although its header says one row", () => {
+    const pages: ListPage[] = [
+      { begins: [0], values: [1], version: 2 },
+      { begins: [1, 0], present: [2, 3], values: [2], version: 2 },
+    ];
+    expect(readAll(openPages(pages, { rows: 2 }), 1)).toEqual([[1, null]]);
+  });
+
+  test.each([
+    [{ repetition: -1, definition: 2 }, "-1 bytes of levels"],
+    [{ repetition: 100, definition: 2 }, "100 bytes of levels in a page"],
+    [{ repetition: 0, definition: 2 }, /./],
+  ] as const)("levels of version 2 of %j bytes are refused", (levelBytes, says) => {
+    const column = openPages([{ begins: [0, 0], values: [1, 2], version: 2, levelBytes }], { rows: 2 });
+    expect(() => readAll(column, 2)).toThrow(RangeError);
+    expect(() =>
+      readAll(openPages([{ begins: [0, 0], values: [1, 2], version: 2, levelBytes }], { rows: 2 }), 2),
+    ).toThrow(says);
+  });
+});
+
 describe("lists that go on in further pages", () => {
+  test("a page in which a row begins but none ends is left at once", () => {
+    const pages = [
+      { begins: [0], values: [1] },
+      { begins: [0, 1], values: [2, 3] },
+      { begins: [1], values: [4] },
+    ];
+    const column = openPages(pages, { rows: 2 });
+    expect([column.ahead(), readAll(column, 1), column.ahead(), readAll(column, 1)]).toEqual([
+      1,
+      [[1]],
+      1,
+      [[2, 3, 4]],
+    ]);
+  });
+
   test("lists that go on in further pages are read whole", () => {
     const expected = [[1, 2], [3, 4, 5, null, 6], null, [], [7, 8]];
     expect(readAll(openPages(overPages, { rows: 5 }), 5)).toEqual(expected);
@@ -202,7 +256,7 @@ describe("pages of lists are refused", () => {
   });
 });
 
-test("a page of version 2 that begins inside a row is refused, although as many rows begin in it as it says", () => {
+test("a page that begins inside a row is refused where the page before it does not go on", () => {
   const runs = [...packedRun([1, 0, 0], 1), ...repeatedRun(3, 3, 2)];
   const request = {
     places: { repetition: { at: 0, end: 2 }, definition: { at: 2, end: runs.length }, valuesAt: runs.length },
