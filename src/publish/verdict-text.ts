@@ -69,7 +69,7 @@ function groupBy(results: readonly CheckResult[], keyOf: (result: CheckResult) =
  * that hold the run leave out their features, which another line names.
  */
 function featureGroups(results: readonly CheckResult[], others: readonly CheckResult[]): CheckResult[][] {
-  const held = new Set(others.filter(({ level }) => level === "hold").map(({ column }) => column));
+  const held = new Set(others.filter((one) => isOfFeature(one) && one.level === "hold").map(({ column }) => column));
   const features = results.filter((one) => isOfFeature(one) && !held.has(one.column));
   return groupBy(features, ({ column }) => column ?? "")
     .map(byPsi)
@@ -154,15 +154,16 @@ function leaderOf(results: readonly CheckResult[], index: number): CheckResult {
 /** Why a column did not pass, and why that only warns. */
 function endText({ check, feature, cause, lowered }: CheckResult, known: Known): string {
   const model = cause === undefined ? "" : modelText(check, cause);
-  const isNamed = check === "unexplained" || feature === undefined || lowered?.startsWith("feature ") === true;
-  const why = lowered === undefined ? "" : `; only a warning: ${lowered}`;
-  return `${isNamed ? "" : causeText(feature, known)}${model}${why}`;
+  const moved = feature === undefined || check === "unexplained" ? undefined : causeText(feature, known);
+  const isLoweredByIt = moved !== undefined && lowered?.startsWith("feature ") === true;
+  const why = lowered === undefined ? "" : `; only a warning: ${isLoweredByIt ? moved : lowered}`;
+  return `${moved === undefined || isLoweredByIt ? "" : `; ${moved}`}${model}${why}`;
 }
 
 /** Names the feature that moved, with its PSI unless that has a line. */
 function causeText({ column, psi, against }: NonNullable<CheckResult["feature"]>, { dateOf, moved }: Known): string {
   const since = against === undefined ? "" : ` against ${dateOf(against, column)}`;
-  return `; feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)}${since}`}`;
+  return `feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)}${since}`}`;
 }
 
 /** Says whether the new model or the data are the cause, and what the previous model shows. */

@@ -4,7 +4,7 @@ import type { RecordedSpending } from "../publish/recorded-run.js";
 export interface KeptAnswer {
   /** Hex SHA-256 of the whole request as it was sent, without headers. */
   readonly request: string;
-  /** The answer as JSON text: what is needed of it (content, finish reason, usage, model), never the prompt. */
+  /** The answer as JSON text: the parts that are needed (content, finish reason, usage, model), never the prompt. */
   readonly answer: string;
 }
 

@@ -196,7 +196,7 @@ export interface RunSink extends PaidRun {
   /**
    * Merges the profiles of all committed spans. Called when every span is committed. Features and slices are those of the
    * stored profile if the run is published. undefined: a span has none, because another version of this program committed it.
-   * @throws JobError OUTPUT_DAMAGED if features and slices of a run that is not published cannot be read
+   * @throws JobError OUTPUT_DAMAGED if features and slices of a run that may be held cannot be read; DISCARDED, PLAN_CHANGED
    */
   profile(): Promise<CommittedProfile | undefined>;
   /**

@@ -2,10 +2,11 @@ import { createCipheriv, createDecipheriv, randomBytes } from "node:crypto";
 import { deflateRawSync, inflateRawSync } from "node:zlib";
 import { withSealed } from "../checks/span-profile.js";
 import type { SpanOutput } from "../columnar/types.js";
+import { JobError } from "../util/errors.js";
 
 /**
  * Part of a span's profile names values and slices of few rows, which could identify a person. It is stored sealed with a
- * key of the run, which the target destroys when the run is over: from then on nobody can read it.
+ * key of the run, which the target destroys when the run is over: from then on it cannot be read.
  */
 const algorithm = "aes-256-gcm";
 const keyBytes = 32;
@@ -27,6 +28,20 @@ export function newProfileKey(): string {
 export function parseProfileKey(text: string): Buffer | undefined {
   const key = Buffer.from(text, "base64");
   return key.length === keyBytes ? key : undefined;
+}
+
+/** The error for a run that its checks may hold, and whose features can no longer be read. `place`: where its key was. */
+export function lostKey(runId: string, place: string): JobError {
+  return new JobError(
+    "OUTPUT_DAMAGED",
+    `reading the profiles of run ${runId}: the key of its features, ${place}, is gone or is another one`,
+    { hint: "restore it, or score again with --new-run", damage: { runId } },
+  );
+}
+
+/** The warning of a run that its checks cannot hold, and whose features can no longer be read. */
+export function lostKeyWarning(runId: string, found: string): string {
+  return `reading the profiles of run ${runId}: ${found}; from now on no check sees its features and slices, and it is published without their profiles`;
 }
 
 /** The text of a span's profile as it is stored. `node bench/column-profiles.mjs` prints what that costs. */

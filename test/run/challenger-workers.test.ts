@@ -108,7 +108,7 @@ test("rows that workers score with both models have the right figures across spa
   }
 });
 
-test("rows that only the challenger cannot score are left out, whoever scores the rows beside them", async () => {
+test("rows that only the challenger cannot score are left out, whatever thread scores the rows beside them", async () => {
   await using scratch = await scratchFolder();
   const found = await agreementOf(
     scratch.path,

@@ -206,7 +206,7 @@ interface Sealed {
   readonly sha256: string;
 }
 
-test("a plan whose expression somebody changed does not bring it to run", async () => {
+test("a plan whose expression was changed does not bring it to run", async () => {
   await using scratch = await scratchFolder();
   const { spec, out } = await job(scratch.path, { input: { columns: { x: "v" }, where: "id < 50" }, commit_rows: 10 });
   await leaveUnfinished(spec, out, () => false);

@@ -47,7 +47,7 @@ function alignNumbers(before: NumberProfile, now: NumberProfile): Aligned {
   };
 }
 
-/** Six digits tell the edges of neighbouring bins apart: they differ by a thousandth at least. */
+/** Six digits tell the edges of neighbouring bins apart: they differ by a two-thousandth at least. */
 function edgeText(edge: number): string {
   return String(Number(edge.toPrecision(6)));
 }

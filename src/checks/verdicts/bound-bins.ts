@@ -1,14 +1,14 @@
 import type { CheckResult } from "./verdict.js";
 
-/** JSON of the histograms of results that pass, in bytes. docs/decisions/run.md says what was measured. */
-const passingBinsBytes = 64 * 1024;
+/** Characters of JSON of the histograms of results that pass. docs/decisions/checks.md says what was measured. */
+const passingBinsChars = 64 * 1024;
 
 /**
- * Leaves out histograms of results that pass, where all of them would take too much room: those stay whose measured value
+ * Leaves out histograms of results that pass, where all of them would exceed the size limit: those stay whose measured value
  * is closest to its limit.
  */
 export function boundBins(results: readonly CheckResult[]): CheckResult[] {
-  let left = passingBinsBytes;
+  let left = passingBinsChars;
   const dropped = new Set<CheckResult>();
   const passing = results.filter(({ level, bins }) => level === "pass" && bins !== undefined);
   for (const result of passing.toSorted((one, other) => excess(other) - excess(one))) {

@@ -112,19 +112,24 @@ function asWarning(result: CheckResult): CheckResult {
   return { ...result, level: "warn" };
 }
 
+type Lower = (runs: number) => (result: CheckResult) => CheckResult;
+
 /**
  * Checks the columns that are carried through: there are many, so that results that pass are left out. One that is gone
- * only warns: a column that the input does not have ends the plan, so somebody changed the spec.
+ * only warns: a column that the input does not have ends the plan, so the spec was changed. `lower`: makes warnings of what
+ * few earlier runs with the column say.
  */
-function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile): CheckResult[] {
+function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile, lower: Lower): CheckResult[] {
   const { carried = new Map<string, ColumnProfile>() } = run;
+  const comparable = compared(carried, latest, (earlier) => earlier.carried ?? new Map());
   const before = [...(last.carried ?? [])].filter(([column]) => carried.has(column) || carried.size < carriedColumns);
   const gone = before
     .flatMap(([column, profile]) => checkColumn(column, { runId: last.runId, profile }, carried.get(column)))
-    .map((result) => (result.measured === missingType ? asWarning(result) : result));
-  const values = compared(carried, latest, (earlier) => earlier.carried ?? new Map()).flatMap((column) => {
+    .map((result) => (result.measured === missingType ? asWarning(result) : result))
+    .map(lower(latest.filter((earlier) => earlier.carried !== undefined).length));
+  const values = comparable.flatMap((column) => {
     const nulls = checkShares(column).filter(failed);
-    return nulls.length > 0 ? nulls : checkConstant(column);
+    return (nulls.length > 0 ? nulls : checkConstant(column)).map(lower(column.earlier.length));
   });
   return [...gone, ...values].filter(failed);
 }
@@ -134,7 +139,7 @@ function columnResults(
   { latest, published }: { readonly latest: Baseline; readonly published: RunProfile | undefined },
   options: CheckOptions,
 ): CheckResult[] {
-  const lower = (runs: number) => (result: CheckResult) =>
+  const lower: Lower = (runs) => (result) =>
     lowerWhereDue(result, { run, runs: isReference ? comparedRuns : runs, options });
   const last = latest.at(-1);
   if (last === undefined) {
@@ -169,14 +174,13 @@ function columnResults(
       .map((result) => featureResult(result, column))
       .map(lower(Math.min(baseline.length, column.earlier.length))),
   );
-  const others = [
-    ...columns,
-    ...outputs,
-    ...checkCarried(run, latest, last),
-    ...sliceResults(run, latest),
-    ...checkStale(run, last),
+  const others = [...columns, ...outputs, ...sliceResults(run, latest), ...checkStale(run, last)];
+  return [
+    ...inputs,
+    ...checkFeatureSet(run.features, last),
+    ...checkCarried(run, latest, last, lower),
+    ...others.map(lower(baseline.length)),
   ];
-  return [...inputs, ...checkFeatureSet(run.features, last), ...others.map(lower(baseline.length))];
 }
 
 /** Columns of a run with those of the same name and type before; those that never were have nothing to compare. */

@@ -70,7 +70,7 @@ export function driftFrom({ runId, profile }: EarlierColumn, now: ColumnProfile)
   return { runId, rows: profile.rows, psi: psi(bins), bins, aligned };
 }
 
-/** The limit of a drift: the wanted one, or what chance may make of it. */
+/** The limit of a drift: the wanted one, or the PSI that chance can cause if that is larger. */
 export function driftLimit(wanted: number, { rows, bins }: Drift, now: ColumnProfile): number {
   return psiLimit(wanted, bins.length, rows, now.rows);
 }

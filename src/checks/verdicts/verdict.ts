@@ -69,7 +69,7 @@ export interface CheckResult {
     readonly modelSha256: string;
     readonly rows: number;
   };
-  /** The two histograms. A verdict has those of all checks that did not pass, and of as many others as have room. */
+  /** The two histograms. A verdict has those of all checks that did not pass, and of as many others as its size limit allows. */
   readonly bins?: readonly PsiBin[];
   /** Why a comparison that would hold only warns. */
   readonly lowered?: string;

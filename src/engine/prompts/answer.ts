@@ -92,7 +92,7 @@ function tokensOf(usage: unknown): TokenCount | undefined {
     : undefined;
 }
 
-/** The answer as it is kept: what a later attempt needs of it. Texts that are no prediction are left out. */
+/** The answer as it is kept: the parts that a later attempt needs. Texts that are no prediction are left out. */
 export function keptText(
   { content, embedding, finish, isRefusal, model, tokens }: ModelAnswer,
   worker: number,

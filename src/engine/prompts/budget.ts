@@ -159,7 +159,7 @@ function hold(state: BudgetState, worst: Amount): Reservation {
       if (held.count === 0) {
         [held.tokens, held.cost] = [0, 0]; // sums of floating-point numbers do not return to 0
       }
-      held.waiting = 0; // all look again: until they have, none of them counts as one that can free nothing
+      held.waiting = 0; // all check again: until they have, none of them counts as one that can free nothing
       changed.notify();
     },
   };

@@ -79,13 +79,13 @@ function noProfile({ runId }: PinnedRun): JobError {
   });
 }
 
-/** Profiles that are read at once. */
 const readsAtOnce = 8;
 
-async function ofAll<T>(pinned: readonly PinnedRun[], read: (run: PinnedRun) => Promise<T>): Promise<T[]> {
+/** Reads the profiles of runs, eight at once. Returns what was read in the order of the runs. */
+export async function ofAll<Run, T>(runs: readonly Run[], read: (run: Run) => Promise<T>): Promise<T[]> {
   const found: T[] = [];
-  for (let start = 0; start < pinned.length; start += readsAtOnce) {
-    found.push(...(await Promise.all(pinned.slice(start, start + readsAtOnce).map(read))));
+  for (let start = 0; start < runs.length; start += readsAtOnce) {
+    found.push(...(await Promise.all(runs.slice(start, start + readsAtOnce).map(read))));
   }
   return found;
 }

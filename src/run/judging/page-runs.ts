@@ -4,13 +4,11 @@ import { logicalDateOf, type PublishedRun } from "../../publish/published-run.js
 import type { RunReview } from "../../report/run-review.js";
 import type { JobContext } from "../../scoring/context.js";
 import { messageOf } from "../../util/errors.js";
-import { readPinned } from "./baseline.js";
+import { ofAll, readPinned } from "./baseline.js";
 import { readersOf } from "./readers.js";
 
 /** Earlier runs in the small charts of a page. */
 const shownRuns = 29;
-/** Profiles that are read at once. */
-const readsAtOnce = 8;
 
 type Shown = Pick<RunReview, "readers" | "history" | "seconds">;
 
@@ -46,7 +44,6 @@ export async function runsOfPage(context: JobContext, plan: Plan, isHeld: boolea
 
 /** Reads the profiles of runs, those that cannot be read excepted. */
 async function profilesOf(context: JobContext, runs: readonly PublishedRun[]): Promise<RunProfile[]> {
-  const found: RunProfile[] = [];
   const read = async (run: PublishedRun): Promise<RunProfile[]> => {
     try {
       return [await readPinned(context, run)];
@@ -55,8 +52,5 @@ async function profilesOf(context: JobContext, runs: readonly PublishedRun[]): P
       return [];
     }
   };
-  for (let start = 0; start < runs.length; start += readsAtOnce) {
-    found.push(...(await Promise.all(runs.slice(start, start + readsAtOnce).map(read))).flat());
-  }
-  return found;
+  return (await ofAll(runs, read)).flat();
 }

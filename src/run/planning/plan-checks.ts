@@ -1,6 +1,7 @@
 import type { Contract } from "../../binding/contract.js";
 import type { FoundModel } from "../../models/port.js";
 import type { PlannedChecks } from "../../plan/plan.js";
+import { whyNotCompared } from "../../publish/compared-text.js";
 import { chooseBaseline, logicalDateOf } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { aggregatesOf } from "../aggregates.js";
@@ -61,21 +62,17 @@ async function planComparisons(
   { spec, sink, dateParam, log }: Pick<JobContext, "spec" | "sink" | "dateParam" | "log">,
   { modelSha256 }: { readonly modelSha256: string },
 ): Promise<Pick<PlannedChecks, "baseline" | "first"> & { readonly isNewModel: boolean }> {
-  const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
+  const ordered = { params: spec.params, dateParam: dateParam ?? null };
+  const date = logicalDateOf(ordered);
+  const warning = `the checks cannot compare this run with earlier runs: ${whyNotCompared(ordered)}`;
   if (dateParam === undefined || date === undefined) {
-    log.warn(
-      dateParam === undefined
-        ? "the checks cannot compare this run with earlier runs: no param is a date, so runs have no order; add one to the spec: ds: { type: date }, or ds: ${today}"
-        : `the checks cannot compare this run with earlier runs: param ${dateParam} is ${spec.params[dateParam] ?? ""}, not a date such as 2026-11-23`,
-    );
+    log.warn(warning);
     return { baseline: [], first: null, isNewModel: false }; // or the warning would come with every run
   }
   const found = (await sink.published?.({ job: spec.name, params: spec.params, dateParam, date })) ?? [];
   const chosen = chooseBaseline(found, { date, modelSha256 });
   if (chosen.baseline.length === 0) {
-    log.warn(
-      "the checks cannot compare this run with earlier runs: no published run with an earlier date has a profile",
-    );
+    log.warn(warning);
   }
   // A profile that cannot be read is reported before rows are scored in vain.
   await requireProfiles({ sink }, [...chosen.baseline, ...(chosen.first === null ? [] : [chosen.first])]);

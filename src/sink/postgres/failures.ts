@@ -49,6 +49,13 @@ const refused: Omit<Known, "states"> = {
   hint: "correct the input or the table; committed spans are kept",
 };
 
+const undefinedTable = "42P01";
+
+/** Whether a statement failed because a table that it names does not exist. */
+export function isMissingTable(error: unknown): boolean {
+  return error instanceof DatabaseError && error.code === undefinedTable;
+}
+
 export function classify(error: unknown): Failure {
   if (error instanceof PasswordRefused) {
     const hint = "run the same command again: it takes the password anew, and committed spans are kept";

@@ -127,11 +127,11 @@ async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promis
     ...(await tablesOfClosedRuns(session, control, showTable(name))),
     ...(await tablesToDrop(session, control, plan)), // the others are those of the latest runs only
   ]);
-  await warnOfKey(tools, plan);
+  await warnOfKeptKey(tools, plan);
 }
 
 /** Warns if the table with the key of a run that is over is still there because another role made it. */
-export async function warnOfKey(tools: RunTools, plan: Plan): Promise<void> {
+export async function warnOfKeptKey(tools: RunTools, plan: Plan): Promise<void> {
   const { control } = tools;
   const owner =
     plan.checks === null

@@ -18,6 +18,7 @@ import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
 import { newerRunCheck } from "./other-runs/newer-runs.js";
 import { replaceMode, rollBack } from "./modes/replace.js";
+import { onceEach } from "../../util/once-each.js";
 import type { RetryTools } from "../../util/retry.js";
 import { type InControlTables, pastRuns } from "./other-runs/past-runs.js";
 import { refusePrunedPins } from "./pruning/pins.js";
@@ -177,16 +178,6 @@ function toolsOf(options: PostgresSinkOptions): Tools {
     refusesDuplicates,
     ensureControlTables: (last) => ensureControlTables(transactions, { schema: control.schema, program, last }),
     ...transactions,
-  };
-}
-
-function onceEach(warn: (message: string) => void): (message: string) => void {
-  const said = new Set<string>();
-  return (message) => {
-    if (!said.has(message)) {
-      said.add(message);
-      warn(message);
-    }
   };
 }
 

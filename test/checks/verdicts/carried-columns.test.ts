@@ -31,6 +31,15 @@ test("a carried column that is of another type or all NULL holds, and one that i
   expect(findings(before, { id: column("int64"), more: column("utf8") })).toEqual(["column note warn"]);
 });
 
+test("a carried column only warns while few earlier runs have its profile", () => {
+  const before = { id: column("int64"), note: column("utf8") };
+  const baseline = nightsBefore(10, () => ({})).map((run, index) => (index < 9 ? run : withCarried(run, before)));
+  const now = { id: column("int32"), note: column("utf8", 1000) };
+  const verdict = judge({ run: withCarried(runProfile({}), now), baseline }, defaultChecks);
+  expect(told(verdict)).toEqual(["column id warn", "nulls note warn"]);
+  expect(verdict.results.map(({ lowered }) => lowered)).toContain("only 1 of 8 runs to compare with");
+});
+
 test("a carried column is not called gone where more columns are carried than are profiled", () => {
   const many = Object.fromEntries(Array.from({ length: 128 }, (_, index) => [`c${index}`, column("int64")]));
   expect(findings({ id: column("int64") }, many)).toEqual([]);

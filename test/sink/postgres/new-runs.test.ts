@@ -253,7 +253,7 @@ postgres.describe("unfinished runs in Postgres", () => {
   });
 });
 
-postgres.describe("a control row that somebody changed", () => {
+postgres.describe("a control row that another program changed", () => {
   test.each([
     ["UPDATE infer_batch.spans SET span = 2", "span 2"],
     ["UPDATE infer_batch.spans SET span = 7", "span 7"],

@@ -66,7 +66,7 @@ postgres.describe("the profile of a run in Postgres", () => {
     expect((await sink.published?.(series))?.length).toBe(asBaseline ? 1 : 0);
   });
 
-  test("a profile that somebody changed ends the attempt with 66, or with 75 where it is another run's", async () => {
+  test("a profile that another program changed ends the attempt with 66, or with 75 where it is another run's", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url });
     await publishStaged(sink, night(sink, 1));

@@ -241,7 +241,7 @@ postgres.describe("mode replace", () => {
     },
   );
 
-  test("replace does not swap in a staging table that somebody changed", async () => {
+  test("replace does not swap in a staging table that another program changed", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25);
     await using sink = replace(database);

@@ -237,7 +237,7 @@ postgres.describe("a target that changes while a staged run waits", () => {
   });
 
   test.each(inserting)(
-    "a staging table that somebody changed ends the run with 66, and nothing is published: %s",
+    "a staging table that another program changed ends the run with 66, and nothing is published: %s",
     async (_, spec) => {
       for (const [sql, says] of [
         ["DELETE FROM {t} WHERE id = 3", /holds 24 rows, its spans gave 25/],

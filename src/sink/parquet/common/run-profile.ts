@@ -11,8 +11,15 @@ import type { RunId } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
 import { type CommittedProfile, parseRunProfile } from "../../../publish/profile-text.js";
 import { requireApproved } from "../../../publish/require-approved.js";
-import { JobError } from "../../../util/errors.js";
-import { newProfileKey, NotSealedWithKey, openSealed, parseProfileKey, sealedProfile } from "../../sealing.js";
+import {
+  lostKey,
+  lostKeyWarning,
+  newProfileKey,
+  NotSealedWithKey,
+  openSealed,
+  parseProfileKey,
+  sealedProfile,
+} from "../../sealing.js";
 import { partProfiles, type Target } from "./committed-parts.js";
 import type { CommittedSpans } from "./committed-spans.js";
 import { readDecision, sha256Of } from "./control-files.js";
@@ -151,7 +158,7 @@ async function openedProfiles(
 /**
  * Refuses a run that its checks may still hold: it must not be judged without its features. Any other is published without
  * them.
- * @throws JobError OUTPUT_DAMAGED, DISCARDED
+ * @throws JobError OUTPUT_DAMAGED, DISCARDED, PLAN_CHANGED
  */
 async function reportLostKey({ fs, layout, stored, check }: Target, warn: KeyStore["warn"]): Promise<void> {
   const { runId, profileKey } = layout;
@@ -160,13 +167,9 @@ async function reportLostKey({ fs, layout, stored, check }: Target, warn: KeySto
   if (decision !== undefined) {
     requireApproved(decision, runId); // the command that discarded the run has removed the key
   } else if (stored.plan.staged) {
-    throw new JobError(
-      "OUTPUT_DAMAGED",
-      `reading the profiles of run ${runId}: the key of its features, ${profileKey}, is gone or is another one`,
-      { hint: "restore it; or discard the run, and score again with --new-run", damage: { runId } },
-    );
+    throw lostKey(runId, profileKey);
   }
-  warn(`run ${runId} has no profile of its features: their key, ${profileKey}, is gone or is another one`);
+  warn(lostKeyWarning(runId, `the key of its features, ${profileKey}, is gone or is another one`));
 }
 
 function merged({ profile }: CommittedSpans, others: readonly SpanProfile[]): SpanProfile {

@@ -2,6 +2,7 @@ import type { SpanOutput } from "../../../columnar/types.js";
 import { runProfileOf, runProfileText } from "../../../publish/profile-text.js";
 import { requireApproved } from "../../../publish/require-approved.js";
 import { JobError } from "../../../util/errors.js";
+import { onceEach } from "../../../util/once-each.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, RunSink, RunWriter } from "../../port.js";
 import type { RunNotes } from "../../run-notes.js";
@@ -91,7 +92,7 @@ export interface FinishedRun {
 
 /** Opens a run of Parquet parts. `writer` names this attempt. @throws JobError OUTPUT_DAMAGED */
 export async function openRun(target: Target, given: Publisher, writer: string): Promise<RunSink> {
-  const publisher = { ...given, warn: warningOnce(given.warn) };
+  const publisher = { ...given, warn: onceEach(given.warn) };
   const { fs, layout, stored } = target;
   const { folder } = layout;
   const { guarded } = publisher;
@@ -126,17 +127,6 @@ export async function openRun(target: Target, given: Publisher, writer: string):
     tidy: () => tidyUp(publisher, finished),
     notes: runNotes(target, publisher, writer),
     ...attemptNotes(target, publisher, { writer, committed: known.committed }),
-  };
-}
-
-/** Passes each message on once. */
-function warningOnce(warn: Publisher["warn"]): Publisher["warn"] {
-  const told = new Set<string>();
-  return (message) => {
-    if (!told.has(message)) {
-      told.add(message);
-      warn(message);
-    }
   };
 }
 

@@ -17,8 +17,8 @@ const retriesLimit = 100;
 
 /**
  * Runs `work` with the folders in place. An attempt that finishes the run removes them, also while others work in them:
- * those repeat their step, which is safe for every step. Where anything else is missing, somebody removed it who should
- * not have: that is an error.
+ * those repeat their step, which is safe for every step. Where anything else is missing, another program removed it,
+ * which is an error.
  *
  * The folders are a fence, too. A later run first stores its plan, then removes these folders, then publishes. A file
  * that `work` publishes has a temporary name of this attempt only, and exists before `work` checks for a later plan

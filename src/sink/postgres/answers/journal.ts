@@ -1,7 +1,7 @@
-import { DatabaseError } from "pg";
 import type { Plan } from "../../../plan/plan.js";
 import type { AnswerJournal, KeptAnswer } from "../../answers.js";
 import type { Session } from "../connections.js";
+import { isMissingTable } from "../failures.js";
 import { lockRun, lockRuns, refuseStopped } from "../locks.js";
 import { oidOf } from "../modes/staging.js";
 import { showTable, type TableName } from "../names.js";
@@ -14,8 +14,6 @@ import { answersAfter, answersTable, insertAnswers, makeAnswersTable } from "./t
 const rowsPerStatement = 1000;
 const bytesPerStatement = 4 * 1024 ** 2;
 const rowsPerQuery = 500;
-
-const undefinedTable = "42P01";
 
 /**
  * Opens the journal of a run's answers: a table of the run's own, which is dropped when the run is over. A table shared
@@ -67,7 +65,7 @@ async function keep(
   try {
     await insert();
   } catch (error) {
-    if (!isMissing(error)) {
+    if (!isMissingTable(error)) {
       throw error;
     }
     // Dropped: by the end of the run, or by a person. Only the latter needs it again.
@@ -76,12 +74,8 @@ async function keep(
   }
 }
 
-function isMissing(error: unknown): boolean {
-  return error instanceof DatabaseError && error.code === undefinedTable;
-}
-
 function ignoreMissing(error: unknown): void {
-  if (!isMissing(error)) {
+  if (!isMissingTable(error)) {
     throw error;
   }
 }

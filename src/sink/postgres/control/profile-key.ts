@@ -1,16 +1,13 @@
-import { DatabaseError } from "pg";
 import type { Plan, RunId } from "../../../plan/plan.js";
-import { JobError } from "../../../util/errors.js";
-import { newProfileKey, parseProfileKey } from "../../sealing.js";
+import { lostKey, lostKeyWarning, newProfileKey, parseProfileKey } from "../../sealing.js";
 import type { Connections, Session } from "../connections.js";
+import { isMissingTable } from "../failures.js";
 import { runAll } from "../modes/staging.js";
 import { shortHash } from "../modes/upsert.js";
 import { quoteTable, showTable, type TableName } from "../names.js";
 import type { RunTools } from "../run-tools.js";
 
 type Tools = Pick<RunTools, "control" | "warnOnce">;
-
-const undefinedTable = "42P01";
 
 /**
  * Name of the table that holds the key of an unfinished run: what its spans' profiles say of features and slices is sealed
@@ -22,15 +19,15 @@ export function profileKeyTable(schema: string, runId: RunId): TableName {
 
 /**
  * Makes the table of a run's key unless it is there, and reads the key. The caller has locked the run: one attempt at a
- * time does this, and none for a run that is over. Without its key, a run that may be held is not scored. Another one is:
- * its rows are published as they come, so it is only warned of. undefined: there is no key, and nothing can be sealed.
+ * time does this, and none for a run that is over. Without its key, a run that may be held is not scored. One that its checks
+ * cannot hold is scored, with a warning. undefined: there is no key, and nothing can be sealed.
  * @throws JobError OUTPUT_DAMAGED for a staged run whose spans are sealed with a key that is gone
  */
 export async function keepProfileKey(session: Session, tools: Tools, plan: Plan): Promise<Buffer | undefined> {
   const name = profileKeyTable(tools.control.schema, plan.runId);
   const found = await findKey(session, name);
   if (!found.isThere && (await hasSealedSpans(session, tools, plan))) {
-    return keyIsGone(tools, plan, name);
+    return reportLostKey(tools, plan, name);
   }
   if (!plan.staged && !(found.isThere ? found.mayRead : found.mayCreate)) {
     const { schema } = tools.control;
@@ -43,7 +40,7 @@ export async function keepProfileKey(session: Session, tools: Tools, plan: Plan)
   if (!found.isThere) {
     await createKey(session, tools, name);
   }
-  return (await readKey(session, name)) ?? keyIsGone(tools, plan, name);
+  return (await readKey(session, name)) ?? reportLostKey(tools, plan, name);
 }
 
 interface FoundKey {
@@ -74,28 +71,17 @@ async function hasSealedSpans(session: Session, { control }: Tools, { runId }: P
   return rows.length > 0;
 }
 
-/** @throws JobError OUTPUT_DAMAGED for a staged run */
-function keyIsGone(tools: Tools, plan: Plan, name: TableName): undefined {
+/** Warns of a run that its checks cannot hold. @throws JobError OUTPUT_DAMAGED for a staged run */
+function reportLostKey(tools: Tools, plan: Plan, name: TableName): undefined {
   if (plan.staged) {
-    throw lostKey(plan, name);
+    throw lostKey(plan.runId, showTable(name));
   }
-  warnOfLostKey(tools, plan, `the key of its features, ${showTable(name)}, is gone`);
+  tools.warnOnce(lostKeyWarning(plan.runId, goneText(name)));
 }
 
-/** The error for a run that may be held, and whose features nobody can read any more. */
-export function lostKey({ runId }: Plan, name: TableName): JobError {
-  return new JobError(
-    "OUTPUT_DAMAGED",
-    `reading the profiles of run ${runId}: the key of its features, ${showTable(name)}, is gone`,
-    { hint: "discard the run, and score again with --new-run", damage: { runId } },
-  );
-}
-
-/** Warns of a run that cannot be held, and whose features this attempt cannot read. */
-export function warnOfLostKey({ warnOnce }: Pick<Tools, "warnOnce">, { runId }: Plan, found: string): void {
-  warnOnce(
-    `reading the profiles of run ${runId}: ${found}; its checks do not see features and slices, and it is published without their profiles`,
-  );
+/** What is found of a key that is gone, for messages. */
+export function goneText(name: TableName): string {
+  return `the key of its features, ${showTable(name)}, is gone or is another one`;
 }
 
 async function createKey(session: Session, { control }: Tools, name: TableName): Promise<void> {
@@ -128,7 +114,7 @@ export async function readProfileKey(connections: Connections, name: TableName):
   try {
     return await connections.use((session) => readKey(session, name));
   } catch (error) {
-    if (error instanceof DatabaseError && error.code === undefinedTable) {
+    if (isMissingTable(error)) {
       return undefined;
     }
     throw error;

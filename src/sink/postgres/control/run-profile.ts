@@ -10,17 +10,17 @@ import type { RunProfile } from "../../../checks/verdicts/run-profile.js";
 import type { Plan } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
 import { type CommittedProfile, parseRunProfile } from "../../../publish/profile-text.js";
-import { NotSealedWithKey, openSealed } from "../../sealing.js";
+import { lostKey, lostKeyWarning, NotSealedWithKey, openSealed } from "../../sealing.js";
 import { damagedRun } from "../damage.js";
 import { refuseStopped } from "../locks.js";
 import { showTable } from "../names.js";
 import type { RunTools } from "../run-tools.js";
 import { transact } from "../transaction.js";
-import { lostKey, profileKeyTable, readProfileKey, warnOfLostKey } from "./profile-key.js";
+import { goneText, profileKeyTable, readProfileKey } from "./profile-key.js";
 
 type Tools = Pick<RunTools, "connections" | "control" | "timeouts" | "warn" | "warnOnce">;
 
-/** The profiles of a span take up to 192 KiB. */
+/** The profiles of a span take up to about 200 KiB. */
 const spansPerQuery = 64;
 
 /**
@@ -30,7 +30,7 @@ const spansPerQuery = 64;
 export async function committedProfile(tools: Tools, plan: Plan): Promise<CommittedProfile | undefined> {
   const { connections, control } = tools;
   let merged: SpanProfile | undefined;
-  let sealed: Sealed | undefined;
+  let sealed: FeatureSource | undefined;
   for (let from = 0; from < spanCount(plan); from += spansPerQuery) {
     const { rows } = await connections.use((session) =>
       session.query<{ span: number; profile: string | null }>({
@@ -44,7 +44,7 @@ export async function committedProfile(tools: Tools, plan: Plan): Promise<Commit
       }
       const refuseDamaged = refusingDamaged(tools, plan, span);
       const stored = refuseDamaged(() => parseSpanProfile(profile));
-      sealed ??= stored.sealed === undefined ? undefined : await sealedOf(tools, plan);
+      sealed ??= stored.sealed === undefined ? undefined : await featureSourceOf(tools, plan);
       const opened = refuseDamaged(() => openedProfile(tools, plan, { span, stored, key: sealed?.key }));
       merged = merged === undefined ? opened : mergeSpanProfiles(merged, opened);
     }
@@ -53,10 +53,10 @@ export async function committedProfile(tools: Tools, plan: Plan): Promise<Commit
 }
 
 /**
- * What tells the features and slices of a run: a key that opens those of its spans, or the profile of the published run. Neither:
- * nothing does.
+ * What tells the features and slices of a run: a key that opens those of its spans, or the profile of the published run. With
+ * neither of them, the run has no profiles of features and slices.
  */
-interface Sealed {
+interface FeatureSource {
   readonly key?: Buffer | undefined;
   readonly published?: RunProfile;
 }
@@ -66,7 +66,7 @@ interface Sealed {
  * published is read before the key, and once more where there is no key.
  * @throws JobError OUTPUT_DAMAGED; errors of the server for a key that this role may not read
  */
-async function sealedOf(tools: Tools, plan: Plan): Promise<Sealed> {
+async function featureSourceOf(tools: Tools, plan: Plan): Promise<FeatureSource> {
   const before = await publishedProfile(tools, plan);
   if (before !== undefined) {
     return { published: before };
@@ -85,9 +85,9 @@ async function sealedOf(tools: Tools, plan: Plan): Promise<Sealed> {
   }
   await transact(tools, (session) => refuseStopped(session, tools.control, plan)); // what stopped it has dropped the key
   if (plan.staged) {
-    throw denied ?? lostKey(plan, name);
+    throw denied ?? lostKey(plan.runId, showTable(name));
   }
-  warnOfLostKey(tools, plan, denied?.message ?? `the key of its features, ${showTable(name)}, is gone`);
+  tools.warnOnce(lostKeyWarning(plan.runId, denied?.message ?? goneText(name)));
   return {};
 }
 
@@ -141,7 +141,7 @@ function openedProfile(tools: Tools, plan: Plan, { span, stored, key }: OpenedSp
     return withPrivatePart(profile, openSealed(key, { runId: plan.runId, span }, sealed));
   } catch (error) {
     if (error instanceof NotSealedWithKey && !plan.staged) {
-      warnOfLostKey(tools, plan, `that of a span ${sealedOtherwise}`);
+      tools.warnOnce(lostKeyWarning(plan.runId, `that of a span ${sealedOtherwise}`));
       return profile;
     }
     throw error;

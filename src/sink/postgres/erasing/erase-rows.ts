@@ -39,7 +39,7 @@ export async function eraseRows(tools: RunTools, request: TableErasure): Promise
     });
   });
   if (!request.dryRun) {
-    // Discarded runs may have left tables that could not be dropped then.
+    // Published or discarded runs may have left tables that could not be dropped then.
     await dropTables(tools, (session) => tablesOfClosedRuns(session, tools.control, showTable(tools.name)));
   }
   return erased;

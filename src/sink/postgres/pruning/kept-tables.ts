@@ -17,7 +17,7 @@ interface FoundTable extends TableName {
   readonly keptBy: string | null;
 }
 
-/** Looks at the tables that exist, whoever owns them. Returns them by their shown names. */
+/** Returns the tables that exist, of any owner, by their shown names. */
 export async function lookAtTables(
   session: Session,
   names: readonly TableName[],

@@ -56,8 +56,8 @@ async function finishTwice(stop: number): Promise<Finished> {
     .update(await readFile(join(control, "profile.json")))
     .digest("hex");
   const manifest = await readFile(join(folder, "_manifest.json"), "utf8");
-  const isSame = found?.published === undefined ? found?.profile.features : found.published.features;
-  expect(isSame).toEqual(found?.published === undefined ? wholeSealed.features : shownFeatures);
+  const features = found?.published === undefined ? found?.profile.features : found.published.features;
+  expect(features).toEqual(found?.published === undefined ? wholeSealed.features : shownFeatures);
   return {
     calls,
     faults: [
