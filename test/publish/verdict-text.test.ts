@@ -265,14 +265,11 @@ test("findings of one output beyond the first five are counted", () => {
   expect(line).not.toContain("c5");
 });
 
-test("a warning of an output that a feature explains has the PSI of the feature if that has no line", () => {
+test("a warning of an output that a feature explains has the PSI of the feature if that has no line, and a feature keeps its own", () => {
   const explained: CheckResult = { ...psi, level: "warn", lowered: "feature amount moved, too", feature };
   const [line] = resultLines(verdictOf([explained]), "warn");
   expect(line).toMatch(/only a warning: feature amount moved, too: PSI 10\.8 against 2026-11-20$/);
-});
-
-test("the warning of a feature stays beside an output of the same name that holds", () => {
-  const warning: CheckResult = { ...psi, level: "warn", isFeature: true };
+  const warning: CheckResult = { ...psi, level: "warn", isFeature: true }; // beside an output of the same name that holds
   expect(resultLines(verdictOf([psi, warning]), "warn")).toHaveLength(1);
 });
 
