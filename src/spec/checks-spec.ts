@@ -120,10 +120,12 @@ export const checks = z.strictObject({
     .strictObject({
       min: percentage(100)
         .prefault("70%")
-        .describe("Fewest rows, as a percentage of the usual number on this weekday."),
+        .describe(
+          "Fewest rows, as a percentage of the usual number on this weekday; a run with fewer is held. The check warns a third of the way from here to the usual number, by default below 80%.",
+        ),
       max: percentage(9999)
         .prefault("300%")
-        .describe("Most rows, as a percentage of the usual number on this weekday."),
+        .describe("Most rows, as a percentage of the usual number on this weekday; a run with more is held."),
     })
     .prefault({}),
   rejects: percentage(100)

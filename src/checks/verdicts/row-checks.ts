@@ -16,17 +16,20 @@ export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOp
   const nights = byWeekday ? ofWeekday : latestRuns(baseline);
   const counts = nights.map((before) => before.rows);
   const [least, most] = byWeekday ? middlesOf(counts) : [Math.min(...counts), Math.max(...counts)];
-  const isLow = run.rows < rows.min * least;
+  const few = fewRows(rows.min);
+  const isLow = run.rows < few * least;
+  const isHeld = run.rows < rows.min * least || run.rows > rows.max * most;
+  const usual = byWeekday
+    ? `the lower or upper median of the same weekday's rows in the last ${weeks} weeks`
+    : `the fewest and the most rows of the last ${comparedRuns} runs`;
   return [
     {
       check: "rows",
       column: null,
-      level: isLow || run.rows > rows.max * most ? "hold" : "pass",
-      formula: byWeekday
-        ? `rows / the lower or upper median of the same weekday's rows in the last ${weeks} weeks, from ${rows.min} to ${rows.max}`
-        : `rows / the fewest and the most rows of the last ${comparedRuns} runs, from ${rows.min} to ${rows.max}`,
+      level: isHeld ? "hold" : isLow ? "warn" : "pass",
+      formula: `rows / ${usual}, from ${rows.min} to ${rows.max}; a warning below ${few}`,
       measured: timesUsual(run.rows, isLow ? least : most),
-      limit: isLow ? rows.min : rows.max,
+      limit: !isLow ? rows.max : isHeld ? rows.min : few,
       against: null,
       numbers: {
         rows: run.rows,
@@ -36,6 +39,14 @@ export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOp
       },
     },
   ];
+}
+
+/**
+ * Fewer rows than this share of the usual ones warn: a third of the way from the limit to the usual number, to a
+ * thousandth. 0: the spec allows any number of rows.
+ */
+function fewRows(min: number): number {
+  return min === 0 ? 0 : Math.round((1000 * (1 + 2 * min)) / 3) / 1000;
 }
 
 /** A number, or a text where no rows are usual: JSON has no infinite numbers. */

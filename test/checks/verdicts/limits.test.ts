@@ -125,7 +125,7 @@ describe("the limits of the checks", () => {
   });
 
   test("a run that has few runs before it is held if it has less than a quarter of their rows", () => {
-    expect([levelOfRows(240), levelOfRows(260), levelOfRows(710)]).toEqual(["hold", "warn", "pass"]);
+    expect([levelOfRows(240), levelOfRows(260), levelOfRows(810)]).toEqual(["hold", "warn", "pass"]);
   });
 });
 

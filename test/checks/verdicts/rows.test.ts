@@ -18,6 +18,15 @@ const withRows = (rows: number, before: (nightsAgo: number) => number, nights = 
   return only(judge({ run: runProfile({ rows }), baseline }, defaultChecks), "rows");
 };
 
+const withLimit = (rows: number, min: number): CheckResult =>
+  only(
+    judge(
+      { run: runProfile({ rows }), baseline: nightsBefore(28, () => ({ rows: 1000 })) },
+      { ...defaultChecks, rows: { ...defaultChecks.rows, min } },
+    ),
+    "rows",
+  );
+
 const byWeekday = (nightsAgo: number): number => (nightsAgo % 7 === 0 ? 300 : 1000);
 
 const oneWithFew = (nightsAgo: number): number => (nightsAgo === 3 ? 400 : 1000);
@@ -48,6 +57,21 @@ describe("rows", () => {
     expect(withRows(500, () => 1000)).toMatchObject({ level: "hold", measured: 0.5, limit: 0.7 });
   });
 
+  test("below four fifths of the usual ones warn", () => {
+    expect(withRows(799, () => 1000)).toMatchObject({ level: "warn", measured: 0.799, limit: 0.8 });
+    expect(withRows(800, () => 1000)).toMatchObject({ level: "pass", limit: 3 });
+    expect(withRows(699, () => 1000)).toMatchObject({ level: "hold", limit: 0.7 });
+    expect(withRows(700, () => 1000).level).toBe("warn");
+  });
+
+  test("warn a third of the way from the limit in the spec to the usual number, and never if that is 0", () => {
+    expect(withLimit(699, 0.55)).toMatchObject({ level: "warn", limit: 0.7 });
+    expect(withLimit(700, 0.55).level).toBe("pass");
+    expect(withLimit(1000, 1).level).toBe("pass");
+    expect(withLimit(999, 1)).toMatchObject({ level: "hold", limit: 1 });
+    expect(withLimit(0, 0).level).toBe("pass");
+  });
+
   test("are compared with those of the same weekday", () => {
     expect(withRows(300, byWeekday).level).toBe("pass");
     expect(withRows(1000, byWeekday)).toMatchObject({ level: "hold", measured: 1000 / 300, limit: 3 });
@@ -61,7 +85,8 @@ describe("rows", () => {
   });
 
   test("are compared with the fewest and the most of the last 8 runs while weekdays are too few", () => {
-    expect(withRows(290, oneWithFew, 9)).toMatchObject({ level: "pass", numbers: { least: 400, most: 1000 } });
+    expect(withRows(330, oneWithFew, 9)).toMatchObject({ level: "pass", numbers: { least: 400, most: 1000 } });
+    expect(withRows(290, oneWithFew, 9).level).toBe("warn");
     expect(withRows(270, oneWithFew, 9).level).toBe("hold");
   });
 });
