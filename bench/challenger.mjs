@@ -1,6 +1,7 @@
-// node bench/challenger.mjs [--runs N] [--parts] [--small]: CPU seconds that a challenger adds to the job `mlp`, and those of
-// its model alone: a loop of onnxruntime-node over as many rows in memory. In turns, so that both meet the same machine.
-// --parts shows instead, by Linux's perf, where the challenger's seconds go. --small scores the first 100,000 rows only.
+// node bench/challenger.mjs [--runs N] [--parts] [--small] [--big]: CPU seconds that a challenger adds to the job `mlp`, and
+// those of its model alone: a loop of onnxruntime-node over as many rows in memory. In turns, so that both meet the same
+// machine. --parts shows instead, by Linux's perf, where the challenger's seconds go. --small scores the first 100,000 rows
+// only; --big scores those with the model of the job `mlp-big`.
 import { rmSync, writeFileSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -11,6 +12,7 @@ import { outFolder } from "./contenders.mjs";
 import { prepareData } from "./data.mjs";
 import { measure, median } from "./measure.mjs";
 import { partNames, requirePerf, secondsByPart } from "./perf.mjs";
+import { bigModel, prepareBigModel } from "./models.mjs";
 import { machine } from "./report.mjs";
 
 const path = (relative) => fileURLToPath(new URL(relative, import.meta.url));
@@ -26,17 +28,19 @@ const { values } = parseArgs({
     runs: { type: "string", default: "8" },
     parts: { type: "boolean", default: false },
     small: { type: "boolean", default: false },
+    big: { type: "boolean", default: false },
     alone: { type: "string" },
   },
 });
-const [table, rows] = values.small ? ["mlp-small", 100_000] : ["mlp", 4_000_000];
+const [table, rows] = values.small || values.big ? ["mlp-small", 100_000] : ["mlp", 4_000_000];
+const modelPath = values.big ? bigModel : path("../fixtures/models/bench-mlp.onnx");
 
 /** Scores this many rows with a session of its own. */
 async function scoreAlone(count) {
   const { InferenceSession, Tensor } = await import("onnxruntime-node");
   const extra = { session: { intra_op: { allow_spinning: "0" } } };
   const options = { intraOpNumThreads: 1, interOpNumThreads: 1, extra };
-  const session = await InferenceSession.create(path("../fixtures/models/bench-mlp.onnx"), options);
+  const session = await InferenceSession.create(modelPath, options);
   const inMemory = Float32Array.from({ length: rowsInMemory * features }, (_, index) => Math.sin(index));
   const [input] = session.inputNames;
   for (let row = 0; row < count; row += batchRows) {
@@ -52,7 +56,8 @@ function specOf(name, challenger) {
   const file = path(`jobs/mlp-${name}-${process.pid}.yaml`); // paths in a spec are relative to it
   process.on("exit", () => rmSync(file, { force: true }));
   const engine = { ...spec.engine, batch_size: batchRows };
-  writeFileSync(file, JSON.stringify({ ...spec, engine, ...(challenger ? { challenger: spec.model } : {}) }));
+  const model = { path: modelPath };
+  writeFileSync(file, JSON.stringify({ ...spec, model, engine, ...(challenger ? { challenger: model } : {}) }));
   return file;
 }
 
@@ -69,7 +74,8 @@ function job(name, challenger) {
 }
 
 function alone(count) {
-  return [process.execPath, path("challenger.mjs"), "--alone", String(count)];
+  const model = values.big ? ["--big"] : [];
+  return [process.execPath, path("challenger.mjs"), "--alone", String(count), ...model];
 }
 
 /**
@@ -81,6 +87,9 @@ function alone(count) {
  */
 async function inTurns(commands, runs, run) {
   await prepareData(new Set(["mlp"]));
+  if (values.big) {
+    await prepareBigModel();
+  }
   const found = commands.map(() => []);
   for (let round = 0; round <= runs; round += 1) {
     for (const [index, command] of commands.entries()) {
@@ -127,7 +136,10 @@ if (isMainThread) {
     await (values.parts ? showParts : compare)(Number(values.runs));
   } else {
     for (let session = 0; session < sessions; session += 1) {
-      void new Worker(path("challenger.mjs"), { workerData: Number(values.alone) / sessions });
+      void new Worker(path("challenger.mjs"), {
+        argv: process.argv.slice(2),
+        workerData: Number(values.alone) / sessions,
+      });
     }
   }
 } else {

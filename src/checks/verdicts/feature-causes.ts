@@ -1,9 +1,32 @@
-import type { ComparedColumn } from "./column-checks.js";
-import { type Drift, driftBins, driftFrom, driftLimit } from "./psi-checks.js";
+import type { ColumnProfile } from "../profiles/column-profile.js";
+import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
+import { type Drift, driftBins, driftFrom, driftLimit, fewRows } from "./psi-checks.js";
 import type { CheckResult, FeatureDrift, MovedFeature } from "./verdict.js";
 
 /** A PSI of an output this many times that of each feature has no cause in the features. */
 const unexplained = 3;
+
+/** How far the features of a run have moved since each earlier one. */
+export interface FeatureMoves {
+  /** Whether the earlier run has profiles of features: an older version of this program made none. */
+  readonly isKnown: (runId: string) => boolean;
+  /** The feature that has moved most since an earlier run, beyond what chance makes; undefined: none has. */
+  readonly mostSince: (runId: string) => MovedFeature | undefined;
+}
+
+/** Each earlier run is compared once, and only if it is asked for. */
+export function movesOf(features: readonly ComparedColumn[]): FeatureMoves {
+  const found = new Map<string, MovedFeature | undefined>();
+  return {
+    isKnown: (runId) => features.some(({ earlier }) => earlier.some((run) => run.runId === runId)),
+    mostSince: (runId) => {
+      if (!found.has(runId)) {
+        found.set(runId, largestDrift(features, runId));
+      }
+      return found.get(runId);
+    },
+  };
+}
 
 /**
  * Whether an output moved though the features did not, compared with the run whose features are most like these:
@@ -11,21 +34,15 @@ const unexplained = 3;
  */
 export function checkUnexplained(
   { column, now, earlier }: ComparedColumn,
-  features: readonly ComparedColumn[],
+  moves: FeatureMoves,
   warn: number,
 ): CheckResult[] {
-  const hasMoved = [earlier.at(-7), earlier.at(-1)].some((before) => {
-    const moved = before === undefined ? undefined : driftFrom(before, now);
-    return moved !== undefined && moved.psi > driftLimit(warn, moved, now);
-  });
-  // The other runs have no profiles of features, because an older version of this program made them.
-  const known = earlier.filter(({ runId }) =>
-    features.some((feature) => feature.earlier.some((run) => run.runId === runId)),
-  );
-  if (!hasMoved || known.length === 0) {
+  const byFeatures = earlier
+    .filter(({ runId }) => moves.isKnown(runId))
+    .map((before) => ({ before, feature: moves.mostSince(before.runId) }));
+  if (byFeatures.length === 0 || (now.rows < fewRows && !hasMovedLately(earlier, now, warn))) {
     return [];
   }
-  const byFeatures = known.map((before) => ({ before, feature: largestDrift(features, before.runId) }));
   const alike = byFeatures.reduce((one, other) => ((other.feature?.psi ?? 0) < (one.feature?.psi ?? 0) ? other : one));
   const drift = driftFrom(alike.before, now);
   if (drift === undefined) {
@@ -50,7 +67,17 @@ export function checkUnexplained(
   ];
 }
 
-/** The feature that has moved most since a run, beyond what chance makes; undefined: none has. */
+/**
+ * Since the last run, or since that of a week ago. With few rows, the run whose features are most like these differs by
+ * chance, and its output may.
+ */
+function hasMovedLately(earlier: readonly EarlierColumn[], now: ColumnProfile, warn: number): boolean {
+  return [earlier.at(-7), earlier.at(-1)].some((before) => {
+    const moved = before === undefined ? undefined : driftFrom(before, now);
+    return moved !== undefined && moved.psi > driftLimit(warn, moved, now);
+  });
+}
+
 function largestDrift(features: readonly ComparedColumn[], runId: string): MovedFeature | undefined {
   let most: MovedFeature | undefined;
   for (const feature of features) {
@@ -71,14 +98,14 @@ function driftSince({ now, earlier }: ComparedColumn, runId: string): Drift | un
 const explainedUpTo = 2;
 
 /** An output that moved with the features only warns, up to twice its limit: what came in was different. */
-export function lowerExplained(results: readonly CheckResult[], features: readonly ComparedColumn[]): CheckResult[] {
+export function lowerExplained(results: readonly CheckResult[], moves: FeatureMoves): CheckResult[] {
   return results.map((result) => {
     const { check, level, measured, limit, against } = result;
     const moved = Number(measured);
     if (check !== "psi" || level !== "hold" || against === null || moved > explainedUpTo * Number(limit)) {
       return result;
     }
-    const feature = largestDrift(features, against);
+    const feature = moves.mostSince(against);
     return feature === undefined || unexplained * feature.psi < moved
       ? result
       : { ...result, level: "warn", lowered: `feature ${feature.column} moved, too`, feature };
@@ -89,11 +116,11 @@ export function lowerExplained(results: readonly CheckResult[], features: readon
 const explainingPsi = 0.25;
 
 /** Names the feature that explains why an output did not pass, if there is one. */
-export function nameCause(result: CheckResult, features: readonly ComparedColumn[], last: string): CheckResult {
+export function nameCause(result: CheckResult, moves: FeatureMoves, last: string): CheckResult {
   if (result.level === "pass" || result.check === "unexplained" || result.lowered !== undefined) {
     return result;
   }
-  const feature = largestDrift(features, result.against ?? last);
+  const feature = moves.mostSince(result.against ?? last);
   const moved = result.check === "psi" ? Number(result.measured) : 0;
   const explains = feature !== undefined && (feature.psi >= explainingPsi || unexplained * feature.psi >= moved);
   return explains ? { ...result, feature } : result;

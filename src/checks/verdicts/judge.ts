@@ -5,7 +5,7 @@ import { boundBins } from "./bound-bins.js";
 import { checkCentroid } from "./centroid-check.js";
 import { checkColumn, checkFeatureSet, checkShares, type ComparedColumn } from "./column-checks.js";
 import { checkConstant } from "./constant-check.js";
-import { checkUnexplained, lowerExplained, nameCause, namedDrifts } from "./feature-causes.js";
+import { checkUnexplained, lowerExplained, movesOf, nameCause, namedDrifts } from "./feature-causes.js";
 import { featureResult } from "./feature-moves.js";
 import { asPredictedBy, nameModelCause, outputsOfEarlierModel, type PreviousModel } from "./model-cause.js";
 import { checkPsi, checkSlowDrift, type PsiLevels } from "./psi-checks.js";
@@ -149,6 +149,7 @@ function columnResults(
     checkColumn(column, { runId: last.runId, profile }, run.outputs.get(column)),
   );
   const features = compared(run.features, latest, featuresOf);
+  const moves = movesOf(features);
   const outputs = compared(run.outputs, latest, (before) => before.outputs).flatMap((column) => {
     const profile = first?.outputs.get(column.column);
     const hold = options.outputs.get(column.column)?.psi ?? outputPsi.hold;
@@ -156,14 +157,14 @@ function columnResults(
     return [
       checkClasses(column),
       checkUnseen(column, true),
-      lowerExplained(checkCompared(column, levels), features),
-      checkUnexplained(column, features, levels.warn),
+      lowerExplained(checkCompared(column, levels), moves),
+      checkUnexplained(column, moves, levels.warn),
       first === undefined || profile === undefined
         ? []
         : checkSlowDrift(column, { runId: first.runId, profile }, outputPsi.hold),
     ]
       .flat()
-      .map((result) => nameCause(result, features, last.runId));
+      .map((result) => nameCause(result, moves, last.runId));
   });
   const { psi: hold } = options.inputs;
   const levels = { warn: Math.min(featureWarnPsi, hold), hold };

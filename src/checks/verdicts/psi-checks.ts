@@ -49,7 +49,8 @@ export function checkPsi({ column, now, earlier }: ComparedColumn, levels: PsiLe
   return nearest === undefined ? [] : [psiResult("psi", column, { now, drift: nearest, levels })];
 }
 
-const fewRows = 1000;
+/** With fewer, chance makes runs differ so much that a single one says little. */
+export const fewRows = 1000;
 
 function poolOf(earlier: readonly EarlierColumn[]): EarlierColumn {
   const limits = profileLimits(1);

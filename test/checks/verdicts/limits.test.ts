@@ -56,9 +56,9 @@ const levelOfRows = (rows: number): unknown => {
     ?.level;
 };
 
-const night = (seed: number, score: number, weight: number): Columns => ({
-  outputs: { score: numbersProfile(normals(5000, { seed, mean: score })) },
-  features: { weight: numbersProfile(normals(5000, { seed: seed + 100, mean: weight })) },
+const night = (seed: number, score: number, weight: number, rows = 5000): Columns => ({
+  outputs: { score: numbersProfile(normals(rows, { seed, mean: score })) },
+  features: { weight: numbersProfile(normals(rows, { seed: seed + 100, mean: weight })) },
 });
 
 const vectorColumns = (seed: number, fault?: readonly number[]): Columns => ({
@@ -134,10 +134,26 @@ describe("an output that moved further than its features", () => {
     { score: 0.45, weight: 0, level: ["warn"] },
     { score: 0.45, weight: 0.15, level: ["warn"] }, // PSI 0.2 and 0.02
     { score: 0.45, weight: 0.4, level: ["pass"] },
-    { score: 0.1, weight: 0, level: [] },
+    { score: 0.1, weight: 0, level: ["pass"] },
   ])("an output that moved by $score, with a feature that moved by $weight: unexplained $level", (one) => {
     expect(found("unexplained", night(0, one.score, one.weight), still).map(({ level }) => level)).toEqual(one.level);
   });
+
+  test.each([
+    { rows: 1000, weight: 0, level: ["warn"] },
+    { rows: 1000, weight: 0.7, level: ["pass"] },
+    { rows: 999, weight: 0, level: [] },
+  ])(
+    "an output as in the campaign before, with $rows rows and a feature moved by $weight: unexplained $level",
+    (one) => {
+      const campaign = (nightsAgo: number): Columns => {
+        const moved = nightsAgo <= 7 ? 0.7 : 0;
+        return night(nightsAgo, moved, moved, one.rows);
+      };
+      const now = night(0, 0.7, one.weight, one.rows);
+      expect(found("unexplained", now, campaign).map(({ level }) => level)).toEqual(one.level);
+    },
+  );
 
   test("an output that moved without its features some runs ago still warns", () => {
     const moved = (nightsAgo: number): Columns => night(nightsAgo, nightsAgo <= 3 ? 0.45 : 0, 0);
