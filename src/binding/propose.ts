@@ -13,6 +13,8 @@ import { isElementType } from "../columnar/values.js";
 export type ProposalRequest = Pick<ContractRequest, "model" | "signature" | "shard" | "columns"> & {
   /** Columns that are not features, if the caller names any. */
   readonly carry: readonly string[] | undefined;
+  /** Columns that the names of the output's folders give, in lower case: its files should have no column of these names. */
+  readonly ofFolders: ReadonlySet<string>;
   readonly traits: ModelTraits;
 };
 
@@ -135,13 +137,13 @@ function isLabelName(name: string): boolean {
 const carriedColumns = 8;
 
 function proposeColumns(
-  { columns, carry }: ProposalRequest,
+  { columns, carry, ofFolders }: ProposalRequest,
   features: ReadonlySet<string>,
 ): { readonly columns: readonly string[]; readonly note: string | undefined } {
   if (carry !== undefined) {
     return { columns: carry, note: undefined };
   }
-  const others = columns.filter(({ name }) => !features.has(name));
+  const others = columns.filter(({ name }) => !features.has(name) && !ofFolders.has(name.toLowerCase()));
   const fit = others.filter(
     ({ name, type }) => type !== undefined && typeof type === "string" && outputName.test(name),
   );
@@ -163,7 +165,7 @@ function proposeOutputs(
   const bound: Record<string, string> = {};
   const { traits } = request;
   const notes: string[] = [];
-  const taken = new Set(carried.map((name) => name.replaceAll(".", "_").toLowerCase()));
+  const taken = new Set([...carried.map((name) => name.replaceAll(".", "_").toLowerCase()), ...request.ofFolders]);
   const add = (wanted: string, reference: string): void => {
     const name = freeName(wanted, taken);
     taken.add(name.toLowerCase());

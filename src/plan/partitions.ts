@@ -84,3 +84,26 @@ export function partitionColumns(
   }
   return columns;
 }
+
+/** Returns the columns that the names of output folders give to readers, in lower case: `dt` of `out/dt=2026-01-31`. */
+export function foldersIn(path: string): ReadonlySet<string> {
+  return new Set([...partitionsOf(`${path}/`).keys()].map((name) => name.toLowerCase()));
+}
+
+/**
+ * Warns of output columns that the names of the output's folders give, too; undefined: there are none. Case does not
+ * count, as in Spark and DuckDB.
+ */
+export function twiceText(columns: readonly string[], path: string): string | undefined {
+  const folders = foldersIn(path);
+  const twice = columns.filter((name) => folders.has(name.toLowerCase()));
+  if (twice.length === 0) {
+    return undefined;
+  }
+  const [are, them] = twice.length === 1 ? ["column", "it"] : ["columns", "them"];
+  return (
+    `the name of the output folder, ${path}, has output ${are} ${twice.map((name) => `\`${name}\``).join(", ")}, too: ` +
+    "pandas and pyarrow cannot read such folders as one table, and Spark and DuckDB take the value in the folder's name. " +
+    `Leave ${them} out of the output, or give the folder another name`
+  );
+}

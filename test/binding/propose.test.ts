@@ -15,6 +15,7 @@ function propose(overrides: Partial<ProposalRequest> = {}): Proposal {
     signature: { inputs: [tensor("input", "float32", null, 3)], outputs: [label, probabilities] },
     columns: [typed("customer_id", "int64"), ...numbers, typed("signup", "date32")],
     carry: undefined,
+    ofFolders: new Set(),
     traits: noTraits,
     ...overrides,
   });

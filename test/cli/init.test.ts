@@ -58,6 +58,54 @@ describe("init", () => {
     }
   });
 
+  test.each([
+    {
+      what: "the date of the run is in the name of the input's folder",
+      args: ["--input", "in/dt=2026-11-20/region=EU/*.parquet"],
+      columns: "[id, region]",
+      path: "out/dt=${ds}",
+      note: /^note {5}dt is not carried through: the name of the output folder, out\/dt=\$\{ds\}, has it$/m,
+    },
+    {
+      what: "the input has all dates",
+      args: ["--input", "in/*/*/*.parquet"],
+      columns: "[id, dt, region]",
+      path: "out/ds=${ds}",
+      note: /^note {5}each run scores the files of all dates/m,
+    },
+    {
+      what: "--columns names the column",
+      args: ["--input", "in/dt=2026-11-20/region=EU/*.parquet", "--columns", "id,dt"],
+      columns: "[id, dt]",
+      path: "out/ds=${ds}",
+      note: /^next/m,
+    },
+    {
+      what: "--output names the folder",
+      args: ["--input", "in/*/*/*.parquet", "--output", "o/region=all/day=${ds}"],
+      columns: "[id, dt]",
+      path: "o/region=all/day=${ds}",
+      note: /^note {5}region is not carried through/m,
+    },
+    {
+      what: "both are named",
+      args: ["--input", "in/*/*/*.parquet", "--output", "o/DT=${ds}", "--columns", "id,dt"],
+      columns: "[id, dt]",
+      path: "o/DT=${ds}",
+      note: /^note {5}the name of the output folder, o\/DT=\$\{ds\}, has output column `dt`, too: pandas and pyarrow cannot/m,
+    },
+  ])("init proposes no column that the name of the output folder has: $what", async ({ args, columns, path, note }) => {
+    await using folder = await newcomer("cancer", "cancer-logistic.onnx");
+    const cwd = folder.path;
+    await cp(join(cwd, "data"), join(cwd, "in/dt=2026-11-20/region=EU"), { recursive: true });
+    const { code, stdout, stderr } = await runHere(["init", "--model", "cancer-logistic.onnx", ...args], { cwd });
+    expect([code, stderr]).toEqual([0, ""]);
+    const text = await readFile(join(cwd, "job.yaml"), "utf8");
+    expect(text).toContain(`  columns: ${columns} #`);
+    expect(text).toContain(`    path: ${path} #`);
+    expect(stdout).toMatch(note);
+  });
+
   test("init names another folder where the folder out is there, whose run would refuse the new job's", async () => {
     await using folder = await newcomer("cancer", "cancer-logistic.onnx");
     const cwd = folder.path;

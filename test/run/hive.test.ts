@@ -1,12 +1,14 @@
 import { mkdir, rename } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import type { SmallModel } from "../support/onnx.js";
 import { partNames } from "../support/output.js";
 import { query, type Row, writeRows } from "../support/parquet.js";
 import { reject, rejectLines } from "../support/rejects.js";
+import { hasPyarrow, runPython } from "../support/pyarrow.js";
 import { runSpec, scoreHere } from "../support/score.js";
 
 interface HiveJob {
@@ -224,3 +226,40 @@ test("rejects tell the values of their folders", async () => {
     },
   ]);
 });
+
+test("columns of Hive folders that the name of the output folder has, too, are warned of, once a run is planned", async () => {
+  await using scratch = await scratchFolder();
+  const output = { columns: ["id", "DT", "region"], parquet: { path: "out/dt=2026-01-31" } };
+  const shards = { "DT=2026-01-31/region=EU/a.parquet": one(1) };
+  const job = await hiveJob(scratch.path, shards, { output });
+  const warning =
+    /(?:WARN|warning): the name of the output folder, \S*out\/dt=2026-01-31, has output column `DT`, too: pandas and pyarrow/;
+  for (const command of ["validate", "plan", "run"]) {
+    const { code, stderr } = await runHere([command, job.spec]);
+    expect([code, stderr]).toEqual([0, expect.stringMatching(warning)]);
+  }
+  expect((await runHere(["run", job.spec])).stderr).not.toContain("pyarrow");
+});
+
+test.skipIf(!hasPyarrow)(
+  "columns of Hive folders in the output folders' names are what pyarrow cannot read",
+  async () => {
+    await using scratch = await scratchFolder();
+    for (const [table, columns] of [
+      ["once", ["id"]],
+      ["twice", ["id", "dt"]],
+    ] as const) {
+      await mkdir(join(scratch.path, table));
+      const output = { columns: [...columns], parquet: { path: "out/dt=2026-01-31" } };
+      const { spec } = await hiveJob(join(scratch.path, table), { "dt=2026-01-31/a.parquet": one(1) }, { output });
+      await scoreHere(spec);
+    }
+    const read = (table: string): string =>
+      runPython(
+        "import sys, pyarrow.parquet as pq\nprint(pq.read_table(sys.argv[1]).column_names)",
+        join(scratch.path, table, "out"),
+      );
+    expect(read("once").trim()).toBe("['id', 'score', 'dt']");
+    expect(() => read("twice")).toThrow("Unable to merge: Field dt has incompatible types");
+  },
+);

@@ -1,6 +1,6 @@
 import { access, open, stat, unlink, writeFile } from "node:fs/promises";
-import { basename, dirname, isAbsolute, join, parse, relative, resolve } from "node:path";
-import { proposeBinding, type ProposalRequest } from "../../binding/propose.js";
+import { basename, dirname, join, parse, resolve } from "node:path";
+import { proposeBinding } from "../../binding/propose.js";
 import { showTensor } from "../../binding/side-by-side.js";
 import { errnoOf, JobError } from "../../util/errors.js";
 import { contractText } from "../../report/plan-text.js";
@@ -10,21 +10,17 @@ import { editorSchema } from "../../spec/editor-schema.js";
 import { loadSpec } from "../../spec/load.js";
 import { hasName, specsBeside, writesToOut } from "../../app/reading/specs-beside.js";
 import { fileError } from "../../app/reading/given-files.js";
-import { isModelUri } from "../../spec/model-uri.js";
+import type { SourceColumn } from "../../columnar/types.js";
+import { foldersIn, twiceText } from "../../plan/partitions.js";
 import { hasWildcards } from "../../storage/glob.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 import { shellWord } from "../../app/command-line.js";
 import { openLoaded } from "../../app/job-context.js";
+import { checkUrl, type PlaceOptions, placesOf, withFolderName, writtenUrl } from "./init-places.js";
 
-interface InitOptions {
-  readonly model: string;
-  readonly input: readonly string[];
+interface InitOptions extends PlaceOptions {
   readonly columns?: string;
-  readonly output?: string;
-  /** true: the option was given without a URL. */
-  readonly postgres?: string | true;
-  readonly table?: string;
   readonly name?: string;
 }
 
@@ -48,16 +44,22 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
     ...placesOf(options, { folder, name, into: (await isOutUsed(folder, others)) ? `out-${name}` : "out" }),
   };
   const survey = await look(path, { ...base, columns: [], notes: [], types: new Map() });
-  const request: ProposalRequest = { ...survey, carry: options.columns?.split(",").map((column) => column.trim()) };
-  const { inputs, columns, outputs, notes: ofBinding } = proposeBinding(request);
+  const date = dateIn(base.inputPath);
+  const carry = options.columns?.split(",").map((column) => column.trim());
+  const target = options.output?.includes("${") ? base.target : withFolderName(base.target, { ...survey, carry, date });
+  const ofFolders = "parquet" in target ? foldersIn(target.parquet) : new Set<string>();
+  const { inputs, columns, outputs, notes: ofBinding } = proposeBinding({ ...survey, carry, ofFolders });
   const types = new Map(
     [...survey.signature.inputs, ...survey.signature.outputs].map((one) => [one.name, showTensor(one)]),
   );
   const model = { path: base.model.path, sha256: survey.sha256, inputs, outputs };
-  const date = dateIn(base.inputPath);
-  const notes = [...ofBinding, ...(date === undefined ? noteOnDates(survey.shard, options.input) : [])];
+  const notes = [
+    ...ofBinding,
+    ...noteOnFolders(target, { found: carry === undefined ? survey.columns : [], columns }),
+    ...(date === undefined ? noteOnDates(survey.shard, options.input) : []),
+  ];
   const inputPath = date === undefined ? base.inputPath : base.inputPath.map((one) => one.replaceAll(date, "${ds}"));
-  const text = draftSpec({ ...base, inputPath, model, types, columns, notes });
+  const text = draftSpec({ ...base, target, inputPath, model, types, columns, notes });
   const bound = await bind(path, text, date);
   await create(path, text);
   const schema = await createSchema(join(folder, schemaFile));
@@ -86,6 +88,25 @@ function noteOnDates(shard: string, [pattern = ""]: readonly string[]): string[]
     : [
         `each run scores the files of all dates. For a run a day, name in --input the folder of one day, such as ${date}: init writes \${ds} in its place`,
       ];
+}
+
+/** Says why columns are not carried through, or will be in the way. */
+function noteOnFolders(
+  target: SpecDraft["target"],
+  { found, columns }: { readonly found: readonly SourceColumn[]; readonly columns: readonly string[] },
+): string[] {
+  if (!("parquet" in target)) {
+    return [];
+  }
+  const twice = twiceText(columns, target.parquet);
+  const ofFolders = foldersIn(target.parquet);
+  const left = found
+    .map(({ name }) => name)
+    .filter((name) => ofFolders.has(name.toLowerCase()) && !columns.includes(name));
+  return [
+    ...(twice === undefined ? [] : [twice]),
+    ...left.map((name) => `${name} is not carried through: the name of the output folder, ${target.parquet}, has it`),
+  ];
 }
 
 function nextSteps(path: string, { postgres }: InitOptions, date: string | undefined): string {
@@ -143,52 +164,6 @@ function nameOf(model: string): string {
   const [, registered] = /^models:\/([^/@]+)/.exec(model) ?? [];
   const plain = (registered ?? parse(model).name).toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
   return plain.replaceAll(/^-+|-+$/g, "").slice(0, 63) || "job";
-}
-
-/** Makes paths relative to the folder of the spec. */
-function placesOf(
-  { model, input, output, postgres, table }: InitOptions,
-  { folder, name, into: own }: { readonly folder: string; readonly name: string; readonly into: string },
-): Pick<SpecDraft, "inputPath" | "model" | "target"> {
-  const place = (given: string): string =>
-    isModelUri(given) || isAbsolute(given) || given.startsWith("${") || folder === process.cwd()
-      ? given
-      : relative(folder, resolve(given)) || ".";
-  const into = output === undefined ? own : place(output);
-  if (postgres !== undefined && output !== undefined) {
-    throw new JobError("USAGE", "reading --output: predictions go to a folder or to --postgres, not to both", {
-      hint: "leave one of them out",
-    });
-  }
-  return {
-    inputPath: input.map(place),
-    model: { path: place(model), sha256: "", inputs: undefined, outputs: { prediction: "prediction" } },
-    target:
-      postgres === undefined
-        ? { parquet: into.includes("${") ? into : `${into.replace(/\/$/, "")}/dt=\${ds}` }
-        : { postgres: { url: writtenUrl(postgres), table: table ?? `predictions.${tableOf(name)}` } },
-  };
-}
-
-/**
- * Refuses a word after `--postgres` that is no URL: commander takes the next argument for it.
- * @throws JobError USAGE
- */
-function checkUrl(postgres: InitOptions["postgres"]): void {
-  if (typeof postgres === "string" && /\.ya?ml$/i.test(postgres)) {
-    throw new JobError("USAGE", `reading --postgres ${postgres}: expected postgres://user@host:port/database`, {
-      hint: `the file to write goes first: infer-batch init ${shellWord(postgres)} … --postgres`,
-    });
-  }
-}
-
-/** Returns the URL for the spec: as it is if it has no secret, else a reference to the environment. */
-function writtenUrl(given: string | true): string {
-  return given === true || /:\/\/[^@]*:[^@]*@|password=/i.test(given) ? "${DATABASE_URL}" : given;
-}
-
-function tableOf(name: string): string {
-  return `${/^\d/.test(name) ? "job_" : ""}${name.replaceAll("-", "_")}`;
 }
 
 /** Shows the model's signature and the columns of the first shard. */

@@ -1,5 +1,5 @@
 import { computedColumns, withUsedExpressions } from "../../binding/shared-projection.js";
-import { type Contract, usedColumns } from "../../binding/contract.js";
+import { type Contract, outputColumns, usedColumns } from "../../binding/contract.js";
 import { signatureDifferences } from "../../binding/declared-signature.js";
 import { lostOutputs } from "../../binding/model-traits.js";
 import type { ModelSignature } from "../../columnar/tensor.js";
@@ -9,6 +9,7 @@ import type { FoundModel } from "../../models/port.js";
 import { JobError } from "../../util/errors.js";
 import { makePlan } from "../../plan/make-plan.js";
 import type { ListedShard } from "../../plan/compare.js";
+import { twiceText } from "../../plan/partitions.js";
 import type { Plan, PlannedChallenger, RunId } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
@@ -56,6 +57,7 @@ export async function planRun(
   const { shards, rows, schemas } = seen;
   const { contract, challenger } = await bindModels(context, seen, { decoder, model, engine });
   warnOfModel(context, resolved, engine.signature);
+  warnOfFolders(context, contract);
   warnOfNulls(context, contract, seen);
   const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
@@ -115,6 +117,16 @@ async function bindModels(
     refuseEncrypted(new Set(usedColumns(one)), encrypted);
   }
   return { contract, challenger };
+}
+
+/** Warns of output columns that the names of the output's folders give, too, when a run is planned. */
+export function warnOfFolders({ spec, log }: Pick<ScoringContext, "spec" | "log">, contract: Contract): void {
+  const { parquet } = spec.output;
+  const columns = outputColumns(contract).map(({ name }) => name);
+  const twice = parquet === undefined ? undefined : twiceText(columns, parquet.path);
+  if (twice !== undefined) {
+    log.warn(twice);
+  }
 }
 
 /** Warns when a run is planned, and not in each attempt. */

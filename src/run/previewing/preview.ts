@@ -22,7 +22,7 @@ import { type Failure, orFailure } from "./or-failure.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "../planning/input.js";
 import { bindFirstShard } from "../planning/bind-model.js";
 import { requireFitting } from "../planning/plan-checks.js";
-import { planRun, warnOfModel } from "../planning/planning.js";
+import { planRun, warnOfFolders, warnOfModel } from "../planning/planning.js";
 import { type SeenSchema, seenSchema } from "../planning/read-shards.js";
 
 /**
@@ -198,6 +198,7 @@ async function bindFirst(context: JobContext, { seen, decoder, engine, resolved 
   const { model } = resolved;
   const contract = await bindFirstShard(context, seen, { decoder, model, engine });
   warnOfModel(context, resolved, engine.signature);
+  warnOfFolders(context, contract);
   const dependence = batchDependence(model.traits);
   if (dependence !== undefined) {
     context.log.warn(dependence);
