@@ -107,7 +107,7 @@ export function addStatus(program: Command, io: SafeIo): void {
     .addOption(param())
     .addOption(run())
     .option("--held", "Show only runs that are held by their checks")
-    .option("--failed", "Show only runs that are neither complete nor held, and specs with an error")
+    .option("--failed", "Show only runs that are neither published nor held, and specs with an error")
     .option("--json", "Print one line of JSON for each spec")
     .action(async (specs: string[], options) => {
       const { statusCommand } = await import("./commands/status.js");
@@ -125,7 +125,7 @@ export function addStats(program: Command, io: SafeIo): void {
     .addOption(param())
     .option(
       "--run <id>",
-      "Show the run of this id: a published run of the job with the same params, except for dates. Default: the latest run of these params",
+      "Show the run of this id, which may have other params: the latest run of its params, or a published one before it. Default: the latest run of these params",
     )
     .option("--json", "Print one line of JSON")
     .action(async (spec: string, options) => {

@@ -196,6 +196,9 @@ const version2 = version1.extend({
     .strictObject({
       baseline: z.array(pinnedRun),
       first: pinnedRun.nullable(),
+      leftOut: z
+        .array(z.strictObject({ runId: z.string(), date: z.string(), why: z.enum(["approved", "expected"]) }))
+        .optional(),
       profile: pinnedFile.optional(),
       golden: pinnedFile.optional(),
       slices: z.array(z.string()).optional(),

@@ -143,6 +143,8 @@ export interface PlannedChecks {
   readonly baseline: readonly PinnedRun[];
   /** The first of the published runs found that was made with this run's model; null: there is none. */
   readonly first: PinnedRun | null;
+  /** The latest published runs that this run is not compared with, the latest last; absent: there are none. */
+  readonly leftOut?: readonly LeftOutRun[] | undefined;
   /** The file with the profile that this run is compared with; undefined: it is compared with `baseline`. */
   readonly profile?: PinnedFile | undefined;
   /** Output columns whose values divide the rows into slices; undefined: the spec has none. */
@@ -162,6 +164,15 @@ export interface PinnedFile {
   readonly uri: string;
   /** The digest in hexadecimal. */
   readonly sha256: string;
+}
+
+/** A published run that later runs are not compared with. */
+export interface LeftOutRun {
+  readonly runId: string;
+  /** The run's logical date, "2026-11-23". */
+  readonly date: string;
+  /** `approved`: a person approved it without --as-baseline. `expected`: an entry of `checks.expect` excused it. */
+  readonly why: "approved" | "expected";
 }
 
 /** A published run whose profile is pinned. */

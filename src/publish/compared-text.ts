@@ -1,4 +1,4 @@
-import type { Plan } from "../plan/plan.js";
+import type { Plan, PlannedChecks } from "../plan/plan.js";
 import { logicalDateOf } from "./published-run.js";
 
 /** Says why a run is compared with no earlier run; undefined: it is compared, or it has no checks. */
@@ -18,4 +18,27 @@ export function whyNotCompared(plan: Pick<Plan, "dateParam" | "params">): string
   return logicalDateOf(plan) === undefined
     ? `param ${dateParam} is ${params[dateParam] ?? ""}, not a date such as 2026-11-23`
     : "no published run with an earlier date has a profile, or is a baseline";
+}
+
+/** Runs that a line names one by one; of more, it has the first and the last date. */
+const namedRuns = 3;
+
+/** Says which of the latest published runs a run is not compared with, and why; undefined: there are none. */
+export function leftOutText({ leftOut = [] }: Pick<PlannedChecks, "leftOut">): string | undefined {
+  const texts = (["approved", "expected"] as const).flatMap((why) => {
+    const dates = leftOut.filter((run) => run.why === why).map(({ date }) => date);
+    const many = dates.length > namedRuns ? `${dates.length} runs ` : "";
+    return dates.length === 0 ? [] : [`${many}${datesText(dates)}: ${reasons[why]}`];
+  });
+  return texts.length === 0 ? undefined : `not compared with ${texts.join("; nor with ")}`;
+}
+
+const reasons = { approved: "approved, but not as a baseline", expected: "expected to differ" };
+
+/** Dates in a few words: "2026-11-20 and 2026-11-21"; of many, "from 2026-11-20 to 2026-11-25". */
+export function datesText(dates: readonly string[]): string {
+  const last = dates.at(-1) ?? "";
+  return dates.length > namedRuns
+    ? `from ${dates[0]} to ${last}`
+    : [dates.slice(0, -1).join(", "), last].filter((text) => text !== "").join(" and ");
 }

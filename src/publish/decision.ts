@@ -25,10 +25,14 @@ export interface Decision {
 /** What `by` is where a verdict that passed decides. */
 export const byChecks = "checks";
 
-/** A decision for people: "approved by ann, as a baseline: a holiday". @param withTime also says when it was made */
-export function decisionText({ kind, by, at, reason, asBaseline }: Decision, withTime = false): string {
-  const baseline = kind === "approved" && asBaseline ? ", as a baseline" : "";
-  return `${kind} by ${by}${withTime ? ` at ${at}` : ""}${baseline}${reason === null ? "" : `: ${reason}`}`;
+/**
+ * A decision for people: "approved by ann, not as a baseline: a holiday", or "superseded by daily-0123456789ab-r2, opened by
+ * ann". @param withTime also says when it was made
+ */
+export function decisionText({ kind, by, at, reason, asBaseline, successor }: Decision, withTime = false): string {
+  const baseline = kind === "approved" ? `, ${asBaseline ? "" : "not "}as a baseline` : "";
+  const who = kind === "superseded" ? `${successor ?? "a later run"}, opened by ${by}` : by;
+  return `${kind} by ${who}${withTime ? ` at ${at}` : ""}${baseline}${reason === null ? "" : `: ${reason}`}`;
 }
 
 /** Who decided, when and why: "by ann at 2026-11-21T06:00:00.000Z: a holiday". */

@@ -1,4 +1,5 @@
-import type { PinnedRun, Plan } from "../plan/plan.js";
+import type { LeftOutRun, PinnedRun, Plan } from "../plan/plan.js";
+import { byChecks } from "./decision.js";
 import { isCalendarDate, sameSeries } from "../plan/series.js";
 
 type Params = Readonly<Record<string, string>>;
@@ -13,6 +14,8 @@ export interface Series {
   readonly date?: string;
   /** Also find runs that later runs are not compared with: a person approved them without --as-baseline, or they were expected to differ. */
   readonly everyRun?: boolean;
+  /** Also find those runs, in addition to the others of their dates, and mark them. */
+  readonly withLeftOut?: boolean;
   /** Also find how long each run was scored. */
   readonly withSeconds?: boolean;
 }
@@ -20,6 +23,8 @@ export interface Series {
 /** A published run whose profile is stored. */
 export interface PublishedRun extends PinnedRun {
   readonly modelSha256: string;
+  /** Why later runs are not compared with it; undefined: they are, or it was not asked for. */
+  readonly leftOut?: LeftOutRun["why"] | undefined;
   /** How long it was scored; undefined: it is not known, or was not asked for. */
   readonly seconds?: number | undefined;
 }
@@ -45,6 +50,11 @@ export function earlierDateIn(
     : undefined;
 }
 
+/** Why later runs are not compared with a run that was published without being a baseline. @param by who decided */
+export function whyLeftOut(by: string | undefined): LeftOutRun["why"] {
+  return by === byChecks ? "expected" : "approved";
+}
+
 const dayMs = 86_400_000;
 /** Checks compare a weekday with those of the last four weeks. */
 const baselineDays = 28;
@@ -53,16 +63,35 @@ const leastRuns = 8;
 /** A job that publishes often is compared with at most so many. */
 const mostRuns = 64;
 
-/** Chooses what a run is compared with: of each date the last run, and of these the latest. */
+/** The runs that a run is compared with, and those that it is not compared with. */
+interface ChosenRuns {
+  readonly baseline: PinnedRun[];
+  readonly first: PinnedRun | null;
+  /** Absent: there are none. */
+  readonly leftOut?: LeftOutRun[];
+}
+
+/**
+ * Chooses what a run is compared with: of each date the last run, and of these the latest. Names the runs among the latest
+ * ones that are left out.
+ */
 export function chooseBaseline(
   found: readonly PublishedRun[],
   { date, modelSha256 }: { readonly date: string; readonly modelSha256: string },
-): { readonly baseline: PinnedRun[]; readonly first: PinnedRun | null } {
-  const sorted = found.toSorted((one, other) => (one.date < other.date ? -1 : one.date > other.date ? 1 : 0));
+): ChosenRuns {
+  const all = found.toSorted((one, other) => (one.date < other.date ? -1 : one.date > other.date ? 1 : 0));
+  const sorted = all.filter(({ leftOut }) => leftOut === undefined);
   const from = new Date(Date.parse(date) - baselineDays * dayMs).toISOString().slice(0, 10);
   const recent = sorted.filter((run, index) => run.date >= from || index >= sorted.length - leastRuns);
   const first = sorted.find((run) => run.modelSha256 === modelSha256);
-  return { baseline: recent.slice(-mostRuns).map(pinOf), first: first === undefined ? null : pinOf(first) };
+  const leftOut = all
+    .slice(-leastRuns)
+    .flatMap(({ runId, date: of, leftOut: why }) => (why ? [{ runId, date: of, why }] : []));
+  return {
+    baseline: recent.slice(-mostRuns).map(pinOf),
+    first: first === undefined ? null : pinOf(first),
+    ...(leftOut.length === 0 ? {} : { leftOut }),
+  };
 }
 
 function pinOf({ runId, date, sha256, place }: PublishedRun): PinnedRun {

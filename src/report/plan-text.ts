@@ -33,10 +33,12 @@ export interface PlannedTarget extends FoundTarget {
   readonly estimate?: PlanEstimate | undefined;
   /** How many rejected rows of an earlier run are scored alone; undefined: all rows are. */
   readonly rejectedRows?: number | undefined;
+  /** What the checks look at, and what the run is compared with, a line each. */
+  readonly checks: readonly string[];
 }
 
 /** A plan as text. */
-export function planText(plan: Plan, { estimate, rejectedRows, ...target }: PlannedTarget): string {
+export function planText(plan: Plan, { estimate, rejectedRows, checks, ...target }: PlannedTarget): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
@@ -57,9 +59,15 @@ export function planText(plan: Plan, { estimate, rejectedRows, ...target }: Plan
     `spans    ${showCount(spanCount(plan))} of up to ${count(plan.commitRows, "row")}`,
     `model    ${printable(modelName(plan.model))}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
     contractText(plan.contract).trimEnd(),
+    ...checkLines(checks),
     ...(estimate === undefined ? [] : [`prompts  ${estimateText(estimate)}`]),
     targetText(target),
   ].join("\n");
+}
+
+/** The checks of a run as text, a line each. */
+export function checkLines(checks: readonly string[]): string[] {
+  return checks.map((line) => printable(`checks   ${line}`));
 }
 
 /** The target as text: which run it has, and what was not checked. */

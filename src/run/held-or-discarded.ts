@@ -16,7 +16,7 @@ import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { notComparedText } from "../publish/compared-text.js";
+import { leftOutText, notComparedText } from "../publish/compared-text.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -91,7 +91,11 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
     failed: resultLines(verdict, "hold"),
     warnings: resultLines(verdict, "warn"),
     comparedWith: verdict.verdict.baseline,
-    notes: [notComparedText(plan), unprofiledText(plan, keyColumns(spec))].filter((line) => line !== undefined),
+    notes: [
+      notComparedText(plan),
+      plan.checks && leftOutText(plan.checks),
+      unprofiledText(plan, keyColumns(spec)),
+    ].filter((line) => typeof line === "string"),
   };
 }
 
@@ -106,6 +110,7 @@ async function heldError(
   const message = [
     `checking run ${plan.runId}: it is held and not published; ${failed} of ${results.length} checks failed`,
     ...resultLines(verdict, "hold"),
+    ...[plan.checks && leftOutText(plan.checks)].filter((line) => typeof line === "string"),
   ].join("\n  ");
   const readers = await readersLine(context, plan);
   const { html } = context.spec.report;

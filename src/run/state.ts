@@ -23,7 +23,7 @@ export interface RunState {
     | "unfinished"
     | "held"
     | "approved"
-    | "complete"
+    | "published"
     | "discarded"
     | "superseded"
     | "pruned"
@@ -34,7 +34,7 @@ export interface RunState {
   readonly challenger?: ChallengerResult | undefined;
   /** What was decided on the run; null: nothing. */
   readonly decision: Decision | null;
-  /** The error that the last attempt which failed ended with, while the run is not complete; null: none is recorded. */
+  /** The error that the last attempt which failed ended with, while the run is not published; null: none is recorded. */
   readonly lastFailure: AttemptFailure | null;
   /** What an unfinished run has paid for and asked for; undefined: predictions are free, or it was not looked at. */
   readonly paid?: PaidReport | undefined;
@@ -100,7 +100,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   return {
     ...nothing,
     ...planned,
-    status: run.state.kind === "published" ? "complete" : run.state.kind,
+    status: run.state.kind,
     ...(await reviewOf(context, plan, run)),
     paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, stored, run) : undefined,
     lastFailure: ["unfinished", "approved"].includes(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null,

@@ -1,5 +1,6 @@
 import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
+import { decisionText } from "../publish/decision.js";
 import { parseRunProfile, runProfileOf } from "../publish/profile-text.js";
 import { count } from "../report/report.js";
 import type { RunStats } from "../report/stats-text.js";
@@ -11,10 +12,10 @@ import { countCommitted } from "./conclude.js";
 
 /**
  * Reads the profiles of a run: of the latest run of these params, or of the run `runId`, which may be any published run of
- * the series. Writes nothing.
- * @throws JobError USAGE for a run that is not planned, unfinished or discarded
+ * the series; undefined: it is none of these. Writes nothing.
+ * @throws JobError USAGE for a run that is not planned or unfinished; DISCARDED, PRUNED
  */
-export async function runStats(context: JobContext, runId: string | undefined): Promise<RunStats> {
+export async function runStats(context: JobContext, runId: string | undefined): Promise<RunStats | undefined> {
   const { spec, sink, sha256, command } = context;
   const base = runIdOf(spec.name, spec.params, sha256);
   const stored = await sink.find(base);
@@ -36,10 +37,13 @@ async function statsOf({ sink, command }: JobContext, stored: StoredPlan): Promi
   const run = await sink.open(stored);
   const [committed, spans] = [countCommitted(run), spanCount(plan)];
   if (run.state.kind === "discarded") {
-    throw notThere(
-      plan.runId,
-      "it is discarded, and its rows are removed",
-      `to score again: ${command(plan.params)} --new-run`,
+    const shown = `${command(plan.params, { verb: "status" })} shows its checks`;
+    throw new JobError(
+      "DISCARDED",
+      `${reading(plan.runId)}: it was ${decisionText(run.state.decision, true)}; its rows are removed`,
+      {
+        hint: `${shown}; to score again: ${command(plan.params)} --new-run`,
+      },
     );
   }
   if (committed < spans) {
@@ -60,20 +64,20 @@ async function statsOf({ sink, command }: JobContext, stored: StoredPlan): Promi
 }
 
 /** Finds a run among the published runs whose params equal this run's, except for dates. */
-async function publishedStats({ spec, sink, dateParam }: JobContext, runId: string): Promise<RunStats> {
+async function publishedStats({ spec, sink, dateParam }: JobContext, runId: string): Promise<RunStats | undefined> {
   const series = { job: spec.name, params: spec.params, dateParam: dateParam ?? "", date: lastDate, everyRun: true };
   const published = dateParam === undefined ? [] : ((await sink.published?.(series)) ?? []);
   const found = published.find((run) => run.runId === runId);
   const profile = found && parseRunProfile((await sink.readProfile?.(found)) ?? "");
-  if (profile === undefined) {
-    const what = "no published run of this job and these params, apart from dates, has this id and a profile";
-    throw notThere(runId, what, "name the run by its params: --param ds=2026-01-31");
-  }
-  return { profile, state: "published" };
+  return profile && { profile, state: "published" };
 }
 
 const lastDate = "9999-12-31";
 
 function notThere(runId: string, finding: string, hint: string): JobError {
-  return new JobError("USAGE", `reading the profiles of run ${runId}: ${finding}`, { hint });
+  return new JobError("USAGE", `${reading(runId)}: ${finding}`, { hint });
+}
+
+function reading(runId: string): string {
+  return `reading the profiles of run ${runId}`;
 }

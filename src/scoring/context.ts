@@ -78,7 +78,7 @@ export interface JobContext extends ScoringContext {
   /** The command line that carries out the run of these params; or that decides on one of their runs, or shows the last. */
   readonly command: (
     params: Readonly<Record<string, string>>,
-    other?: { readonly verb: "approve" | "discard"; readonly runId: string } | { readonly verb: "stats" },
+    other?: { readonly verb: "approve" | "discard"; readonly runId: string } | { readonly verb: "stats" | "status" },
   ) => string;
   readonly source: Source;
   readonly sink: Sink;

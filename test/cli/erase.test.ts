@@ -48,7 +48,10 @@ test("erase removes the rows of some keys from every night, and all commands tak
   const names = await readdir(job.folder("2026-01-01"), { recursive: true });
   expect(names.filter((name) => /\/(tmp|parts|withdrawn)\//.test(name))).toEqual([]);
 
-  expect(lastJson(await job.night("status", "2026-01-01", "--json"))).toMatchObject({ status: "complete", damage: [] });
+  expect(lastJson(await job.night("status", "2026-01-01", "--json"))).toMatchObject({
+    status: "published",
+    damage: [],
+  });
   expect((await job.night("run", "2026-01-01")).stdout).toContain("already complete");
   const diff = await job.night("diff", "2026-01-02", "--against", "ds=2026-01-01", "--json");
   expect(lastJson(diff)).toMatchObject({ rows_a: 439, rows_b: 439, rows_compared: 439, rows_changed: 0 });
@@ -94,7 +97,7 @@ test("erase removes rejected rows of the keys, of which other rejects stay", asy
   expect(lastJson(erased)).toMatchObject({ rows: 1, rejects: 2, keys_not_found: 0 });
   expect((await rejectLines(job.out)).map(({ row, columns }) => [row, columns])).toEqual([[100, { id: "100" }]]);
   expect(await idsIn(job.out)).toHaveLength(438);
-  expect(lastJson(await runHere(["status", job.spec, "--json"]))).toMatchObject({ status: "complete", damage: [] });
+  expect(lastJson(await runHere(["status", job.spec, "--json"]))).toMatchObject({ status: "published", damage: [] });
   const manifest = JSON.parse(await readFile(join(job.out, "_manifest.json"), "utf8")) as object;
   expect(manifest).toMatchObject({ rows: 438, rows_rejected: 1, rows_filtered: 0, rows_erased: 3 });
   expect((await readdir(join(job.out, "_rejects"))).length).toBe(1);
@@ -124,7 +127,7 @@ test("a challenger's kept predictions and its most different rows go with the ro
   expect(erased.code, erased.stderr).toBe(0);
   expect(await named()).toBe(false);
   expect(await outputRows(join(folder.path, "kept/dt=2026-01-01"))).toHaveLength(568);
-  expect((await job.night("status", "2026-01-01")).stdout).toContain("complete");
+  expect((await job.night("status", "2026-01-01")).stdout).toContain("published");
 });
 
 test("a held or unfinished run keeps its rows, is named with what to do, and is erased once it is decided", async () => {

@@ -78,11 +78,11 @@ describe("infer-batch stats", () => {
       const { code, stderr } = await nights.night("stats", date, ...args);
       return `${code} ${stderr.split("\n")[0]}`;
     };
-    expect(await refused("2026-11-21")).toMatch(/^64 .*: it is discarded, and its rows are removed$/);
+    expect(await refused("2026-11-21")).toMatch(/^67 .*: it was discarded by \S+ at \S+; its rows are removed$/);
     expect(await refused("2026-11-22")).toMatch(/^64 .*: 1 of 5 spans committed$/);
     expect(await refused("2026-11-23")).toMatch(/^64 .*: it is not planned$/);
     expect(await refused("2026-11-23", "--run", "other-012345678901")).toMatch(
-      /^64 error: reading the profiles of run other-012345678901: no published run of this job/,
+      /^64 error: looking for run other-012345678901: none of the 3 runs of diabetes-mlp that are there has this id$/,
     );
     for (const command of ["stats", "approve", "discard"]) {
       const byId = await runHere([command, "other-012345678901"]);

@@ -33,7 +33,7 @@ test("status of several specs is a table with a line for each, and ends with the
       .replaceAll(/says \d+ bytes/g, "says <size> bytes");
   expect(await table()).toMatchSnapshot();
   expect(await table("--failed")).toMatchSnapshot();
-  expect(await table("--held")).toContain("stdout\n4 jobs: 1 complete, 1 damaged, 1 not_planned, 1 error\n");
+  expect(await table("--held")).toContain("stdout\n4 jobs: 1 published, 1 damaged, 1 not_planned, 1 error\n");
   for (const [columns, heads, leftOut] of [
     [72, /^ {2}spec +run +status +rows committed\n/, "planned\n"],
     [48, /^ {2}spec +status\n/, "run, rows\ncommitted, planned\n"],
@@ -47,7 +47,7 @@ test("status of several specs is a table with a line for each, and ends with the
   const { stdout } = await runHere(["status", "--json", ...paths]);
   const lines = stdout.trim().split("\n");
   expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
-    { spec: paths[0], status: "complete", rows_planned: 178, rows_committed: 178 },
+    { spec: paths[0], status: "published", rows_planned: 178, rows_committed: 178 },
     { spec: paths[1], status: "damaged", rows_committed: null },
     { spec: paths[2], status: "not_planned", rows_committed: 0 },
     { spec: paths[3], status: "error" },

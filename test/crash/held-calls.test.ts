@@ -59,7 +59,7 @@ interface Case {
   /** What readers find when the same command has run again. */
   readonly end: NightSeen;
   /** What `status` says then. */
-  readonly status: "held" | "complete" | "discarded";
+  readonly status: "held" | "published" | "discarded";
 }
 
 const cases: readonly Case[] = [
@@ -77,7 +77,7 @@ const cases: readonly Case[] = [
     before: heldBefore,
     seen: ["old", "nothing", "new"],
     end: "new",
-    status: "complete",
+    status: "published",
   },
   {
     command: ["discard", "--by", "ann"],
@@ -94,7 +94,7 @@ const cases: readonly Case[] = [
     before: correctedBefore,
     seen: ["old", "nothing"],
     end: "old",
-    status: "complete",
+    status: "published",
   },
 ];
 

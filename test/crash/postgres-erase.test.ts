@@ -52,7 +52,7 @@ async function expectErased({ job: { database, spec } }: Erasable): Promise<void
   expect(counts.filter(([, keys]) => keys > 0)).toEqual([]);
   expect(counts.map(([rows]) => rows).toSorted((one, other) => one - other)).toEqual([1, 440, 440]);
   const status = await runHere(["status", spec, "--param", "ds=2026-01-02", "--json"]);
-  expect(JSON.parse(status.stdout)).toMatchObject({ status: "complete", damage: [] });
+  expect(JSON.parse(status.stdout)).toMatchObject({ status: "published", damage: [] });
 }
 
 /** Kills the command at a moment, and lets the same command finish, while a reader counts the rows of the table. */

@@ -81,9 +81,9 @@ async function raceIn(folder: string, place: Place, seed: number): Promise<strin
     expect(seen.has("50"), now).toBe(false);
   }
   if (end["run_id"] === runId) {
-    expect([look, end["status"]], now).toEqual(discard === 0 ? [place.nothing, "discarded"] : ["50", "complete"]);
+    expect([look, end["status"]], now).toEqual(discard === 0 ? [place.nothing, "discarded"] : ["50", "published"]);
   } else {
-    expect([end["run_id"], end["status"]], now).toEqual([`${runId}-r2`, "complete"]);
+    expect([end["run_id"], end["status"]], now).toEqual([`${runId}-r2`, "published"]);
     expect(["442", place.both], now).toContain(look);
   }
   const allowed = new Set([place.nothing, "nothing", "50", "442", place.both]);

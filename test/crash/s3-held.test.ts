@@ -121,7 +121,7 @@ interface Case {
   readonly seen: readonly string[];
   /** What readers find when the same command has run again. */
   readonly end: RegExp;
-  readonly status: "held" | "discarded" | "complete" | "pruned";
+  readonly status: "held" | "discarded" | "published" | "pruned";
   /** Requests after which the short form kills the command. */
   readonly short: readonly RegExp[];
 }
@@ -156,7 +156,7 @@ const cases: readonly Case[] = [
     before: "held",
     seen: ["r1: 442", "nothing", "r2: 50"],
     end: /^r2: 50$/,
-    status: "complete",
+    status: "published",
     short: [/^PUT .*\/part-\d+\.[^/]*\.parquet/, /^PUT .*_SUCCESS/], // after the last, the key is left
   },
   {
@@ -176,7 +176,7 @@ const cases: readonly Case[] = [
     before: "held",
     seen: ["r1: 442", "nothing", "r3: 442"],
     end: /^r[34]: 442$/, // run 4 follows when run 3 was complete
-    status: "complete",
+    status: "published",
     short: [/^DELETE .*_SUCCESS/],
   },
   {
@@ -198,7 +198,7 @@ const cases: readonly Case[] = [
     first: ["erase", "--keys", "keys.txt"], // in the other nights
     seen: ["r1: 442", "nothing", "r2: 440"],
     end: /^r[23]: 440$/, // run 3 follows when run 2 had not begun to take the place of run 1
-    status: "complete",
+    status: "published",
     short: [/^PUT .*\/parts\/.*\.staged/, /^DELETE .*_SUCCESS/],
   },
 ];
@@ -243,7 +243,7 @@ async function killedAt(world: World, one: Case, moment: Moment): Promise<string
   const leftovers = {
     held: [],
     discarded: [/\.staged$/, /\.key$/],
-    complete: [/\.staged$/, /probe\./, /\.key$/],
+    published: [/\.staged$/, /probe\./, /\.key$/],
     pruned: [/part-/, /_SUCCESS/, /\.key$/],
   }[one.status];
   const names = await world.names();

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
+import type { LeftOutRun } from "#src/plan/plan.js";
 import { isCalendarDate } from "#src/plan/series.js";
+import { leftOutText } from "#src/publish/compared-text.js";
 import { chooseBaseline, earlierDateIn, type PublishedRun, type Series } from "#src/publish/published-run.js";
 
 const series: Series = {
@@ -56,6 +58,34 @@ describe("the baseline of a run", () => {
       asked,
     );
     expect(baseline.map(({ date }) => date)).toEqual(dates.slice(-8));
+  });
+
+  test("the baseline of a run leaves out runs that are marked, and names those among the last eight", () => {
+    const found = nightsFrom("2026-11-01", 20).map((date) => published(date));
+    const marked = found.map((run, day) =>
+      [3, 15, 18].includes(day) ? { ...run, leftOut: "approved" as const } : run,
+    );
+    const { baseline, leftOut } = chooseBaseline(marked, asked);
+    expect(baseline.map(({ date }) => date)).toEqual(
+      found.map(({ date }) => date).filter((_, day) => ![3, 15, 18].includes(day)),
+    );
+    expect(leftOut).toEqual([
+      { runId: "run-2026-11-16", date: "2026-11-16", why: "approved" },
+      { runId: "run-2026-11-19", date: "2026-11-19", why: "approved" },
+    ]);
+    expect(chooseBaseline(found, asked)).not.toHaveProperty("leftOut");
+  });
+
+  test("the runs that a run is not compared with are in one line, with their reasons", () => {
+    const on = (why: "approved" | "expected", ...days: number[]): LeftOutRun[] =>
+      days.map((day) => ({ runId: `run-${day}`, date: `2026-11-${day}`, why }));
+    expect(leftOutText({ leftOut: [] })).toBeUndefined();
+    expect(leftOutText({ leftOut: on("approved", 20, 21, 22) })).toBe(
+      "not compared with 2026-11-20, 2026-11-21 and 2026-11-22: approved, but not as a baseline",
+    );
+    expect(leftOutText({ leftOut: [...on("expected", 15), ...on("approved", 16, 17, 18, 19)] })).toBe(
+      "not compared with 4 runs from 2026-11-16 to 2026-11-19: approved, but not as a baseline; nor with 2026-11-15: expected to differ",
+    );
   });
 
   test("the baseline of a run includes the first run with the same model", () => {

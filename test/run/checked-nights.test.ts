@@ -35,7 +35,7 @@ test("a night after nights without rows gets a verdict, as does one without rows
   expect(await nightOf(nights, "2026-11-21", noRows)).toEqual([0, ""]);
   const [code, found] = await nightOf(nights, "2026-11-22", {});
   expect([code, found]).toEqual([0, expect.stringMatching(/442 rows/)]);
-  expect((await nights.night("status", "2026-11-22")).stdout).toContain(": complete, ");
+  expect((await nights.night("status", "2026-11-22")).stdout).toContain(": published, ");
   expect(await nightOf(nights, "2026-11-23", noRows)).toEqual([0, ""]); // there were such nights
 });
 

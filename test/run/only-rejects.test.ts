@@ -187,7 +187,7 @@ describe("--only-rejects", () => {
       /^run +labels-\w+-r2\n[^]*\nrejects +60 rejected rows of run labels-\w+ are scored; its other rows keep their predictions\n/,
     );
     expect(planned.stdout).toMatch(
-      /\nprompts +about 60 prompts, 4\d\d tokens in .*, at most 3,000 out\ntarget +\S+out, which has run labels-\w+: complete\n/,
+      /\nprompts +about 60 prompts, 4\d\d tokens in .*, at most 3,000 out\ntarget +\S+out, which has run labels-\w+: published\n/,
     );
     expect(job.server.requests).toHaveLength(asked);
 

@@ -91,7 +91,7 @@ test("plan ends as run does where the input or the spec of a complete run has ch
   expect((await runHere(["plan", spec])).code).toBe(0);
   await writeSpec(scratch.path, wine, { timezone: "Asia/Tokyo" });
   const { stdout } = await expectAlike(spec, 66, /timezone is "Asia\/Tokyo"/);
-  expect(stdout).toMatch(/^target .*, which has this run: complete$/m);
+  expect(stdout).toMatch(/^target .*, which has this run: published$/m);
   const shard = join(projectFolder, "fixtures/data/wine/part-00000.parquet");
   await copyFile(shard, join(scratch.path, "more.parquet"));
   const input = { path: [join(projectFolder, "fixtures/data/wine/*.parquet"), "*.parquet"] };

@@ -64,7 +64,7 @@ test("plan ends with 0 as run does for a complete run whose marker, input or mod
   await rm(join(world.folder, "in/_READY"));
   const unready = await world.expectAlike(0);
   expect(unready.stdout).toMatch(
-    /^target .*, which has this run: complete\nuntried {2}the plan of a new run: waiting for input: .*_READY.*\n$/,
+    /^target .*, which has this run: published\nuntried {2}the plan of a new run: waiting for input: .*_READY.*\n$/,
   );
 
   await writeFile(join(world.folder, "in/_READY"), "");
@@ -75,7 +75,7 @@ test("plan ends with 0 as run does for a complete run whose marker, input or mod
   expect((await world.expectAlike(0)).stdout).toMatch(/untried {2}the plan of a new run: .*in\/_READY/);
   const json = await jsonOf(world.spec);
   expect(json).toEqual({
-    found: { run_id: expect.stringMatching(/^wine-forest-/), status: "complete" },
+    found: { run_id: expect.stringMatching(/^wine-forest-/), status: "published" },
     untried: [expect.stringContaining("the plan of a new run: ")],
   });
 });
@@ -148,7 +148,7 @@ test("plan ends as run does while the registry is away: with 0 for a run that is
   await rm(join(world.folder, "cache"), { recursive: true, force: true });
   await rename(join(world.folder, "away"), join(world.folder, "cache"));
   await world.expectAlike(0);
-  expect((await world.expectAlike(0)).stdout).toMatch(/this run: complete\nuntried {2}the plan of a new run: /);
+  expect((await world.expectAlike(0)).stdout).toMatch(/this run: published\nuntried {2}the plan of a new run: /);
 });
 
 test("plan ends with 0 as run does for an unfinished run of which no new run could be planned, and shows the stored plan", async () => {

@@ -49,10 +49,10 @@ describe("plan with an output in files", () => {
     expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
     await runHere(["run", spec, "--quiet"]);
     const { stdout } = await runHere(["plan", spec]);
-    expect(stdout).toMatch(/^target .*out, which has this run: complete$/m);
+    expect(stdout).toMatch(/^target .*out, which has this run: published$/m);
     expect(stdout).not.toContain("untried");
     await runHere(["run", spec, "--quiet", "--new-run"]);
-    expect((await runHere(["plan", spec])).stdout).toMatch(/^target .*out, which has run wine-\S+-r2: complete$/m);
+    expect((await runHere(["plan", spec])).stdout).toMatch(/^target .*out, which has run wine-\S+-r2: published$/m);
   });
 
   test("plan ends with 66 if a part of a finished run is gone", async () => {
@@ -98,7 +98,7 @@ postgres.describe("plan with an output in Postgres", () => {
     );
     expect(left).toEqual([]);
     expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
-    expect((await runHere(["plan", spec])).stdout).toContain(", which has this run: complete");
+    expect((await runHere(["plan", spec])).stdout).toContain(", which has this run: published");
   });
 
   test("a job with the name of another job and another table ends with 66, which says that two jobs may share the name", async () => {

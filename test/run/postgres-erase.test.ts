@@ -53,7 +53,7 @@ postgres.describe("erase in Postgres", () => {
       await database.query("SELECT target, key, keys::int, keys_not_found::int, rows::int FROM infer_batch.erasures"),
     ).toEqual([{ target: "scores.predictions", key: ["id"], keys: 3, keys_not_found: 1, rows: 2 }]);
     expect(lastJson(await job.night("status", "2026-01-01", "--json"))).toMatchObject({
-      status: "complete",
+      status: "published",
       damage: [],
     });
     await database.query("VACUUM FULL scores.predictions");
@@ -95,7 +95,7 @@ postgres.describe("erase in Postgres", () => {
     expect(lastJson(await job.erase("--json"))).toMatchObject({ rows: 1, rejects: 1, keys_not_found: 1 });
     expect(await database.query("SELECT columns->>'id' AS id FROM infer_batch.rejects")).toEqual([]);
     expect((await job.night("rejects", "2026-01-01")).code).toBe(0);
-    expect((await job.night("status", "2026-01-01")).stdout).toContain("complete");
+    expect((await job.night("status", "2026-01-01")).stdout).toContain("published");
   });
 
   test("a key that is no value of its column ends erase, and the message does not have it", async () => {

@@ -43,7 +43,7 @@ const untouched = { path: '"$user", public', lock: "0", statement: "0", idle: "0
       await expectFinishedPg(job);
       if (mode === "replace") {
         const shown = await runCli(["status", job.spec]);
-        expect([shown.code, shown.stdout]).toEqual([0, expect.stringContaining("complete")]);
+        expect([shown.code, shown.stdout]).toEqual([0, expect.stringContaining("published")]);
         expect((await runCli(["rollback", job.spec])).code).toBe(0);
         expect(await database.query("SELECT id FROM scores.predictions")).toEqual([{ id: "-1" }]);
       }

@@ -78,7 +78,7 @@ s3.describe("predictions in S3", () => {
     expect(await outputRows(here)).toEqual(golden);
     expect(JSON.parse(second.stdout)).toMatchObject({ status: "already_complete" });
     expect(await bucket.keys()).toEqual(keys);
-    expect(status.stdout).toMatch(/: complete, 4 of 4 spans committed/);
+    expect(status.stdout).toMatch(/: published, 4 of 4 spans committed/);
     expect(await readdir(join(scratch.path, "spool"))).toEqual([]);
   });
 

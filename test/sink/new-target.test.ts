@@ -97,6 +97,6 @@ test("a target of a new kind, with none of the optional capabilities, takes a ru
     expect(parsePlan(text)?.target).toEqual({ kind: "memory", shelf: ["a", 1] });
   }
   await using job = await openJob(spec, { param: [] });
-  expect(await runState({ ...job, sink })).toMatchObject({ status: "complete", spansPlanned: 3, spansCommitted: 3 });
+  expect(await runState({ ...job, sink })).toMatchObject({ status: "published", spansPlanned: 3, spansCommitted: 3 });
   expect(await collect(rejectedRows({ ...job, sink }))).toEqual([]);
 });

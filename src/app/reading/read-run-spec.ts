@@ -16,10 +16,21 @@ export interface RunOptions extends JobOptions {
  * @throws JobError USAGE where the target has no such run, or a later one of the same params
  */
 export async function readRunSpec(specPath: string, { run, ...options }: RunOptions): Promise<LoadedSpec> {
+  return run === undefined || options.param.length > 0
+    ? await readSpec(specPath, options)
+    : await readSpecOfRun(specPath, { run, ...options });
+}
+
+/**
+ * Reads a spec with the params of a run of the job, which is looked for at the target. Params of the command only name the
+ * target.
+ * @throws JobError USAGE where the target has no such run, or a later one of the same params
+ */
+export async function readSpecOfRun(
+  specPath: string,
+  { run, ...options }: RunOptions & { readonly run: string },
+): Promise<LoadedSpec> {
   const loaded = await readSpec(specPath, options);
-  if (run === undefined || options.param.length > 0) {
-    return loaded;
-  }
   await using job = await openLoaded(loaded, specPath);
   const runs = (await job.sink.history?.({ job: loaded.spec.name, last: everyRun })) ?? [];
   const found = runs.find(({ runId }) => runId === run);

@@ -1,10 +1,12 @@
 import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
+import type { CheckResult } from "../../checks/verdicts/verdict.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
 import { isInFrontOfReaders, type RecordedRun, type RecordedSpending } from "../../publish/recorded-run.js";
+import type { RunVerdict } from "../../publish/run-verdict.js";
 import { resultLines } from "../../publish/verdict-text.js";
 import {
   count,
@@ -165,7 +167,18 @@ function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
   return later === undefined || run.adds === true || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;
 }
 
-/** The error that a run ended with, the checks that hold it, or who decided. */
+/** The first check that would have held a run, had `expect` not named it or `on_fail` not been `warn`. */
+function excusedText(verdict: RunVerdict): string[] {
+  const [failed] = resultLines(verdict, "hold");
+  if (failed !== undefined) {
+    return [`${failed}; only a warning: on_fail is warn`];
+  }
+  const isExpected = ({ lowered }: CheckResult): boolean => lowered?.startsWith("expected on ") === true;
+  const results = verdict.verdict.results.filter(isExpected);
+  return resultLines({ ...verdict, verdict: { ...verdict.verdict, results } }, "warn").slice(0, 1);
+}
+
+/** The error that a run ended with, the checks that hold it or that something excused, or who decided. */
 function why({ status, plan, spansCommitted, verdict, decision, failure, pruned }: RecordedRun): string {
   if (pruned !== undefined) {
     return `pruned by ${pruned.by}`;
@@ -186,5 +199,6 @@ function why({ status, plan, spansCommitted, verdict, decision, failure, pruned 
       ? [`${showCount(spansCommitted)} of ${count(spanCount(plan), "span")} committed`]
       : [];
   const rejects = plan?.rejectsOf === undefined ? [] : [`only the rejects of ${plan.rejectsOf.runId}`];
-  return [...rejects, ...spans, ...(error === undefined ? [] : [error])].join("; ");
+  const excused = status === "published" && verdict !== undefined ? excusedText(verdict) : [];
+  return [...rejects, ...excused, ...spans, ...(error === undefined ? [] : [error])].join("; ");
 }

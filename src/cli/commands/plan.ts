@@ -4,6 +4,7 @@ import { checkSpools } from "../../app/check-spools.js";
 import { estimateFields } from "../../report/spending/estimate-text.js";
 import { runIdOf } from "../../plan/identity.js";
 import { planText, targetText } from "../../report/plan-text.js";
+import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import { type Preview, type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
 import type { RunState } from "../../run/state.js";
 import type { SafeIo } from "../io.js";
@@ -50,7 +51,7 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
       ? `${JSON.stringify(planJson(planned, { state, untried }))}\n`
       : planned.plan === undefined
         ? targetText(target)
-        : planText(planned.plan, { ...target, ...planned, untried }),
+        : planText(planned.plan, { ...target, ...planned, untried, checks: plannedChecks(job, planned.plan) }),
   );
   if (refusal !== undefined) {
     throw refusal;

@@ -1,7 +1,9 @@
-import { openJob } from "../../app/job-context.js";
+import { openJob, openLoaded } from "../../app/job-context.js";
+import { readSpecOfRun } from "../../app/reading/read-run-spec.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
-import { statsJson, statsText } from "../../report/stats-text.js";
+import { type RunStats, statsJson, statsText } from "../../report/stats-text.js";
 import { runStats } from "../../run/stats.js";
+import { JobError } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 
 export interface StatsOptions extends JobOptions {
@@ -12,6 +14,19 @@ export interface StatsOptions extends JobOptions {
 /** Prints the profiles of a run: of its predictions and, with checks, of its features. */
 export async function statsCommand(spec: string, options: StatsOptions, io: SafeIo): Promise<void> {
   await using job = await openJob(spec, options);
-  const stats = await runStats(job, options.run);
+  const { run } = options;
+  const stats = (await runStats(job, run)) ?? (await statsElsewhere(spec, { ...options, run: run ?? "" }));
   io.stdout.write(`${options.json === true ? statsJson(stats) : statsText(stats, terminalWidth(io.stdout))}\n`);
+}
+
+/** The profiles of a run with other params, which is not published. @throws JobError USAGE, DISCARDED, PRUNED */
+async function statsElsewhere(spec: string, options: StatsOptions & { readonly run: string }): Promise<RunStats> {
+  await using job = await openLoaded(await readSpecOfRun(spec, options), spec);
+  const stats = await runStats(job, options.run);
+  if (stats === undefined) {
+    throw new JobError("USAGE", `reading the profiles of run ${options.run}: it has none any more`, {
+      hint: "infer-batch history says what became of it",
+    });
+  }
+  return stats;
 }

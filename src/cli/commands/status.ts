@@ -113,7 +113,7 @@ async function stateOf(spec: string, options: StatusOptions): Promise<JobState> 
 
 function isShown({ state }: JobState, { held = false, failed = false }: StatusOptions): boolean {
   const isHeld = state?.status === "held";
-  const isFailed = !isHeld && state?.status !== "complete" && state?.status !== "pruned";
+  const isFailed = !isHeld && state?.status !== "published" && state?.status !== "pruned";
   return held || failed ? (held && isHeld) || (failed && isFailed) : true;
 }
 
@@ -130,7 +130,7 @@ function cellsOf({ spec, state, error }: JobState): string[] {
   const rows = [rowsCommitted, rowsPlanned].map((value) =>
     value === null || status === "not_planned" ? "" : showCount(value),
   );
-  const why = status === "complete" ? undefined : (verdict?.failed[0] ?? damage[0] ?? lastFailure?.message);
+  const why = status === "published" ? undefined : (verdict?.failed[0] ?? damage[0] ?? lastFailure?.message);
   return [spec, runId, status, ...rows, firstLine(why ?? "")];
 }
 
@@ -164,10 +164,10 @@ function stateText(state: RunState): string {
 }
 
 /** What the checks say, what was decided, and what a person can do. */
-function reviewText({ verdict, challenger, decision, status, readers, commands }: RunState): string[] {
-  const published = status === "complete" ? [] : (verdict?.failed ?? []);
+function reviewText({ verdict, challenger, decision, readers, commands }: RunState): string[] {
+  const failed = verdict?.outcome === "hold" ? "failed" : "warning";
   return [
-    ...published.map((line) => `  failed: ${line}`),
+    ...(verdict?.failed ?? []).map((line) => `  ${failed}: ${line}`),
     ...(verdict?.warnings ?? []).map((line) => `  warning: ${line}`),
     ...(verdict?.notes ?? []).map((line) => `  note: ${line}`),
     ...(challenger === undefined ? [] : challengerLines(challenger).map((line) => `  ${line}`)),

@@ -1,5 +1,6 @@
-import { contractText, targetText } from "../../report/plan-text.js";
+import { checkLines, contractText, targetText } from "../../report/plan-text.js";
 import { checkTarget } from "../../run/check-target.js";
+import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import { previewFirst, untriedGolden } from "../../run/previewing/preview.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded } from "../../app/job-context.js";
@@ -20,5 +21,6 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
   const { state, untried } = await checkTarget(job, plan);
   const found = state && foundText(plan.runId, state);
   const target = targetText({ target: job.sink.target, found, untried: [...golden, ...untried] });
-  io.stdout.write(`${spec} is valid\n${contractText(plan.contract)}${target}`);
+  const checks = checkLines(plannedChecks(job, plan)).map((line) => `${line}\n`);
+  io.stdout.write(`${spec} is valid\n${contractText(plan.contract)}${checks.join("")}${target}`);
 }

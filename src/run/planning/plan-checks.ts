@@ -1,7 +1,7 @@
 import type { Contract } from "../../binding/contract.js";
 import type { FoundModel } from "../../models/port.js";
 import type { PlannedChecks } from "../../plan/plan.js";
-import { whyNotCompared } from "../../publish/compared-text.js";
+import { leftOutText, whyNotCompared } from "../../publish/compared-text.js";
 import { chooseBaseline, logicalDateOf } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { aggregatesOf } from "../aggregates.js";
@@ -61,7 +61,7 @@ export async function requireFitting(context: JobContext, contract: Contract): P
 async function planComparisons(
   { spec, sink, dateParam, log }: Pick<JobContext, "spec" | "sink" | "dateParam" | "log">,
   { modelSha256 }: { readonly modelSha256: string },
-): Promise<Pick<PlannedChecks, "baseline" | "first"> & { readonly isNewModel: boolean }> {
+): Promise<Pick<PlannedChecks, "baseline" | "first" | "leftOut"> & { readonly isNewModel: boolean }> {
   const ordered = { params: spec.params, dateParam: dateParam ?? null };
   const date = logicalDateOf(ordered);
   const warning = `the checks cannot compare this run with earlier runs: ${whyNotCompared(ordered)}`;
@@ -69,10 +69,15 @@ async function planComparisons(
     log.warn(warning);
     return { baseline: [], first: null, isNewModel: false }; // or the warning would come with every run
   }
-  const found = (await sink.published?.({ job: spec.name, params: spec.params, dateParam, date })) ?? [];
+  const found =
+    (await sink.published?.({ job: spec.name, params: spec.params, dateParam, date, withLeftOut: true })) ?? [];
   const chosen = chooseBaseline(found, { date, modelSha256 });
   if (chosen.baseline.length === 0) {
     log.warn(warning);
+  }
+  const leftOut = leftOutText(chosen);
+  if (leftOut !== undefined) {
+    log.info(`checks: ${leftOut}`);
   }
   // A profile that cannot be read is reported before rows are scored in vain.
   await requireProfiles({ sink }, [...chosen.baseline, ...(chosen.first === null ? [] : [chosen.first])]);

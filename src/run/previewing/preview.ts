@@ -21,6 +21,7 @@ import { openPinnedModel, plannedModel } from "../model.js";
 import { type Failure, orFailure } from "./or-failure.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "../planning/input.js";
 import { bindFirstShard } from "../planning/bind-model.js";
+import { pinProfile } from "../judging/baseline.js";
 import { requireFitting } from "../planning/plan-checks.js";
 import { planRun, warnOfFolders, warnOfModel } from "../planning/planning.js";
 import { type SeenSchema, seenSchema } from "../planning/read-shards.js";
@@ -221,6 +222,7 @@ export async function previewFirst(context: JobContext): Promise<Plan | undefine
     const runId = runIdOf(name, params, context.sha256);
     const plan = await planRun(silent, { runId, listed: [shard], decoder, resolved, engine: Promise.resolve(engine) });
     await requireFitting(context, plan.contract);
+    await pinProfile(context); // whether the file of `checks.baseline` is a profile
     return plan;
   });
 }

@@ -3,6 +3,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { spanProfileText } from "#src/checks/span-profile.js";
+import { splitRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
@@ -64,6 +65,37 @@ postgres.describe("the profile of a run in Postgres", () => {
     await run.decide({ ...decisionOf("approved"), asBaseline });
     await run.finish();
     expect((await sink.published?.(series))?.length).toBe(asBaseline ? 1 : 0);
+  });
+
+  test("runs that are left out of the baseline are found when they are asked for, with the reason and beside the others of their dates", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url, postgres: { mode: "upsert", key: ["id"] } });
+    const decided = [
+      { plan: night(sink, 1), decision: { ...decisionOf("approved"), asBaseline: true } },
+      { plan: night(sink, 2), decision: { ...decisionOf("approved"), by: "checks", asBaseline: false } },
+      { plan: night(sink, 3), decision: { ...decisionOf("approved"), by: "checks", asBaseline: true } },
+      {
+        plan: { ...night(sink, 3), runId: `${night(sink, 3).runId}-r2` as RunId },
+        decision: { ...decisionOf("approved"), by: "ana", asBaseline: false },
+      },
+    ];
+    for (const { plan, decision } of decided) {
+      const { run } = await holdStaged(sink, plan);
+      await run.decide(decision);
+      await run.finish();
+    }
+    const found = async (asked: Partial<Series>): Promise<string[]> =>
+      ((await sink.published?.({ ...series, ...asked })) ?? [])
+        .map(({ date, runId, leftOut }) => `${date} ${splitRunId(runId as RunId).number} ${leftOut ?? ""}`.trim())
+        .toSorted();
+    expect(await found({})).toEqual(["2026-11-01 1", "2026-11-03 1"]);
+    expect(await found({ everyRun: true })).toEqual(["2026-11-01 1", "2026-11-02 1", "2026-11-03 2"]);
+    expect(await found({ withLeftOut: true })).toEqual([
+      "2026-11-01 1",
+      "2026-11-02 1 expected",
+      "2026-11-03 1",
+      "2026-11-03 2 approved",
+    ]);
   });
 
   test("a profile that another program changed ends the attempt with 66, or with 75 where it is another run's", async () => {

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { PinnedRun, RunId } from "../../../plan/plan.js";
-import { earlierDateIn, type PublishedRun, type Series } from "../../../publish/published-run.js";
+import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "../../../publish/published-run.js";
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import type { Control } from "./control.js";
@@ -11,6 +11,8 @@ interface PublishedRow {
   readonly profile_sha256: string;
   readonly seconds: number | null;
   readonly model_sha256: string;
+  /** Who decided on a run that later runs are not compared with; null: they are. */
+  readonly left_out_by: string | null;
 }
 
 /**
@@ -24,22 +26,26 @@ export async function publishedRuns(
   { target, series }: { readonly target: string; readonly series: Series },
 ): Promise<readonly PublishedRun[]> {
   const { rows } = await session.query<PublishedRow>({
-    text: `SELECT r.run_id, r.params, f.profile_sha256, f.model_sha256,
+    text: `SELECT r.run_id, r.params, f.profile_sha256, f.model_sha256, d.by AS left_out_by,
         CASE WHEN $4 THEN extract(epoch FROM
           (SELECT max(s.committed_at) FROM ${control.table("spans")} s WHERE s.run_id = r.run_id)
           - (SELECT min(a.started_at) FROM ${control.table("attempts")} a WHERE a.run_id = r.run_id))::float8 END AS seconds
       FROM ${control.table("finishes")} f JOIN ${control.table("runs")} r USING (run_id)
+        LEFT JOIN ${control.table("decisions")} d ON d.run_id = r.run_id AND NOT d.as_baseline
       WHERE f.target = $1 AND r.job = $2 AND r.params IS NOT NULL AND f.profile IS NOT NULL
-        AND ($3 OR NOT EXISTS (SELECT FROM ${control.table("decisions")} d WHERE d.run_id = r.run_id AND NOT d.as_baseline))
+        AND ($3 OR d.run_id IS NULL)
         AND NOT EXISTS (SELECT FROM ${control.table("swaps")} s WHERE s.run_id = r.run_id AND s.action = 'rollback')
       ORDER BY f.publication`,
-    values: [target, series.job, series.everyRun === true, series.withSeconds === true],
+    values: [target, series.job, series.everyRun === true || series.withLeftOut === true, series.withSeconds === true],
   });
   const byDate = new Map<string, PublishedRun>();
-  for (const { run_id: runId, params, profile_sha256: sha256, model_sha256: modelSha256, seconds } of rows) {
+  for (const row of rows) {
+    const { run_id: runId, params, profile_sha256: sha256, model_sha256: modelSha256, left_out_by: by } = row;
     const date = earlierDateIn(series, { job: series.job, params });
     if (date !== undefined) {
-      byDate.set(date, { runId, date, sha256, modelSha256, place: "", seconds: seconds ?? undefined });
+      const leftOut = series.withLeftOut === true && by !== null ? whyLeftOut(by) : undefined;
+      const seconds = row.seconds ?? undefined;
+      byDate.set(`${date} ${leftOut ?? ""}`, { runId, date, sha256, modelSha256, place: "", leftOut, seconds });
     }
   }
   return [...byDate.values()];

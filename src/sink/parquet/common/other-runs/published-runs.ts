@@ -1,10 +1,12 @@
 import type { PinnedRun } from "../../../../plan/plan.js";
+import { parseJson } from "../../../../plan/parse-plan.js";
+import { parseDecision } from "../../../../publish/decision.js";
 import type { VisibleRun } from "../../../../publish/readers-view.js";
-import { earlierDateIn, type PublishedRun, type Series } from "../../../../publish/published-run.js";
+import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "../../../../publish/published-run.js";
 import { type ErrorCode, JobError } from "../../../../util/errors.js";
 import { sha256Of } from "../control-files.js";
 import { ifReadable, ifThere, type TargetState } from "../file-system.js";
-import { layoutOf } from "../layout.js";
+import { type Layout, layoutOf } from "../layout.js";
 import { type Manifest, publishedManifest, secondsOf } from "../manifest.js";
 import { runIdIn } from "../named-run.js";
 import { type OtherFolders, searchFolders } from "./other-folders.js";
@@ -49,11 +51,12 @@ async function publishedIn(
   if (manifest === undefined || profile === undefined) {
     return undefined;
   }
-  if (!profile.baseline && series.everyRun !== true) {
+  if (!profile.baseline && series.everyRun !== true && series.withLeftOut !== true) {
     return undefined;
   }
   const { job, params } = manifest;
   const date = earlierDateIn(series, { job, params });
+  const isLeftOut = !profile.baseline && series.withLeftOut === true;
   return date === undefined
     ? undefined
     : {
@@ -62,8 +65,14 @@ async function publishedIn(
         modelSha256: manifest.model_sha256,
         sha256: profile.sha256,
         place: placeOf(`${folder === "/" ? "" : folder}/${profile.file}`),
+        ...(isLeftOut ? { leftOut: whyLeftOut(await decidedBy(fs, layoutOf(folder, manifest.run_id as RunId))) } : {}),
         ...(series.withSeconds === true ? { seconds: secondsOf(manifest) ?? undefined } : {}),
       };
+}
+
+/** Who decided on a run; undefined: it is not known, and nothing depends on it. */
+async function decidedBy(fs: TargetState, { decision }: Layout): Promise<string | undefined> {
+  return parseDecision(parseJson((await ifReadable(fs.readText(decision))) ?? ""))?.by;
 }
 
 /** Reads a pinned profile. @throws JobError `code` when it is gone, or another one than was pinned */

@@ -1,0 +1,73 @@
+import { comparedRuns } from "../../checks/verdicts/run-profile.js";
+import type { Plan, PlannedChecks } from "../../plan/plan.js";
+import { checkOptionsOf } from "../../publish/check-options.js";
+import { datesText, leftOutText } from "../../publish/compared-text.js";
+import { logicalDateOf } from "../../publish/published-run.js";
+import { count } from "../../report/report.js";
+import type { ScoringContext } from "../../scoring/context.js";
+import { featurePlanOf, keyColumns } from "../../scoring/features.js";
+
+/**
+ * Says what the checks of a run look at and what becomes of a run that fails one, then what it is compared with; nothing
+ * without `checks`. A plan that was made without them has the first line only.
+ */
+export function plannedChecks({ spec }: Pick<ScoringContext, "spec">, plan: Plan): string[] {
+  const { checks } = spec;
+  if (checks === undefined) {
+    return [];
+  }
+  const { unique = [], sql = {}, golden, slices = [] } = checks;
+  const checked = { ...plan, checks: plan.checks ?? { baseline: [], first: null } };
+  const { columns, left } = featurePlanOf(checked, keyColumns(spec)) ?? { columns: [], left: 0 };
+  const features = count(columns.length + left, "feature");
+  const conditions = Object.keys(sql).length;
+  const looked = [
+    "rows",
+    "rejects",
+    count(plan.contract.outputs.length, "output"),
+    left === 0 ? features : `the first ${columns.length} of ${features}`,
+    ...(slices.length === 0 ? [] : [`slices by ${slices.join(", ")}`]),
+    ...(unique.length === 0 ? [] : [`keys of ${unique.join(", ")}`]),
+    ...(conditions === 0 ? [] : [count(conditions, "SQL condition")]),
+    ...(golden === undefined ? [] : ["golden rows"]),
+  ];
+  const end = checks.on_fail === "hold" ? "holds the run" : "only warns";
+  return [
+    `${looked.join(", ")}; a failed check ${end}`,
+    ...(plan.checks === null ? [] : comparedLines(checks, { ...plan, checks: plan.checks })),
+  ];
+}
+
+/** Says what a planned run is compared with, and where comparisons only warn, a line each. */
+function comparedLines(
+  checks: NonNullable<ScoringContext["spec"]["checks"]>,
+  plan: Pick<Plan, "params" | "dateParam" | "staged"> & { readonly checks: PlannedChecks },
+): string[] {
+  const canHold = checks.on_fail === "hold";
+  const leftOut = leftOutText(plan.checks);
+  const expected = checkOptionsOf(checks, plan, logicalDateOf(plan) ?? "").expect[0];
+  return [
+    comparedLine(plan.checks, canHold),
+    ...(expected === undefined
+      ? []
+      : [`expected to differ (${expected.reason})${canHold ? ": comparisons only warn" : ""}`]),
+    ...(leftOut === undefined ? [] : [leftOut]),
+  ];
+}
+
+function comparedLine({ baseline, profile }: PlannedChecks, canHold: boolean): string {
+  const dates = baseline.map(({ date }) => date);
+  const runs = count(dates.length, "earlier run");
+  if (profile !== undefined) {
+    return `compared with ${profile.uri}`;
+  }
+  if (dates.length === 0) {
+    return `compared with no earlier run${canHold ? ": only checks that need none can hold this one" : ""}`;
+  }
+  if (dates.length >= comparedRuns) {
+    const latest = dates.slice(-comparedRuns);
+    return `compared with the last ${comparedRuns} of ${runs}, from ${latest[0]} to ${latest.at(-1)}`;
+  }
+  const few = canHold ? `; with fewer than ${comparedRuns}, most comparisons only warn` : "";
+  return `compared with ${runs}, ${datesText(dates)}${few}`;
+}

@@ -1,0 +1,124 @@
+import { expect, test } from "vitest";
+import { type CliResult, runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, type Nights, nightlyJob } from "../support/nights.js";
+
+const failed = "50 rows, 0.113 times the usual 442 (limit 0.7)";
+const expected = `${failed}; only a warning: expected on 2026-11-21: a sale; later runs are not compared with this one`;
+
+/** A published night; one that `expect` excuses; one that is held and approved; one that is held. Returns what the last said. */
+async function fourNights(nights: Nights): Promise<CliResult> {
+  await nights.night("run", "2026-11-20");
+  await nights.rewrite({ ...fewRows, checks: { expect: [{ ds: "2026-11-21", reason: "a sale" }] } });
+  await nights.night("run", "2026-11-21");
+  await nights.night("run", "2026-11-22");
+  await nights.night("approve", "2026-11-22", "--by", "ana", "--reason", "one shop");
+  const held = await nights.night("run", "2026-11-23", "--json");
+  expect(held.code, held.stderr).toBe(67);
+  return held;
+}
+
+const leftOut =
+  "not compared with 2026-11-22: approved, but not as a baseline; nor with 2026-11-21: expected to differ";
+
+test("status of an approved run is published, and keeps the checks that it failed; one that was expected has a warning", async () => {
+  await using folder = await scratchFolder();
+  const nights = await nightlyJob(folder.path);
+  await fourNights(nights);
+  const approved = (await nights.night("status", "2026-11-22")).stdout.split("\n").slice(0, 4);
+  expect(approved).toEqual([
+    expect.stringMatching(/: published, 5 of 5 spans committed \(442 rows\) -> /),
+    `  failed: ${failed}`,
+    "  note: not compared with 2026-11-21: expected to differ",
+    expect.stringMatching(/^ {2}approved by ana at \S+, not as a baseline: one shop$/),
+  ]);
+  expect(lastJson(await nights.night("status", "2026-11-22", "--json"))).toMatchObject({ status: "published" });
+  expect((await nights.night("status", "2026-11-21")).stdout).toContain(`\n  warning: ${expected}\n`);
+  await nights.rewrite({ ...fewRows, checks: { on_fail: "warn" } });
+  await nights.night("run", "2026-11-24");
+  expect((await nights.night("status", "2026-11-24")).stdout).toContain(`\n  warning: ${failed}\n`);
+});
+
+test("the night after an approval says that it is not compared with the approved run: in its message, log, status and plan", async () => {
+  await using folder = await scratchFolder();
+  const nights = await nightlyJob(folder.path);
+  const held = await fourNights(nights);
+  expect(held.stderr).toContain(`INFO: checks: ${leftOut}\n`);
+  const again = await nights.night("run", "2026-11-23");
+  expect(again.stderr).toContain(`checks failed\n  ${failed}\n  ${leftOut}\n  hint: readers have nothing`);
+  expect((await nights.night("status", "2026-11-23")).stdout).toContain(`\n  note: ${leftOut}\n`);
+  expect((await nights.night("plan", "2026-11-24")).stdout).toContain(
+    "\nchecks   rows, rejects, 1 output, 10 features; a failed check holds the run\n" +
+      "checks   compared with 1 earlier run, 2026-11-20; with fewer than 8, most comparisons only warn\n" +
+      `checks   ${leftOut}\ntarget `,
+  );
+});
+
+test("history says which run superseded another, what expect and on_fail excused, and which run is no baseline", async () => {
+  await using folder = await scratchFolder();
+  const nights = await nightlyJob(folder.path);
+  const { run_id: runId } = lastJson(await fourNights(nights));
+  await nights.night("run", "2026-11-23", "--new-run");
+  await nights.rewrite({ ...fewRows, checks: { on_fail: "warn" } });
+  await nights.night("run", "2026-11-24");
+  const { stdout } = await nights.night("history", "2026-11-24");
+  const notes = stdout
+    .split("\n")
+    .slice(1, 7)
+    .map((line) => line.split(/Z {2}/)[1] ?? "");
+  expect(notes).toEqual([
+    `${failed}; only a warning: on_fail is warn`,
+    failed,
+    expect.stringMatching(new RegExp(`^superseded by ${runId}-r2, opened by \\S+$`)),
+    "approved by ana, not as a baseline: one shop",
+    expected,
+    "",
+  ]);
+});
+
+test("stats of a discarded run ends with 67 as run does, by date and by id; that of a held run by its id shows it", async () => {
+  await using folder = await scratchFolder();
+  const nights = await nightlyJob(folder.path);
+  const { run_id: runId } = lastJson(await fourNights(nights));
+  const byId = await runHere(["stats", nights.spec, "--run", String(runId)]);
+  expect([byId.code, byId.stdout], byId.stderr).toEqual([
+    0,
+    expect.stringContaining(`${runId}: held, 50 rows scored, 0 rows rejected\n`),
+  ]);
+  await nights.night("discard", "2026-11-23", "--by", "ana", "--reason", "one shop only");
+  const discarded = [
+    await nights.night("stats", "2026-11-23"),
+    await nights.night("stats", "2026-11-20", "--run", String(runId)),
+    await runHere(["stats", nights.spec, "--run", String(runId)]),
+  ];
+  for (const { code, stderr } of discarded) {
+    expect(code).toBe(67);
+    expect(stderr).toContain(`error: reading the profiles of run ${runId}: it was discarded by ana at `);
+    expect(stderr).toMatch(
+      /: one shop only; its rows are removed\n {2}hint: infer-batch status .* --param ds=2026-11-23 shows its checks; /,
+    );
+  }
+  await nights.night("run", "2026-11-23", "--new-run");
+  expect(await runHere(["stats", nights.spec, "--run", String(runId)])).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining(`looking for run ${runId}: run ${runId}-r2 came after it`),
+  });
+});
+
+test("plan says what the checks look at and what they compare with; validate refuses a missing profile", async () => {
+  await using folder = await scratchFolder();
+  const checks = { unique: ["id"], slices: ["id"], sql: { some: "count(*) > 1" }, on_fail: "warn" };
+  const nights = await nightlyJob(folder.path, { checks });
+  const first =
+    "\nchecks   rows, rejects, 1 output, 10 features, slices by id, keys of id, 1 SQL condition; a failed check only warns\n";
+  expect((await nights.night("plan", "2026-11-20")).stdout).toContain(
+    `${first}checks   compared with no earlier run\ntarget `,
+  );
+  expect((await nights.night("validate", "2026-11-20")).stdout).toContain(`${first}target `);
+  await nights.rewrite({ checks: { baseline: "none.json" } });
+  const wrong = await nights.night("validate", "2026-11-20");
+  expect([wrong.code, wrong.stderr]).toEqual([
+    64,
+    expect.stringMatching(/checks\.baseline: .*none\.json: there is no/),
+  ]);
+});
