@@ -1,6 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import picomatch from "picomatch";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
 
@@ -12,12 +13,18 @@ const tracked = new Set(
 );
 const pages = files.filter((path) => path.endsWith(".md"));
 
+/** Paths of relative links, from the project's folder on. */
+function linksOf(page: string): string[] {
+  const text = readFileSync(join(projectFolder, page), "utf8");
+  const links = [...text.matchAll(/\]\((?!\w+:|#)([^)#\s]+)/g)].map(([, path = ""]) => join(dirname(page), path));
+  return links.map((path) => path.replace(/\/$/, ""));
+}
+
 /** Paths from the project's folder on: those of links, and those that a text or a command names in full. */
 function pathsOf(page: string): string[] {
   const text = readFileSync(join(projectFolder, page), "utf8");
-  const links = [...text.matchAll(/\]\((?!\w+:|#)([^)#\s]+)/g)].map(([, path = ""]) => join(dirname(page), path));
   const named = [...text.matchAll(/(?<![\w./-])(?:examples|fixtures|deploy|docs)\/[\w./-]*\w/g)].map(([path]) => path);
-  return [...new Set([...links, ...named].map((path) => path.replace(/\/$/, "")))];
+  return [...new Set([...linksOf(page), ...named])];
 }
 
 test.skipIf(status !== 0).each(pages)("what %s names is in a clone", (page) => {
@@ -29,3 +36,20 @@ test.skipIf(status !== 0)("links and commands are found where they are", () => {
   expect(pathsOf("deploy/README.md")).toContain("deploy/cron/README.md");
   expect(pathsOf("examples/spark/README.md")).toContain("examples/spark/job.yaml");
 });
+
+/** The patterns of `files` in package.json, as npm reads them: a folder means all files in it. */
+const { files: patterns } = JSON.parse(readFileSync(join(projectFolder, "package.json"), "utf8")) as {
+  files: string[];
+};
+const isPacked = picomatch(["package.json", ...patterns.flatMap((one) => [one, `${one}/**`])]);
+const packed = files.filter((path) => isPacked(path));
+const inPackage = new Set(
+  packed.flatMap((path) => path.split("/").map((_, index, parts) => parts.slice(0, index + 1).join("/"))),
+);
+
+test.skipIf(status !== 0).each(packed.filter((path) => path.endsWith(".md")))(
+  "the links of %s lead to files of the npm package",
+  (page) => {
+    expect(linksOf(page).filter((path) => !inPackage.has(path))).toEqual([]);
+  },
+);

@@ -46,11 +46,19 @@ function risenShare(name: string, now: ColumnProfile, { profiles, of }: Counted)
 }
 
 function mediansOf(now: ColumnProfile, profiles: readonly ColumnProfile[]): Readonly<Record<string, number>> {
-  const median = quantilesOf(now)?.[1];
-  const before = profiles.flatMap((profile) => quantilesOf(profile)?.[1] ?? []);
+  const median = medianOf(now);
+  const before = profiles.flatMap((profile) => medianOf(profile) ?? []);
   return median === undefined || before.length === 0
     ? {}
     : { median, smallest_median_before: Math.min(...before), largest_median_before: Math.max(...before) };
+}
+
+/** The median, between the exact extremes: it is shown, and a number of a histogram may lie just outside of them. */
+function medianOf(profile: ColumnProfile): number | undefined {
+  const median = quantilesOf(profile)?.[1];
+  return median === undefined || profile.kind !== "numbers"
+    ? undefined
+    : Math.min(Math.max(median, profile.numbers.min), profile.numbers.max);
 }
 
 const quantiles = [0.1, 0.5, 0.9];

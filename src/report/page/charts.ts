@@ -1,3 +1,4 @@
+import type { Level } from "../../checks/verdicts/verdict.js";
 import { showCount, showRate } from "../report.js";
 import type { Timeline } from "../timeline.js";
 import type { NumberDistribution, ValueCount, ValueDistribution } from "./distribution.js";
@@ -107,12 +108,15 @@ export interface Series {
   readonly show: (value: number) => string;
   /** The chart shows 0 to at least this value. Default: the smallest to the largest value. */
   readonly upTo?: number;
-  /** The class of the dot. */
-  readonly tone?: string;
+  /** The level of the check of this number, which says how the latest run is marked. Default: "pass". */
+  readonly level?: Level;
 }
 
-/** Draws a line through the values of several runs, with a dot for the latest and a gap for a run without the value. */
-export function sparkline({ title, values, upTo, tone = "pass" }: Series): Html {
+/** The marks of a run that did not pass: a triangle and a diamond, which need no colour to be told from the dot and each other. */
+const marks = { warn: "m0-4.5 4.5 8h-9z", hold: "m0-5 5 5-5 5-5-5z" };
+
+/** Draws a line through the values of several runs, with a mark for the latest and a gap for a run without the value. */
+export function sparkline({ title, values, upTo, level = "pass" }: Series): Html {
   const known = values.filter((value) => value !== undefined);
   const [low, high] = upTo === undefined ? [Math.min(...known), Math.max(...known)] : [0, Math.max(upTo, ...known)];
   const x = scale(0, Math.max(values.length - 1, 1), 4, 116);
@@ -125,11 +129,14 @@ export function sparkline({ title, values, upTo, tone = "pass" }: Series): Html 
     return step;
   });
   const last = values.at(-1);
-  const dot =
-    last === undefined
-      ? nothing
-      : html`<circle class="${tone}" cx="${fixed(x(values.length - 1))}" cy="${fixed(y(last))}" r="3"/>`;
-  return html`<svg viewBox="0 0 120 32" role="img" aria-label="${title}"><path class="line" d="${line.join("")}"/>${dot}</svg>`;
+  const mark = last === undefined ? nothing : markAt(level, fixed(x(values.length - 1)), fixed(y(last)));
+  return html`<svg viewBox="0 0 120 32" role="img" aria-label="${title}"><path class="line" d="${line.join("")}"/>${mark}</svg>`;
+}
+
+function markAt(level: Level, x: string, y: string): Html {
+  return level === "pass"
+    ? html`<circle cx="${x}" cy="${y}" r="3"/>`
+    : html`<path class="mark ${level}" d="M${x} ${y}${marks[level]}"/>`;
 }
 
 /** Rows per second over time. */

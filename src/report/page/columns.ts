@@ -2,7 +2,7 @@ import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
 import { alignProfiles } from "../../checks/verdicts/align-profiles.js";
 import { psi, psiBins } from "../../checks/verdicts/psi.js";
 import type { ColumnProfiles, RunProfile } from "../../checks/verdicts/run-profile.js";
-import type { CheckResult, Level } from "../../checks/verdicts/verdict.js";
+import type { CheckName, CheckResult, Level } from "../../checks/verdicts/verdict.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { RunReview } from "../run-review.js";
 
@@ -17,7 +17,16 @@ export interface PageColumn {
   readonly history: readonly (ColumnProfile | undefined)[];
   /** The level of its worst check. */
   readonly level: Level;
+  /** The levels of the checks that are about what each small chart shows. */
+  readonly levels: ChartLevels;
   readonly drift: Drift | undefined;
+}
+
+interface ChartLevels {
+  /** NULL and NaN. */
+  readonly empty: Level;
+  readonly median: Level;
+  readonly psi: Level;
 }
 
 /** The drift of a column since the closest earlier run. */
@@ -51,6 +60,11 @@ export function pageColumns(record: AttemptRecord): PageColumn[] {
         earlier: inRuns(review?.earlier),
         history: inRuns(review === undefined ? [] : runsBefore(review)),
         level: worstOf(results),
+        levels: {
+          empty: levelOf(results, ["nulls", "nan"]),
+          median: levelOf(results, ["quantiles"]),
+          psi: levelOf(results, ["psi"]),
+        },
         drift: driftOf(results, review?.earlier ?? []),
       };
     });
@@ -82,6 +96,20 @@ const levels: readonly Level[] = ["pass", "warn", "hold"];
 
 function worstOf(results: readonly CheckResult[]): Level {
   return levels.findLast((level) => results.some((result) => result.level === level)) ?? "pass";
+}
+
+/** The worst level of some checks. */
+function levelOf(results: readonly CheckResult[], checks: readonly CheckName[]): Level {
+  return worstOf(results.filter(({ check }) => checks.includes(check)));
+}
+
+/** The level of a check that is about the whole run. */
+export function levelOfRun({ verdict }: RunReview, check: CheckName): Level {
+  const { results = [] } = verdict?.verdict ?? {};
+  return levelOf(
+    results.filter(({ column }) => column === null),
+    [check],
+  );
 }
 
 function rank({ level }: PageColumn): number {

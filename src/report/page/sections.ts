@@ -3,7 +3,16 @@ import type { RunProfile } from "../../checks/verdicts/run-profile.js";
 import { count, showCount, showDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
 import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBars } from "./charts.js";
-import { type Drift, type Empty, emptyIn, emptyShare, type PageColumn, psiBetween, runsBefore } from "./columns.js";
+import {
+  type Drift,
+  type Empty,
+  emptyIn,
+  emptyShare,
+  levelOfRun,
+  type PageColumn,
+  psiBetween,
+  runsBefore,
+} from "./columns.js";
 import { type Distribution, distributionOf, medianOf, middleOf } from "./distribution.js";
 import { breakable, html, type Html, nothing } from "./html.js";
 import { showDay, showNumber, showPsi, showShare } from "./numbers.js";
@@ -226,25 +235,36 @@ export function historyCharts(columns: readonly PageColumn[], review: RunReview,
     rest.length === 0
       ? nothing
       : html`<details><summary>${count(rest.length, "more column")}</summary>${rest}</details>`;
-  const rows = small({ title: "rows", values: runs.map((run) => run.rows), show: showCount, upTo: 1 });
-  const rejected = small({ title: "rejected", values: runs.map((run) => run.rejected), show: showCount, upTo: 1 });
+  const counts = { show: showCount, upTo: 1 };
+  const rows = small({
+    title: "rows",
+    values: runs.map((run) => run.rows),
+    ...counts,
+    level: levelOfRun(review, "rows"),
+  });
+  const rejected = small({
+    title: "rejected",
+    values: runs.map((run) => run.rejected),
+    ...counts,
+    level: levelOfRun(review, "rejects"),
+  });
   const times = runs.map((run) => (run === profile ? seconds : known?.get(run.runId)));
   const duration = small({ title: "duration", values: times, show: showSeconds, upTo: 1 });
   return html`<section><h2>The last ${runs.length} runs</h2>
-<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the dot marks this run. Each PSI compares a run with the run before it.</p>
+<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; a dot marks this run, or where the check of a number does not pass, a triangle (warns) or a diamond (failed). Each PSI compares a run with the run before it.</p>
 <div class="history"><h3>all rows</h3>${rows}${rejected}${duration}</div>${shown.slice(0, openColumns)}${folded}</section>
 `;
 }
 
-function columnHistory({ name, role, now, history, level }: PageColumn): Html {
+function columnHistory({ name, role, now, history, levels }: PageColumn): Html {
   const profiles = [...history, now];
   const each = (of: (column: ColumnProfile) => number | undefined): (number | undefined)[] =>
     profiles.map((column) => (column === undefined ? undefined : of(column)));
   const psis = profiles.map((column, run) => (run === 0 ? undefined : psiBetween(profiles[run - 1], column)));
   const charts = [
-    small({ title: "NULL/NaN", values: each(emptyShare), show: showShare, upTo: 0.05, tone: level }),
-    small({ title: "median", values: each(medianOf), show: showNumber, tone: level }),
-    small({ title: "PSI", values: psis, show: showPsi, upTo: 0.1, tone: level }),
+    small({ title: "NULL/NaN", values: each(emptyShare), show: showShare, upTo: 0.05, level: levels.empty }),
+    small({ title: "median", values: each(medianOf), show: showNumber, level: levels.median }),
+    small({ title: "PSI", values: psis, show: showPsi, upTo: 0.1, level: levels.psi }),
   ];
   return html`<div class="history"><h3>${columnName({ name, role })}</h3>${charts}</div>`;
 }
@@ -258,7 +278,9 @@ function small(series: Series): Html {
   const last = values.at(-1);
   const [low, high] = [show(Math.min(...known)), show(Math.max(...known))];
   const range = low === high ? `always ${low}` : `${low} to ${high}`;
-  return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b></figcaption>${sparkline(series)}<small>${range}</small></figure>`;
+  const { level = "pass" } = series;
+  const said = level === "pass" ? nothing : html` <b class="${level}">${level === "hold" ? "failed" : "warns"}</b>`;
+  return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b>${said}</figcaption>${sparkline(series)}<small>${range}</small></figure>`;
 }
 
 function showSeconds(seconds: number): string {

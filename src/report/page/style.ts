@@ -20,7 +20,7 @@ figure { margin: 0; min-width: 0; } .cards figure { border: 1px solid var(--line
 figcaption, small, .before { color: var(--quiet); font-size: .8rem; } svg { display: block; width: 100%; overflow: visible; }
 svg text { font-size: 10.5px; fill: var(--quiet); } path.now { fill: var(--now); } path.was { fill: none; stroke: var(--was); stroke-width: 1.6; vector-effect: non-scaling-stroke; }
 path.grid { stroke: var(--line); fill: none; } path.line { fill: none; stroke: var(--quiet); stroke-width: 1.5; vector-effect: non-scaling-stroke; } svg.wide { height: 5rem; }
-circle { fill: var(--ink); } circle.warn { fill: var(--warned); } circle.hold { fill: var(--bad); }
+circle { fill: var(--ink); } .mark.warn { fill: var(--warned); } .mark.hold { fill: var(--bad); } b.warn { color: var(--warned); } b.hold { color: var(--bad); }
 .key { font-size: .85rem; } .key .now { border-left: 1rem solid var(--now); padding: 0 1rem 0 .4rem; } .key .was { border-left: 1rem solid transparent; border-image: linear-gradient(transparent 45%, var(--was) 45% 58%, transparent 58%) 1; padding-left: .4rem; }
 table { border-collapse: collapse; } th { text-align: left; font-weight: normal; overflow-wrap: anywhere; } td { font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; } .drift { width: 100%; max-width: 52rem; font-size: .9rem; } .drift th, .drift td { padding: .25rem .5rem; border-top: 1px solid var(--line); vertical-align: top; }

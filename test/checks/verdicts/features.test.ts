@@ -43,6 +43,16 @@ describe("the PSI of a feature that moved", () => {
     expect(Number(numbers["median"])).toBeCloseTo(170, -1);
   });
 
+  test("the PSI of a feature that drifted comes with medians between the smallest and the largest value", () => {
+    expect(weightOf(weights(1).map(() => 1005)).numbers["median"]).toBe(1005);
+    const steady = nightsBefore(8, (seed) => ({
+      ...usual(seed),
+      features: { weight: numbersProfile(Array(1000).fill(1005)) },
+    }));
+    const { numbers } = only(verdictOf(withWeight(weights(1)), steady), "psi", "weight");
+    expect(numbers).toMatchObject({ smallest_median_before: 1005, largest_median_before: 1005 });
+  });
+
   test("the PSI of a feature that drifted comes with the shares of NaN and NULL, now and before, if they rose", () => {
     const nan = weightOf(weights(1).map(() => Number.NaN));
     expect(nan.numbers).toMatchObject({ nan: 1, nan_before: 0 });
