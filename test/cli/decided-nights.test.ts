@@ -57,7 +57,7 @@ test("the night after an approval says that it is not compared with the approved
 test("history says which run superseded another, what expect and on_fail excused, and which run is no baseline", async () => {
   await using folder = await scratchFolder();
   const nights = await nightlyJob(folder.path);
-  const { run_id: runId } = lastJson(await fourNights(nights));
+  const runId = String(lastJson(await fourNights(nights))["run_id"]);
   await nights.night("run", "2026-11-23", "--new-run");
   await nights.rewrite({ ...fewRows, checks: { on_fail: "warn" } });
   await nights.night("run", "2026-11-24");
@@ -79,8 +79,8 @@ test("history says which run superseded another, what expect and on_fail excused
 test("stats of a discarded run ends with 67 as run does, by date and by id; that of a held run by its id shows it", async () => {
   await using folder = await scratchFolder();
   const nights = await nightlyJob(folder.path);
-  const { run_id: runId } = lastJson(await fourNights(nights));
-  const byId = await runHere(["stats", nights.spec, "--run", String(runId)]);
+  const runId = String(lastJson(await fourNights(nights))["run_id"]);
+  const byId = await runHere(["stats", nights.spec, "--run", runId]);
   expect([byId.code, byId.stdout], byId.stderr).toEqual([
     0,
     expect.stringContaining(`${runId}: held, 50 rows scored, 0 rows rejected\n`),
@@ -88,8 +88,8 @@ test("stats of a discarded run ends with 67 as run does, by date and by id; that
   await nights.night("discard", "2026-11-23", "--by", "ana", "--reason", "one shop only");
   const discarded = [
     await nights.night("stats", "2026-11-23"),
-    await nights.night("stats", "2026-11-20", "--run", String(runId)),
-    await runHere(["stats", nights.spec, "--run", String(runId)]),
+    await nights.night("stats", "2026-11-20", "--run", runId),
+    await runHere(["stats", nights.spec, "--run", runId]),
   ];
   for (const { code, stderr } of discarded) {
     expect(code).toBe(67);
@@ -99,7 +99,7 @@ test("stats of a discarded run ends with 67 as run does, by date and by id; that
     );
   }
   await nights.night("run", "2026-11-23", "--new-run");
-  expect(await runHere(["stats", nights.spec, "--run", String(runId)])).toMatchObject({
+  expect(await runHere(["stats", nights.spec, "--run", runId])).toMatchObject({
     code: 64,
     stderr: expect.stringContaining(`looking for run ${runId}: run ${runId}-r2 came after it`),
   });

@@ -19,6 +19,9 @@ const published = (date: string, modelSha256 = "m"): PublishedRun => ({
   place: date,
 });
 
+const on = (why: LeftOutRun["why"], ...days: number[]): LeftOutRun[] =>
+  days.map((day) => ({ runId: `run-${day}`, date: `2026-11-${day}`, why }));
+
 const nightsFrom = (date: string, count: number): string[] =>
   Array.from({ length: count }, (_, day) => new Date(Date.parse(date) + day * 86_400_000).toISOString().slice(0, 10));
 
@@ -77,8 +80,6 @@ describe("the baseline of a run", () => {
   });
 
   test("the runs that a run is not compared with are in one line, with their reasons", () => {
-    const on = (why: "approved" | "expected", ...days: number[]): LeftOutRun[] =>
-      days.map((day) => ({ runId: `run-${day}`, date: `2026-11-${day}`, why }));
     expect(leftOutText({ leftOut: [] })).toBeUndefined();
     expect(leftOutText({ leftOut: on("approved", 20, 21, 22) })).toBe(
       "not compared with 2026-11-20, 2026-11-21 and 2026-11-22: approved, but not as a baseline",

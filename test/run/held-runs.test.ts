@@ -52,7 +52,9 @@ describe("a run whose checks fail", () => {
     expect(await readdir(join(folder, "_infer-batch", runId))).not.toContain("parts");
     const again = await nights.night("approve", "2026-11-21", "--json");
     expect([again.code, lastJson(again)]).toMatchObject([0, { already: true, decision: { by: "ann" } }]);
-    expect((await nights.night("status", "2026-11-21")).stdout).toMatch(/\n {2}approved by ann at \S+Z, not as a baseline: a small day\n/);
+    expect((await nights.night("status", "2026-11-21")).stdout).toMatch(
+      /\n {2}approved by ann at \S+Z, not as a baseline: a small day\n/,
+    );
   });
 
   test("the next night's run warns of a held one, with the commands that publish it and throw it away", async () => {

@@ -173,9 +173,12 @@ function excusedText(verdict: RunVerdict): string[] {
   if (failed !== undefined) {
     return [`${failed}; only a warning: on_fail is warn`];
   }
-  const isExpected = ({ lowered }: CheckResult): boolean => lowered?.startsWith("expected on ") === true;
   const results = verdict.verdict.results.filter(isExpected);
   return resultLines({ ...verdict, verdict: { ...verdict.verdict, results } }, "warn").slice(0, 1);
+}
+
+function isExpected({ lowered }: CheckResult): boolean {
+  return lowered?.startsWith("expected on ") === true;
 }
 
 /** The error that a run ended with, the checks that hold it or that something excused, or who decided. */

@@ -288,22 +288,3 @@ test("the challenger's section tells where its predictions are, and which rows a
   expect(page).toContain("<summary>1 row that differs most</summary>");
   expect(pageOf(run, { challenger })).toContain("Its predictions are not published.</p>");
 });
-
-test("the small charts mark the latest run in the colour and shape of the check of what they show, and no other", () => {
-  const run = reviewedRun(3);
-  const stored = run.review.verdict ?? expect.fail();
-  const [some = expect.fail()] = stored.verdict.results;
-  const rejects: CheckResult = { ...some, check: "rejects", column: null, level: "warn" };
-  const results = [...stored.verdict.results.filter(({ check }) => check !== "rejects"), rejects];
-  const page = pageOf(run, { verdict: { ...stored, verdict: { ...stored.verdict, results } } });
-  const charts = /<h2>The last 10 runs<\/h2>.*?<\/section>/s.exec(page)?.[0] ?? "";
-  const found = [...charts.matchAll(/<figcaption>([\w/]+) <b>.*?<\/figcaption>.*?<(circle|path class="mark \w+")/g)];
-  const said = [...charts.matchAll(/<figcaption>([\w/]+) <b>[^<]*<\/b> <b class="\w+">(\w+)<\/b>/g)];
-  const dot = "circle";
-  expect(found.map(([, title, mark]) => `${title} ${mark}`)).toEqual([
-    ...[`rows ${dot}`, 'rejected path class="mark warn"', `duration ${dot}`],
-    ...[`NULL/NaN ${dot}`, `median ${dot}`, 'PSI path class="mark hold"'], // score
-    ...[`NULL/NaN ${dot}`, `PSI ${dot}`], // label
-  ]);
-  expect(said.map(([, title, word]) => `${title} ${word}`)).toEqual(["rejected warns", "PSI failed"]);
-});
