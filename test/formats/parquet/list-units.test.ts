@@ -5,6 +5,7 @@ import type { FixedColumn, ListColumn } from "#src/columnar/types.js";
 import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { withPageBytes } from "#src/formats/parquet/page-bytes.js";
 import type { PageMemory } from "#src/formats/parquet/pages/page-memory.js";
+import { openParquetUnitReader } from "#src/formats/parquet/unit-reader.js";
 import { openUnitPieces, type ParquetUnit, parquetUnits, type UnitCut } from "#src/formats/parquet/units.js";
 import { scratchFolder } from "../../support/job.js";
 import { plenty } from "../../support/memory.js";
@@ -89,6 +90,28 @@ pyarrow.parquet.write_table(table, "${path}", use_dictionary=False, compression=
       pageMemory.close();
     }
   });
+});
+
+test("a unit of another file is read from its first page, although both files are laid out alike", async () => {
+  await using folder = await scratchFolder();
+  const read = openParquetUnitReader();
+  const means: number[] = [];
+  for (const [name, factor] of [["a", 1] as const, ["b", 5] as const]) {
+    const path = join(folder.path, `${name}.parquet`);
+    await writeRows(
+      path,
+      `SELECT (${factor} * (i % 50))::DOUBLE AS v FROM range(4000) t(i)`,
+      "COMPRESSION uncompressed",
+    );
+    const [unit] = (await unitsOf(path)) ?? [];
+    const part = name === "a" ? { rowStart: 0, rowEnd: 1000 } : { rowStart: 2000, rowEnd: 4000 };
+    const values = Array.from(read.read({ ...(unit as ParquetUnit), ...part }), ({ columns }) => [
+      ...((columns.get("v") as FixedColumn).data as Float64Array),
+    ]).flat();
+    means.push(values.reduce((sum, value) => sum + value, 0) / values.length);
+  }
+  read.close();
+  expect(means).toEqual([24.5, 122.5]);
 });
 
 function bytesRead(calls: readonly (readonly [Uint8Array, number])[]): number {

@@ -2,7 +2,8 @@
  * Whole numbers as DELTA_BINARY_PACKED writes them, as far as lengths need it: from 0 to 2^31 - 1.
  * https://github.com/apache/parquet-format/blob/master/Encodings.md#DELTAENC
  */
-import { type Cursor, readVarint } from "../../../util/thrift.js";
+import type { Cursor } from "../../../util/thrift.js";
+import { readNumber } from "./runs.js";
 
 /** Wider deltas make numbers that are no lengths. */
 const widestBits = 32;
@@ -10,18 +11,18 @@ const lengthLimit = 2 ** 31;
 
 /** Reads the numbers at the cursor, and moves it behind them. @throws RangeError where they are no lengths */
 export function readLengths(cursor: Cursor, most: number): Int32Array {
-  const blockValues = readVarint(cursor);
-  const miniblocks = readVarint(cursor);
-  const count = readVarint(cursor);
+  const blockValues = readNumber(cursor);
+  const miniblocks = readNumber(cursor);
+  const count = readNumber(cursor);
   const perMiniblock = blockValues / miniblocks;
   if (count > most || !(perMiniblock >= 8) || perMiniblock % 8 !== 0) {
     throw new RangeError(`${count} lengths in blocks of ${blockValues}, ${most} are due`);
   }
   const lengths = new Int32Array(count);
-  let value = signed(readVarint(cursor));
+  let value = signed(readNumber(cursor));
   put(lengths, 0, value);
   for (let filled = 1; filled < count; ) {
-    const least = signed(readVarint(cursor));
+    const least = signed(readNumber(cursor));
     const widths = take(cursor, miniblocks);
     for (let miniblock = 0; miniblock < miniblocks && filled < count; miniblock += 1) {
       const width = widths[miniblock] as number;

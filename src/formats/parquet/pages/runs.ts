@@ -3,6 +3,7 @@
  * https://github.com/apache/parquet-format/blob/master/Encodings.md#RLE
  */
 import { findZerosHere } from "../../../columnar/memory/page-loops.js";
+import { messageOf } from "../../../util/errors.js";
 import { type Cursor, readVarint } from "../../../util/thrift.js";
 
 /** Wider ones would not fit into what unpacking holds; no dictionary has as many entries. */
@@ -206,12 +207,21 @@ export function openRuns(
   return { bytes: bytes.subarray(0, end), at, width, isPacked: false, repeats: 0, length: 0, valuesAt: at };
 }
 
+/** Reads a number of a page, and moves behind it. @throws RangeError where it does not end */
+export function readNumber(cursor: Cursor): number {
+  try {
+    return readVarint(cursor);
+  } catch (error) {
+    throw error instanceof RangeError ? error : new RangeError(messageOf(error), { cause: error });
+  }
+}
+
 /**
  * Moves to the next run, of which at most `due` numbers are read. False: there is no further run, or its bytes are
  * incomplete.
  */
 export function nextRun(runs: Runs, due: number): boolean {
-  const head = readVarint(runs);
+  const head = readNumber(runs);
   const { bytes, at, width } = runs;
   const isPacked = head % 2 === 1;
   const repeats = Math.floor(head / 2);
@@ -241,7 +251,7 @@ export function isOneRun(
   count: number,
 ): boolean {
   const cursor = { bytes: bytes.subarray(0, end), at };
-  const head = readVarint(cursor);
+  const head = readNumber(cursor);
   return head === count * 2 && cursor.at === end - 1 && cursor.bytes[cursor.at] === value;
 }
 

@@ -86,9 +86,12 @@ const overPages: readonly ListPage[] = [
   { begins: [0, 1, 0], values: [1, 2, 3] },
   { begins: [1, 1], values: [4, 5] },
   { begins: [1], present: [2] },
-  { begins: [1, 0, 0, 0], present: [3, 0, 1, 3], values: [6, 7] },
-  { begins: [1], values: [8] },
+  { begins: [1], values: [6] },
+  { begins: [1, 0, 0, 0], present: [3, 0, 1, 3], values: [7, 8] },
+  { begins: [1], values: [9] },
 ];
+
+const listsOverPages = [[1, 2], [3, 4, 5, null, 6, 7], null, [], [8, 9]];
 
 const ofVersion2 = overPages.map((page): ListPage => ({ ...page, version: 2 }));
 
@@ -96,7 +99,7 @@ describe("lists that go on in further pages of version 2, which writers must not
   test.each([0, 1, 2, 3, 4])("pages of version 2 that begin inside a row are read whole from row %i on", (row) => {
     const column = openPages(ofVersion2, { rows: 5 });
     column.skip(row);
-    expect(readAll(column, 5 - row)).toEqual([[1, 2], [3, 4, 5, null, 6], null, [], [7, 8]].slice(row));
+    expect(readAll(column, 5 - row)).toEqual(listsOverPages.slice(row));
   });
 
   test("a row that ends in the next page of version 2 is not given in part, although its header says one row", () => {
@@ -137,15 +140,13 @@ describe("lists that go on in further pages", () => {
   });
 
   test("lists that go on in further pages are read whole", () => {
-    const expected = [[1, 2], [3, 4, 5, null, 6], null, [], [7, 8]];
-    expect(readAll(openPages(overPages, { rows: 5 }), 5)).toEqual(expected);
+    expect(readAll(openPages(overPages, { rows: 5 }), 5)).toEqual(listsOverPages);
   });
 
   test.each([0, 1, 2, 3, 4])("lists that go on in further pages are read from row %i on", (row) => {
-    const expected = [[1, 2], [3, 4, 5, null, 6], null, [], [7, 8]].slice(row);
     const column = openPages(overPages, { rows: 5 });
     column.skip(row);
-    expect(readAll(column, 5 - row)).toEqual(expected);
+    expect(readAll(column, 5 - row)).toEqual(listsOverPages.slice(row));
   });
 
   test("lists that go on in further pages are read behind rows that are skipped in the middle", () => {
@@ -153,7 +154,7 @@ describe("lists that go on in further pages", () => {
     expect(readAll(column, 1)).toEqual([[1, 2]]);
     column.skip(0);
     column.skip(2);
-    expect(readAll(column, 2)).toEqual([[], [7, 8]]);
+    expect(readAll(column, 2)).toEqual([[], [8, 9]]);
   });
 
   test("a list that goes on in further pages is refused where a page has less memory", () => {

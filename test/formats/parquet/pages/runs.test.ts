@@ -102,9 +102,9 @@ describe("runs are refused", () => {
     { what: "of numbers that are too wide", runs: repeatedRun(1, 8, 32), width: 32 },
     { what: "of numbers of 255 bits", runs: [17, 1], width: 255 },
   ])("$what", ({ runs, width = 3, count = 8 }) => {
-    expect(() => read(runs, width, count)).toThrow();
+    expect(() => read(runs, width, count)).toThrow(RangeError);
     const bytes = Uint8Array.from(runs);
-    expect(() => openNumbers(bytes, { at: 0, end: runs.length, width }, count)).toThrow();
+    expect(() => openNumbers(bytes, { at: 0, end: runs.length, width }, count)).toThrow(RangeError);
   });
 
   test("runs that extend beyond the bytes are refused", () => {
