@@ -80,7 +80,8 @@ function loadFile(name: string, from: CodeCache): unknown {
   }
   const filename = join(folder, name);
   const text = readFileSync(filename, "latin1"); // scripts/bundle.mjs writes ASCII, and a function around it
-  const run = from.compile(name, text, filename).runInThisContext() as Wrapper;
+  // Cached code keeps the name that stack traces show: it may have been compiled in another installation.
+  const run = from.compile(name, text, `infer-batch/dist/bundle/${name}`).runInThisContext() as Wrapper;
   const module: LoadedModule = { exports: {} };
   loaded.set(name, module);
   try {

@@ -48,6 +48,8 @@ test("the code cache of the program is written by one process and used unchanged
   const kept = keptIn(env.XDG_CACHE_HOME);
   expect(Object.keys(kept).toSorted()).toEqual(["run-entry-main.js", "thread-entry-scoring-worker.js"]);
   expect(statSync(idle as string).size).toBeGreaterThan(idleBytes);
+  // Code that another installation of the same version compiled would name that one in stack traces.
+  expect(filesIn(env.XDG_CACHE_HOME).filter((file) => readFileSync(file, "latin1").includes(bundle))).toEqual([]);
   await run("second"); // what V8 refuses, such as code for other flags, is written anew
   expect(keptIn(env.XDG_CACHE_HOME)).toEqual(kept);
 });
