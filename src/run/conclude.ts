@@ -91,6 +91,9 @@ async function endRun(
     verdict === undefined || !plan.staged ? undefined : await decidedState(context, { stored, run, verdict });
   if (state?.kind === "held" || state?.kind === "discarded") {
     context.log.debug(`run ${plan.runId} is ${state.kind}`);
+    if (state.kind === "discarded") {
+      await run.tidy?.(); // this attempt may have committed spans since
+    }
     return { ...(await decidedReport(context, { plan, run, state, verdict })), challenger };
   }
   if (state?.kind === "superseded") {

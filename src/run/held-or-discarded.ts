@@ -133,7 +133,7 @@ function discardedError({ command }: JobContext, { runId, params }: Plan, { by, 
   });
 }
 
-/** Reports a run that is held or discarded, and changes nothing of it. */
+/** Reports a run that is held or discarded. Of a discarded one, it removes what killed commands and late attempts have left. */
 export async function reportDecided(
   context: JobContext,
   { stored, run, state }: { readonly stored: StoredPlan; readonly run: RunSink; readonly state: DecidedState },
@@ -142,6 +142,8 @@ export async function reportDecided(
   const { plan } = stored;
   if (state.kind === "held") {
     await reviewForReports(context, { stored, run, kept: keptPlaceOf(context.spec) }, verdict);
+  } else {
+    await run.tidy?.();
   }
   const end = await decidedReport(context, { plan, run, state, verdict });
   return { ...idleReport(context.record, { plan, output: context.sink.target }), ...end };

@@ -242,8 +242,9 @@ export interface RunSink extends PaidRun {
    */
   begin(attempt: AttemptFacts): Promise<RunWriter>;
   /**
-   * Removes what attempts left behind that were still working when the run was finished. Called for a published or a
-   * discarded run only: of the latter, all its rows. Does not fail where it may not remove something: readers never see it.
+   * Removes what attempts left behind that were still working when the run was finished, and what is left of the runs that
+   * it replaced. Called for a published or a discarded run only: of the latter, all its rows. Does not fail where it may not
+   * remove something: readers never see it.
    */
   tidy?(): Promise<void>;
 }

@@ -1,3 +1,4 @@
+import { splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { answersTable } from "../answers/table.js";
@@ -48,12 +49,21 @@ export async function tablesOfClosedRuns(
   );
 }
 
-/** Finds the tables of its own that a published or discarded run still has; none of another run, which needs them. */
+/**
+ * Finds the tables of their own that a published or discarded run, and the runs that it replaced, still have; none of any
+ * other run, which needs them.
+ */
 export async function tablesToDrop(session: Session, control: Control, plan: Plan): Promise<readonly TableName[]> {
   const { runId } = plan;
   const { table: target, mode } = plannedTarget(plan);
-  const isOver = await isClosed(session, control, runId);
-  return isOver ? await existingTables(session, leftoversOf(control, { runId, target, mode })) : [];
+  if (!(await isClosed(session, control, runId))) {
+    return [];
+  }
+  const replaced = splitRunId(runId).number > 1 ? await abandonedRuns(session, control, runId) : [];
+  return await existingTables(
+    session,
+    [{ runId, target, mode }, ...replaced].flatMap((run) => leftoversOf(control, run)),
+  );
 }
 
 async function isClosed(session: Session, control: Control, runId: RunId): Promise<boolean> {
