@@ -133,7 +133,7 @@ function discardedError({ command }: JobContext, { runId, params }: Plan, { by, 
   });
 }
 
-/** Reports a run that is held or discarded. Of a discarded one, it removes what killed commands and late attempts have left. */
+/** Reports a run that is held or discarded. Removes what killed commands and late attempts have left of a discarded one. */
 export async function reportDecided(
   context: JobContext,
   { stored, run, state }: { readonly stored: StoredPlan; readonly run: RunSink; readonly state: DecidedState },

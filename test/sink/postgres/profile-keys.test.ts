@@ -163,6 +163,35 @@ postgres.describe("the key of a run in Postgres", () => {
     expect(await keysIn(database)).toEqual([]);
   });
 
+  test.each([
+    [
+      "is gone",
+      (key: string) => `DROP TABLE ${key}`,
+      /^reading the profiles .* is gone or is another one; .* without their profiles$/,
+    ],
+    ["is another one", (key: string) => `UPDATE ${key} SET key = repeat('A', 43) || '='`, /sealed with another key/],
+  ] as const)(
+    "a held run whose key %s is refused until it is approved, and is then published without features, with one warning",
+    async (_how, sql, warning) => {
+      await using database = await postgres.server().createDatabase();
+      await using opened = sinkOf(database);
+      const { sink, warnings } = opened;
+      const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
+      await commitSealed(run, stored, [0, 1, 2]);
+      await run.judge(verdictOf("hold"));
+      const [key = expect.fail("no key")] = await keysIn(database);
+      await database.query(sql(key));
+      await expect(run.profile()).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
+      expect(warnings).toEqual([]);
+      await run.decide(decisionOf("approved"));
+      await run.finish();
+      expect(warnings).toEqual([expect.stringMatching(warning)]);
+      const { published } = (await (await sink.open(stored)).profile()) ?? expect.fail("no profile");
+      expect([published?.rows, published?.features.size]).toEqual([25, 0]);
+      expect(await keysIn(database)).toEqual([]);
+    },
+  );
+
   test("roles that may commit spans can read the key, and no other role can, whatever default privileges say", async () => {
     await using database = await postgres.server().createDatabase();
     await makeTables(database);

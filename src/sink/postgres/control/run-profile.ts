@@ -10,12 +10,14 @@ import type { RunProfile } from "../../../checks/verdicts/run-profile.js";
 import type { Plan } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
 import { type CommittedProfile, parseRunProfile } from "../../../publish/profile-text.js";
+import type { JobError } from "../../../util/errors.js";
 import { lostKey, lostKeyWarning, NotSealedWithKey, openSealed } from "../../sealing.js";
 import { damagedRun } from "../damage.js";
 import { refuseStopped } from "../locks.js";
 import { showTable } from "../names.js";
 import type { RunTools } from "../run-tools.js";
 import { transact } from "../transaction.js";
+import { readDecision } from "./decisions.js";
 import { goneText, profileKeyTable, readProfileKey } from "./profile-key.js";
 
 type Tools = Pick<RunTools, "connections" | "control" | "timeouts" | "warn" | "warnOnce">;
@@ -42,10 +44,9 @@ export async function committedProfile(tools: Tools, plan: Plan): Promise<Commit
       if (profile === null) {
         return undefined;
       }
-      const refuseDamaged = refusingDamaged(tools, plan, span);
-      const stored = refuseDamaged(() => parseSpanProfile(profile));
+      const stored = parsedProfile(tools, plan, { span, profile });
       sealed ??= stored.sealed === undefined ? undefined : await featureSourceOf(tools, plan);
-      const opened = refuseDamaged(() => openedProfile(tools, plan, { span, stored, key: sealed?.key }));
+      const opened = await openedProfile(tools, plan, { span, stored, key: sealed?.key });
       merged = merged === undefined ? opened : mergeSpanProfiles(merged, opened);
     }
   }
@@ -84,11 +85,21 @@ async function featureSourceOf(tools: Tools, plan: Plan): Promise<FeatureSource>
     return { published };
   }
   await transact(tools, (session) => refuseStopped(session, tools.control, plan)); // what stopped it has dropped the key
-  if (plan.staged) {
-    throw denied ?? lostKey(plan.runId, showTable(name));
+  if (plan.staged && denied !== undefined) {
+    throw denied; // a role that may read the key publishes the run with its features
+  }
+  if (await mayBeHeld(tools, plan)) {
+    throw lostKey(plan.runId, showTable(name));
   }
   tools.warnOnce(lostKeyWarning(plan.runId, denied?.message ?? goneText(name)));
   return {};
+}
+
+/** Whether checks may hold a run: not one that is approved, nor one whose rows are published as they come. */
+async function mayBeHeld(tools: Tools, { runId, staged }: Plan): Promise<boolean> {
+  return (
+    staged && (await transact(tools, (session) => readDecision(session, tools.control, runId)))?.kind !== "approved"
+  );
 }
 
 const insufficientPrivilege = "42501";
@@ -123,16 +134,30 @@ async function publishedProfile({ connections, control }: Tools, { runId }: Plan
   return profile;
 }
 
+/** @throws JobError OUTPUT_DAMAGED */
+function parsedProfile(
+  tools: Tools,
+  plan: Plan,
+  { span, profile }: { readonly span: number; readonly profile: string },
+): StoredProfile {
+  try {
+    return parseSpanProfile(profile);
+  } catch {
+    throw damagedProfile(tools, plan, { span, found: notOne });
+  }
+}
+
 interface OpenedSpan {
   readonly span: number;
   readonly stored: StoredProfile;
   readonly key: Buffer | undefined;
 }
 
+const notOne = "is not one";
 const sealedOtherwise = "was sealed with another key";
 
-/** @throws NotSealedWithKey if the run may be held: its features must be known. */
-function openedProfile(tools: Tools, plan: Plan, { span, stored, key }: OpenedSpan): SpanProfile {
+/** @throws JobError OUTPUT_DAMAGED if the run may be held: its features must be known */
+async function openedProfile(tools: Tools, plan: Plan, { span, stored, key }: OpenedSpan): Promise<SpanProfile> {
   const { profile, sealed } = stored;
   if (sealed === undefined || key === undefined) {
     return profile;
@@ -140,24 +165,22 @@ function openedProfile(tools: Tools, plan: Plan, { span, stored, key }: OpenedSp
   try {
     return withPrivatePart(profile, openSealed(key, { runId: plan.runId, span }, sealed));
   } catch (error) {
-    if (error instanceof NotSealedWithKey && !plan.staged) {
-      tools.warnOnce(lostKeyWarning(plan.runId, `that of a span ${sealedOtherwise}`));
-      return profile;
+    const isSealed = error instanceof NotSealedWithKey;
+    if (!isSealed || (await mayBeHeld(tools, plan))) {
+      throw damagedProfile(tools, plan, { span, found: isSealed ? sealedOtherwise : notOne });
     }
-    throw error;
+    tools.warnOnce(lostKeyWarning(plan.runId, `that of a span ${sealedOtherwise}`));
+    return profile;
   }
 }
 
-function refusingDamaged({ control }: Tools, { runId }: Plan, span: number): <T>(read: () => T) => T {
-  return (read) => {
-    try {
-      return read();
-    } catch (error) {
-      const found = error instanceof NotSealedWithKey ? sealedOtherwise : "is not one";
-      throw damagedRun(`reading ${control.schema}.spans: the profile of span ${span} of run ${runId} ${found}`, {
-        hint: "the control tables were changed; restore them from a backup",
-        runId,
-      });
-    }
-  };
+function damagedProfile(
+  { control }: Tools,
+  { runId }: Plan,
+  { span, found }: { readonly span: number; readonly found: string },
+): JobError {
+  return damagedRun(`reading ${control.schema}.spans: the profile of span ${span} of run ${runId} ${found}`, {
+    hint: "the control tables were changed; restore them from a backup",
+    runId,
+  });
 }
