@@ -48,8 +48,10 @@ const likely = {
   "emptied-table": ["emptied"],
   "finish-run": ["locks", "new-runs"],
   locks: ["locks", "new-runs"],
+  "profile-key": ["profile-keys"],
   "read-run": ["changed-table", "new-runs"],
   replace: ["locks", "replace", "changed-table"],
+  "run-profile": ["profile-keys"],
   "run-sink": ["locks", "new-runs"],
   shape: ["changed-table"],
   sink: ["locks", "new-runs"],
@@ -85,7 +87,7 @@ const removals = [
   {
     what: "check",
     // What "cannot happen" is left in, but for a count that is not the span's.
-    pattern: /throw (?=new JobError|new Error\(`\$\{written|new Committed|damaged|superseded|sizeNow|other)/g,
+    pattern: /throw (?=new JobError|new Error\(`\$\{written|new Committed|damaged|lostKey|superseded|sizeNow|other)/g,
     instead: "void ",
     suites: [checks, damage, disk, rest, power, pipe],
   },
@@ -98,7 +100,8 @@ const removals = [
   {
     folders: ["postgres", "postgres/copy", "postgres/control", "postgres/modes"],
     what: "check",
-    pattern: /throw (?=new JobError|new Error\(`\$\{taken|new KeyTakenConcurrently|new NotCommitted|duplicate)/g,
+    pattern:
+      /throw (?=new JobError|new Error\(`\$\{taken|new KeyTakenConcurrently|new NotCommitted|duplicate|damaged|lostKey|denied)/g,
     instead: "void ",
     suites: [postgres, postgresRuns],
   },

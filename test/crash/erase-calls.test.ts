@@ -50,6 +50,7 @@ test("erase that is killed at any durable call is ended by the same command, and
   const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.args, env), { copies });
   const moments = killsAt(calls).filter((_, index) => torture || index % 4 === 0);
   expect(moments.length).toBeGreaterThan(6);
+  console.info(`erase: ${moments.length} kills`);
 
   const seen = new Set<unknown>();
   const how = { limit: 2, name: ({ moment }: Kill) => `killed ${moment}` };

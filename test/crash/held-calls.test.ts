@@ -110,6 +110,7 @@ test.each(torture ? cases : cases.slice(0, 3))(
     await cp(first, whole, { recursive: true });
     const moments = await momentsOf(nightAt(whole, date), one, scratch.path);
     expect(moments.length).toBeGreaterThan(5);
+    console.info(`${one.command.join(" ")}, ${one.status}: ${moments.length} kills`);
     const seen = new Set<unknown>();
     const how = { limit: parallelKills, name: ({ moment }: Kill) => `killed ${moment}` };
     const failures = await failuresOf(moments, how, async (kill, index) => {

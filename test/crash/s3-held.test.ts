@@ -280,7 +280,9 @@ s3.describe("a command that dies at any request to S3", () => {
       await world.restore(one.before);
       const failures: string[] = [];
       const seen = new Set<string>();
-      for (const moment of await momentsOf(world, one)) {
+      const moments = await momentsOf(world, one);
+      console.info(`${one.title}: ${moments.length} kills`);
+      for (const moment of moments) {
         await world.restore(one.before);
         try {
           seen.add(await killedAt(world, one, moment));

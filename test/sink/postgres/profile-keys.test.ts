@@ -4,17 +4,15 @@ import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
 import type { StoredPlan } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import type { Database } from "../../support/pg-database.js";
+import { keysIn, sinkAt, warningPlan } from "../../support/pg-keys.js";
 import { usePostgres } from "../../support/postgres.js";
 import { commitSealed, shownFeatures, wholeSealed } from "../../support/sealed-spans.js";
-import { alone, type BegunRun } from "../../support/sink-drive.js";
-import { begun, pgSink } from "../../support/sinks.js";
+import type { BegunRun } from "../../support/sink-drive.js";
+import { begun } from "../../support/sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "../../support/staged-plans.js";
 import { until } from "../../support/waiting.js";
 
 const postgres = usePostgres();
-
-/** A plan with checks whose rows are published as they come, as with `on_fail: warn`. */
-const warningPlan = (sink: PostgresSink): Plan => ({ ...stagedPlan(sink.planTarget), staged: false });
 
 /** Makes a role that logs in, and may read the tables and, if `writes`, score. A role of an earlier test is replaced. */
 async function makeRole(database: Database, role: string, { writes = false } = {}): Promise<void> {
@@ -29,23 +27,9 @@ async function makeRole(database: Database, role: string, { writes = false } = {
   }
 }
 
-interface OpenSink extends AsyncDisposable {
-  readonly sink: PostgresSink;
-  readonly warnings: string[];
-}
-
 /** Opens a sink as a role, with all that it warns of. */
-function sinkOf(database: Database, role?: string): OpenSink {
-  const warnings: string[] = [];
-  const url = role === undefined ? database.url : postgres.server().url(database.name, role);
-  const timeouts = { connect: 60, statement: 60, lock: 1 };
-  const sink = pgSink({ url, postgres: { timeouts }, warn: (text) => void warnings.push(text) });
-  return { sink, warnings, [Symbol.asyncDispose]: () => sink[Symbol.asyncDispose]() };
-}
-
-async function keysIn(database: Database): Promise<string[]> {
-  const tables = await database.query("SELECT relname FROM pg_class WHERE relname ~ '^profile_key_'");
-  return tables.map(({ relname }) => `infer_batch.${String(relname)}`);
+function sinkOf(database: Database, role?: string, mode?: "replace"): ReturnType<typeof sinkAt> {
+  return sinkAt(role === undefined ? database.url : postgres.server().url(database.name, role), mode);
 }
 
 /** Makes the control tables and the target by a run of other params. */
@@ -107,91 +91,6 @@ postgres.describe("the key of a run in Postgres", () => {
     expect((await found)?.published?.features).toEqual(shownFeatures);
   });
 
-  test("a run that may be held ends before it is scored if its key is lost, and can be discarded", async () => {
-    await using database = await postgres.server().createDatabase();
-    await using sink = sinkOf(database).sink;
-    const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
-    await commitSealed(run, stored, [0]);
-    const [key = expect.fail("no key")] = await keysIn(database);
-    await database.query(`DROP TABLE ${key}`);
-    const next = await sink.open(stored);
-    await expect(next.begin(alone)).rejects.toMatchObject({
-      code: "OUTPUT_DAMAGED",
-      exitCode: 66,
-      message: expect.stringContaining(`the key of its features, ${key}, is gone`),
-      hint: "restore it, or score again with --new-run",
-    });
-    expect(await keysIn(database)).toEqual([]);
-    expect((await next.decide(decisionOf("discarded"))).kind).toBe("discarded");
-  });
-
-  test.each([
-    ["lost before the rest is scored", [0]],
-    ["lost when all is scored", [0, 1, 2]],
-  ] as const)(
-    "a run that cannot be held warns, and is published without features, if its key is %s",
-    async (_when, spans) => {
-      await using database = await postgres.server().createDatabase();
-      await using opened = sinkOf(database);
-      const { sink, warnings } = opened;
-      const { run, stored } = await begun(sink, warningPlan(sink));
-      await commitSealed(run, stored, spans);
-      const [key = expect.fail("no key")] = await keysIn(database);
-      await database.query(`DROP TABLE ${key}`);
-      const next = await begun(sink, stored.plan);
-      await commitSealed(next.run, stored, [0, 1, 2]);
-      const { columns } = (await next.run.profile())?.profile ?? expect.fail("no profile");
-      expect(columns).toEqual(wholeSealed.columns);
-      await next.run.finish();
-      expect(warnings).toEqual([expect.stringMatching(`${key}, is gone.* published without their profiles`)]);
-      const { published } = (await (await sink.open(stored)).profile()) ?? expect.fail("no profile");
-      expect([published?.rows, published?.features.size]).toEqual([25, 0]);
-      expect(await keysIn(database)).toEqual([]);
-    },
-  );
-
-  test("a run that cannot be held is published without features if its spans were sealed with another key", async () => {
-    await using database = await postgres.server().createDatabase();
-    await using opened = sinkOf(database);
-    const { sink, warnings } = opened;
-    const { run, stored } = await begun(sink, warningPlan(sink));
-    await commitSealed(run, stored, [0, 1, 2]);
-    const [key = expect.fail("no key")] = await keysIn(database);
-    await database.query(`UPDATE ${key} SET key = repeat('A', 43) || '='`);
-    await run.finish();
-    expect(warnings).toEqual([expect.stringContaining("was sealed with another key")]);
-    expect(await keysIn(database)).toEqual([]);
-  });
-
-  test.each([
-    [
-      "is gone",
-      (key: string) => `DROP TABLE ${key}`,
-      /^reading the profiles .* is gone or is another one; .* without their profiles$/,
-    ],
-    ["is another one", (key: string) => `UPDATE ${key} SET key = repeat('A', 43) || '='`, /sealed with another key/],
-  ] as const)(
-    "a held run whose key %s is refused until it is approved, and is then published without features, with one warning",
-    async (_how, sql, warning) => {
-      await using database = await postgres.server().createDatabase();
-      await using opened = sinkOf(database);
-      const { sink, warnings } = opened;
-      const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
-      await commitSealed(run, stored, [0, 1, 2]);
-      await run.judge(verdictOf("hold"));
-      const [key = expect.fail("no key")] = await keysIn(database);
-      await database.query(sql(key));
-      await expect(run.profile()).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
-      expect(warnings).toEqual([]);
-      await run.decide(decisionOf("approved"));
-      await run.finish();
-      expect(warnings).toEqual([expect.stringMatching(warning)]);
-      const { published } = (await (await sink.open(stored)).profile()) ?? expect.fail("no profile");
-      expect([published?.rows, published?.features.size]).toEqual([25, 0]);
-      expect(await keysIn(database)).toEqual([]);
-    },
-  );
-
   test("roles that may commit spans can read the key, and no other role can, whatever default privileges say", async () => {
     await using database = await postgres.server().createDatabase();
     await makeTables(database);
@@ -247,6 +146,39 @@ postgres.describe("the key of a run in Postgres", () => {
     ]);
     await run.finish();
     expect(await keysIn(database)).toEqual([]);
+  });
+
+  test("a role that may not make the key of a run that cannot be held goes on without features, and says why", async () => {
+    await using database = await postgres.server().createDatabase();
+    await makeTables(database);
+    await makeRole(database, "key_second", { writes: true });
+    await database.query("REVOKE CREATE ON SCHEMA infer_batch FROM key_second");
+    await using opened = sinkOf(database, "key_second");
+    const { sink, warnings } = opened;
+    const { run, stored } = await begun(sink, warningPlan(sink));
+    await commitSealed(run, stored, [0, 1, 2]);
+    await run.finish();
+    expect(warnings).toEqual([
+      expect.stringContaining(
+        "key_second lacks the privilege CREATE on schema infer_batch, so the run is published without",
+      ),
+    ]);
+    expect(await publishedFeatures(sink, stored)).toBeUndefined();
+  });
+
+  test("a role that may not make the key of a run that may be held ends before it is scored", async () => {
+    await using database = await postgres.server().createDatabase();
+    await makeTables(database);
+    await makeRole(database, "key_second", { writes: true });
+    await database.query(`REVOKE CREATE ON SCHEMA infer_batch FROM key_second;
+      GRANT CREATE ON SCHEMA scores TO key_second; ALTER TABLE scores.predictions OWNER TO key_second`);
+    await using opened = sinkOf(database, "key_second", "replace");
+    const { sink, warnings } = opened;
+    await expect(begun(sink, stagedPlan(sink.planTarget))).rejects.toMatchObject({
+      exitCode: 64,
+      message: expect.stringContaining("permission denied for schema infer_batch"),
+    });
+    expect(warnings).toEqual([]);
   });
 
   test("a role that discards a run whose key belongs to another role warns of the key", async () => {

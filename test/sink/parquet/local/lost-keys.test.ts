@@ -61,6 +61,7 @@ test("a run that may be held and has lost its key is refused at the next span, a
     code: "OUTPUT_DAMAGED",
     message: expect.stringMatching(/the key of its features, .*profile\.key, is gone or is another one$/) as string,
     hint: "restore it, or score again with --new-run",
+    damage: { runId: found.stored.plan.runId },
   });
   expect(await found.keys()).toEqual([]);
   expect(found.warnings).toEqual([]);
