@@ -57,11 +57,13 @@ export function sealingContractOf(name: string, worldOf: () => Promise<SealingWo
     test("a sink merges sealed features with those that an older version has stored as they are", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
-      const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
-      await commitSealed(run, stored, [0, 2]);
+      await using other = await world.open();
+      const { stored, run: older } = await begun(other, stagedPlan(other.planTarget));
       const span = spanAt(stored.plan, 1);
       const { profile = "", privateProfile = "", ...rows } = outputWith(idsOf(span));
-      await run.commit(span, { ...rows, profile: `${profile.slice(0, -1)},${privateProfile.slice(1)}` });
+      await older.commit(span, { ...rows, profile: `${profile.slice(0, -1)},${privateProfile.slice(1)}` });
+      const { run } = await begun(sink, stored.plan); // there is no key, and none is lost
+      await commitSealed(run, stored, [0, 2]);
       expect((await (await sink.open(stored)).profile())?.profile).toEqual(wholeSealed);
       await run.decide(decisionOf("approved"));
       await run.finish();

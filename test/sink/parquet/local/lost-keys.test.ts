@@ -1,4 +1,4 @@
-import { readdir, readFile, rm } from "node:fs/promises";
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
@@ -8,6 +8,7 @@ import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
 import { layoutOf } from "#src/sink/parquet/common/layout.js";
 import { openParquetSink } from "#src/sink/parquet/local/sink.js";
 import type { StoredPlan } from "#src/sink/port.js";
+import { hookedDisk } from "../../../support/hooked-disk.js";
 import { scratchFolder } from "../../../support/job.js";
 import { commitSealed, outputWith, wholeSealed } from "../../../support/sealed-spans.js";
 import type { BegunRun } from "../../../support/sink-drive.js";
@@ -100,4 +101,65 @@ test("a run that was approved and has lost its key is published without features
   await run.finish();
   expect(found.warnings).toEqual([expect.stringMatching(lost)]);
   expect(parseRunProfile(await found.published())?.features.size).toBe(0);
+});
+
+test("a span whose key could not be made is committed when that is tried again", async () => {
+  await using scratch = await scratchFolder();
+  const failures = [Object.assign(new Error("EIO: i/o error"), { code: "EIO" })];
+  const fs = hookedDisk(scratch.path, {
+    before: async (_, call) => {
+      const failure = /^link .*profile/.test(call) ? failures.pop() : undefined;
+      await (failure === undefined ? undefined : Promise.reject(failure));
+    },
+  });
+  await using sink = openParquetSink({
+    ...sinkOptions,
+    folder: scratch.path,
+    fs,
+    writer: "first",
+    isDead: () => false,
+  });
+  const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+  await expect(commitSealed(run, stored, [0])).rejects.toMatchObject({ code: "DISK" });
+  await commitSealed(run, stored, [0, 1, 2]);
+  expect((await (await sink.open(stored)).profile())?.profile).toEqual(wholeSealed);
+});
+
+test("a file that is no key, in the place of the key of a run, is reported, and nothing is committed", async () => {
+  await using scratch = await scratchFolder();
+  const folder = join(scratch.path, "out");
+  const options = { ...sinkOptions, folder, fs: nodeFileSystem, writer: "first", isDead: () => false };
+  await using sink = openParquetSink(options);
+  const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+  await writeFile(layoutOf(folder, stored.plan.runId).profileKey, "no key");
+  await expect(commitSealed(run, stored, [0])).rejects.toMatchObject({
+    code: "OUTPUT_DAMAGED",
+    message: expect.stringMatching(
+      /^writing .*profile\.key: it is gone since it was written, or is not a key/,
+    ) as string,
+    hint: expect.stringContaining(
+      "something else changes files here; remove it, and run the same command again",
+    ) as string,
+    damage: { runId: stored.plan.runId },
+  });
+  expect([...(await sink.open(stored)).committed]).toEqual([0, 0, 0]);
+});
+
+test("an attempt that goes on when its run was published warns of no lost key", async () => {
+  await using scratch = await scratchFolder();
+  const warnings: string[] = [];
+  const warn = (message: string): void => void warnings.push(message);
+  const options = { ...sinkOptions, folder: scratch.path, fs: nodeFileSystem, isDead: () => false, warn };
+  await using sink = openParquetSink({ ...options, writer: "first" });
+  await using other = openParquetSink({ ...options, writer: "second" });
+  const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+  await commitSealed(run, stored, [0]);
+  const late = await begun(other, stored.plan);
+  await commitSealed(run, stored, [1, 2]);
+  await run.judge(verdictOf("publish"));
+  await run.decide(decisionOf("approved"));
+  await run.finish();
+  await commitSealed(late.run, stored, [1, 2]);
+  await late.run.finish();
+  expect(warnings).toEqual([]);
 });
