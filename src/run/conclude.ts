@@ -34,7 +34,8 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
   signal.throwIfAborted();
   const committed = countCommitted(run);
   const end =
-    committed === spanCount(plan) ? await endRun(context, ending) : ({ status: "partial", verdict: null } as const);
+    (await discardedMeanwhile(context, ending)) ??
+    (committed === spanCount(plan) ? await endRun(context, ending) : ({ status: "partial", verdict: null } as const));
   record.finish();
   const reuseCost = reuseCostText(record);
   if (reuseCost !== undefined) {
@@ -72,6 +73,24 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
   };
 }
 
+/** Reports a run that a person has discarded since this attempt began, and removes what it has committed. */
+async function discardedMeanwhile(
+  context: JobContext,
+  { stored: { plan }, run }: EndingRun,
+): Promise<Pick<RunReport, "status" | "verdict" | "decided"> | undefined> {
+  const decision = plan.staged ? await run.decision() : undefined;
+  if (decision?.kind !== "discarded") {
+    return undefined;
+  }
+  await run.tidy?.();
+  return await decidedReport(context, {
+    plan,
+    run,
+    state: { kind: "discarded", decision },
+    verdict: await run.verdict(),
+  });
+}
+
 /** Ends a run whose spans are all committed. @throws JobError TOO_MANY_REJECTS, PLAN_CHANGED for a superseded run */
 async function endRun(
   context: JobContext,
@@ -91,9 +110,6 @@ async function endRun(
     verdict === undefined || !plan.staged ? undefined : await decidedState(context, { stored, run, verdict });
   if (state?.kind === "held" || state?.kind === "discarded") {
     context.log.debug(`run ${plan.runId} is ${state.kind}`);
-    if (state.kind === "discarded") {
-      await run.tidy?.(); // this attempt may have committed spans since
-    }
     return { ...(await decidedReport(context, { plan, run, state, verdict })), challenger };
   }
   if (state?.kind === "superseded") {

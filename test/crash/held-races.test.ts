@@ -136,7 +136,29 @@ test.each(torture ? late : late.slice(0, 2))(
     const ended = await worker;
     expect([ended.code, lastJson(ended)["status"]], ended.stderr).toEqual([code, status]);
     expect(await seenBy(night.out)).toBe(end);
-    const names = await readdir(join(night.out, "_infer-batch"), { recursive: true });
-    expect(names.filter((name) => /profile\.key|\.staged$/.test(name))).toEqual([]);
+    expect(await leftOf(night)).toEqual([]);
   },
 );
+
+test("a worker that is still working when a person discards its unfinished run ends with 67, and leaves nothing", async () => {
+  await using scratch = await scratchFolder();
+  await nightlyJob(scratch.path);
+  const night = nightAt(scratch.path, date);
+  const held = join(scratch.path, "held");
+  const env = { CRASH_ROOT: night.out, CRASH_AT: "hold link control/parts/part-00001 #1", CRASH_HOLD: held };
+  const worker = watchCommand(night.args("run", "--worker", "0/2", "--json"), env);
+  await until(() => existsSync(held));
+  expect(lastJson(await night.run("run", "--worker", "1/2", "--json"))["status"]).toBe("partial");
+  expect((await leftOf(night)).length).toBeGreaterThan(2);
+  expect((await night.run("discard")).code).toBe(0);
+  await rm(held);
+  const ended = await worker;
+  expect([ended.code, lastJson(ended)["status"]], ended.stderr).toEqual([67, "discarded"]);
+  expect(await leftOf(night)).toEqual([]);
+});
+
+/** Rows and keys in the control folder. */
+async function leftOf({ out }: Night): Promise<string[]> {
+  const names = await readdir(join(out, "_infer-batch"), { recursive: true });
+  return names.filter((name) => /profile\.key|\.staged$/.test(name));
+}

@@ -9,6 +9,7 @@ import type { RunProfile } from "../../../checks/verdicts/run-profile.js";
 import type { SpanOutput } from "../../../columnar/types.js";
 import type { RunId } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
+import type { Decision } from "../../../publish/decision.js";
 import { type CommittedProfile, parseRunProfile } from "../../../publish/profile-text.js";
 import { requireApproved } from "../../../publish/require-approved.js";
 import {
@@ -115,6 +116,7 @@ export async function committedProfile(
   const texts =
     known.profiled.size === spans ? new Map() : await partProfiles(target, (span) => !known.profiled.has(span));
   if (known.profiled.size + texts.size < spans) {
+    await refuseStopped(target);
     return undefined;
   }
   const others = new Map([...texts].map(([span, text]) => [span, parseSpanProfile(text)]));
@@ -160,16 +162,26 @@ async function openedProfiles(
  * them.
  * @throws JobError OUTPUT_DAMAGED, DISCARDED, PLAN_CHANGED
  */
-async function reportLostKey({ fs, layout, stored, check }: Target, warn: KeyStore["warn"]): Promise<void> {
-  const { runId, profileKey } = layout;
-  await check(); // a later run may have removed the key
-  const decision = stored.plan.staged ? await readDecision(fs, layout) : undefined;
-  if (decision !== undefined) {
-    requireApproved(decision, runId); // the command that discarded the run has removed the key
-  } else if (stored.plan.staged) {
+async function reportLostKey(target: Target, warn: KeyStore["warn"]): Promise<void> {
+  const { runId, profileKey } = target.layout;
+  const decision = await refuseStopped(target);
+  if (target.stored.plan.staged && decision === undefined) {
     throw lostKey(runId, profileKey);
   }
   warn(lostKeyWarning(runId, `the key of its features, ${profileKey}, is gone or is another one`));
+}
+
+/**
+ * Refuses a run that was superseded or discarded, which removes its key and parts. Returns the decision on a staged run.
+ * @throws JobError DISCARDED, PLAN_CHANGED
+ */
+async function refuseStopped({ fs, layout, stored, check }: Target): Promise<Decision | undefined> {
+  await check();
+  const decision = stored.plan.staged ? await readDecision(fs, layout) : undefined;
+  if (decision !== undefined) {
+    requireApproved(decision, layout.runId);
+  }
+  return decision;
 }
 
 function merged({ profile }: CommittedSpans, others: readonly SpanProfile[]): SpanProfile {

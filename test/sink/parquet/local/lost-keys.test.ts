@@ -1,6 +1,7 @@
 import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { nextRunId } from "#src/plan/identity.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import { parseRunProfile } from "#src/publish/profile-text.js";
@@ -163,3 +164,21 @@ test("an attempt that goes on when its run was published warns of no lost key", 
   await late.run.finish();
   expect(warnings).toEqual([]);
 });
+
+test.each(["its key is removed", "its parts are removed"])(
+  "an attempt of a run that a later one has replaced says so, and not that the run is damaged, when %s",
+  async (found) => {
+    await using scratch = await scratchFolder();
+    const options = { ...sinkOptions, folder: scratch.path, fs: nodeFileSystem, isDead: () => false };
+    await using sink = openParquetSink({ ...options, writer: "first" });
+    await using other = openParquetSink({ ...options, writer: "second" });
+    const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+    await commitSealed(run, stored, [0]);
+    const late = await begun(other, stored.plan);
+    await commitSealed(late.run, stored, [1, 2]);
+    const next = { ...stored.plan, runId: nextRunId(stored.plan.runId) };
+    await (found === "its parts are removed" ? begun(sink, next) : sink.create(next));
+    await rm(layoutOf(scratch.path, stored.plan.runId).profileKey, { force: true });
+    await expect(late.run.profile()).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+  },
+);
