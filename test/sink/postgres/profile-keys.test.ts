@@ -148,6 +148,27 @@ postgres.describe("the key of a run in Postgres", () => {
     expect(await keysIn(database)).toEqual([]);
   });
 
+  test("a role that may not read the key of an approved run does not publish it without features", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using first = sinkOf(database).sink;
+    const { run, stored } = await begun(first, stagedPlan(first.planTarget));
+    await commitSealed(run, stored, [0, 1, 2]);
+    await run.judge(verdictOf("hold"));
+    const [key = expect.fail("no key")] = await keysIn(database);
+    await makeRole(database, "key_second", { writes: true });
+    await database.query(`REVOKE ALL ON ${key} FROM key_second`);
+    await using opened = sinkOf(database, "key_second");
+    const held = await opened.sink.open(stored);
+    await held.decide(decisionOf("approved"));
+    await expect(held.profile()).rejects.toMatchObject({
+      exitCode: 64,
+      message: expect.stringContaining("permission denied for table profile_key_"),
+    });
+    expect(opened.warnings).toEqual([]);
+    await run.finish();
+    expect(await publishedFeatures(first, stored)).toEqual(shownFeatures);
+  });
+
   test("a role that may not make the key of a run that cannot be held goes on without features, and says why", async () => {
     await using database = await postgres.server().createDatabase();
     await makeTables(database);
