@@ -182,3 +182,28 @@ test.each(["its key is removed", "its parts are removed"])(
     await expect(late.run.profile()).rejects.toMatchObject({ code: "PLAN_CHANGED" });
   },
 );
+
+test.each([
+  ["gone", (path: string): Promise<void> => rm(path)],
+  [
+    "another one",
+    async (path: string): Promise<void> => writeFile(path, (await readFile(path, "utf8")).replace("Rome", "Bonn")),
+  ],
+])(
+  "a published run whose stored profile is %s is damaged, as no key opens those of its spans",
+  async (_how, change) => {
+    await using scratch = await scratchFolder();
+    const options = { ...sinkOptions, folder: scratch.path, fs: nodeFileSystem, isDead: () => false };
+    await using sink = openParquetSink({ ...options, writer: "first" });
+    const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+    await commitSealed(run, stored, [0, 1, 2]);
+    await run.judge(verdictOf("publish"));
+    await run.decide(decisionOf("approved"));
+    await run.finish();
+    await change(layoutOf(scratch.path, stored.plan.runId).profile);
+    await expect((await sink.open(stored)).profile()).rejects.toMatchObject({
+      code: "OUTPUT_DAMAGED",
+      message: expect.stringMatching(/profile\.json: the profile of run \S+ is gone, or is another one/) as string,
+    });
+  },
+);
