@@ -6,6 +6,7 @@ import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
+import { workerFile } from "../report/worker-file.js";
 import type { DecidingCommands, HeldCall, RunReport, VerdictReport } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
@@ -31,7 +32,9 @@ export async function decidedReport(
     return { ...shown, decided: { error: discardedError(context, plan, state.decision), isOwnVerdict: false } };
   }
   const commands = await decidingCommands(context, plan);
-  const error = await heldError(context, plan, { verdict: state.verdict, commands });
+  const { html } = context.spec.report;
+  const page = html === undefined ? undefined : workerFile(html, context.worker);
+  const error = await heldError(context, plan, { verdict: state.verdict, commands, page });
   return {
     ...shown,
     decided: {
@@ -99,10 +102,17 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
   };
 }
 
+interface HeldRun {
+  readonly verdict: RunVerdict;
+  readonly commands: DecidingCommands;
+  /** The page of this attempt; absent: it writes none. */
+  readonly page?: string | undefined;
+}
+
 async function heldError(
   context: JobContext,
   plan: Plan,
-  { verdict, commands }: { readonly verdict: RunVerdict; readonly commands: DecidingCommands },
+  { verdict, commands, page: file }: HeldRun,
 ): Promise<JobError> {
   const { approve, discard, newRun, joinsBaseline, newer } = commands;
   const { results } = verdict.verdict;
@@ -113,8 +123,7 @@ async function heldError(
     ...[plan.checks && leftOutText(plan.checks)].filter((line) => typeof line === "string"),
   ].join("\n  ");
   const readers = await readersLine(context, plan);
-  const { html } = context.spec.report;
-  const page = html === undefined ? "" : `, or the page ${html}`;
+  const page = file === undefined ? "" : `, or the page ${file}`;
   const hint = [
     `${readers === undefined ? "" : `${readers}; `}look at the predictions (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
     ...(newer === undefined ? [] : [newerText(newer)]),
