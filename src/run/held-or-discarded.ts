@@ -7,12 +7,12 @@ import { resultLines } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
 import { workerFile } from "../report/worker-file.js";
-import type { DecidingCommands, HeldCall, RunReport, VerdictReport } from "../report/report.js";
+import type { DecidingCommands, DueCall, RunReport, VerdictReport } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
-import { bestEffort } from "../util/best-effort.js";
-import { JobError, messageOf } from "../util/errors.js";
+import { JobError } from "../util/errors.js";
 import { attemptFacts, recordingFailure } from "./attempt.js";
+import { dueCall } from "./due-call.js";
 import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
@@ -40,7 +40,7 @@ export async function decidedReport(
     decided: {
       error,
       isOwnVerdict: state.verdict.writer === context.writer,
-      heldCall: await dueCall(context, { run, verdict: state.verdict, error }),
+      heldCall: await heldCall(context, { run, verdict: state.verdict, error }),
       commands,
     },
   };
@@ -61,30 +61,17 @@ interface DecidedRun {
   readonly verdict: RunVerdict | undefined;
 }
 
-/**
- * The call of `report.on_held` that this attempt is to make. The attempt that made the verdict calls; so does one that
- * began later and finds no note of the call: the former was killed before it noted the call, or is calling now, so that
- * the URL is called once too often rather than never. An attempt that began before the verdict does not call.
- */
-async function dueCall(
-  { spec, record, writer, log }: JobContext,
+/** The call of `report.on_held` that this attempt is to make. */
+async function heldCall(
+  context: JobContext,
   { run: { notes }, verdict, error }: { readonly run: RunSink; readonly verdict: RunVerdict; readonly error: JobError },
-): Promise<HeldCall | undefined> {
-  const isOwn = verdict.writer === writer;
-  if (spec.report.on_held === "" || (!isOwn && record.startedMs <= Date.parse(verdict.at))) {
-    return undefined;
-  }
-  const ignored = (failure: unknown): true => {
-    log.debug(`noting the call of report.on_held: ${messageOf(failure)}`);
-    return true;
-  };
-  if (!isOwn && ((await notes?.has("told").catch(ignored)) ?? true)) {
+): Promise<DueCall | undefined> {
+  if (context.spec.report.on_held === "") {
     return undefined;
   }
   const [text = ""] = error.message.split("\n");
-  return {
-    done: () => bestEffort(async () => await notes?.add("told", text).catch(ignored)),
-  };
+  const about = { isOwn: verdict.writer === context.writer, at: verdict.at };
+  return await dueCall(context, about, { notes, note: "told", text, otherwise: true });
 }
 
 /** The verdict for reports. */

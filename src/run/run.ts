@@ -11,6 +11,7 @@ import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.
 import { checkPublished, checkResumable, type Resumable } from "./check-planned.js";
 import { countCommitted } from "./conclude.js";
 import { publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
+import { recordLateness } from "./due-call.js";
 import { checkGolden } from "./golden/golden.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { withInput } from "./planning/input-wait.js";
@@ -109,6 +110,7 @@ async function whereOnlyRejects(
  * @param rejectsOf the run whose rejected rows are scored; undefined: all rows are
  */
 async function startRun(context: JobContext, runId: RunId, rejectsOf?: StoredPlan): Promise<RunReport> {
+  recordLateness(context, context.sink.notes?.(runId));
   for (const { runId: other, text } of await unfinishedRuns(context)) {
     if (context.runsOfCommand?.has(splitRunId(other).base) !== true) {
       context.log.warn(text);
@@ -153,6 +155,7 @@ async function startRun(context: JobContext, runId: RunId, rejectsOf?: StoredPla
 async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunReport> {
   context.record.setRun(runFacts(stored));
   const run = await context.sink.open(stored);
+  recordLateness(context, run.notes);
   return await recordingFailure(run, () => resume(context, { stored, run }));
 }
 

@@ -9,7 +9,7 @@ import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
-import { addNote, hasNote, isWorkedOn, lastFailure, recordFailure } from "./control/errors.js";
+import { addNote, isWorkedOn, lastFailure, recordFailure, timeOfNote } from "./control/errors.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
@@ -80,7 +80,10 @@ function runSink(
     recordedSpending: () => recordedSpendingOf(tools, plan.runId),
     notes: {
       add: (note, text) => retrying(`writing to ${target}`, retry, () => addNote(tools, plan.runId, note, text)),
-      has: (note) => retrying(`reading ${target}`, retry, () => hasNote(tools, plan.runId, note)),
+      timeOf: (note) =>
+        retrying(`reading ${target}`, retry, () =>
+          transact(tools, (session) => timeOfNote(session, control, { runId: plan.runId, note })),
+        ),
     },
     committed: known.committed,
     get rejectedRows() {

@@ -16,7 +16,7 @@ import { fetchParts } from "./footers.js";
 import { findUnfinished } from "../common/other-runs/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { targetStateInS3, objectAt } from "./target-state.js";
-import { openS3Run } from "./run-sink.js";
+import { notesBeforePlan, openS3Run } from "./run-sink.js";
 import { type S3Tools, guarded } from "./tools.js";
 
 /** Closing the sink closes `store`, `spool` and `duckdb`. */
@@ -71,6 +71,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
     expect() {
       loadEncoder(duckdb);
     },
+    notes: (runId) => notesBeforePlan(tools, runId),
     create: (plan) => createPlan(tools, plan),
     open: (stored) => guarded(`reading ${folder}`, () => openS3Run(tools, requireKept(stored))),
     async [Symbol.asyncDispose]() {

@@ -25,7 +25,7 @@ export async function recordFailure(tools: RunTools, runId: RunId, { code, messa
 }
 
 /** The codes of rows that are notes, and no errors. */
-const noteCodes: Readonly<Record<RunNote, string>> = { late: "LATE", told: "TOLD" };
+const noteCodes: Readonly<Record<RunNote, string>> = { late: "LATE", late_told: "LATE_TOLD", told: "TOLD" };
 const isError = (alias: string): string =>
   `${alias}.code NOT IN (${Object.values(noteCodes)
     .map((code) => `'${code}'`)
@@ -54,12 +54,17 @@ export async function addNote(tools: RunTools, runId: RunId, note: RunNote, mess
   });
 }
 
-/** Whether a note on a run is recorded. */
-export async function hasNote(tools: RunTools, runId: RunId, note: RunNote): Promise<boolean> {
-  return await transact(tools, async (session) => {
-    const text = `SELECT FROM ${tools.control.table("errors")} WHERE run_id = $1 AND code = $2 LIMIT 1`;
-    return (await session.query({ text, values: [runId, noteCodes[note]] })).rowCount === 1;
+/** Returns when a note on a run was recorded, ISO 8601 in UTC; undefined: it was not. */
+export async function timeOfNote(
+  session: Session,
+  control: Control,
+  { runId, note }: { readonly runId: RunId; readonly note: RunNote },
+): Promise<string | undefined> {
+  const { rows } = await session.query<{ at: string }>({
+    text: `SELECT ${utcText("at")} AS at FROM ${control.table("errors")} WHERE run_id = $1 AND code = $2 LIMIT 1`,
+    values: [runId, noteCodes[note]],
   });
+  return rows[0]?.at;
 }
 
 /** Reads the last error of a run, with the number of spans that were committed by then. */
