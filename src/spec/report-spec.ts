@@ -1,7 +1,7 @@
 import { z } from "../util/zod.js";
 import { isS3Uri } from "./s3/s3-uri.js";
 import { secretFile } from "./secrets.js";
-import { count, text } from "./values.js";
+import { count, text, textOrEmpty } from "./values.js";
 
 /** How an attempt reports what it does. It may differ between attempts, and a failed report does not fail the run. */
 export interface ReportSpec {
@@ -86,10 +86,10 @@ export const report = z
           "URL of a server for OpenLineage events, such as ${OPENLINEAGE_URL}; events are sent to api/v1/lineage below it. Empty: no events. The URL is never logged.",
         ),
         namespace: text.default("default").describe("OpenLineage namespace of the job, such as prod."),
-        token: text
+        token: textOrEmpty
           .optional()
           .describe(
-            "Token that events carry as Authorization: Bearer, best from the environment or ${file:PATH}. It is never logged.",
+            "Token that events carry as Authorization: Bearer, best from the environment or ${file:PATH}. Empty: no token. It is never logged.",
           ),
       })
       .optional()

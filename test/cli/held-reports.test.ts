@@ -65,11 +65,14 @@ test("a decision on a run that several workers scored is in the page and the met
     ["UNFINISHED. 3 spans left to other workers.", expect.stringMatching(/^HELD\./)],
   ]);
   expect(held.stderr).toContain(", or the page page-2026-11-21.worker-1.html)");
-  expect((await job.night("approve", "2026-11-21", "--by", "ana")).stderr).toBe("");
-  expect(await headings()).toEqual(["PUBLISHED. Approved by ana.", "PUBLISHED. Approved by ana."]);
+  const reason = "as postgres://me:secret@db/x has it";
+  expect((await job.night("approve", "2026-11-21", "--by", "ana", "--reason", reason)).stderr).toBe("");
+  const approved = "PUBLISHED. Approved by ana: as postgres://***@db/x has it.";
+  expect(await headings()).toEqual([approved, approved]);
   const { decision } = JSON.parse((await job.night("status", "2026-11-21", "--json")).stdout) as {
-    decision: { at: string };
+    decision: { at: string; reason: string };
   };
+  expect(decision.reason).toBe("as postgres://***@db/x has it");
   const published = ["published", 0, Date.parse(decision.at) / 1000];
   expect(await Promise.all(files.map(({ metrics }) => gauges(metrics)))).toEqual([published, published]);
 });
