@@ -11,8 +11,7 @@ import type { DecidingCommands, DueCall, RunReport, VerdictReport } from "../rep
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { attemptFacts, recordingFailure } from "./attempt.js";
-import { dueCall } from "./due-call.js";
+import { attemptFacts, dueCall, recordingFailure } from "./attempt.js";
 import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";

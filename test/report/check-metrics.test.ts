@@ -82,20 +82,29 @@ test("an attempt that finds a run held repeats the metrics of the attempt that s
   expect(metricsText(state, parsePreviousMetrics(killed, info))).toContain("infer_batch_check_result{");
 });
 
+/** The metrics after a person approved the run. */
+function approved(earlier: string, atMs: number): string | undefined {
+  return decidedMetrics(earlier, { runId: "daily-0123456789ab", state: "published", atMs });
+}
+
+/** The metrics before the exit code. */
+function head(metrics: string): string {
+  return metrics.slice(0, metrics.indexOf("# HELP infer_batch_exit_code"));
+}
+
 test("the metrics of a held run change to published after a person approves it", () => {
-  const decide = (earlier: string, atMs: number): string | undefined =>
-    decidedMetrics(earlier, { runId: "daily-0123456789ab", state: "published", atMs });
-  const decided = decide(text, 1_795_000_000_500) ?? "";
+  const decided = approved(text, 1_795_000_000_500) ?? "";
   expect(decided).toContain(`infer_batch_run_state{${labels},state="held"} 0\n`);
   expect(decided).toContain(`infer_batch_run_state{${labels},state="published"} 1\n`);
   expect(text).toContain(`infer_batch_exit_code{${labels}} 67\n`);
   expect(decided).toContain(`infer_batch_exit_code{${labels}} 0\n`);
   expect(text).not.toContain("last_success");
   const same = metricsText({ record, outcome, lastSuccessMs: 1_795_000_000_500, endedMs: 0 });
-  const head = (metrics: string): string => metrics.slice(0, metrics.indexOf("# HELP infer_batch_exit_code"));
   expect(head(decided)).toBe(head(same));
-  expect(head(decide(same, 1_795_000_009_000) ?? "")).toContain('_seconds{batch_job="daily",worker="1"} 1795000009\n');
-  expect(head(decide(same, 0) ?? ""), "a later success").toBe(head(same));
+  expect(head(approved(same, 1_795_000_009_000) ?? "")).toContain(
+    '_seconds{batch_job="daily",worker="1"} 1795000009\n',
+  );
+  expect(head(approved(same, 0) ?? ""), "a later success").toBe(head(same));
 });
 
 test("the metrics of a held run that a person discards keep their exit code", () => {

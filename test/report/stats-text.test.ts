@@ -2,9 +2,10 @@ import { expect, test } from "vitest";
 import { statsText } from "#src/report/stats-text.js";
 import { runProfile } from "../support/run-profiles.js";
 
-test("the statistics of a run without features say why there are none", () => {
-  const statsOf = (rows: number): string =>
-    statsText({ profile: { ...runProfile({ rows }), features: new Map() }, state: "published", challenger: undefined });
-  expect(statsOf(20)).toContain("\nfeatures: not profiled, because the run was planned without checks");
-  expect(statsOf(0)).toContain("\nfeatures: not profiled, because no row was scored");
+test.each([
+  [20, "the run was planned without checks"],
+  [0, "no row was scored"],
+])("the statistics of a run of %i rows without features say that %s", (rows, why) => {
+  const text = statsText({ profile: runProfile({ rows }), state: "published", challenger: undefined });
+  expect(text).toContain(`\nfeatures: not profiled, because ${why}`);
 });

@@ -1,8 +1,8 @@
 import { attemptJson } from "../../report/attempt-json.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
-import type { Lateness } from "../../report/deadline.js";
+import type { Lateness } from "../../report/calls/deadline.js";
 import { exitCodeOfOutcome, failureFields, type Outcome } from "../../report/outcome.js";
-import { ping } from "../../report/ping.js";
+import { ping } from "../../report/calls/ping.js";
 import { reportFields, reportText, type RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";

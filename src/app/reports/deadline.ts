@@ -1,4 +1,4 @@
-import { deadlineNear, latenessOf, type Lateness, timeOfDayAt } from "../../report/deadline.js";
+import { deadlineNear, latenessOf, type Lateness, timeOfDayAt } from "../../report/calls/deadline.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import type { Outcome } from "../../report/outcome.js";
 import type { DueCall } from "../../report/report.js";

@@ -16,12 +16,15 @@ export interface RunAssertions {
 /** Describes the results of checks, the worst first, without values of rows. */
 export function assertionsOf(results: readonly CheckResult[], run: RunInfo | undefined): RunAssertions {
   const worst = (["hold", "warn", "pass"] as const).flatMap((each) => results.filter(({ level }) => level === each));
-  const isFeature = (result: CheckResult): boolean => result.isFeature === true;
   const [inputs, outputs] = [namesOf(run?.inputColumns), namesOf(run?.outputColumns)];
   return {
-    inputs: worst.filter(isFeature).map((result) => assertionOf(result, inputs)),
-    output: worst.filter((result) => !isFeature(result)).map((result) => assertionOf(result, outputs)),
+    inputs: worst.filter(isOfFeature).map((result) => assertionOf(result, inputs)),
+    output: worst.filter((result) => !isOfFeature(result)).map((result) => assertionOf(result, outputs)),
   };
+}
+
+function isOfFeature({ isFeature }: CheckResult): boolean {
+  return isFeature === true;
 }
 
 function namesOf(columns: RunInfo["outputColumns"] = []): ReadonlySet<string> {

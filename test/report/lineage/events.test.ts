@@ -135,10 +135,6 @@ describe("lineage events", () => {
       range,
     ];
     const { inputs, outputs } = end({ record: judged(results), outcome: held.outcome });
-    const named = (facets: Parameters<typeof facetOf>[0]): unknown =>
-      (facetOf(facets, "dataQualityAssertions")["assertions"] as { column?: string; name?: string }[]).map(
-        ({ column, name }) => [column, name],
-      );
     expect(named(inputs[0]?.inputFacets)).toEqual([
       ["f0", undefined],
       [undefined, "psi of amount_log"],
@@ -154,9 +150,7 @@ describe("lineage events", () => {
 
   test("the error of a held run names the first checks that failed, without values of rows", () => {
     const psi: CheckResult = { ...range, check: "psi", measured: 1.3, limit: 0.25, isFeature: true };
-    const many = ["a", "b", "c", "d", "e"].map((column) => ({ ...psi, column }));
-    const messageOf = (results: readonly CheckResult[]): unknown =>
-      facetOf(end({ record: judged(results), outcome: held.outcome }).run.facets, "errorMessage")["message"];
+    const many = ["a", "b", "c", "d", "e"].map((column) => Object.assign({}, psi, { column }));
     expect(messageOf([range, ...many, { ...psi, column: "f", level: "warn" }])).toMatch(
       /^held: score: range; a: psi 1\.3 \(limit 0\.25\); b: psi .*; d: psi 1\.3 \(limit 0\.25\); 1 more$/,
     );
@@ -198,6 +192,18 @@ describe("lineage events", () => {
 const result = { level: "hold", formula: "f", limit: 0, against: null } as const;
 const keys: CheckResult = { ...result, check: "unique", column: "id", measured: 2, numbers: { examples: "Ana; Bob" } };
 const range: CheckResult = { ...result, check: "range", column: "score", measured: 1234, numbers: { max: 1234 } };
+
+/** The column and the name of each assertion. */
+function named(facets: Parameters<typeof facetOf>[0]): unknown {
+  const { assertions } = facetOf(facets, "dataQualityAssertions");
+  return (assertions as { column?: string; name?: string }[]).map(({ column, name }) => [column, name]);
+}
+
+/** The error in the event of a held run. */
+function messageOf(results: readonly CheckResult[]): unknown {
+  const { run } = end({ record: judged(results), outcome: held.outcome });
+  return facetOf(run.facets, "errorMessage")["message"];
+}
 
 /** A record of a run with these results of checks. */
 function judged(results: readonly CheckResult[]): AttemptRecord {

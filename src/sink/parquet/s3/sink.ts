@@ -35,8 +35,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
   const fs = targetStateInS3(store, folder);
   const folders = { root: `s3://${objectAt(folder).bucket}`, pattern: options.otherRunFolders };
   let exclusive: Promise<boolean> | undefined;
-  const probe = objectAt(`${folder}/_infer-batch/probe.${options.writer}`);
-  const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.honoursIfNoneMatch(probe)) };
+  const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.honoursIfNoneMatch(probeOf(options))) };
   return {
     target: folder,
     planTarget: { kind: "parquet", uri: options.uri },
@@ -80,6 +79,11 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       store[Symbol.dispose]();
     },
   };
+}
+
+/** The object that says whether the store honours `If-None-Match`. */
+function probeOf({ folder, writer }: Pick<S3SinkOptions, "folder" | "writer">): ReturnType<typeof objectAt> {
+  return objectAt(`${folder}/_infer-batch/probe.${writer}`);
 }
 
 function replaceIn({ store }: S3Tools): (uri: string, text: string) => Promise<void> {

@@ -1,4 +1,4 @@
-import type { AttemptRecord } from "./attempt-record.js";
+import type { AttemptRecord } from "../attempt-record.js";
 
 /** A time of day, "06:00", in a time zone. */
 export interface TimeOfDay {
