@@ -4,7 +4,7 @@
  * that they bite.
  */
 const pure = "^src/(spec|plan|columnar|binding|packing|checks|publish|jobs|text)/|^src/util/(?!cache-folder)";
-const ports = "^src/(storage|formats|models|engine|sink)/(port|paid-engine|answers|row-writer)\\.ts$";
+const ports = "^src/(storage|formats|models|engine|sink)/(port|paid-engine|answers|row-writer|run-notes)\\.ts$";
 /** Each knows what all of them share, and no other: another kind of model is one file more. */
 const modelSources = "^src/models/(?!(port|model-file|cache|remote)\\.ts$)";
 

@@ -66,4 +66,10 @@ with DAG("daily_churn_workers", **settings):
         bash_command='exec infer-batch run "$SPEC" --param "ds=$DS" --json --no-progress --worker "$WORKER" --steal',
         append_env=True,
         output_processor=json.loads,
-    ).expand(env=[{"SPEC": SPEC, "DS": "{{ ds }}", "WORKER": f"{index}/{WORKERS}"} for index in range(WORKERS)])
+    ).expand(
+        env=[
+            # The index is part of the task's id in OpenLineage, and Airflow sets no variable for it.
+            {"SPEC": SPEC, "DS": "{{ ds }}", "WORKER": f"{index}/{WORKERS}", "AIRFLOW_CTX_MAP_INDEX": str(index)}
+            for index in range(WORKERS)
+        ]
+    )

@@ -77,13 +77,14 @@ function hourParamOf(load: LoadWith, { param, first }: DateRange): string | unde
 /**
  * Returns the spec as a backfill carries it out. A backfill does not wait for input, because input of past dates does
  * not arrive later. It writes no metrics, calls no URLs and has no deadline, because these report on the scheduled run
- * of the job.
+ * of the job. Lineage events are sent, because each run makes a version of the dataset.
  */
 function forBackfill(loaded: LoadedSpec): LoadedSpec {
   const { spec } = loaded;
-  const { html, method, timeout } = spec.report;
+  const { html, openlineage, method, timeout } = spec.report;
   const silent = { on_success: "", on_failure: "", on_held: "", on_late: "", method, timeout };
-  return { ...loaded, spec: { ...spec, input: { ...spec.input, wait: 0 }, report: { ...silent, html } } };
+  const report = { ...silent, html, openlineage };
+  return { ...loaded, spec: { ...spec, input: { ...spec.input, wait: 0 }, report } };
 }
 
 /** Refuses params from the clock: the same command would plan different runs tomorrow. */

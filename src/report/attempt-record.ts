@@ -3,6 +3,7 @@ import type { ModelOrigin } from "../plan/plan.js";
 import type { RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Progress } from "./progress/progress.js";
 import type { ProviderChoice } from "./provider-choice.js";
+import type { DueCall } from "./report.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
 import type { ServerReport } from "./server-report.js";
 import type { SpendingReport } from "./spending/spending-report.js";
@@ -131,10 +132,10 @@ export interface AttemptRecord {
   /** The rows that this attempt will score; undefined: not known yet. */
   rowsToScore: number | undefined;
   /**
-   * Records at the target that the run is late, and returns whether no attempt did so before; undefined: the run is not
-   * open yet, or its target records nothing of it.
+   * Records at the target that the run is late, and returns the call of `report.on_late` that is due, if one is;
+   * undefined: it is not known which run the attempt carries out, or its target records nothing of it.
    */
-  recordLate: ((text: string) => Promise<boolean>) | undefined;
+  lateCall: ((text: string) => Promise<DueCall | undefined>) | undefined;
   /** Adds rows to the timeline. */
   addRows(rows: number): void;
   /** Counts a unit that a worker could not read to the end. */
@@ -173,7 +174,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     inputWaitSeconds: 0,
     comparingMs: 0,
     rowsToScore: undefined,
-    recordLate: undefined,
+    lateCall: undefined,
     get run() {
       return state.run;
     },

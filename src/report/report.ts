@@ -84,13 +84,13 @@ export interface DecidedReport {
   /** Whether this attempt made the verdict that holds the run. */
   readonly isOwnVerdict: boolean;
   /** Set if this attempt is to call `report.on_held`. */
-  readonly heldCall?: HeldCall | undefined;
+  readonly heldCall?: DueCall | undefined;
   /** The commands that decide; undefined: the run was discarded. */
   readonly commands?: DecidingCommands | undefined;
 }
 
-/** The call of `report.on_held` that is due. */
-export interface HeldCall {
+/** A call of `report.on_held` or `report.on_late` that is due. */
+export interface DueCall {
   /** Records at the target that the URL was called, so that no later attempt calls it. Never fails. */
   done(): Promise<void>;
 }

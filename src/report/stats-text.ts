@@ -47,7 +47,9 @@ export function statsText({ profile, state, challenger }: RunStats, width?: numb
     "predictions",
     ...lines(outputStats, width),
     ...(carried.size === 0 ? [] : ["carried through from the input", ...carriedLines(carried, width)]),
-    features.size === 0 ? "features: not profiled, because the run was planned without checks" : `features${about}`,
+    features.size === 0
+      ? `features: not profiled, because ${rows === 0 ? "no row was scored" : "the run was planned without checks"}`
+      : `features${about}`,
     ...lines(featureStats, width),
     ...(challenger === undefined ? [] : challengerTables(challenger, width)),
   ].join("\n");

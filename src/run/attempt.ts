@@ -1,11 +1,14 @@
 import { boundColumns, outputColumns } from "../binding/contract.js";
 import { type ColumnType, showType } from "../columnar/types.js";
 import type { NamedType, RunInfo } from "../report/attempt-record.js";
+import type { DueCall } from "../report/report.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
+import type { RunNote, RunNotes } from "../sink/run-notes.js";
 import type { AttemptFacts } from "../publish/committed-by.js";
-import { firstError, JobError } from "../util/errors.js";
+import { bestEffort } from "../util/best-effort.js";
+import { firstError, JobError, messageOf } from "../util/errors.js";
 
 /** Returns the facts of a plan that reports show. */
 export function runFacts({ plan, planId }: StoredPlan): RunInfo {
@@ -57,4 +60,72 @@ export async function recordingFailure<T>(run: RunSink, work: () => Promise<T>):
     }
     throw error;
   }
+}
+
+/** What a person is called about. */
+interface CalledAbout {
+  /** Whether this attempt has brought it about. */
+  readonly isOwn: boolean;
+  /** When it came about, ISO 8601 in UTC. */
+  readonly at: string;
+}
+
+/** Which note says that the call was made, and what it contains. */
+interface CallNote {
+  readonly notes: RunNotes | undefined;
+  readonly note: RunNote;
+  readonly text: string;
+  /** Whether the call counts as made if the target cannot say it. */
+  readonly otherwise: boolean;
+}
+
+/**
+ * Returns the call that this attempt is to make; undefined: none. The attempt that brought the matter about calls; so
+ * does one that began later and finds no note of the call: the former was killed or could not reach the URL before it
+ * noted the call, or is calling now, so that the URL is called once too often rather than never. An attempt that had
+ * begun before does not call.
+ */
+export async function dueCall(
+  { record, log }: Pick<JobContext, "record" | "log">,
+  { isOwn, at }: CalledAbout,
+  { notes, note, text, otherwise }: CallNote,
+): Promise<DueCall | undefined> {
+  if (!isOwn && record.startedMs <= Date.parse(at)) {
+    return undefined;
+  }
+  const failed = (failure: unknown): void => {
+    log.debug(`noting a call of report: ${messageOf(failure)}`);
+  };
+  const isMade = async (): Promise<boolean> => {
+    try {
+      return notes === undefined ? otherwise : (await notes.timeOf(note)) !== undefined;
+    } catch (error) {
+      failed(error);
+      return otherwise;
+    }
+  };
+  if (!isOwn && (await isMade())) {
+    return undefined;
+  }
+  return { done: () => bestEffort(async () => await notes?.add(note, text).catch(failed)) };
+}
+
+/**
+ * Returns the call of `report.on_late` that this attempt is to make. The first attempt or worker that is late records it
+ * at the target, also before the run is planned. A target that cannot record it does not keep the call from being made.
+ */
+async function dueLateCall(
+  context: Pick<JobContext, "record" | "log">,
+  notes: RunNotes,
+  text: string,
+): Promise<DueCall | undefined> {
+  const isOwn = await notes.add("late", text);
+  const at = isOwn ? undefined : await notes.timeOf("late");
+  const about = { isOwn: at === undefined, at: at ?? "" };
+  return await dueCall(context, about, { notes, note: "late_told", text, otherwise: false });
+}
+
+/** Has the attempt record in these notes that its run is late. */
+export function recordLateness(context: Pick<JobContext, "record" | "log">, notes: RunNotes | undefined): void {
+  context.record.lateCall = notes && ((text) => dueLateCall(context, notes, text));
 }

@@ -2,6 +2,7 @@ import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
 import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
 import { count } from "../report/report.js";
+import { hideCredentials } from "../spec/secrets.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { assertNever, JobError } from "../util/errors.js";
@@ -157,7 +158,8 @@ function decisionOf(
     });
   }
   const at = new Date(dateMs()).toISOString();
-  return { kind, by: by === undefined || by === "" ? actingUser() : by, at, reason: reason ?? null, asBaseline };
+  const who = by === undefined || by === "" ? actingUser() : by;
+  return { kind, by: who, at, reason: reason === undefined ? null : hideCredentials(reason), asBaseline };
 }
 
 function notHeld(

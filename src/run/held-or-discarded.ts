@@ -6,12 +6,12 @@ import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
-import type { DecidingCommands, HeldCall, RunReport, VerdictReport } from "../report/report.js";
+import { workerFile } from "../report/worker-file.js";
+import type { DecidingCommands, DueCall, RunReport, VerdictReport } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
-import { bestEffort } from "../util/best-effort.js";
-import { JobError, messageOf } from "../util/errors.js";
-import { attemptFacts, recordingFailure } from "./attempt.js";
+import { JobError } from "../util/errors.js";
+import { attemptFacts, dueCall, recordingFailure } from "./attempt.js";
 import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
@@ -31,13 +31,15 @@ export async function decidedReport(
     return { ...shown, decided: { error: discardedError(context, plan, state.decision), isOwnVerdict: false } };
   }
   const commands = await decidingCommands(context, plan);
-  const error = await heldError(context, plan, { verdict: state.verdict, commands });
+  const { html } = context.spec.report;
+  const page = html === undefined ? undefined : workerFile(html, context.worker);
+  const error = await heldError(context, plan, { verdict: state.verdict, commands, page });
   return {
     ...shown,
     decided: {
       error,
       isOwnVerdict: state.verdict.writer === context.writer,
-      heldCall: await dueCall(context, { run, verdict: state.verdict, error }),
+      heldCall: await heldCall(context, { run, verdict: state.verdict, error }),
       commands,
     },
   };
@@ -58,30 +60,17 @@ interface DecidedRun {
   readonly verdict: RunVerdict | undefined;
 }
 
-/**
- * The call of `report.on_held` that this attempt is to make. The attempt that made the verdict calls; so does one that
- * began later and finds no note of the call: the former was killed before it noted the call, or is calling now, so that
- * the URL is called once too often rather than never. An attempt that began before the verdict does not call.
- */
-async function dueCall(
-  { spec, record, writer, log }: JobContext,
+/** The call of `report.on_held` that this attempt is to make. */
+async function heldCall(
+  context: JobContext,
   { run: { notes }, verdict, error }: { readonly run: RunSink; readonly verdict: RunVerdict; readonly error: JobError },
-): Promise<HeldCall | undefined> {
-  const isOwn = verdict.writer === writer;
-  if (spec.report.on_held === "" || (!isOwn && record.startedMs <= Date.parse(verdict.at))) {
-    return undefined;
-  }
-  const ignored = (failure: unknown): true => {
-    log.debug(`noting the call of report.on_held: ${messageOf(failure)}`);
-    return true;
-  };
-  if (!isOwn && ((await notes?.has("told").catch(ignored)) ?? true)) {
+): Promise<DueCall | undefined> {
+  if (context.spec.report.on_held === "") {
     return undefined;
   }
   const [text = ""] = error.message.split("\n");
-  return {
-    done: () => bestEffort(async () => await notes?.add("told", text).catch(ignored)),
-  };
+  const about = { isOwn: verdict.writer === context.writer, at: verdict.at };
+  return await dueCall(context, about, { notes, note: "told", text, otherwise: true });
 }
 
 /** The verdict for reports. */
@@ -99,10 +88,17 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
   };
 }
 
+interface HeldRun {
+  readonly verdict: RunVerdict;
+  readonly commands: DecidingCommands;
+  /** The page of this attempt; absent: it writes none. */
+  readonly page?: string | undefined;
+}
+
 async function heldError(
   context: JobContext,
   plan: Plan,
-  { verdict, commands }: { readonly verdict: RunVerdict; readonly commands: DecidingCommands },
+  { verdict, commands, page: file }: HeldRun,
 ): Promise<JobError> {
   const { approve, discard, newRun, joinsBaseline, newer } = commands;
   const { results } = verdict.verdict;
@@ -113,8 +109,7 @@ async function heldError(
     ...[plan.checks && leftOutText(plan.checks)].filter((line) => typeof line === "string"),
   ].join("\n  ");
   const readers = await readersLine(context, plan);
-  const { html } = context.spec.report;
-  const page = html === undefined ? "" : `, or the page ${html}`;
+  const page = file === undefined ? "" : `, or the page ${file}`;
   const hint = [
     `${readers === undefined ? "" : `${readers}; `}look at the predictions (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
     ...(newer === undefined ? [] : [newerText(newer)]),

@@ -6,7 +6,7 @@ import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
 import { byChecks } from "../publish/decision.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import { recordingFailure, runFacts } from "./attempt.js";
+import { recordingFailure, recordLateness, runFacts } from "./attempt.js";
 import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.js";
 import { checkPublished, checkResumable, type Resumable } from "./check-planned.js";
 import { countCommitted } from "./conclude.js";
@@ -109,6 +109,7 @@ async function whereOnlyRejects(
  * @param rejectsOf the run whose rejected rows are scored; undefined: all rows are
  */
 async function startRun(context: JobContext, runId: RunId, rejectsOf?: StoredPlan): Promise<RunReport> {
+  recordLateness(context, context.sink.notes?.(runId));
   for (const { runId: other, text } of await unfinishedRuns(context)) {
     if (context.runsOfCommand?.has(splitRunId(other).base) !== true) {
       context.log.warn(text);
@@ -153,6 +154,7 @@ async function startRun(context: JobContext, runId: RunId, rejectsOf?: StoredPla
 async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunReport> {
   context.record.setRun(runFacts(stored));
   const run = await context.sink.open(stored);
+  recordLateness(context, run.notes);
   return await recordingFailure(run, () => resume(context, { stored, run }));
 }
 

@@ -12,7 +12,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
 import { aggregatesOf } from "./aggregates.js";
-import { attemptFacts } from "./attempt.js";
+import { attemptFacts, recordLateness } from "./attempt.js";
 import { openChallenger } from "./challenger/open-challenger.js";
 import { checkRejects, conclude, countCommitted } from "./conclude.js";
 import { both } from "./loading.js";
@@ -50,7 +50,7 @@ export async function scoreAndFinish(context: JobContext, parts: RunParts): Prom
   const { run, engine, decoder } = parts;
   const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
-  record.recordLate = run.notes && ((text) => run.notes?.add("late", text) ?? Promise.resolve(true));
+  recordLateness(context, run.notes);
   takeUpRejects(context, plan, run);
   const pending = pendingRows(plan, run.committed, share);
   await using challenger = await openChallenger(context, plan, { rows: pending, champion: engine });

@@ -79,6 +79,8 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError the errors of `create` and `begin`
    */
   rehearse?(plan: Plan, state: { readonly isPlanned: boolean }): Promise<readonly string[]>;
+  /** Notes on a run that is not planned yet; once it is, `RunSink.notes` has them. Default: the target keeps none. */
+  notes?(runId: RunId): RunNotes;
   /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
   create(plan: Plan): Promise<StoredPlan>;
   /**

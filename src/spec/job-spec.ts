@@ -95,7 +95,7 @@ const job = z.strictObject({
     .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "expected letters, digits and _"), z.string())
     .default({})
     .describe(
-      "Values for ${name} in the rest of the spec; --param name=value overrides one. A param can have a type, which checks its value: ds: { type: date, default: ${today} }, top: { type: integer, default: 7 }, region: { type: enum, values: [EU, US] }; without default, --param must give the value. Params identify the run and are logged: never put a secret here.",
+      'Values for ${name} in the rest of the spec; --param name=value overrides one. A param can have a type, which checks its value: ds: { type: date, default: "${today}" }, top: { type: integer, default: 7 }, region: { type: enum, values: [EU, US] }; without default, --param must give the value. Params identify the run and are logged: never put a secret here.',
     ),
   input,
   model,

@@ -1,7 +1,7 @@
 import { z } from "../util/zod.js";
 import { isS3Uri } from "./s3/s3-uri.js";
 import { secretFile } from "./secrets.js";
-import { count, text } from "./values.js";
+import { count, text, textOrEmpty } from "./values.js";
 
 /** How an attempt reports what it does. It may differ between attempts, and a failed report does not fail the run. */
 export interface ReportSpec {
@@ -71,7 +71,7 @@ export const report = z
       "URL to call when the checks hold the run: at least once, as a rule exactly once, by the attempt that makes the verdict, or by the next one if no call is recorded. The attempt then calls neither on_success nor on_failure.",
     ),
     on_late: url.describe(
-      "URL to call when the attempt misses `deadline`, or will miss it at its rate so far. Called once for a run, whichever of its attempts and workers is late.",
+      "URL to call when the attempt misses `deadline`, or will miss it at its rate so far. Called at least once for a late run, as a rule exactly once, whichever of its attempts and workers is late: by the first, or by the next one if no call is recorded.",
     ),
     deadline: z
       .string()
@@ -86,10 +86,10 @@ export const report = z
           "URL of a server for OpenLineage events, such as ${OPENLINEAGE_URL}; events are sent to api/v1/lineage below it. Empty: no events. The URL is never logged.",
         ),
         namespace: text.default("default").describe("OpenLineage namespace of the job, such as prod."),
-        token: text
+        token: textOrEmpty
           .optional()
           .describe(
-            "Token that events carry as Authorization: Bearer, best from the environment or ${file:PATH}. It is never logged.",
+            "Token that events carry as Authorization: Bearer, best from the environment or ${file:PATH}. Empty: no token. It is never logged.",
           ),
       })
       .optional()

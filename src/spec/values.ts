@@ -40,10 +40,8 @@ export const anyNumber: z.ZodType<number> = z.union(
 );
 
 // No file system takes a NUL, and DuckDB's SQL ends at one.
-export const text = z
-  .string()
-  .min(1)
-  .regex(/^[^\0]*$/, "expected a text without NUL characters");
+export const textOrEmpty = z.string().regex(/^[^\0]*$/, "expected a text without NUL characters");
+export const text = textOrEmpty.min(1);
 export const name = z
   .string()
   .regex(outputName, "expected letters, digits and _, at most 63, not starting with a digit");

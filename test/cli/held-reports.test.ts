@@ -37,6 +37,65 @@ test("the page and metrics of a held run show the reason, and then the decision 
   expect(await page()).toContain("<h1>PUBLISHED. Approved by ana: one shop only.</h1>");
 });
 
+/** Reads the state, the exit code and the last success in metrics. */
+async function gauges(path: string): Promise<readonly unknown[]> {
+  const text = await readFile(path, "utf8");
+  return [
+    /run_state\{.*state="(\w+)"\} 1/.exec(text)?.[1],
+    Number(/exit_code\{.*\} (\d+)/.exec(text)?.[1]),
+    Number(/last_success_timestamp_seconds\{.*\} (\S+)/.exec(text)?.[1]),
+  ];
+}
+
+test("a decision on a run that several workers scored is in the page and the metrics of each", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, reports);
+  await job.night("run", "2026-11-20");
+  await job.rewrite({ ...reports, ...fewRows });
+  const files = [0, 1].map((index) => ({
+    page: join(folder.path, `page-2026-11-21.worker-${index}.html`),
+    metrics: join(folder.path, `job.worker-${index}.prom`),
+  }));
+  const headings = (): Promise<unknown[]> =>
+    Promise.all(files.map(async ({ page }) => /<h1>([^<]*)/.exec(await readFile(page, "utf8"))?.[1]));
+  expect((await job.night("run", "2026-11-21", "--worker", "0/2")).code).toBe(0);
+  const held = await job.night("run", "2026-11-21", "--worker", "1/2");
+  expect([held.code, await headings()]).toEqual([
+    67,
+    ["UNFINISHED. 3 spans left to other workers.", expect.stringMatching(/^HELD\./)],
+  ]);
+  expect(held.stderr).toContain(", or the page page-2026-11-21.worker-1.html)");
+  const reason = "as postgres://me:secret@db/x has it";
+  expect((await job.night("approve", "2026-11-21", "--by", "ana", "--reason", reason)).stderr).toBe("");
+  const approved = "PUBLISHED. Approved by ana: as postgres://***@db/x has it.";
+  expect(await headings()).toEqual([approved, approved]);
+  const { decision } = JSON.parse((await job.night("status", "2026-11-21", "--json")).stdout) as {
+    decision: { at: string; reason: string };
+  };
+  expect(decision.reason).toBe("as postgres://***@db/x has it");
+  const published = ["published", 0, Date.parse(decision.at) / 1000];
+  expect(await Promise.all(files.map(({ metrics }) => gauges(metrics)))).toEqual([published, published]);
+});
+
+test("a decision that is made on another machine than that of the reports says when these change", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, reports);
+  await job.night("run", "2026-11-20");
+  await job.rewrite({ ...reports, ...fewRows });
+  await job.night("run", "2026-11-21");
+  const elsewhere = { report: { html: "laptop/page-${ds}.html", metrics: "laptop/job.prom" } };
+  await job.rewrite({ ...elsewhere, ...fewRows });
+  const { stderr } = await job.night("approve", "2026-11-21", "--by", "ana");
+  expect(stderr).toMatch(
+    /^warning: writing the decision into the reports: there is no file of report\.html and report\.metrics here; one on the machine that scored run diabetes-mlp-\w+ says that it is held until the job runs there again with the same params, which scores nothing\n$/,
+  );
+  await job.rewrite({ ...reports, ...fewRows });
+  expect((await job.night("run", "2026-11-21")).stdout).toContain("already complete");
+  expect((await gauges(join(folder.path, "job.prom"))).slice(0, 2)).toEqual(["published", 0]);
+  const page = await readFile(join(folder.path, "page-2026-11-21.html"), "utf8");
+  expect(/<h1>(\w+)/.exec(page)?.[1]).toBe("PUBLISHED");
+});
+
 test("the page of a held run names an approved run as the one that readers have, although later runs are not compared with it", async () => {
   await using folder = await scratchFolder();
   const job = await nightlyJob(folder.path, reports);

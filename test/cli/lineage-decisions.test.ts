@@ -1,6 +1,7 @@
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { dailyJob } from "../support/backfill-job.js";
 import { scratchFolder } from "../support/job.js";
 import { type Listener, listen } from "../support/listener.js";
 import { fewRows, nightlyJob } from "../support/nights.js";
@@ -57,4 +58,16 @@ test("lineage events follow a run that its checks approved, whose process was ki
   expect((await job.night("approve", "2026-11-20")).code).toBe(0);
   expect(events()).toEqual([start, ["COMPLETE", "published", 442]]);
   expect(await readdir(out)).toContain("_SUCCESS");
+});
+
+test("a backfill sends the lineage events of each date, and makes no calls", async () => {
+  await using scratch = await scratchFolder();
+  await using server = await listen();
+  const report = { openlineage: { url: server.url }, on_success: `${server.url}/success` };
+  const job = await dailyJob(scratch.path, { report });
+  const events = newEvents(server);
+  await job.backfill("--json");
+  const scored = [start, ["COMPLETE", "complete", 442]];
+  const withoutInput = [start, ["FAIL", undefined, undefined]];
+  expect(events()).toEqual([...scored, ...scored, ...scored, ...withoutInput, ...withoutInput]);
 });

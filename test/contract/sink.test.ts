@@ -8,6 +8,7 @@ import { useS3 } from "../support/s3.js";
 import { mirror } from "../support/s3-target.js";
 import { ascending, contractOf } from "../support/sink-contract.js";
 import { historyContractOf } from "../support/history-contract.js";
+import { notesContractOf } from "../support/notes-contract.js";
 import { pruneContractOf } from "../support/prune-contract.js";
 import { type SealingWorld, sealingContractOf } from "../support/sealing-contract.js";
 import { stagingContractOf } from "../support/staging-contract.js";
@@ -81,6 +82,7 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Wor
 }
 
 contractOf("the Parquet sink", parquetWorld);
+notesContractOf("the Parquet sink, notes", parquetWorld);
 stagingContractOf("the Parquet sink, staging", parquetWorld);
 historyContractOf("the Parquet sink, history", parquetWorld);
 answersContractOf("the Parquet sink, answers", parquetWorld);
@@ -88,6 +90,7 @@ sealingContractOf("the Parquet sink, sealing", parquetWorld);
 pruneContractOf("the Parquet sink, pruning", parquetWorld, { removesRows: true });
 s3.describe("the S3 sink", () => {
   contractOf("over S3", s3World);
+  notesContractOf("over S3, notes", s3World);
   stagingContractOf("over S3, staging", s3World);
   historyContractOf("over S3, history", s3World);
   answersContractOf("over S3, answers", s3World);
@@ -102,6 +105,7 @@ postgres.describe("the Postgres sink", () => {
     stagingContractOf(`${mode}, staging`, () => postgresWorld(mode));
     sealingContractOf(`${mode}, sealing`, () => postgresWorld(mode));
   }
+  notesContractOf("append, notes", () => postgresWorld("append"));
   answersContractOf("append, answers", () => postgresWorld("append"));
   for (const mode of torture ? (["append", "replace"] as const) : (["append"] as const)) {
     historyContractOf(`${mode}, history`, () => postgresWorld(mode), { repeatsAnswers: true });

@@ -1,8 +1,10 @@
-import { existsSync } from "node:fs";
-import { rm } from "node:fs/promises";
+import { existsSync, readdirSync } from "node:fs";
+import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
+import { expectFinished } from "../support/crash.js";
+import { goldenRows } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { type Listener, listen } from "../support/listener.js";
 import { until } from "../support/waiting.js";
@@ -12,11 +14,23 @@ import { fixtureNamed } from "../support/world.js";
 /** The time of day in UTC that is so many minutes away. */
 const timeIn = (minutes: number): string => new Date(Date.now() + minutes * 60_000).toISOString().slice(11, 16);
 
-async function lateJob(folder: string, server: Listener, deadline: string): Promise<string> {
+async function lateJob(
+  folder: string,
+  server: Listener,
+  deadline: string,
+  input: Readonly<Record<string, string>> = {},
+): Promise<string> {
   return await writeSpec(folder, fixtureNamed("diabetes-mlp"), {
     commit_rows: commitRows,
+    input,
     report: { deadline, on_late: `${server.url}/late`, method: "post" },
   });
+}
+
+/** Whether an attempt has recorded its call of on_late. */
+function isRecorded(out: string): boolean {
+  const runs = join(out, "_infer-batch");
+  return readdirSync(runs).some((run) => existsSync(join(runs, run, "late-told.json")));
 }
 
 /** Runs an attempt that stands still before its fourth part, until `isOver`; then kills it. */
@@ -39,7 +53,7 @@ test("a late run calls on_late once, although it is killed after that, resumed b
   await using scratch = await scratchFolder();
   await using server = await listen();
   const spec = await lateJob(scratch.path, server, timeIn(-1));
-  const first = await standStill(spec, scratch.path, () => server.calls.length > 0);
+  const first = await standStill(spec, scratch.path, () => isRecorded(join(scratch.path, "out")));
   expect(first.stderr).toContain("WARN: the run missed report.deadline");
 
   for (const args of [["--worker", "0/2"], ["--worker", "1/2"], []]) {
@@ -49,4 +63,47 @@ test("a late run calls on_late once, although it is killed after that, resumed b
 
   expect(server.calls.map(({ path }) => path)).toEqual(["/late"]);
   expect(JSON.parse(server.calls[0]?.body ?? "")).toMatchObject({ status: "late", expected_end: null });
+});
+
+const runLate = (spec: string): Promise<CliResult> => runHere(["run", spec, "--no-progress"]);
+
+test("a run whose input is late calls on_late once, although each retry is late, and it is scored in the end", async () => {
+  await using scratch = await scratchFolder();
+  await using server = await listen();
+  const spec = await lateJob(scratch.path, server, timeIn(-1), { ready: "in/_SUCCESS" });
+  for (let retry = 0; retry < 3; retry += 1) {
+    const { code, stderr } = await runLate(spec);
+    expect([code, stderr], stderr).toEqual([75, expect.stringContaining("WARN: the run missed report.deadline")]);
+  }
+  expect(server.calls).toHaveLength(1);
+  expect(JSON.parse(server.calls[0]?.body ?? "")).toMatchObject({ status: "late", run_id: null });
+  await mkdir(join(scratch.path, "in"));
+  await writeFile(join(scratch.path, "in/_SUCCESS"), "");
+  const { code, stderr } = await runLate(spec);
+  expect([code, server.calls.length], stderr).toEqual([0, 1]);
+  await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixtureNamed("diabetes-mlp")) });
+});
+
+test("a late run whose call of on_late failed is called again by the next attempt, and then no more", async () => {
+  await using scratch = await scratchFolder();
+  let answer = 404;
+  await using server = await listen(() => answer);
+  const spec = await lateJob(scratch.path, server, timeIn(-1), { ready: "in/_SUCCESS" });
+  expect((await runLate(spec)).stderr).toContain("calling report.on_late: HTTP 404");
+  answer = 200;
+  for (let retry = 0; retry < 2; retry += 1) {
+    expect((await runLate(spec)).code).toBe(75);
+  }
+  expect(server.calls).toHaveLength(2);
+});
+
+test("each attempt of a late run calls on_late if the target cannot record it", async () => {
+  await using scratch = await scratchFolder();
+  await using server = await listen();
+  const spec = await lateJob(scratch.path, server, timeIn(-1), { ready: "in/_SUCCESS" });
+  await writeFile(join(scratch.path, "out"), "no folder");
+  for (let retry = 0; retry < 2; retry += 1) {
+    await runLate(spec);
+  }
+  expect(server.calls).toHaveLength(2);
 });

@@ -9,20 +9,26 @@ import { z } from "zod";
 import { projectFolder } from "../support/cli.js";
 import { deployFolder } from "../support/deploy.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
+import { listen } from "../support/listener.js";
+import { facetOf, parseEvent } from "../support/openlineage.js";
 import { pythonTools } from "../support/python-tools.js";
 import { fixtureNamed } from "../support/world.js";
 
-/** What airflow_run.py tells of a task; `found`: what infer-batch has printed last. */
+/**
+ * What airflow_run.py tells of a task. `found`: what infer-batch has printed last; `lineage_ids`: what Airflow's
+ * OpenLineage provider calls each try.
+ */
 const result = z.object({
   dag: z.string(),
-  day: z.int(),
+  day: z.int().nullable(),
   worker: z.int(),
   state: z.string(),
   tries: z.int(),
   found: z.object({ status: z.string(), rows_planned: z.int(), rows_scored: z.int() }).nullable(),
+  lineage_ids: z.array(z.string()),
 });
 
-const airflow = pythonTools("airflow", ["apache-airflow==3.3.2"]);
+const airflow = pythonTools("airflow", ["apache-airflow==3.3.2", "apache-airflow-providers-openlineage==2.20.3"]);
 
 /** Features of three days: the first is not ready, the second is damaged. */
 async function writeFeatures(folder: string): Promise<void> {
@@ -34,10 +40,21 @@ async function writeFeatures(folder: string): Promise<void> {
   await writeFile(join(folder, "dt=2026-01-03/_SUCCESS"), "");
 }
 
+const parent = z.looseObject({
+  run: z.object({ runId: z.string() }),
+  job: z.object({ namespace: z.string(), name: z.string() }),
+});
+
+function nameOf(facet: unknown): string {
+  const { run, job } = parent.parse(facet);
+  return `${job.namespace} ${job.name} ${run.runId}`;
+}
+
 test.skipIf(airflow.missing !== undefined)(
-  `Airflow carries out the DAGs${airflow.skipped}`,
+  `Airflow carries out the DAGs, and its tasks are the parents of attempts in OpenLineage${airflow.skipped}`,
   async () => {
     await using scratch = await scratchFolder();
+    await using lineage = await listen();
     const features = join(scratch.path, "features");
     await writeFeatures(features);
     const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), {
@@ -45,10 +62,12 @@ test.skipIf(airflow.missing !== undefined)(
       input: { path: "features/dt=${ds}/*.parquet", ready: "features/dt=${ds}/_SUCCESS" },
       output: { parquet: { path: "out/dt=${ds}" } },
       commit_rows: 20,
+      report: { openlineage: { url: lineage.url } },
     });
     const dags = join(scratch.path, "dags"); // Python leaves what it has compiled beside a file
     await mkdir(dags);
     await copyFile(join(deployFolder, "airflow/daily_churn.py"), join(dags, "daily_churn.py"));
+    await copyFile(fileURLToPath(new URL("airflow_any_time.py", import.meta.url)), join(dags, "any_time.py"));
     const bin = join(scratch.path, "bin");
     await mkdir(bin);
     await symlink(join(projectFolder, "bin/infer-batch.js"), join(bin, "infer-batch"));
@@ -82,8 +101,12 @@ test.skipIf(airflow.missing !== undefined)(
       { ...alone, day: 2, state: "failed", tries: 1, found: null },
       { ...mapped, worker: 0 },
       { ...mapped, worker: 1 },
+      { dag: "any_time", day: null, worker: -1, state: "success", found: { status: "already_complete" } },
     ]);
     expect(results.slice(3).reduce((sum, { found }) => sum + (found?.rows_scored ?? 0), 0)).toBe(178);
+    const parents = lineage.calls.map(({ body }) => facetOf(parseEvent(JSON.parse(body)).run.facets, "parent"));
+    const expected = results.flatMap(({ dag, lineage_ids: ids }) => ids.map((id) => `default ${dag}.score ${id}`));
+    expect([...new Set(parents.map(nameOf))].toSorted()).toEqual([...new Set(expected)].toSorted());
   },
   600_000,
 );

@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
 import { createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
-import { checkGauges, decidedMetrics } from "#src/report/metrics/check-metrics.js";
+import { checkGauges } from "#src/report/metrics/check-metrics.js";
+import { decidedMetrics } from "#src/report/metrics/decided-metrics.js";
 import { metricsText, parsePreviousMetrics } from "#src/report/metrics/metrics-text.js";
 import { reviewedRun } from "../support/reviews.js";
 
@@ -81,9 +82,41 @@ test("an attempt that finds a run held repeats the metrics of the attempt that s
   expect(metricsText(state, parsePreviousMetrics(killed, info))).toContain("infer_batch_check_result{");
 });
 
+/** The metrics after a person approved the run. */
+function approved(earlier: string, atMs: number): string | undefined {
+  return decidedMetrics(earlier, { runId: "daily-0123456789ab", state: "published", atMs });
+}
+
+/** The metrics before the exit code. */
+function head(metrics: string): string {
+  return metrics.slice(0, metrics.indexOf("# HELP infer_batch_exit_code"));
+}
+
 test("the metrics of a held run change to published after a person approves it", () => {
-  const decided = decidedMetrics(text, { runId: "daily-0123456789ab", state: "published" });
+  const decided = approved(text, 1_795_000_000_500) ?? "";
   expect(decided).toContain(`infer_batch_run_state{${labels},state="held"} 0\n`);
   expect(decided).toContain(`infer_batch_run_state{${labels},state="published"} 1\n`);
-  expect(decidedMetrics(text, { runId: "daily-0123456789ab-r2", state: "published" })).toBe(text);
+  expect(text).toContain(`infer_batch_exit_code{${labels}} 67\n`);
+  expect(decided).toContain(`infer_batch_exit_code{${labels}} 0\n`);
+  expect(text).not.toContain("last_success");
+  const same = metricsText({ record, outcome, lastSuccessMs: 1_795_000_000_500, endedMs: 0 });
+  expect(head(decided)).toBe(head(same));
+  expect(head(approved(same, 1_795_000_009_000) ?? "")).toContain(
+    '_seconds{batch_job="daily",worker="1"} 1795000009\n',
+  );
+  expect(head(approved(same, 0) ?? ""), "a later success").toBe(head(same));
+});
+
+test("the metrics of a held run that a person discards keep their exit code", () => {
+  const decided = decidedMetrics(text, { runId: "daily-0123456789ab", state: "discarded", atMs: 0 });
+  expect(decided).toBe(
+    text.replace('state="held"} 1', 'state="held"} 0').replace('state="discarded"} 0', 'state="discarded"} 1'),
+  );
+});
+
+test("metrics of another run, or of an attempt that is running, do not change when a person decides", () => {
+  const decision = { state: "published", atMs: 0 } as const;
+  expect(decidedMetrics(text, { runId: "daily-0123456789ab-r2", ...decision })).toBeUndefined();
+  const running = metricsText({ record, outcome: undefined, lastSuccessMs: 1000, endedMs: undefined });
+  expect(decidedMetrics(running, { runId: "daily-0123456789ab", ...decision })).toBe(running);
 });

@@ -1,4 +1,7 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
 import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 const withParams = (params: string): string => `${minimalSpec}params: ${params}\n`;
@@ -32,4 +35,14 @@ test.each([
   ["{ ds: { type: time } }", {}, "expected a text, number or date, or { type: date"],
 ])("params %s with %j are refused: %s", (params, given, message) => {
   expect(specRefusal(withParams(params), { params: given })).toContain(message);
+});
+
+test("the param that messages and the schema recommend can be written into a spec as it stands", () => {
+  const refused = specRefusal(withParams("{ ds: { type: time } }"), {});
+  const described = readFileSync(join(projectFolder, "docs/job-spec.md"), "utf8");
+  const forms = [refused, described].map((text) => /\{ type: date, default: [^ ]+ \}/.exec(text)?.[0] ?? "");
+  expect(forms).toEqual(['{ type: date, default: "${today}" }', '{ type: date, default: "${today}" }']);
+  for (const form of forms) {
+    expect(load(withParams(`{ ds: ${form} }`)).params["ds"]).toMatch(/^\d{4}-\d\d-\d\d$/);
+  }
 });

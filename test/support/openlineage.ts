@@ -37,7 +37,7 @@ export interface Event {
   readonly eventType: string;
   readonly run: { readonly runId: string; readonly facets: Facets };
   readonly job: { readonly namespace: string; readonly name: string; readonly facets: Facets };
-  readonly inputs: readonly { readonly facets: Facets }[];
+  readonly inputs: readonly { readonly facets: Facets; readonly inputFacets: Facets }[];
   readonly outputs: readonly { readonly facets: Facets; readonly outputFacets: Facets }[];
 }
 
@@ -57,7 +57,7 @@ export function parseEvent(json: unknown): Event {
   const facets = [
     event.run.facets,
     event.job.facets,
-    ...event.inputs.map((dataset) => dataset.facets),
+    ...event.inputs.flatMap((dataset) => [dataset.facets, dataset.inputFacets]),
     ...event.outputs.flatMap((dataset) => [dataset.facets, dataset.outputFacets]),
   ].flatMap((all) => Object.values(all));
   for (const facet of facets) {

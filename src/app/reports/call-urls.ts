@@ -1,8 +1,8 @@
 import { attemptJson } from "../../report/attempt-json.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
-import type { Lateness } from "../../report/deadline.js";
+import type { Lateness } from "../../report/calls/deadline.js";
 import { exitCodeOfOutcome, failureFields, type Outcome } from "../../report/outcome.js";
-import { ping } from "../../report/ping.js";
+import { ping } from "../../report/calls/ping.js";
 import { reportFields, reportText, type RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
@@ -65,8 +65,8 @@ export async function callHeld(context: CallContext, report: RunReport): Promise
   }
 }
 
-/** Calls the URL of the attempt's deadline, if the spec names one. */
-export async function callLate(context: CallContext, text: string, lateness: Lateness): Promise<void> {
+/** Calls the URL of the attempt's deadline, if the spec names one. Returns whether it was called. */
+export async function callLate(context: CallContext, text: string, lateness: Lateness): Promise<boolean> {
   const { record } = context;
   const { deadlineMs, expectedEndMs } = lateness;
   const body = {
@@ -78,7 +78,7 @@ export async function callLate(context: CallContext, text: string, lateness: Lat
     expected_end: expectedEndMs === undefined ? null : new Date(expectedEndMs).toISOString(),
     attempt: attemptJson(record),
   };
-  await callUrl(context, "on_late", () => JSON.stringify(body));
+  return await callUrl(context, "on_late", () => JSON.stringify(body));
 }
 
 /** Returns whether the URL was called. */

@@ -1,6 +1,7 @@
-import { deadlineNear, latenessOf, type Lateness, timeOfDayAt } from "../../report/deadline.js";
+import { deadlineNear, latenessOf, type Lateness, timeOfDayAt } from "../../report/calls/deadline.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import type { Outcome } from "../../report/outcome.js";
+import type { DueCall } from "../../report/report.js";
 import { type CallContext, callLate } from "./call-urls.js";
 
 /** The attempt whose deadline is watched. */
@@ -10,7 +11,10 @@ export interface DeadlineContext extends CallContext {
 }
 
 export interface DeadlineWatch {
-  /** Ends the watch. An attempt that ended after its deadline is reported now, unless it had nothing to do. */
+  /**
+   * Ends the watch. An attempt that ended after its deadline is reported now, unless it had nothing to do. Called while
+   * the target is open, which records the call; and for an attempt that could not open it, at its end. Safe to repeat.
+   */
   end(outcome: Outcome): Promise<void>;
 }
 
@@ -62,25 +66,31 @@ async function reportLate(context: DeadlineContext, lateness: Lateness): Promise
       ? `the run missed ${deadline}`
       : `the run will miss ${deadline}: it is expected to end at ${timeOfDayAt(expectedEndMs, timezone)}`;
   context.log.warn(text);
-  if (report.on_late !== "" && (await isFirst(context.record, text))) {
-    await callLate(context, text, lateness);
+  if (report.on_late === "") {
+    return;
+  }
+  const call = await dueCall(context.record, text);
+  if (call !== undefined && (await callLate(context, text, lateness))) {
+    await call.done();
   }
 }
 
 /** The longest time in milliseconds that the call waits for the target. */
 const recordMs = 5000;
+/** A call that no target records. */
+const unrecorded: DueCall = { done: () => Promise.resolve() };
 
 /**
- * Records that the run is late. Returns whether to call: not if another attempt of the run, or another worker, has
- * recorded it. A target that cannot record it does not keep the call from being made.
+ * Records that the run is late. Returns the call that is due; undefined: another attempt or worker of the run has made it.
+ * A target that cannot record it does not keep the call from being made.
  */
-async function isFirst({ recordLate }: AttemptRecord, text: string): Promise<boolean> {
+async function dueCall({ lateCall }: AttemptRecord, text: string): Promise<DueCall | undefined> {
   let timer: NodeJS.Timeout | undefined;
-  const tooLate = new Promise<boolean>((resolve) => {
-    timer = setTimeout(resolve, recordMs, true);
+  const tooLate = new Promise<DueCall>((resolve) => {
+    timer = setTimeout(resolve, recordMs, unrecorded);
   });
-  const recorded = (recordLate?.(text) ?? Promise.resolve(true)).catch(() => true);
-  const first = await Promise.race([recorded, tooLate]);
+  const recorded = (lateCall?.(text) ?? Promise.resolve(unrecorded)).catch(() => unrecorded);
+  const call = await Promise.race([recorded, tooLate]);
   clearTimeout(timer);
-  return first;
+  return call;
 }

@@ -1,5 +1,5 @@
-import { readFile, realpath, stat } from "node:fs/promises";
-import { basename, dirname, join, parse, relative, resolve } from "node:path";
+import { readdir, readFile, realpath, stat } from "node:fs/promises";
+import { basename, dirname, join, relative, resolve } from "node:path";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import type { Log } from "../../scoring/context.js";
 import type { Worker } from "../../plan/worker-shares.js";
@@ -8,6 +8,7 @@ import { nodeFileSystem } from "../../sink/parquet/common/file-system.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { isS3Uri } from "../../spec/s3/s3-uri.js";
+import { isWorkerFile, workerFile } from "../../report/worker-file.js";
 
 /** Absolute paths. */
 export interface ReportFiles {
@@ -28,9 +29,9 @@ export async function placeReports(
     if (given === undefined) {
       return undefined;
     }
-    const { dir, name, ext } = parse(resolve(folder, given));
-    await refuseAmongPredictions(spec, { folder, path: dir, doing: `reading ${where(["report", key])}` });
-    return join(dir, worker.count === 1 ? `${name}${ext}` : `${name}.worker-${worker.index}${ext}`);
+    const path = resolve(folder, given);
+    await refuseAmongPredictions(spec, { folder, path: dirname(path), doing: `reading ${where(["report", key])}` });
+    return workerFile(path, worker);
   };
   return { html: await place("html"), metrics: await place("metrics") };
 }
@@ -58,6 +59,13 @@ async function realPath(path: string): Promise<string> {
   return await realpath(path).catch(async () =>
     parent === path ? path : join(await realPath(parent), basename(path)),
   );
+}
+
+/** Returns the files on this machine in which the worker of a spec, or each of several, has reported. */
+export async function reportsOfWorkers(path: string): Promise<string[]> {
+  const folder = dirname(path);
+  const names = await readdir(folder).catch(() => []);
+  return names.map((name) => join(folder, name)).filter((file) => isWorkerFile(file, path));
 }
 
 /** Reads an earlier report; empty if there is none. Opens plain files only, since a pipe would block. */

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { resolve } from "node:path";
 import type { Outcome } from "../../report/outcome.js";
-import { ping } from "../../report/ping.js";
+import { ping } from "../../report/calls/ping.js";
 import { type DatasetName, filesDataset, inputDatasets, tableDataset } from "../../report/lineage/datasets.js";
 import { type CarriedOut, decidedEvent, endEvent, type LineageRun, startEvent } from "../../report/lineage/events.js";
 import { parentRun } from "../../report/lineage/parent.js";

@@ -11,8 +11,8 @@ import type { Outcome } from "../../report/outcome.js";
 import type { RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import { callFor, succeeded } from "./call-urls.js";
-import { watchDeadline } from "./deadline.js";
+import { type CallContext, callFor, callHeld, succeeded } from "./call-urls.js";
+import { type DeadlineWatch, watchDeadline } from "./deadline.js";
 import { failedBy } from "./failed-outcome.js";
 import { beginLineage } from "./lineage.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./files.js";
@@ -32,11 +32,34 @@ export interface ReportingContext {
 }
 
 /**
+ * Carries out a run whose target is open, and makes the calls that the target records.
+ * @param deadline as `reporting` passes it on
+ */
+export async function calling(
+  context: CallContext,
+  deadline: DeadlineWatch,
+  run: () => Promise<RunReport>,
+): Promise<RunReport> {
+  try {
+    const report = await run();
+    await deadline.end({ kind: "done", report });
+    await callHeld(context, report);
+    return report;
+  } catch (error) {
+    await deadline.end(failedBy(error));
+    throw error;
+  }
+}
+
+/**
  * Carries out `work` and writes the reports that the spec and the options ask for. A failure to report is logged and
  * changes nothing else.
  * @throws JobError USAGE if a report would be in the folder of the predictions; the errors of `work`
  */
-export async function reporting(context: ReportingContext, work: () => Promise<RunReport>): Promise<RunReport> {
+export async function reporting(
+  context: ReportingContext,
+  work: (deadline: DeadlineWatch) => Promise<RunReport>,
+): Promise<RunReport> {
   const { loaded, folder, record, log } = context;
   let files: ReportFiles = {};
   let earlier: PreviousMetrics = {};
@@ -57,7 +80,7 @@ export async function reporting(context: ReportingContext, work: () => Promise<R
       earlier = parsePreviousMetrics(await readReport(files.metrics), record.info);
       keeping = keepWriting(log, { key: "report.metrics", path: files.metrics, text: metrics });
     }
-    outcome = { kind: "done", report: await work() };
+    outcome = { kind: "done", report: await work(deadline) };
   } catch (error) {
     failure = { error };
     outcome = failedBy(error);

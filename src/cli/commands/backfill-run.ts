@@ -3,8 +3,7 @@ import type { BackfillJob, BackfillJobs, ScoredWith } from "../../app/backfill-j
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
 import { finalError } from "../../app/machine-errors.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
-import { callHeld } from "../../app/reports/call-urls.js";
-import { reporting } from "../../app/reports/reporting.js";
+import { calling, reporting } from "../../app/reports/reporting.js";
 import { asPlanned, type SharedModels } from "../../app/shared-models.js";
 import type { RunOrder, ValueStatus } from "../../jobs/run-values.js";
 import type { RangeStep } from "../../jobs/date-range.js";
@@ -116,13 +115,11 @@ async function openAndRun(
   const record = recordOf(loaded.spec, { worker: attempt.worker });
   const about = { loaded, folder: dirname(resolve(specPath)), record, log, signal, dateMs: Date.now };
   try {
-    return await reporting({ ...about, metricsPort: undefined }, async () => {
+    return await reporting({ ...about, metricsPort: undefined }, async (deadline) => {
       const models = model === undefined ? sharedModels : asPlanned(model);
       const parts = { log, signal, attempt, record, sharedModels: models, jobsAtOnce: order.parallel };
       await using job = await openLoaded(loaded, specPath, { ...parts, progress: progress((line) => log.tell(line)) });
-      const report = await runJob(job);
-      await callHeld(about, report);
-      return report;
+      return await calling(about, deadline, () => runJob(job));
     });
   } finally {
     onModel(record.run?.modelSha256);

@@ -16,8 +16,7 @@ import { wantsColor } from "../colors.js";
 import { createLog } from "../logger.js";
 import { openProfile, type Profile } from "../profile.js";
 import { failedBy } from "../../app/reports/failed-outcome.js";
-import { callHeld } from "../../app/reports/call-urls.js";
-import { reporting } from "../../app/reports/reporting.js";
+import { calling, reporting } from "../../app/reports/reporting.js";
 import { abortOnSignals } from "../signals.js";
 import { findWorker } from "../../app/worker.js";
 
@@ -111,15 +110,13 @@ async function openAndRun(
   });
   const about = { loaded, folder, record, log, signal: stop.signal, dateMs: Date.now };
   onBegun(record);
-  return await reporting({ ...about, metricsPort: options.metricsPort }, async () => {
+  return await reporting({ ...about, metricsPort: options.metricsPort }, async (deadline) => {
     await using opened = await openProfile(options.profile, { spec: loaded.spec, folder, log });
     profile = opened;
     const parts = { log, progress, signal: stop.signal, attempt, record, early, profileFolder: profile?.folder };
     await using job = await openLoaded(loaded, spec, parts);
     try {
-      const report = await runJob(job);
-      await callHeld(about, report);
-      return report;
+      return await calling(about, deadline, () => runJob(job));
     } finally {
       await profile?.end(record.stages);
     }

@@ -1,8 +1,8 @@
-import type { CheckResult } from "../../checks/verdicts/verdict.js";
 import { hideCredentials } from "../../spec/secrets.js";
 import type { AttemptRecord, RunInfo } from "../attempt-record.js";
 import { exitCodeOfOutcome, type Outcome, statusOf } from "../outcome.js";
 import type { ExitCode } from "../../util/errors.js";
+import { assertionsOf, findingsOf, type RunAssertions } from "./assertions.js";
 import type { DatasetName } from "./datasets.js";
 import type { ParentRun } from "./parent.js";
 
@@ -47,7 +47,11 @@ export function endEvent(
   const exitCode = exitCodeOfOutcome(outcome);
   const eventType = exitCode === 0 ? "COMPLETE" : exitCode === 130 || exitCode === 143 ? "ABORT" : "FAIL";
   const status = statusOf(outcome);
-  const end = { facts: { status, exit_code: exitCode }, message: messageOf(outcome), rows: rowsOf(record, outcome) };
+  const end = {
+    facts: { status, exit_code: exitCode },
+    message: messageOf(record, outcome),
+    rows: rowsOf(record, outcome),
+  };
   return eventOf(lineage, record, { eventType, atMs: endedMs, end });
 }
 
@@ -102,6 +106,7 @@ function eventOf(lineage: LineageRun, record: AttemptRecord, { eventType, atMs, 
       namespace: place,
       name,
       facets: run === undefined ? {} : facet("schema", { fields: run.inputColumns }),
+      inputFacets: qualityFacet(record, end, { of: "inputs", datasets: inputs.length }),
     })),
     outputs:
       output === undefined
@@ -109,7 +114,10 @@ function eventOf(lineage: LineageRun, record: AttemptRecord, { eventType, atMs, 
         : [
             {
               ...output,
-              facets: outputFacets(record, end),
+              facets: {
+                ...(run === undefined ? {} : facet("schema", { fields: run.outputColumns })),
+                ...qualityFacet(record, end, { of: "output", datasets: 1 }),
+              },
               outputFacets: end?.rows === undefined ? {} : facet("outputStatistics", { rowCount: end.rows }),
             },
           ],
@@ -117,7 +125,7 @@ function eventOf(lineage: LineageRun, record: AttemptRecord, { eventType, atMs, 
 }
 
 /** A package URL, https://github.com/package-url/purl-spec. */
-function producerOf({ info }: AttemptRecord): string {
+function producerOf({ info }: Pick<AttemptRecord, "info">): string {
   return `pkg:npm/infer-batch@${info.versions["infer-batch"] ?? "0"}`;
 }
 
@@ -145,9 +153,12 @@ function runFacets({ parent }: LineageRun, record: AttemptRecord, end: End | und
   };
 }
 
-function messageOf(outcome: Outcome): string | undefined {
+function messageOf({ review }: AttemptRecord, outcome: Outcome): string | undefined {
   if (outcome.kind === "done") {
-    return outcome.report.decided?.error.message.split("\n")[0]; // the lines below may show keys of rows
+    const { status, decided } = outcome.report;
+    const [line] = decided?.error.message.split("\n") ?? []; // the lines below may show keys of rows
+    const findings = status === "held" ? findingsOf(review?.verdict?.verdict.results ?? []) : "";
+    return line === undefined || findings === "" ? line : `${line}: ${findings}`;
   }
   const { code, message, exitCode } = outcome;
   return mayShowRows(exitCode) ? `${actOf(message)} (${code})` : message;
@@ -173,34 +184,19 @@ function modelOf({ modelUri, modelVersion, modelSha256 }: RunInfo): Json {
   return { uri, ...(modelVersion === undefined ? {} : { version: modelVersion }), sha256: modelSha256 };
 }
 
-function outputFacets(record: AttemptRecord, end: End | undefined): Json {
-  const { run, review } = record;
-  const facet = facetsBy(producerOf(record));
-  const results = end === undefined ? undefined : review?.verdict?.verdict.results;
-  return {
-    ...(run === undefined ? {} : facet("schema", { fields: run.outputColumns })),
-    ...(results === undefined ? {} : facet("dataQualityAssertions", { assertions: assertionsOf(results, run) })),
-  };
-}
-
-/** The limit of checks in an event. The checks with the worst results come first. */
+/** The limit of assertions about the inputs of a run together, and about its output. The worst results come first. */
 const mostAssertions = 300;
 
-function assertionsOf(results: readonly CheckResult[], run: RunInfo | undefined): Json[] {
-  const worst = (["hold", "warn", "pass"] as const).flatMap((each) => results.filter(({ level }) => level === each));
-  const outputs = new Set(run?.outputColumns.map(({ name }) => name));
-  return worst.slice(0, mostAssertions).map(({ check, column, level, measured, limit, formula }) => ({
-    assertion: check,
-    success: level === "pass",
-    // The specification allows only a column of this dataset here. Without a column, the assertion is about the
-    // dataset.
-    column: column !== null && outputs.has(column) ? column : undefined,
-    severity: level === "pass" ? undefined : level === "warn" ? "warn" : "error",
-    description: formula,
-    expected: typeof limit === "number" ? String(limit) : undefined,
-    // The check `range` measures the smallest and the largest value, which are values of rows.
-    actual: typeof measured === "number" && check !== "range" ? String(measured) : undefined,
-  }));
+/** The facet with the results of checks; none at the start, and for a run without a verdict. */
+function qualityFacet(
+  { review, run, info }: AttemptRecord,
+  end: End | undefined,
+  { of, datasets }: { readonly of: keyof RunAssertions; readonly datasets: number },
+): Json {
+  const results = end === undefined ? undefined : review?.verdict?.verdict.results;
+  const all = results === undefined ? [] : assertionsOf(results, run)[of];
+  const assertions = all.slice(0, Math.ceil(mostAssertions / datasets));
+  return assertions.length === 0 ? {} : facetsBy(producerOf({ info }))("dataQualityAssertions", { assertions });
 }
 
 /**

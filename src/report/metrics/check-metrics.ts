@@ -63,9 +63,11 @@ function worstByColumn(results: readonly CheckResult[]): CheckResult[] {
   return sorted.slice(0, mostChecks);
 }
 
-const stateMetric = "infer_batch_run_state";
+/** The gauge with the state of a run. */
+export const stateMetric = "infer_batch_run_state";
 const states = ["unfinished", "held", "published", "discarded"] as const;
-type State = (typeof states)[number];
+/** The state of a run in its metrics. */
+export type MetricsRunState = (typeof states)[number];
 
 /** Makes a gauge with a sample for each state: 1 for the state of the run when the attempt ended, 0 for the others. */
 export function stateGauge(outcome: Outcome | undefined): Gauge {
@@ -81,21 +83,10 @@ export function stateGauge(outcome: Outcome | undefined): Gauge {
 }
 
 /** Returns the state of the run after an attempt; undefined: the attempt is running, or it failed. */
-function stateAfter(outcome: Outcome | undefined): State | undefined {
+function stateAfter(outcome: Outcome | undefined): MetricsRunState | undefined {
   if (outcome?.kind !== "done") {
     return undefined;
   }
   const { status } = outcome.report;
   return status === "held" || status === "discarded" ? status : status === "partial" ? "unfinished" : "published";
-}
-
-/** Updates the metrics of a run after a person decided on it. Metrics of another run are returned unchanged. */
-export function decidedMetrics(text: string, { runId, state }: { runId: string; state: State }): string {
-  if (!text.includes(`run_id="${runId}"`)) {
-    return text;
-  }
-  return text.replaceAll(
-    new RegExp(`^(${stateMetric}\\{.*state="(\\w+)"\\}) [01]$`, "gm"),
-    (_, sample: string, each: string) => `${sample} ${Number(each === state)}`,
-  );
 }

@@ -16,7 +16,14 @@ export interface MetricsState {
   readonly endedMs: number | undefined;
 }
 
-const lastSuccess = "infer_batch_last_success_timestamp_seconds";
+/** The gauge with the last success of a job. */
+export const lastSuccess = "infer_batch_last_success_timestamp_seconds";
+/** What it means. */
+export const lastSuccessHelp = "When an attempt last ended well, or a run was approved; kept when an attempt fails";
+/** The gauge with the exit code of an attempt. */
+export const exitCodeMetric = "infer_batch_exit_code";
+/** The gauge with the start of an attempt, which all metrics have. */
+export const startedMetric = "infer_batch_started_timestamp_seconds";
 const infoMetric = "infer_batch_info";
 
 /**
@@ -59,15 +66,11 @@ function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): G
   const exitCode = outcome === undefined ? undefined : exitCodeOfOutcome(outcome);
   return [
     one("infer_batch_running", "1 while an attempt is running", outcome === undefined ? 1 : 0),
-    one(lastSuccess, "When an attempt last ended well; kept when one fails", seconds(lastSuccessMs)),
-    one("infer_batch_started_timestamp_seconds", "When the attempt began", seconds(record.startedMs)),
+    one(lastSuccess, lastSuccessHelp, seconds(lastSuccessMs)),
+    one(startedMetric, "When the attempt began", seconds(record.startedMs)),
     one("infer_batch_input_wait_seconds", "How long the attempt waited for its input", record.inputWaitSeconds),
     one("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
-    one(
-      "infer_batch_exit_code",
-      "Exit code of the attempt: 0 is success, 67 waits for a person, 75 may be retried",
-      exitCode,
-    ),
+    one(exitCodeMetric, "Exit code of the attempt: 0 is success, 67 waits for a person, 75 may be retried", exitCode),
     stateGauge(outcome),
   ];
 }

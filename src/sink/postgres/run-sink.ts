@@ -9,7 +9,7 @@ import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { readSpans } from "./control/spans.js";
-import { addNote, hasNote, isWorkedOn, lastFailure, recordFailure } from "./control/errors.js";
+import { isWorkedOn, lastFailure, notesOf, recordFailure } from "./control/errors.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
@@ -78,10 +78,7 @@ function runSink(
     keptAnswers: () => keptAnswers(tools, plan),
     recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
     recordedSpending: () => recordedSpendingOf(tools, plan.runId),
-    notes: {
-      add: (note, text) => retrying(`writing to ${target}`, retry, () => addNote(tools, plan.runId, note, text)),
-      has: (note) => retrying(`reading ${target}`, retry, () => hasNote(tools, plan.runId, note)),
-    },
+    notes: notesOf(tools, plan.runId),
     committed: known.committed,
     get rejectedRows() {
       return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);

@@ -10,6 +10,7 @@ import { openConnections, type Session } from "./connections.js";
 import { controlLayout, ensureControlTables } from "./control/schema.js";
 import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
 import { controlOf } from "./control/control.js";
+import { notesOf } from "./control/errors.js";
 import { nothingPublished } from "./control/other-runs.js";
 import { refuseDuplicates } from "./duplicates.js";
 import { dropLeftovers } from "./other-runs/abandoned-runs.js";
@@ -91,6 +92,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
       inControlTables(`reading ${target}`, undefined, (session, layout) =>
         admitNewRun(session, tools, { layout, runId }),
       ),
+    notes: (runId) => notesOf(tools, runId),
     create: (plan) =>
       retrying(`preparing ${target}`, retry, async (last) => {
         await tools.ensureControlTables(last);

@@ -11,7 +11,7 @@ export type ParamType =
   | { readonly type: "enum"; readonly values: readonly string[] };
 
 export const paramForms =
-  "expected a text, number or date, or { type: date, default: ${today} }; types are date, integer and enum (with values: [a, b])";
+  'expected a text, number or date, or { type: date, default: "${today}" }; types are date, integer and enum (with values: [a, b])';
 
 /**
  * Returns the name of the run's logical date: the param of type date, else the first param whose value comes from

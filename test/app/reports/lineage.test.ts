@@ -44,6 +44,15 @@ test("lineage events carry a token, which is in no message", async () => {
   });
 });
 
+test("lineage events carry no token if the spec's token is empty", async () => {
+  await using server = await listen();
+  const report = { openlineage: { url: server.url, token: "${NO_SUCH_TOKEN:-}" } };
+  await inScratch({ report }, async (spec) => {
+    expect((await tell(spec)).report?.status).toBe("complete");
+    expect(server.calls.map(({ authorization }) => authorization)).toEqual([undefined, undefined]);
+  });
+});
+
 test("an attempt that fails sends the lineage event FAIL with its error", async () => {
   await using server = await listen();
   await inScratch(to(server, "/lineage/"), async (spec) => {

@@ -68,13 +68,14 @@ describe("lineage events", () => {
   });
 
   test("the event of a held run has the failed checks first, says why, and claims no rows", () => {
-    const { run, outputs } = end(held);
-    expect(run.facets).toMatchObject({ errorMessage: { message: "held" } });
+    const { run, inputs, outputs } = end(held);
+    expect(run.facets).toMatchObject({ errorMessage: { message: "held: score: psi 4.72 (limit 0.25)" } });
     expect(run.facets["errorMessage"]).not.toHaveProperty("stackTrace");
     const [output] = outputs;
     expect(output?.outputFacets).toEqual({});
     const { assertions } = facetOf(output?.facets, "dataQualityAssertions") as { assertions?: object[] };
-    expect(assertions).toHaveLength(held.review.verdict?.verdict.results.length ?? 0);
+    const ofFeatures = facetOf(inputs[0]?.inputFacets, "dataQualityAssertions")["assertions"] as object[];
+    expect([...(assertions ?? []), ...ofFeatures]).toHaveLength(held.review.verdict?.verdict.results.length ?? 0);
     expect(assertions?.[0]).toMatchObject({ success: false });
     expect(assertions).toContainEqual(
       expect.objectContaining({ assertion: "psi", column: "score", success: false, severity: "error" }),
@@ -123,11 +124,37 @@ describe("lineage events", () => {
     expect(run.facets).toMatchObject({ errorMessage: { message: "checking run daily-1: it is held" } });
   });
 
-  test("an assertion names a column of the output only", () => {
-    const { facets } =
-      end({ record: judged([{ ...range, column: "f0" }, range]), outcome: held.outcome }).outputs[0] ?? {};
-    const { assertions } = facetOf(facets, "dataQualityAssertions") as { assertions?: { column?: string }[] };
-    expect(assertions?.map(({ column }) => column)).toEqual([undefined, "score"]);
+  test("an assertion about a feature is on the input, and those about outputs and the run are on the output", () => {
+    const psi: CheckResult = { ...range, check: "psi", measured: 1.3, limit: 0.25 };
+    const results: CheckResult[] = [
+      { ...psi, column: "f0", isFeature: true },
+      { ...psi, column: "amount_log", isFeature: true },
+      { ...psi, column: "country=Ana: score", level: "warn" },
+      { ...psi, column: "country is NULL: score", level: "warn" },
+      { ...psi, check: "rows", column: null },
+      range,
+    ];
+    const { inputs, outputs } = end({ record: judged(results), outcome: held.outcome });
+    expect(named(inputs[0]?.inputFacets)).toEqual([
+      ["f0", undefined],
+      [undefined, "psi of amount_log"],
+    ]);
+    expect(named(outputs[0]?.facets)).toEqual([
+      [undefined, undefined],
+      ["score", undefined],
+      ["score", "psi in a slice of country"],
+      ["score", "psi in a slice of country"],
+    ]);
+    expect(JSON.stringify([inputs, outputs])).not.toContain("Ana");
+  });
+
+  test("the error of a held run names the first checks that failed, without values of rows", () => {
+    const psi: CheckResult = { ...range, check: "psi", measured: 1.3, limit: 0.25, isFeature: true };
+    const many = ["a", "b", "c", "d", "e"].map((column) => Object.assign({}, psi, { column }));
+    expect(messageOf([range, ...many, { ...psi, column: "f", level: "warn" }])).toMatch(
+      /^held: score: range; a: psi 1\.3 \(limit 0\.25\); b: psi .*; d: psi 1\.3 \(limit 0\.25\); 1 more$/,
+    );
+    expect(messageOf([{ ...psi, check: "rows", column: null }])).toMatch(/^held: rows 1\.3 \(limit 0\.25\)$/);
   });
 
   test("the events of decisions say who decided, and count the rows that were published", () => {
@@ -165,6 +192,18 @@ describe("lineage events", () => {
 const result = { level: "hold", formula: "f", limit: 0, against: null } as const;
 const keys: CheckResult = { ...result, check: "unique", column: "id", measured: 2, numbers: { examples: "Ana; Bob" } };
 const range: CheckResult = { ...result, check: "range", column: "score", measured: 1234, numbers: { max: 1234 } };
+
+/** The column and the name of each assertion. */
+function named(facets: Parameters<typeof facetOf>[0]): unknown {
+  const { assertions } = facetOf(facets, "dataQualityAssertions");
+  return (assertions as { column?: string; name?: string }[]).map(({ column, name }) => [column, name]);
+}
+
+/** The error in the event of a held run. */
+function messageOf(results: readonly CheckResult[]): unknown {
+  const { run } = end({ record: judged(results), outcome: held.outcome });
+  return facetOf(run.facets, "errorMessage")["message"];
+}
 
 /** A record of a run with these results of checks. */
 function judged(results: readonly CheckResult[]): AttemptRecord {

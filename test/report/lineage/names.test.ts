@@ -45,12 +45,8 @@ describe("names of datasets", () => {
 });
 
 describe("the parent of an attempt", () => {
-  const airflow = {
-    AIRFLOW_CTX_DAG_ID: "nightly",
-    AIRFLOW_CTX_TASK_ID: "score",
-    AIRFLOW_CTX_EXECUTION_DATE: "2026-11-22T00:00:00+00:00",
-    AIRFLOW_CTX_TRY_NUMBER: "1",
-  };
+  const task = { AIRFLOW_CTX_DAG_ID: "nightly", AIRFLOW_CTX_TASK_ID: "score", AIRFLOW_CTX_TRY_NUMBER: "1" };
+  const airflow = { ...task, AIRFLOW_CTX_LOGICAL_DATE: "2026-11-22T00:00:00+00:00" };
 
   // The ids are those that generate_static_uuid of openlineage-python 1.54.0 makes.
   test("the parent of an attempt is Airflow's task, with the id that its OpenLineage provider gives it", () => {
@@ -59,12 +55,21 @@ describe("the parent of an attempt", () => {
       job: { namespace: "default", name: "nightly.score" },
     });
     const other = {
-      ...airflow,
-      AIRFLOW_CTX_EXECUTION_DATE: "2026-11-22T01:30:00.123456+02:00",
+      ...task,
+      AIRFLOW_CTX_EXECUTION_DATE: "2026-11-22T01:30:00.123456+02:00", // Airflow 2
       AIRFLOW_CTX_TRY_NUMBER: "2",
       OPENLINEAGE_NAMESPACE: "prod",
     };
     expect(parentRun(other)?.run.runId).toBe("01a20071-fd3b-78d7-9958-5da5bf2dbb09");
+    expect(parentRun({ ...airflow, AIRFLOW_CTX_MAP_INDEX: "3" })?.run.runId).toBe(
+      "01a2008d-7400-708b-b103-165138f4bb86",
+    );
+  });
+
+  test("the parent of an attempt is Airflow's task also in a run without a logical date", () => {
+    const triggered = { ...task, AIRFLOW_CTX_DAG_RUN_ID: "asset_triggered__2026-11-22T06:00:01.654321+00:00_x7G_h2kQ" };
+    expect(parentRun(triggered)?.run.runId).toBe("01a201d7-1176-7cfa-9f4a-1c0d3d34751c");
+    expect(parentRun({ ...task, AIRFLOW_CTX_DAG_RUN_ID: "given-by-ana" })).toBeUndefined();
   });
 
   test("the parent of an attempt is that of OPENLINEAGE_PARENT_ID, if it is one", () => {
@@ -74,7 +79,7 @@ describe("the parent of an attempt", () => {
       job: { namespace: "my/prod", name: "dag.task" },
     });
     expect(parentRun({ OPENLINEAGE_PARENT_ID: "prod/dag.task/1" })).toBeUndefined();
-    expect(parentRun({ ...airflow, AIRFLOW_CTX_EXECUTION_DATE: "soon" })).toBeUndefined();
+    expect(parentRun({ ...airflow, AIRFLOW_CTX_LOGICAL_DATE: "soon" })).toBeUndefined();
     expect(parentRun({})).toBeUndefined();
   });
 });

@@ -108,7 +108,11 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
     decision: `${control}/decision.json`,
     errors: `${control}/errors.json`,
     spending: `${control}/spending.json`,
-    notes: { late: `${control}/late.json`, told: `${control}/told.json` },
+    notes: {
+      late: `${control}/late.json`,
+      late_told: `${control}/late-told.json`,
+      told: `${control}/told.json`,
+    },
     profile: `${control}/profile.json`,
     profileKey: `${control}/profile.key`,
     temporary: `${control}/tmp`,

@@ -5,7 +5,6 @@ import { JobError } from "../../../util/errors.js";
 import { onceEach } from "../../../util/once-each.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, RunSink, RunWriter } from "../../port.js";
-import type { RunNotes } from "../../run-notes.js";
 import type { CommittedBy } from "../../../publish/committed-by.js";
 import { type AnswerFiles, openAnswerFiles, readAnswers } from "./answers/journal.js";
 import type { SpilledPiece } from "./commit.js";
@@ -30,12 +29,12 @@ import {
   readVerdict,
 } from "./control-files.js";
 import { attemptNotes, type NotesTarget } from "./failures.js";
-import { ifThere } from "./file-system.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
 import { readSpanFiles } from "./erasing/span-files.js";
 import type { FinishedPart } from "./manifest.js";
 import { listParts } from "./parts.js";
 import { readRejects } from "./rejects.js";
+import { runNotes } from "./run-notes.js";
 import { committedProfile, type KeyStore, profileSealer } from "./run-profile.js";
 
 /** The steps of a run that disks and S3 do differently. */
@@ -127,22 +126,6 @@ export async function openRun(target: Target, given: Publisher, writer: string):
     tidy: () => tidyUp(publisher, finished),
     notes: runNotes(target, publisher, writer),
     ...attemptNotes(target, publisher, { writer, committed: known.committed }),
-  };
-}
-
-function runNotes({ fs, layout }: Target, { guarded, createOnce }: Publisher, writer: string): RunNotes {
-  return {
-    add: (note, text) =>
-      guarded(`writing ${layout.notes[note]}`, async () => {
-        const own = `${JSON.stringify({ at: new Date().toISOString(), writer, text })}\n`;
-        await createOnce(layout.notes[note], own);
-        return (await ifThere(fs.readText(layout.notes[note]))) === own;
-      }),
-    has: (note) =>
-      guarded(
-        `reading ${layout.notes[note]}`,
-        async () => (await ifThere(fs.readText(layout.notes[note]))) !== undefined,
-      ),
   };
 }
 

@@ -2,13 +2,16 @@ import { basename, join } from "node:path";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { errnoOf, JobError } from "../../../util/errors.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
+import type { RunId } from "../../../plan/plan.js";
 import type { RunSink, StoredPlan } from "../../port.js";
+import type { RunNotes } from "../../run-notes.js";
 import type { SmallFiles } from "../common/failures.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import { encodePiece } from "../common/commit.js";
 import type { OpenKeyDuckDb } from "../common/key-counts.js";
-import { plannedLayout } from "../common/layout.js";
+import { type Layout, layoutOf, plannedLayout } from "../common/layout.js";
 import { inspectParts, readProfiles, requireUndamaged } from "../common/parts.js";
+import { runNotes } from "../common/run-notes.js";
 import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
 import { commitPart, type DiskTarget } from "./commit.js";
@@ -70,11 +73,7 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
       return await withFolders(temporary, () => orRemove(fs, file, () => commitPart(commit, file)));
     },
     finishing: (work) => withFolders({ ...temporary, folders: [...temporary.folders, ...withdrawn] }, work),
-    createOnce: (final, text) =>
-      withFolders(temporary, async () => {
-        const file = join(layout.temporary, `${basename(final)}.${writer}`);
-        await createDurably(fs, { temporary: file, final, text });
-      }),
+    createOnce: (final, text) => withFolders(temporary, () => createIn(fs, layout, { writer, final, text })),
     smallFiles: () => smallFiles(fs, writer),
     isDead: options.isDead,
     away: undefined,
@@ -83,6 +82,27 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
     clear: () => clearRun(fs, layout),
     clearEarlier: () => clearEarlier(fs, layout),
   };
+}
+
+/** Creates a file of a run durably, unless it is there. The run's temporary folder must exist. */
+async function createIn(
+  fs: FileSystem,
+  layout: Layout,
+  { writer, final, text }: { readonly writer: string; readonly final: string; readonly text: string },
+): Promise<void> {
+  await createDurably(fs, { temporary: join(layout.temporary, `${basename(final)}.${writer}`), final, text });
+}
+
+/** Notes on a run that is not planned yet, so that no later run can supersede it. */
+export function notesBeforePlan({ fs, folder, writer }: ParquetRunOptions, runId: RunId): RunNotes {
+  const layout = layoutOf(folder, runId);
+  const createOnce = async (final: string, text: string): Promise<void> => {
+    await makeFolder(fs, layout.control);
+    await withFolders({ fs, folders: [layout.temporary], check: () => Promise.resolve() }, () =>
+      createIn(fs, layout, { writer, final, text }),
+    );
+  };
+  return runNotes({ fs, layout }, { guarded, createOnce }, writer);
 }
 
 function smallFiles(fs: FileSystem, writer: string): SmallFiles {

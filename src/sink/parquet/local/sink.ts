@@ -5,7 +5,7 @@ import { createDurably, guarded, makeFolder, replaceDurably } from "./durable.js
 import { reviewedPlan, stripVerdicts } from "../common/erasing/reviewed-runs.js";
 import { type Layout, plannedLayout } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
-import { openParquetRun, type ParquetRunOptions } from "./run-sink.js";
+import { notesBeforePlan, openParquetRun, type ParquetRunOptions } from "./run-sink.js";
 import { claimText, runIdIn } from "../common/named-run.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { Plan } from "../../../plan/plan.js";
@@ -80,6 +80,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     expect() {
       loadEncoder(duckdb);
     },
+    notes: (runId) => notesBeforePlan(options, runId),
     create: (plan) => createPlan(options, plan),
     open: (stored) => guarded(`reading ${folder}`, () => openParquetRun(options, requireKept(stored))),
     async [Symbol.asyncDispose]() {

@@ -1,9 +1,12 @@
 import { unlink } from "node:fs/promises";
 import { JobError } from "../../../util/errors.js";
+import type { RunId } from "../../../plan/plan.js";
 import type { RunSink, StoredPlan } from "../../port.js";
+import type { RunNotes } from "../../run-notes.js";
 import type { Target } from "../common/committed-parts.js";
 import type { SmallFiles } from "../common/failures.js";
-import { plannedLayout } from "../common/layout.js";
+import { layoutOf, plannedLayout } from "../common/layout.js";
+import { runNotes } from "../common/run-notes.js";
 import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
 import { answerObjects } from "./answers.js";
@@ -46,11 +49,7 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
     },
     async createOnce(path, text) {
       await target.check();
-      const conditional = await tools.isExclusive();
-      const object = objectAt(path);
-      if (conditional || (await tools.store.head(object)) === undefined) {
-        await tools.store.create(object, { body: text, conditional });
-      }
+      await createOnce(tools, path, text);
     },
     smallFiles: (stop) => smallFiles(tools, stop),
     isDead: tools.isDead,
@@ -59,6 +58,21 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
     clear: () => clearWorking(tools, target.layout),
     clearEarlier: (isPublished) => clearEarlierRuns(tools, target, isPublished),
   };
+}
+
+async function createOnce({ store, isExclusive }: S3Tools, path: string, text: string): Promise<void> {
+  const conditional = await isExclusive();
+  const object = objectAt(path);
+  if (conditional || (await store.head(object)) === undefined) {
+    await store.create(object, { body: text, conditional });
+  }
+}
+
+/** Notes on a run that is not planned yet, so that no later run can supersede it. */
+export function notesBeforePlan(tools: S3Tools, runId: RunId): RunNotes {
+  const { folder, store, writer } = tools;
+  const target = { fs: targetStateInS3(store, folder), layout: layoutOf(folder, runId) };
+  return runNotes(target, { guarded, createOnce: (path, text) => createOnce(tools, path, text) }, writer);
 }
 
 function smallFiles({ store }: S3Tools, stop: AbortSignal): SmallFiles {

@@ -16,7 +16,7 @@ import { fetchParts } from "./footers.js";
 import { findUnfinished } from "../common/other-runs/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { targetStateInS3, objectAt } from "./target-state.js";
-import { openS3Run } from "./run-sink.js";
+import { notesBeforePlan, openS3Run } from "./run-sink.js";
 import { type S3Tools, guarded } from "./tools.js";
 
 /** Closing the sink closes `store`, `spool` and `duckdb`. */
@@ -35,8 +35,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
   const fs = targetStateInS3(store, folder);
   const folders = { root: `s3://${objectAt(folder).bucket}`, pattern: options.otherRunFolders };
   let exclusive: Promise<boolean> | undefined;
-  const probe = objectAt(`${folder}/_infer-batch/probe.${options.writer}`);
-  const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.honoursIfNoneMatch(probe)) };
+  const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.honoursIfNoneMatch(probeOf(options))) };
   return {
     target: folder,
     planTarget: { kind: "parquet", uri: options.uri },
@@ -71,6 +70,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
     expect() {
       loadEncoder(duckdb);
     },
+    notes: (runId) => notesBeforePlan(tools, runId),
     create: (plan) => createPlan(tools, plan),
     open: (stored) => guarded(`reading ${folder}`, () => openS3Run(tools, requireKept(stored))),
     async [Symbol.asyncDispose]() {
@@ -79,6 +79,11 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       store[Symbol.dispose]();
     },
   };
+}
+
+/** The object that says whether the store honours `If-None-Match`. */
+function probeOf({ folder, writer }: Pick<S3SinkOptions, "folder" | "writer">): ReturnType<typeof objectAt> {
+  return objectAt(`${folder}/_infer-batch/probe.${writer}`);
 }
 
 function replaceIn({ store }: S3Tools): (uri: string, text: string) => Promise<void> {

@@ -2,12 +2,14 @@ import { type AttemptFailure, storedMessage } from "../../../publish/attempt-fai
 import type { RunId } from "../../../plan/plan.js";
 import { bestEffort } from "../../../util/best-effort.js";
 import type { JobError } from "../../../util/errors.js";
-import type { RunNote } from "../../run-notes.js";
+import type { RunNote, RunNotes } from "../../run-notes.js";
 import type { Session } from "../connections.js";
 import type { RunTools } from "../run-tools.js";
 import { transact } from "../transaction.js";
 import { lock } from "../locks.js";
+import { retrying } from "../retry.js";
 import { type Control, utcText } from "./control.js";
+import { controlLayout } from "./schema.js";
 
 /**
  * Records the error of an attempt in the control tables, for `status` and `history`. An error of the database itself is
@@ -25,14 +27,37 @@ export async function recordFailure(tools: RunTools, runId: RunId, { code, messa
 }
 
 /** The codes of rows that are notes, and no errors. */
-const noteCodes: Readonly<Record<RunNote, string>> = { late: "LATE", told: "TOLD" };
+const noteCodes: Readonly<Record<RunNote, string>> = { late: "LATE", late_told: "LATE_TOLD", told: "TOLD" };
 const isError = (alias: string): string =>
   `${alias}.code NOT IN (${Object.values(noteCodes)
     .map((code) => `'${code}'`)
     .join(", ")})`;
 
-/** Records a note on a run, unless it is there already. Returns whether this attempt has recorded it. */
-export async function addNote(tools: RunTools, runId: RunId, note: RunNote, message: string): Promise<boolean> {
+/** Notes on a run. The first note on a run that is not planned yet may be the first row of the control tables. */
+export function notesOf(tools: RunTools, runId: RunId): RunNotes {
+  const { control, retry, target } = tools;
+  return {
+    add: (note, text) =>
+      retrying(`writing to ${target}`, retry, async (last) => {
+        await tools.ensureControlTables(last);
+        return await addNote(tools, { runId, note, text });
+      }),
+    timeOf: (note) =>
+      retrying(`reading ${target}`, retry, () =>
+        transact(tools, async (session) =>
+          (await controlLayout(session, control.schema)) > 0
+            ? await timeOfNote(session, control, { runId, note })
+            : undefined,
+        ),
+      ),
+  };
+}
+
+/** Records a note, unless it is there already. Returns whether this attempt has recorded it. */
+async function addNote(
+  tools: RunTools,
+  { runId, note, text }: { readonly runId: RunId; readonly note: RunNote; readonly text: string },
+): Promise<boolean> {
   const { control, writer } = tools;
   const errors = control.table("errors");
   return await transact(tools, async (session) => {
@@ -40,7 +65,7 @@ export async function addNote(tools: RunTools, runId: RunId, note: RunNote, mess
     const { rowCount } = await session.query({
       text: `INSERT INTO ${errors} (run_id, writer, code, message) SELECT $1, $2, $3, $4
         WHERE NOT EXISTS (SELECT FROM ${errors} WHERE run_id = $1 AND code = $3)`,
-      values: [runId, writer, noteCodes[note], storedMessage(message)],
+      values: [runId, writer, noteCodes[note], storedMessage(text)],
     });
     if (rowCount === 1) {
       return true;
@@ -48,18 +73,23 @@ export async function addNote(tools: RunTools, runId: RunId, note: RunNote, mess
     // The answer to this attempt's own COMMIT may have been lost.
     const { rows } = await session.query({
       text: `SELECT FROM ${errors} WHERE run_id = $1 AND code = $2 AND writer = $3 AND message = $4`,
-      values: [runId, noteCodes[note], writer, storedMessage(message)],
+      values: [runId, noteCodes[note], writer, storedMessage(text)],
     });
     return rows.length > 0;
   });
 }
 
-/** Whether a note on a run is recorded. */
-export async function hasNote(tools: RunTools, runId: RunId, note: RunNote): Promise<boolean> {
-  return await transact(tools, async (session) => {
-    const text = `SELECT FROM ${tools.control.table("errors")} WHERE run_id = $1 AND code = $2 LIMIT 1`;
-    return (await session.query({ text, values: [runId, noteCodes[note]] })).rowCount === 1;
+/** Returns when a note on a run was recorded, ISO 8601 in UTC; undefined: it was not. */
+async function timeOfNote(
+  session: Session,
+  control: Control,
+  { runId, note }: { readonly runId: RunId; readonly note: RunNote },
+): Promise<string | undefined> {
+  const { rows } = await session.query<{ at: string }>({
+    text: `SELECT ${utcText("at")} AS at FROM ${control.table("errors")} WHERE run_id = $1 AND code = $2 LIMIT 1`,
+    values: [runId, noteCodes[note]],
   });
+  return rows[0]?.at;
 }
 
 /** Reads the last error of a run, with the number of spans that were committed by then. */

@@ -1,4 +1,4 @@
-import type { AttemptRecord } from "./attempt-record.js";
+import type { AttemptRecord } from "../attempt-record.js";
 
 /** A time of day, "06:00", in a time zone. */
 export interface TimeOfDay {
@@ -40,13 +40,24 @@ function localMs(ms: number, timeZone: string): number {
   return Date.UTC(part("year"), part("month") - 1, part("day"), part("hour"), part("minute"), part("second"));
 }
 
+/** Returns by how much the local time of an instant differs from UTC, in milliseconds. */
+function offsetMs(ms: number, timeZone: string): number {
+  const wholeSeconds = Math.floor(ms / 1000) * 1000;
+  return localMs(wholeSeconds, timeZone) - wholeSeconds;
+}
+
 /**
- * Returns the instant of a local date and time, which is given in milliseconds as if it were UTC. For a time that the
- * clocks skip, it returns an instant within an hour of it.
+ * Returns the instant of a local date and time, which is given in milliseconds as if it were UTC. As a clock that is not
+ * set shows them, a time that the clocks skip is as long after midnight as its name says (02:30 is 03:30), and of a time
+ * that comes twice, the first one is meant.
  */
 export function instantOf(local: number, timeZone: string): number {
-  const guess = local - (localMs(local, timeZone) - local);
-  return guess - (localMs(guess, timeZone) - local);
+  const [before, after] = [local - dayMs, local + dayMs].map((ms) => local - offsetMs(ms, timeZone)) as [
+    number,
+    number,
+  ];
+  const exact = [before, after].filter((ms) => offsetMs(ms, timeZone) === local - ms);
+  return exact.length === 0 ? before : Math.min(...exact);
 }
 
 /** Returns the time of day of an instant: "06:42". */

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { errnoOf } from "../util/errors.js";
+import { errnoOf } from "../../util/errors.js";
 
 /** A URL to call, and what to send. */
 export interface Ping {

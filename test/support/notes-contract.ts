@@ -1,0 +1,48 @@
+import { describe, expect, test } from "vitest";
+import { numberedRunId } from "#src/plan/identity.js";
+import type { RunId } from "#src/plan/plan.js";
+import type { Sink } from "#src/sink/port.js";
+import type { RunNotes } from "#src/sink/run-notes.js";
+import type { SinkWorld } from "./sink-contract.js";
+import { begun, carryOut, planFor } from "./sinks.js";
+
+const notesOf = (sink: Sink, runId: RunId): RunNotes => sink.notes?.(runId) ?? expect.fail("the sink keeps no notes");
+
+/** The contract of every sink that keeps notes on a run before it is planned. */
+export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
+  describe(name, () => {
+    test("a sink keeps the first note on a run that is not planned yet, and the run has it once it is planned", async () => {
+      await using world = await worldOf();
+      await using one = await world.open();
+      await using other = await world.open();
+      const plan = planFor(one.planTarget);
+      const [first, second] = [notesOf(one, plan.runId), notesOf(other, plan.runId)];
+      expect(await second.timeOf("late")).toBeUndefined();
+      const before = Date.now();
+      expect([await first.add("late", "a"), await second.add("late", "b")]).toEqual([true, false]);
+      const at = (await second.timeOf("late")) ?? "";
+      expect(Math.abs(Date.parse(at) - before)).toBeLessThan(60_000); // the target may have another clock
+      expect(await second.timeOf("late_told")).toBeUndefined();
+      expect(await other.find(plan.runId), "the plan").toBeUndefined();
+      const { run } = await begun(other, plan);
+      expect([await run.notes?.add("late", "c"), await run.notes?.timeOf("late")]).toEqual([false, at]);
+      expect(run.state.kind).toBe("unfinished");
+    });
+
+    test("notes on a run that is not planned yet leave the run before it as it is", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = planFor(sink.planTarget);
+      await carryOut(sink, plan);
+      const next = numberedRunId(plan.runId, 2);
+      expect(await notesOf(sink, next).add("late", "a")).toBe(true);
+      const found = (await sink.find(plan.runId)) ?? expect.fail("no plan");
+      expect(found.plan.runId).toBe(plan.runId);
+      const run = await sink.open(found);
+      expect(run.state.kind).toBe("published");
+      expect(await run.notes?.timeOf("late")).toBeUndefined();
+      await carryOut(sink, { ...plan, runId: next });
+      expect((await sink.find(plan.runId))?.plan.runId).toBe(next);
+    });
+  });
+}
