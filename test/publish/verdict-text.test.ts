@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import type { CheckResult } from "#src/checks/verdicts/verdict.js";
+import type { CheckResult, UnlistedResults } from "#src/checks/verdicts/verdict.js";
 import type { RunVerdict } from "#src/publish/run-verdict.js";
-import { resultLines } from "#src/publish/verdict-text.js";
+import { countResults, resultLines } from "#src/publish/verdict-text.js";
 
 const dates = { "daily-1": "2026-11-20" };
 const common = { column: "score", level: "hold", formula: "", against: null, numbers: {} } as const;
@@ -44,7 +44,7 @@ test.each<[CheckResult, string]>([
   ],
   [
     { ...common, column: "label", check: "in", measured: 2, limit: 0, numbers: { x: 3, y: 1 } },
-    "label: values that are not in the list: x, y (limit 0)",
+    "label: values that are not in the list: x, y",
   ],
   [
     {
@@ -65,11 +65,11 @@ test.each<[CheckResult, string]>([
       against: "daily-1",
       numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
     },
-    "score: class churn has 10 rows, 0.0052 times the expected 1911 against 2026-11-20 (limit 0.2)",
+    "score: class churn has 10 rows, 0.0052 times the 1911 expected by its share on 2026-11-20 (limit 0.2)",
   ],
   [
     { ...common, check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.6134 } },
-    "score: one value in all rows; before, in at most 61.3% of them",
+    "score: one value in all rows; before, no value had more than 61.3% of them",
   ],
   [
     {
@@ -78,9 +78,9 @@ test.each<[CheckResult, string]>([
       measured: 1,
       limit: 1,
       against: "daily-1",
-      numbers: { largest_share_before: 0.0696 },
+      numbers: { value: "DE", largest_share_before: 0.0696 },
     },
-    "score: one value in all rows; before, in at most 6.96% of them (2026-11-20)",
+    "score: DE in all rows; before, no value had more than 6.96% of them (2026-11-20)",
   ],
   [
     {
@@ -91,12 +91,28 @@ test.each<[CheckResult, string]>([
       against: "daily-1",
       numbers: { largest_share_before: 0.2406, least_values_before: 437 },
     },
-    "score: one value in all rows; before, at least 437 values, each in at most 24.1% of them (2026-11-20)",
+    "score: one value in all rows; before, no value had more than 24.1% of them (2026-11-20: at least 437 different values)",
   ],
   [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
   [
     { ...common, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
-    "score: the output is gone; it was float32 on 2026-11-20",
+    "score: it is no longer in the output; it was float32 on 2026-11-20",
+  ],
+  [
+    { ...common, isFeature: true, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
+    "score: the feature is gone; it was float32 on 2026-11-20",
+  ],
+  [
+    { ...common, check: "nulls", measured: 0.4, limit: 0.0612, against: "daily-1", numbers: { share_before: 0.0102 } },
+    "score: 40% NULL, at most 1.02% before, on 2026-11-20 (limit 6.12%)",
+  ],
+  [
+    { ...common, check: "nan", measured: 1, limit: 0.0612, against: "daily-1", numbers: { share_before: 0 } },
+    "score: 100% NaN, none before (limit 6.12%)",
+  ],
+  [
+    { ...common, level: "warn", check: "unexplained", measured: 0.934, limit: 0.1, against: "daily-1" },
+    "score: PSI 0.934 against 2026-11-20, which no feature explains (limit 0.1)",
   ],
   [
     { ...common, check: "column", measured: "int64", limit: "float32", against: "daily-1" },
@@ -133,8 +149,27 @@ test.each<[CheckResult, string]>([
   expect(resultLines(verdictOf([result]), result.level)).toEqual([line]);
 });
 
-function verdictOf(results: readonly CheckResult[]): RunVerdict {
-  const verdict = { outcome: "hold", runId: "r", date: "", baseline: [], modelChanged: false, results } as const;
+test.each<[Partial<CheckResult> & Pick<CheckResult, "check" | "measured" | "limit">, string]>([
+  [{ check: "range", measured: 1.0000001192092896, limit: 1 }, "score: value 1.0000001 is out of range (limit 1)"],
+  [{ check: "range", measured: 1234567, limit: 1234567.4 }, "score: value 1234567 is out of range (limit 1234567.4)"],
+  [{ check: "range", measured: -1e-9, limit: 0 }, "score: value -1e-9 is out of range (limit 0)"],
+  [{ check: "nulls", measured: 0.050004, limit: 0.05 }, "score: 5.0004% NULL (limit 5%)"],
+  [{ check: "psi", measured: 0.2503, limit: 0.25 }, "score: PSI 0.2503 (limit 0.25)"],
+  [{ check: "centroid", measured: 0.89995, limit: 0.9 }, "score: cosine 0.89995 between the mean directions (limit 0.9)"],
+  [
+    { check: "rows", column: null, measured: 0.69996, limit: 0.7, numbers: { rows: 69996, least: 100000 } },
+    "69996 rows, 0.69996 times the usual 100000 (limit 0.7)",
+  ],
+  [
+    { check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.99996 } },
+    "score: one value in all rows; before, no value had more than 99.996% of them",
+  ],
+])("a value close to its limit has as many digits as tell the two apart: %#", (result, line) => {
+  expect(resultLines(verdictOf([{ ...common, ...result }]), "hold")).toEqual([line]);
+});
+
+function verdictOf(results: readonly CheckResult[], unlisted: readonly UnlistedResults[] = []): RunVerdict {
+  const verdict = { outcome: "hold", runId: "r", date: "", baseline: [], modelChanged: false, results, unlisted } as const;
   return { verdict, dates, thresholds: {}, writer: "w", at: "" };
 }
 
@@ -148,7 +183,10 @@ test.each<[CheckResult["numbers"], string]>([
   [{ ...medians, median: 4.4, times: 1.1 }, "median 4.4, usually 4 to 4.1;"],
   [{ ...medians, smallest_median_before: 4.001, largest_median_before: 4.002 }, "median 4050, usually 4;"],
   [{ ...medians, largest_median_before: 40, times: 100 }, "median 4050, usually 4 to 40 (×100: unit changed?);"],
+  [{ ...medians, median: 4.1004 }, "median 4.1004, usually 4 to 4.1;"],
+  [{ ...medians, median: 4.0999 }, "median 4.1, usually 4 to 4.1;"],
   [{ ...medians, runs_before: 1, largest_median_before: 4 }, "median 4050, 4 in the last run;"],
+  [{ runs_before: 7, nulls: 1, nulls_before: 0 }, "100% NULL, none in the last 7 runs;"],
   [{ runs_before: 7, nan: 1, nan_before: 0.0058 }, "100% NaN, at most 0.58% in the last 7 runs;"],
   [
     { ...medians, nulls: 0.5, nulls_before: 0.01 },
@@ -163,7 +201,7 @@ test.each<[CheckResult["numbers"], string]>([
 
 test("features come first, the one that moved most before the others, in one line each", () => {
   const feature = (column: string, measured: number): CheckResult => ({ ...moved, column, measured });
-  const constant: CheckResult = { ...moved, check: "constant", column: "b", measured: 1, against: null };
+  const nan: CheckResult = { ...moved, check: "nan", column: "b", measured: 1, against: null };
   const unseen: CheckResult = {
     ...moved,
     check: "unseen_value",
@@ -175,9 +213,9 @@ test("features come first, the one that moved most before the others, in one lin
   };
   const output: CheckResult = { ...common, check: "psi", measured: 50, limit: 0.25 };
   const warned: CheckResult = { ...feature("b", 3), check: "quantiles", level: "warn" };
-  const stored = verdictOf([output, feature("a", 2), constant, warned, feature("b", 9), unseen]);
+  const stored = verdictOf([output, feature("a", 2), nan, warned, feature("b", 9), unseen]);
   expect(resultLines(stored, "hold")).toEqual([
-    "b: PSI 9 against 2026-11-20 (limit 1); `constant`, too",
+    "b: PSI 9 against 2026-11-20 (limit 1); `nan`, too",
     "a: PSI 2 against 2026-11-20 (limit 1)",
     "c: value x, which no earlier run had, in 3% of the rows (limit 2%)",
     "score: PSI 50 (limit 0.25)",
@@ -225,7 +263,7 @@ test("the results of an output are one line, its PSI first and its cause once, w
     { ...psi, feature },
   ];
   const found =
-    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, in at most 50% of them";
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, no value had more than 50% of them";
   expect(resultLines(verdictOf(results), "hold")).toEqual([
     `${found}; feature amount moved, too: PSI 10.8 against 2026-11-20`,
   ]);
@@ -244,7 +282,7 @@ test("findings of one output with different causes name each cause", () => {
     { ...common, check: "nulls", measured: 0.4, limit: 0.05, cause: { ...cause, of: "data" } },
   ];
   expect(resultLines(verdictOf(results), "hold")).toEqual([
-    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, in at most 50% of them; caused by the new model: the previous model has PSI 0.012 on 344 of these rows; 40% NULL (limit 5%); caused by the data: the previous model does not pass it either on 344 of these rows",
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, no value had more than 50% of them; caused by the new model: the previous model has PSI 0.012 on 344 of these rows; 40% NULL (limit 5%); caused by the data: the previous model does not pass it either on 344 of these rows",
   ]);
 });
 
@@ -265,8 +303,37 @@ test("findings of one output beyond the first five are counted", () => {
   expect(line).not.toContain("c5");
 });
 
+test("findings that a verdict only counts are counted in the line of their column, and among the checks", () => {
+  const results: CheckResult[] = [
+    { ...common, column: "label", check: "class", measured: 0, limit: 0.2, numbers: { class: "a", rows: 1000 } },
+    { ...common, column: "label", check: "psi", level: "pass", measured: 0, limit: 0.2 },
+  ];
+  const counted = { column: "label", check: "class", results: 19 } as const;
+  const stored = verdictOf(results, [
+    { ...counted, level: "hold" },
+    { ...counted, level: "pass", results: 7 },
+    { ...counted, level: "hold", column: "other" },
+    { ...counted, level: "hold", isFeature: true },
+  ]);
+  expect(resultLines(stored, "hold")).toEqual([expect.stringMatching(/\(limit 0\.2\); 19 more of `class`$/)]);
+  expect([countResults(stored.verdict, "hold"), countResults(stored.verdict)]).toEqual([1 + 3 * 19, 2 + 3 * 19 + 7]);
+});
+
+test("a column that is constant because all rows are NULL or NaN says so once, and one of another value names the check", () => {
+  const nan: CheckResult = { ...psi, check: "nan", measured: 1, limit: 0.0612, numbers: { share_before: 0 } };
+  const empty: CheckResult = { ...constant, numbers: { value: "NaN", largest_share_before: 0.5 } };
+  expect(resultLines(verdictOf([empty, nan, psi]), "hold")).toEqual([
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); 100% NaN, none before (limit 6.12%); `constant`, too",
+  ]);
+  const feature: CheckResult[] = [empty, nan, psi].map((result) => ({ ...result, isFeature: true }));
+  expect(resultLines(verdictOf(feature), "hold")).toEqual([
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); `constant` and `nan`, too",
+  ]);
+  expect(resultLines(verdictOf([{ ...nan, measured: 0.9 }, empty]), "hold")[0]).toContain("NaN in all rows; before");
+});
+
 test("a warning of an output that a feature explains has the PSI of the feature if that has no line, and a feature keeps its own", () => {
-  const explained: CheckResult = { ...psi, level: "warn", lowered: "feature amount moved, too", feature };
+  const explained: CheckResult = { ...psi, level: "warn", lowered: "feature amount moved, too", isExplained: true, feature };
   const [line] = resultLines(verdictOf([explained]), "warn");
   expect(line).toMatch(/only a warning: feature amount moved, too: PSI 10\.8 against 2026-11-20$/);
   const warning: CheckResult = { ...psi, level: "warn", isFeature: true }; // beside an output of the same name that holds
@@ -280,8 +347,38 @@ test("a verdict of an older version, which names no run of a feature's drift, is
     { ...constant, level: "warn", feature: { column: "amount", psi: 9.123 } },
   ];
   expect(resultLines(verdictOf(results), "warn")).toEqual([
-    `score: PSI 8.99 against 2026-11-20 (limit 0.25); only a warning: ${lowered}; one value in all rows; before, in at most 50% of them; feature amount moved, too: PSI 9.12`,
+    `score: PSI 8.99 against 2026-11-20 (limit 0.25); only a warning: ${lowered}; one value in all rows; before, no value had more than 50% of them; feature amount moved, too: PSI 9.12`,
   ]);
+});
+
+test("a warning of an output is told although a feature of the same name holds, and the other way round", () => {
+  const ofFeature = { ...moved, measured: 5 } as const;
+  const quantiles = { ...common, check: "quantiles", level: "warn", measured: 0.9, limit: 0.5 } as const;
+  expect(resultLines(verdictOf([ofFeature, quantiles]), "warn")).toEqual([
+    "score: quantiles shifted by 0.9 interquartile ranges (limit 0.5)",
+  ]);
+  expect(resultLines(verdictOf([psi, { ...quantiles, isFeature: true }]), "warn")).toHaveLength(1);
+  expect(resultLines(verdictOf([psi, quantiles]), "warn")).toEqual([]);
+});
+
+test("a feature that holds names its new categories as well, once, and keeps the warnings that its PSI does not tell", () => {
+  const city = { ...moved, column: "city", level: "warn", against: null } as const;
+  const results: CheckResult[] = [
+    { ...city, check: "unseen_value", measured: 0.33, limit: 0.02, numbers: { value: "Bern" } },
+    { ...city, check: "psi", level: "hold", measured: 5 },
+    { ...city, check: "quantiles", measured: 0.9, limit: 0.5 },
+    { ...city, check: "repeated_vectors", measured: 0.9, limit: 0.5 },
+  ];
+  expect(resultLines(verdictOf(results), "hold")).toEqual([
+    "city: PSI 5 (limit 1); value Bern, which no earlier run had, in 33% of the rows (limit 2%)",
+  ]);
+  expect(resultLines(verdictOf(results), "warn")).toEqual(["city: 90% repeated vectors (limit 50%)"]);
+  const byNulls = results.map((result) => (result.check === "psi" ? ({ ...result, check: "nulls" } as const) : result));
+  expect(resultLines(verdictOf(byNulls), "warn")).toEqual([
+    "city: quantiles shifted by 0.9 interquartile ranges (limit 0.5); 90% repeated vectors (limit 50%)",
+  ]);
+  const few = { ...city, check: "unseen_value", level: "warn", measured: 0.33, limit: 0.02 } as const;
+  expect(resultLines(verdictOf([{ ...few, numbers: { value: "Bern" } }]), "warn")).toHaveLength(1);
 });
 
 test("the message of a value that rare ones may have been says how many rows those had", () => {
