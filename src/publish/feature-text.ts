@@ -12,7 +12,9 @@ export function moveText({ numbers }: CheckResult): string {
     const before = numbers[`${name}_before`];
     return share === undefined || before === undefined
       ? []
-      : [`${percent(share)} ${shareNames[name]}, ${before === 0 ? "none" : `at most ${percent(before)}`} in ${runsText(runs)}`];
+      : [
+          `${percent(share)} ${shareNames[name]}, ${before === 0 ? "none" : `at most ${percent(before)}`} in ${runsText(runs)}`,
+        ];
   });
   return [...shares, ...medianText(numbers, runs)].join("; ");
 }

@@ -10,7 +10,12 @@ export function findingText(result: CheckResult, dateOf: (runId: string) => stri
   }
   const show = percentages.has(check) ? percent : shown;
   const digits = digitsApart(measured, limit, show);
-  const told: Told = { ...result, found: show(measured, digits), date, since: date === undefined ? "" : ` against ${date}` };
+  const told: Told = {
+    ...result,
+    found: show(measured, digits),
+    date,
+    since: date === undefined ? "" : ` against ${date}`,
+  };
   const finding = findings[check]?.(told) ?? `${check} ${told.found}${told.since}`;
   return `${finding}${withoutLimit.has(check) ? "" : ` (limit ${show(limit, digits)})`}`;
 }

@@ -187,7 +187,9 @@ function alsoText(group: readonly CheckResult[], teller: CheckResult): string {
 
 /** Counts the findings about a column that are not told. */
 function moreFindings(group: readonly CheckResult[], left: readonly CheckResult[], { unlisted }: Known): string[] {
-  const levels = new Map(group.map((result) => [JSON.stringify([result.check, result.level, columnKey(result)]), result]));
+  const levels = new Map(
+    group.map((result) => [JSON.stringify([result.check, result.level, columnKey(result)]), result]),
+  );
   const counted = unlisted.filter((one) => levels.has(JSON.stringify([one.check, one.level, columnKey(one)])));
   const checks = new Set([...left, ...counted].map(({ check }) => `\`${check}\``));
   const more = counted.reduce((sum, { results }) => sum + results, left.length);

@@ -1,177 +1,9 @@
 import { expect, test } from "vitest";
-import type { CheckResult, UnlistedResults } from "#src/checks/verdicts/verdict.js";
-import type { RunVerdict } from "#src/publish/run-verdict.js";
+import type { CheckResult } from "#src/checks/verdicts/verdict.js";
 import { countResults, resultLines } from "#src/publish/verdict-text.js";
+import { storedVerdict } from "../support/verdicts.js";
 
-const dates = { "daily-1": "2026-11-20" };
 const common = { column: "score", level: "hold", formula: "", against: null, numbers: {} } as const;
-
-test.each<[CheckResult, string]>([
-  [
-    { ...common, check: "psi", measured: 1.3041, limit: 0.25, against: "daily-1" },
-    "score: PSI 1.3 against 2026-11-20 (limit 0.25)",
-  ],
-  [
-    { ...common, check: "psi", measured: 0.6, limit: 0.5, numbers: { runs_together: 8 } },
-    "score: PSI 0.6 against the last 8 runs together (limit 0.5)",
-  ],
-  [
-    { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50 } },
-    "50 rows, 0.113 times the usual 442 (limit 0.7)",
-  ],
-  [
-    { ...common, column: null, check: "rows", measured: 0.01, limit: 0.7, numbers: { rows: 1 } },
-    "1 row, 0.01 times the usual 100 (limit 0.7)",
-  ],
-  [
-    { ...common, column: null, check: "rows", measured: 0, limit: 0.7, numbers: { rows: 0, least: 5000, most: 5200 } },
-    "0 rows, 0 times the usual 5000 (limit 0.7)",
-  ],
-  [
-    {
-      ...common,
-      column: null,
-      check: "rows",
-      measured: "infinitely many",
-      limit: 3,
-      numbers: { rows: 7, least: 0, most: 0 },
-    },
-    "7 rows, infinitely many times the usual 0 (limit 3)",
-  ],
-  [
-    { ...common, column: null, check: "rejects", measured: 0.0512, limit: 0.01 },
-    "5.12% of the rows were rejected (limit 1%)",
-  ],
-  [
-    { ...common, column: "label", check: "in", measured: 2, limit: 0, numbers: { x: 3, y: 1 } },
-    "label: values that are not in the list: x, y",
-  ],
-  [
-    {
-      ...common,
-      check: "class",
-      measured: 0.0052,
-      limit: 0.2,
-      numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
-    },
-    "score: class churn has 10 rows, 0.0052 times the expected 1911 (limit 0.2)",
-  ],
-  [
-    {
-      ...common,
-      check: "class",
-      measured: 0.0052,
-      limit: 0.2,
-      against: "daily-1",
-      numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
-    },
-    "score: class churn has 10 rows, 0.0052 times the 1911 expected by its share on 2026-11-20 (limit 0.2)",
-  ],
-  [
-    { ...common, check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.6134 } },
-    "score: one value in all rows; before, no value had more than 61.3% of them",
-  ],
-  [
-    {
-      ...common,
-      check: "constant",
-      measured: 1,
-      limit: 1,
-      against: "daily-1",
-      numbers: { value: "DE", largest_share_before: 0.0696 },
-    },
-    "score: DE in all rows; before, no value had more than 6.96% of them (2026-11-20)",
-  ],
-  [
-    {
-      ...common,
-      check: "constant",
-      measured: 1,
-      limit: 1,
-      against: "daily-1",
-      numbers: { largest_share_before: 0.2406, least_values_before: 437 },
-    },
-    "score: one value in all rows; before, no value had more than 24.1% of them (2026-11-20: at least 437 different values)",
-  ],
-  [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
-  [
-    { ...common, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
-    "score: it is no longer in the output; it was float32 on 2026-11-20",
-  ],
-  [
-    { ...common, isFeature: true, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
-    "score: the feature is gone; it was float32 on 2026-11-20",
-  ],
-  [
-    { ...common, check: "nulls", measured: 0.4, limit: 0.0612, against: "daily-1", numbers: { share_before: 0.0102 } },
-    "score: 40% NULL, at most 1.02% before, on 2026-11-20 (limit 6.12%)",
-  ],
-  [
-    { ...common, check: "nan", measured: 1, limit: 0.0612, against: "daily-1", numbers: { share_before: 0 } },
-    "score: 100% NaN, none before (limit 6.12%)",
-  ],
-  [
-    { ...common, level: "warn", check: "unexplained", measured: 0.934, limit: 0.1, against: "daily-1" },
-    "score: PSI 0.934 against 2026-11-20, which no feature explains (limit 0.1)",
-  ],
-  [
-    { ...common, check: "column", measured: "int64", limit: "float32", against: "daily-1" },
-    "score: its type is int64; it was float32 on 2026-11-20",
-  ],
-  [
-    {
-      ...common,
-      level: "warn",
-      check: "column",
-      isFeature: true,
-      measured: "float32",
-      limit: "missing",
-      against: "daily-1",
-    },
-    "score: the run of 2026-11-20 did not have this feature, so it is not compared; nothing to do: later runs compare it",
-  ],
-  [
-    {
-      ...common,
-      check: "psi",
-      measured: 1.3041,
-      limit: 0.25,
-      against: "daily-1",
-      feature: { column: "amount", psi: 9.123 },
-    },
-    "score: PSI 1.3 against 2026-11-20 (limit 0.25); feature amount moved, too: PSI 9.12",
-  ],
-  [
-    { ...common, level: "warn", check: "psi", measured: 0.4, limit: 0.25, lowered: "only 2 of 8 runs to compare with" },
-    "score: PSI 0.4 (limit 0.25); only a warning: only 2 of 8 runs to compare with",
-  ],
-])("a result is shown as a line that people understand: %#", (result, line) => {
-  expect(resultLines(verdictOf([result]), result.level)).toEqual([line]);
-});
-
-test.each<[Partial<CheckResult> & Pick<CheckResult, "check" | "measured" | "limit">, string]>([
-  [{ check: "range", measured: 1.0000001192092896, limit: 1 }, "score: value 1.0000001 is out of range (limit 1)"],
-  [{ check: "range", measured: 1234567, limit: 1234567.4 }, "score: value 1234567 is out of range (limit 1234567.4)"],
-  [{ check: "range", measured: -1e-9, limit: 0 }, "score: value -1e-9 is out of range (limit 0)"],
-  [{ check: "nulls", measured: 0.050004, limit: 0.05 }, "score: 5.0004% NULL (limit 5%)"],
-  [{ check: "psi", measured: 0.2503, limit: 0.25 }, "score: PSI 0.2503 (limit 0.25)"],
-  [{ check: "centroid", measured: 0.89995, limit: 0.9 }, "score: cosine 0.89995 between the mean directions (limit 0.9)"],
-  [
-    { check: "rows", column: null, measured: 0.69996, limit: 0.7, numbers: { rows: 69996, least: 100000 } },
-    "69996 rows, 0.69996 times the usual 100000 (limit 0.7)",
-  ],
-  [
-    { check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.99996 } },
-    "score: one value in all rows; before, no value had more than 99.996% of them",
-  ],
-])("a value close to its limit has as many digits as tell the two apart: %#", (result, line) => {
-  expect(resultLines(verdictOf([{ ...common, ...result }]), "hold")).toEqual([line]);
-});
-
-function verdictOf(results: readonly CheckResult[], unlisted: readonly UnlistedResults[] = []): RunVerdict {
-  const verdict = { outcome: "hold", runId: "r", date: "", baseline: [], modelChanged: false, results, unlisted } as const;
-  return { verdict, dates, thresholds: {}, writer: "w", at: "" };
-}
 
 const moved = { ...common, isFeature: true, check: "psi", limit: 1, against: "daily-1" } as const;
 const medians = { runs_before: 7, median: 4050, smallest_median_before: 4, largest_median_before: 4.1 };
@@ -196,7 +28,7 @@ test.each<[CheckResult["numbers"], string]>([
 ])("a feature that moved is described by its likely cause: %#", (numbers, text) => {
   const line = `amount: ${text}${text === "" ? "" : " "}PSI 9.1 against 2026-11-20 (limit 1)`;
   const result: CheckResult = { ...moved, column: "amount", measured: 9.1, numbers };
-  expect(resultLines(verdictOf([result]), "hold")).toEqual([line]);
+  expect(resultLines(storedVerdict([result]), "hold")).toEqual([line]);
 });
 
 test("features come first, the one that moved most before the others, in one line each", () => {
@@ -213,7 +45,7 @@ test("features come first, the one that moved most before the others, in one lin
   };
   const output: CheckResult = { ...common, check: "psi", measured: 50, limit: 0.25 };
   const warned: CheckResult = { ...feature("b", 3), check: "quantiles", level: "warn" };
-  const stored = verdictOf([output, feature("a", 2), nan, warned, feature("b", 9), unseen]);
+  const stored = storedVerdict([output, feature("a", 2), nan, warned, feature("b", 9), unseen]);
   expect(resultLines(stored, "hold")).toEqual([
     "b: PSI 9 against 2026-11-20 (limit 1); `nan`, too",
     "a: PSI 2 against 2026-11-20 (limit 1)",
@@ -225,7 +57,7 @@ test("features come first, the one that moved most before the others, in one lin
 
 test("features beyond the first ten are named in one line, with the command that shows them", () => {
   const features = Array.from({ length: 14 }, (_, index) => ({ ...moved, column: `f${index}`, measured: 20 - index }));
-  const lines = resultLines(verdictOf(features), "hold");
+  const lines = resultLines(storedVerdict(features), "hold");
   expect(lines).toHaveLength(11);
   expect([lines[9], lines[10]]).toEqual([
     "f9: PSI 11 against 2026-11-20 (limit 1)",
@@ -239,10 +71,10 @@ test("a warning that repeats the PSI that holds a column is left out, and the ot
   const unseen = { ...warning, check: "unseen_value", limit: 0.001, measured: 0.01, numbers: { value: "x" } } as const;
   const drifts = [{ ...warning, check: "quantiles" } as const, { ...warning, check: "slow_drift" } as const];
   const nulls = { ...warning, check: "nulls", measured: 0.4, lowered: "only 2 of 8 runs to compare with" } as const;
-  expect(resultLines(verdictOf([output, ...drifts, unseen, nulls]), "warn")).toEqual([
+  expect(resultLines(storedVerdict([output, ...drifts, unseen, nulls]), "warn")).toEqual([
     "score: value x, which no earlier run had, in 1% of the rows (limit 0.1%); 40% NULL (limit 25%); only a warning: only 2 of 8 runs to compare with",
   ]);
-  expect(resultLines(verdictOf([warning, ...drifts]), "warn")).toEqual([
+  expect(resultLines(storedVerdict([warning, ...drifts]), "warn")).toEqual([
     "score: PSI 5 (limit 0.25); quantiles shifted by 5 interquartile ranges (limit 0.25); PSI 5 since the first run with this model (limit 0.25)",
   ]);
 });
@@ -264,11 +96,11 @@ test("the results of an output are one line, its PSI first and its cause once, w
   ];
   const found =
     "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, no value had more than 50% of them";
-  expect(resultLines(verdictOf(results), "hold")).toEqual([
+  expect(resultLines(storedVerdict(results), "hold")).toEqual([
     `${found}; feature amount moved, too: PSI 10.8 against 2026-11-20`,
   ]);
   const amount: CheckResult = { ...moved, column: "amount", measured: 10.6 };
-  expect(resultLines(verdictOf([...results, amount]), "hold")).toEqual([
+  expect(resultLines(storedVerdict([...results, amount]), "hold")).toEqual([
     "amount: PSI 10.6 against 2026-11-20 (limit 1)",
     `${found}; feature amount moved, too`,
   ]);
@@ -281,7 +113,7 @@ test("findings of one output with different causes name each cause", () => {
     { ...constant, cause: { ...cause, of: "model" } },
     { ...common, check: "nulls", measured: 0.4, limit: 0.05, cause: { ...cause, of: "data" } },
   ];
-  expect(resultLines(verdictOf(results), "hold")).toEqual([
+  expect(resultLines(storedVerdict(results), "hold")).toEqual([
     "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, no value had more than 50% of them; caused by the new model: the previous model has PSI 0.012 on 344 of these rows; 40% NULL (limit 5%); caused by the data: the previous model does not pass it either on 344 of these rows",
   ]);
 });
@@ -298,7 +130,7 @@ test("findings of one output beyond the first five are counted", () => {
       numbers: { class: `c${index}`, rows: 1000, rows_of_class: 0, smallest_share_before: 0.1 },
     }),
   );
-  const [line = ""] = resultLines(verdictOf(results), "hold");
+  const [line = ""] = resultLines(storedVerdict(results), "hold");
   expect(line).toContain("class c4 has 0 rows, 0 times the expected 100 (limit 0.2); 3 more of `class`");
   expect(line).not.toContain("c5");
 });
@@ -309,7 +141,7 @@ test("findings that a verdict only counts are counted in the line of their colum
     { ...common, column: "label", check: "psi", level: "pass", measured: 0, limit: 0.2 },
   ];
   const counted = { column: "label", check: "class", results: 19 } as const;
-  const stored = verdictOf(results, [
+  const stored = storedVerdict(results, [
     { ...counted, level: "hold" },
     { ...counted, level: "pass", results: 7 },
     { ...counted, level: "hold", column: "other" },
@@ -322,22 +154,30 @@ test("findings that a verdict only counts are counted in the line of their colum
 test("a column that is constant because all rows are NULL or NaN says so once, and one of another value names the check", () => {
   const nan: CheckResult = { ...psi, check: "nan", measured: 1, limit: 0.0612, numbers: { share_before: 0 } };
   const empty: CheckResult = { ...constant, numbers: { value: "NaN", largest_share_before: 0.5 } };
-  expect(resultLines(verdictOf([empty, nan, psi]), "hold")).toEqual([
+  expect(resultLines(storedVerdict([empty, nan, psi]), "hold")).toEqual([
     "score: PSI 8.99 against 2026-11-20 (limit 0.25); 100% NaN, none before (limit 6.12%); `constant`, too",
   ]);
   const feature: CheckResult[] = [empty, nan, psi].map((result) => ({ ...result, isFeature: true }));
-  expect(resultLines(verdictOf(feature), "hold")).toEqual([
+  expect(resultLines(storedVerdict(feature), "hold")).toEqual([
     "score: PSI 8.99 against 2026-11-20 (limit 0.25); `constant` and `nan`, too",
   ]);
-  expect(resultLines(verdictOf([{ ...nan, measured: 0.9 }, empty]), "hold")[0]).toContain("NaN in all rows; before");
+  expect(resultLines(storedVerdict([{ ...nan, measured: 0.9 }, empty]), "hold")[0]).toContain(
+    "NaN in all rows; before",
+  );
 });
 
 test("a warning of an output that a feature explains has the PSI of the feature if that has no line, and a feature keeps its own", () => {
-  const explained: CheckResult = { ...psi, level: "warn", lowered: "feature amount moved, too", isExplained: true, feature };
-  const [line] = resultLines(verdictOf([explained]), "warn");
+  const explained: CheckResult = {
+    ...psi,
+    level: "warn",
+    lowered: "feature amount moved, too",
+    isExplained: true,
+    feature,
+  };
+  const [line] = resultLines(storedVerdict([explained]), "warn");
   expect(line).toMatch(/only a warning: feature amount moved, too: PSI 10\.8 against 2026-11-20$/);
   const warning: CheckResult = { ...psi, level: "warn", isFeature: true }; // beside an output of the same name that holds
-  expect(resultLines(verdictOf([psi, warning]), "warn")).toHaveLength(1);
+  expect(resultLines(storedVerdict([psi, warning]), "warn")).toHaveLength(1);
 });
 
 test("a verdict of an older version, which names no run of a feature's drift, is shown", () => {
@@ -346,7 +186,7 @@ test("a verdict of an older version, which names no run of a feature's drift, is
     { ...psi, level: "warn", lowered },
     { ...constant, level: "warn", feature: { column: "amount", psi: 9.123 } },
   ];
-  expect(resultLines(verdictOf(results), "warn")).toEqual([
+  expect(resultLines(storedVerdict(results), "warn")).toEqual([
     `score: PSI 8.99 against 2026-11-20 (limit 0.25); only a warning: ${lowered}; one value in all rows; before, no value had more than 50% of them; feature amount moved, too: PSI 9.12`,
   ]);
 });
@@ -354,11 +194,11 @@ test("a verdict of an older version, which names no run of a feature's drift, is
 test("a warning of an output is told although a feature of the same name holds, and the other way round", () => {
   const ofFeature = { ...moved, measured: 5 } as const;
   const quantiles = { ...common, check: "quantiles", level: "warn", measured: 0.9, limit: 0.5 } as const;
-  expect(resultLines(verdictOf([ofFeature, quantiles]), "warn")).toEqual([
+  expect(resultLines(storedVerdict([ofFeature, quantiles]), "warn")).toEqual([
     "score: quantiles shifted by 0.9 interquartile ranges (limit 0.5)",
   ]);
-  expect(resultLines(verdictOf([psi, { ...quantiles, isFeature: true }]), "warn")).toHaveLength(1);
-  expect(resultLines(verdictOf([psi, quantiles]), "warn")).toEqual([]);
+  expect(resultLines(storedVerdict([psi, { ...quantiles, isFeature: true }]), "warn")).toHaveLength(1);
+  expect(resultLines(storedVerdict([psi, quantiles]), "warn")).toEqual([]);
 });
 
 test("a feature that holds names its new categories as well, once, and keeps the warnings that its PSI does not tell", () => {
@@ -369,16 +209,16 @@ test("a feature that holds names its new categories as well, once, and keeps the
     { ...city, check: "quantiles", measured: 0.9, limit: 0.5 },
     { ...city, check: "repeated_vectors", measured: 0.9, limit: 0.5 },
   ];
-  expect(resultLines(verdictOf(results), "hold")).toEqual([
+  expect(resultLines(storedVerdict(results), "hold")).toEqual([
     "city: PSI 5 (limit 1); value Bern, which no earlier run had, in 33% of the rows (limit 2%)",
   ]);
-  expect(resultLines(verdictOf(results), "warn")).toEqual(["city: 90% repeated vectors (limit 50%)"]);
+  expect(resultLines(storedVerdict(results), "warn")).toEqual(["city: 90% repeated vectors (limit 50%)"]);
   const byNulls = results.map((result) => (result.check === "psi" ? ({ ...result, check: "nulls" } as const) : result));
-  expect(resultLines(verdictOf(byNulls), "warn")).toEqual([
+  expect(resultLines(storedVerdict(byNulls), "warn")).toEqual([
     "city: quantiles shifted by 0.9 interquartile ranges (limit 0.5); 90% repeated vectors (limit 50%)",
   ]);
   const few = { ...city, check: "unseen_value", level: "warn", measured: 0.33, limit: 0.02 } as const;
-  expect(resultLines(verdictOf([{ ...few, numbers: { value: "Bern" } }]), "warn")).toHaveLength(1);
+  expect(resultLines(storedVerdict([{ ...few, numbers: { value: "Bern" } }]), "warn")).toHaveLength(1);
 });
 
 test("the message of a value that rare ones may have been says how many rows those had", () => {
@@ -391,7 +231,7 @@ test("the message of a value that rare ones may have been says how many rows tho
     against: null,
   } as const;
   const numbers = { value: "Bern", largest_share_before: 0.0001 };
-  expect(resultLines(verdictOf([{ ...check, numbers }]), "hold")).toEqual([
+  expect(resultLines(storedVerdict([{ ...check, numbers }]), "hold")).toEqual([
     "city: value Bern, which at most 0.01% of the rows of an earlier run had, in 33% of the rows (limit 2%)",
   ]);
 });

@@ -40,5 +40,9 @@ export function boundValues(results: readonly CheckResult[]): {
 /** How much a result of a class or a value matters among those of its check, its column and its level. */
 function weightOf({ check, level, measured, numbers }: CheckResult): number {
   const isMissing = check === "class" && level !== "pass";
-  return isMissing ? Number(numbers["smallest_share_before"]) : check === "class" ? -Number(measured) : Number(measured);
+  return isMissing
+    ? Number(numbers["smallest_share_before"])
+    : check === "class"
+      ? -Number(measured)
+      : Number(measured);
 }

@@ -60,9 +60,7 @@ function medianOf(profile: ColumnProfile): number | undefined {
 
 /** Returns p10, p50 and p90; undefined: there are no numbers. */
 function quantilesOf(profile: ColumnProfile): number[] | undefined {
-  return profile.kind === "numbers" && profile.numbers.finite > 0
-    ? quantilesIn(profile.numbers.histogram)
-    : undefined;
+  return profile.kind === "numbers" && profile.numbers.finite > 0 ? quantilesIn(profile.numbers.histogram) : undefined;
 }
 
 /**

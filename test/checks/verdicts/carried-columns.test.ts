@@ -43,7 +43,9 @@ test("a carried column only warns while few earlier runs have its profile", () =
 test("a carried column of another type only warns while few earlier runs had it, or had it with the type of the last one", () => {
   const others = { other: column("int64") };
   const levels = (few: Readonly<Record<string, ColumnProfile>>, runs: number): string[] => {
-    const baseline = nightsBefore(10, () => ({})).map((run, index) => withCarried(run, index < 10 - runs ? few : { ...few, c: column("int32") }));
+    const baseline = nightsBefore(10, () => ({})).map((run, index) =>
+      withCarried(run, index < 10 - runs ? few : { ...few, c: column("int32") }),
+    );
     return told(judge({ run: withCarried(runProfile({}), { ...others, c: column("utf8") }), baseline }, defaultChecks));
   };
   expect([levels(others, 1), levels(others, 7), levels(others, 8)]).toEqual([

@@ -126,9 +126,16 @@ test("a class that all but vanished is listed among many that pass, and so is th
   const now = { outputs: { label: textsProfile({ ...counts, a10: 1, a11: 100 }) } };
   const nights = nightsBefore(8, () => ({ outputs: { label: textsProfile(counts) } }));
   const { results } = judge({ run: runProfile(now), baseline: nights }, defaultChecks);
-  const listed = results.filter(({ check }) => check === "class").map(({ numbers, level }) => [numbers["class"], level]);
+  const listed = results
+    .filter(({ check }) => check === "class")
+    .map(({ numbers, level }) => [numbers["class"], level]);
   expect(listed).toHaveLength(6);
-  expect(listed).toEqual(expect.arrayContaining([["a10", "hold"], ["a11", "pass"]]));
+  expect(listed).toEqual(
+    expect.arrayContaining([
+      ["a10", "hold"],
+      ["a11", "pass"],
+    ]),
+  );
 });
 
 /** So many outputs and features, of which the first ones have this mean. */

@@ -74,7 +74,9 @@ describe("the cause of an output that did not pass with a new model", () => {
 
   test("each of many values names its cause, also those that a verdict would only count for the previous model", () => {
     const labels = (letter: string): ColumnProfiles =>
-      new Map([["label", textsProfile(Object.fromEntries(Array.from({ length: 9 }, (_, at) => [`${letter}${at}`, 100 + at])))]]);
+      new Map([
+        ["label", textsProfile(Object.fromEntries(Array.from({ length: 9 }, (_, at) => [`${letter}${at}`, 100 + at])))],
+      ]);
     const run = { ...runProfile({ modelSha256: "new" }), outputs: labels("b") };
     const baseline = nightsBefore(10, () => ({})).map((one) => Object.assign(one, { outputs: labels("a") }));
     const causes = (outputs: ColumnProfiles): unknown[] =>
