@@ -66,7 +66,8 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
   slow_drift: ({ found, since }) => `PSI ${found} since the first run with this model${since}`,
   unexplained: ({ found, since }) => `PSI ${found}${since}${since === "" ? " that" : ", which"} no feature explains`,
   quantiles: ({ found, since }) => `quantiles shifted by ${found} interquartile ranges${since}`,
-  stale: ({ found, since }) => `all ${found} features are those of the last run: was the input refreshed?${since}`,
+  stale: ({ found, date }) =>
+    `all ${found} features are those of the last run${date === undefined ? "" : `, on ${date}`}: was the input refreshed?`,
   class: classText,
   unseen_value: ({ found, numbers: { value = "?", largest_share_before: before } }) => {
     const known =

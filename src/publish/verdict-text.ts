@@ -103,8 +103,11 @@ function featureGroups(results: readonly CheckResult[]): CheckResult[][] {
 
 /** The PSI first, then what holds the run. */
 function byPsi(results: readonly CheckResult[]): CheckResult[] {
-  const holds = ({ level }: CheckResult): number => Number(level === "hold");
-  return results.toSorted((one, other) => psiOf(other) - psiOf(one) || holds(other) - holds(one));
+  return results.toSorted((one, other) => psiOf(other) - psiOf(one) || rankOf(other) - rankOf(one));
+}
+
+function rankOf({ level }: CheckResult): number {
+  return level === "hold" ? 1 : 0;
 }
 
 function psiOf(result: CheckResult | undefined): number {

@@ -114,6 +114,10 @@ test.each<[CheckResult, string]>([
     "score: PSI 0.934 against 2026-11-20, which no feature explains (limit 0.1)",
   ],
   [
+    { ...common, column: null, level: "warn", check: "stale", measured: 3, limit: 3, against: "daily-1" },
+    "all 3 features are those of the last run, on 2026-11-20: was the input refreshed?",
+  ],
+  [
     { ...common, check: "column", measured: "int64", limit: "float32", against: "daily-1" },
     "score: its type is int64; it was float32 on 2026-11-20",
   ],

@@ -157,8 +157,13 @@ test("a column that is constant because all rows are NULL or NaN says so once, a
   expect(resultLines(storedVerdict([empty, nan, psi]), "hold")).toEqual([
     "score: PSI 8.99 against 2026-11-20 (limit 0.25); 100% NaN, none before (limit 6.12%); `constant`, too",
   ]);
-  const feature: CheckResult[] = [empty, nan, psi].map((result) => ({ ...result, isFeature: true }));
-  expect(resultLines(storedVerdict(feature), "hold")).toEqual([
+  const ofFeature = { isFeature: true } as const;
+  const results: CheckResult[] = [
+    { ...empty, ...ofFeature },
+    { ...nan, ...ofFeature },
+    { ...psi, ...ofFeature },
+  ];
+  expect(resultLines(storedVerdict(results), "hold")).toEqual([
     "score: PSI 8.99 against 2026-11-20 (limit 0.25); `constant` and `nan`, too",
   ]);
   expect(resultLines(storedVerdict([{ ...nan, measured: 0.9 }, empty]), "hold")[0]).toContain(
@@ -203,17 +208,17 @@ test("a warning of an output is told although a feature of the same name holds, 
 
 test("a feature that holds names its new categories as well, once, and keeps the warnings that its PSI does not tell", () => {
   const city = { ...moved, column: "city", level: "warn", against: null } as const;
-  const results: CheckResult[] = [
+  const others: CheckResult[] = [
     { ...city, check: "unseen_value", measured: 0.33, limit: 0.02, numbers: { value: "Bern" } },
-    { ...city, check: "psi", level: "hold", measured: 5 },
     { ...city, check: "quantiles", measured: 0.9, limit: 0.5 },
     { ...city, check: "repeated_vectors", measured: 0.9, limit: 0.5 },
   ];
+  const results: CheckResult[] = [...others, { ...city, check: "psi", level: "hold", measured: 5 }];
   expect(resultLines(storedVerdict(results), "hold")).toEqual([
     "city: PSI 5 (limit 1); value Bern, which no earlier run had, in 33% of the rows (limit 2%)",
   ]);
   expect(resultLines(storedVerdict(results), "warn")).toEqual(["city: 90% repeated vectors (limit 50%)"]);
-  const byNulls = results.map((result) => (result.check === "psi" ? ({ ...result, check: "nulls" } as const) : result));
+  const byNulls: CheckResult[] = [...others, { ...city, check: "nulls", level: "hold", measured: 0.9 }];
   expect(resultLines(storedVerdict(byNulls), "warn")).toEqual([
     "city: quantiles shifted by 0.9 interquartile ranges (limit 0.5); 90% repeated vectors (limit 50%)",
   ]);

@@ -23,17 +23,16 @@ export function boundValues(results: readonly CheckResult[]): {
     }
   }
   const dropped = new Set<CheckResult>();
-  const unlisted = [...groups.values()].flatMap((group) => {
-    const others = group.toSorted((one, other) => weightOf(other) - weightOf(one)).slice(mostListed);
-    others.forEach((result) => dropped.add(result));
-    return others.slice(0, 1).map(({ check, column, level, isFeature }) => ({
-      check,
-      column,
-      level,
-      ...(isFeature === undefined ? {} : { isFeature }),
-      results: others.length,
-    }));
-  });
+  const unlisted: UnlistedResults[] = [];
+  for (const group of groups.values()) {
+    const [first, ...more] = group.toSorted((one, other) => weightOf(other) - weightOf(one)).slice(mostListed);
+    if (first !== undefined) {
+      const { check, column, level, isFeature } = first;
+      const of = { check, column, level, ...(isFeature === undefined ? {} : { isFeature }) };
+      unlisted.push({ ...of, results: 1 + more.length });
+      [first, ...more].forEach((result) => dropped.add(result));
+    }
+  }
   return { listed: results.filter((result) => !dropped.has(result)), unlisted };
 }
 

@@ -4,15 +4,7 @@ import type { RunProfile } from "../../checks/verdicts/run-profile.js";
 import { count, showCount, showDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
 import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBars } from "./charts.js";
-import {
-  type Empty,
-  emptyIn,
-  emptyShare,
-  levelOfRun,
-  type PageColumn,
-  psiBetween,
-  runsBefore,
-} from "./columns.js";
+import { type Empty, emptyIn, emptyShare, levelOfRun, type PageColumn, psiBetween, runsBefore } from "./columns.js";
 import { type Distribution, distributionOf, medianOf, middleOf } from "./distribution.js";
 import { breakable, html, type Html, nothing } from "./html.js";
 import { showDay, showNumber, showPsi, showShare } from "./numbers.js";

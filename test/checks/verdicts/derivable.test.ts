@@ -102,12 +102,14 @@ const labelled = (letter: string, count: number): Parameters<typeof runProfile>[
   },
 });
 
+const ofLabels = (letter: string): Verdict =>
+  judge({ run: runProfile(labelled(letter, 12)), baseline: nightsBefore(8, () => labelled("a", 12)) }, defaultChecks);
+
+const valuesOf = ({ results }: Verdict, name: string): unknown[] =>
+  results.flatMap(({ numbers }) => (name in numbers ? [numbers[name]] : []));
+
 test("of many classes and values of a column those that matter most are listed, and the others counted", () => {
-  const verdict = (letter: string): Verdict =>
-    judge({ run: runProfile(labelled(letter, 12)), baseline: nightsBefore(8, () => labelled("a", 12)) }, defaultChecks);
-  const valuesOf = ({ results }: Verdict, name: string): unknown[] =>
-    results.flatMap(({ numbers }) => (name in numbers ? [numbers[name]] : []));
-  const changed = verdict("b");
+  const changed = ofLabels("b");
   expect(valuesOf(changed, "class")).toEqual(["a0", "a1", "a2", "a3", "a4"]);
   expect(valuesOf(changed, "value")).toEqual(["b0", "b1", "b2", "b3", "b4"]);
   const seven = { column: "label", level: "hold", results: 7 };
@@ -115,7 +117,7 @@ test("of many classes and values of a column those that matter most are listed, 
     { ...seven, check: "class" },
     { ...seven, check: "unseen_value" },
   ]);
-  const same = verdict("a");
+  const same = ofLabels("a");
   expect(valuesOf(same, "class")).toHaveLength(5);
   expect(same.unlisted).toEqual([{ ...seven, level: "pass", check: "class" }]);
   expect(verdictOfWide(1).unlisted).toBeUndefined();

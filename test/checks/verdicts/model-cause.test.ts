@@ -55,6 +55,22 @@ function challenged(mean: number): Verdict {
   return judge({ run: runProfile({ outputs: outputsOf({ mean }), modelSha256: "new" }), baseline }, defaultChecks);
 }
 
+const labels = (letter: string): ColumnProfiles =>
+  new Map([
+    ["label", textsProfile(Object.fromEntries(Array.from({ length: 9 }, (_, at) => [`${letter}${at}`, 100 + at])))],
+  ]);
+
+const rare = (bin: number): CheckResult => ({
+  check: "unseen_value",
+  column: "label",
+  level: "hold",
+  formula: "",
+  measured: 0.02,
+  limit: 0.001,
+  against: null,
+  numbers: { value: "of fewer than 20 rows", bin, rows_of_value: 19, rows: 950 },
+});
+
 describe("the cause of an output that did not pass with a new model", () => {
   test.each([
     ["model", { now: { mean: 1 }, previous: { mean: 0 } }],
@@ -73,10 +89,6 @@ describe("the cause of an output that did not pass with a new model", () => {
   });
 
   test("each of many values names its cause, also those that a verdict would only count for the previous model", () => {
-    const labels = (letter: string): ColumnProfiles =>
-      new Map([
-        ["label", textsProfile(Object.fromEntries(Array.from({ length: 9 }, (_, at) => [`${letter}${at}`, 100 + at])))],
-      ]);
     const run = { ...runProfile({ modelSha256: "new" }), outputs: labels("b") };
     const baseline = nightsBefore(10, () => ({})).map((one) => Object.assign(one, { outputs: labels("a") }));
     const causes = (outputs: ColumnProfiles): unknown[] =>
@@ -87,20 +99,11 @@ describe("the cause of an output that did not pass with a new model", () => {
     // b8 and b7, which have the most rows, are new with the previous model, too.
     const some = new Map([["label", textsProfile({ a0: 700, b8: 118, b7: 118 })]]);
     const of = causes(some).slice(-7);
-    expect(of.toSorted()).toEqual(["data", "data", "model", "model", "model", "model", "model"]);
+    expect(of.filter((cause) => cause === "data")).toHaveLength(2);
+    expect(of.filter((cause) => cause === "model")).toHaveLength(5);
   });
 
   test("values without names have the cause of the values with the same hash", () => {
-    const rare = (bin: number): CheckResult => ({
-      check: "unseen_value",
-      column: "label",
-      level: "hold",
-      formula: "",
-      measured: 0.02,
-      limit: 0.001,
-      against: null,
-      numbers: { value: "of fewer than 20 rows", bin, rows_of_value: 19, rows: 950 },
-    });
     const previous: PreviousModel = { modelSha256: "a", rows: 950, outputs: new Map() };
     const causes = nameModelCause([rare(1), rare(2)], [rare(2)], previous).map(({ cause }) => cause?.of);
     expect(causes).toEqual(["model", "data"]);
