@@ -33,7 +33,7 @@ interface ChartLevels {
 export interface Drift {
   readonly psi: number;
   readonly limit: number;
-  /** undefined: there are several, or the page lacks it. */
+  /** The closest earlier run; undefined: the PSI is against several runs together, or against one that the page lacks. */
   readonly closest: RunProfile | undefined;
   /** How many runs together the column is compared with; undefined: with one. */
   readonly runsTogether: number | undefined;

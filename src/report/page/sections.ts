@@ -199,7 +199,7 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
       : html`<details><summary>${count(rest.length, "more column")}</summary>${driftRows(rest.map(lineOf))}</details>`;
   const basis =
     reference === undefined
-      ? html`the closest earlier run. <span class="before">Small print</span> shows that run (without a PSI, the last run): its date, its median, its share of NULL and NaN. If few rows differ from all runs together, it shows these.`
+      ? html`the closest earlier run. <span class="before">Small print</span> shows that run (without a PSI, the last run): its date, its median, its share of NULL and NaN. If the PSI is against several runs together, it shows these.`
       : html`${reference}. <span class="before">Small print</span> shows the median and the share of NULL and NaN there.`;
   return html`<section><h2>Drift by column</h2>
 <p>PSI compares the values with those of ${basis}</p>
