@@ -1,5 +1,5 @@
 import type { CheckResult } from "../checks/verdicts/verdict.js";
-import { percent, shown } from "./shown-numbers.js";
+import { digitsApart, percent, shown } from "./shown-numbers.js";
 
 /** A median at least so many times as large, or as small, as before suggests that a unit changed. */
 const unitRatio = 1.9;
@@ -12,7 +12,9 @@ export function moveText({ numbers }: CheckResult): string {
     const before = numbers[`${name}_before`];
     return share === undefined || before === undefined
       ? []
-      : [`${percent(share)} ${shareNames[name]}, at most ${percent(before)} in ${runsText(runs)}`];
+      : [
+          `${percent(share)} ${shareNames[name]}, ${before === 0 ? "none" : `at most ${percent(before)}`} in ${runsText(runs)}`,
+        ];
   });
   return [...shares, ...medianText(numbers, runs)].join("; ");
 }
@@ -29,10 +31,12 @@ function medianText(numbers: CheckResult["numbers"], runs: number): string[] {
     return [];
   }
   const isUnit = times !== undefined && (Number(times) >= unitRatio || Number(times) <= 1 / unitRatio);
-  const [small, large] = [shown(least), shown(most)];
+  const isUsual = median >= least && median <= most;
+  const digits = digitsApart(median, isUsual ? median : median < least ? least : most);
+  const [small, large] = [shown(least, digits), shown(most, digits)];
   const before = small === large ? small : `${small} to ${large}`;
   const usual = runs === 1 ? `${before} in ${runsText(runs)}` : `usually ${before}`;
-  return [`median ${shown(median)}, ${usual}${isUnit ? ` (${timesText(Number(times))}: unit changed?)` : ""}`];
+  return [`median ${shown(median, digits)}, ${usual}${isUnit ? ` (${timesText(Number(times))}: unit changed?)` : ""}`];
 }
 
 /** Ratios of usual units; a ratio close to one of them is shown as that one. */

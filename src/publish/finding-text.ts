@@ -1,19 +1,23 @@
 import { type CheckName, type CheckResult, missingType } from "../checks/verdicts/verdict.js";
-import { percent, shown } from "./shown-numbers.js";
+import { digitsApart, percent, shown } from "./shown-numbers.js";
 
 /** What a check has found, without its column and without the cause: "PSI 1.3 against 2026-11-20 (limit 0.25)". */
 export function findingText(result: CheckResult, dateOf: (runId: string) => string): string {
   const { check, measured, limit, against } = result;
+  const date = against === null ? undefined : dateOf(against);
   if (check === "column") {
-    return columnText(result, against === null ? "" : dateOf(against));
+    return columnText(result, date ?? "");
   }
-  const finding = findings[check]?.(result) ?? `${check} ${shown(measured)}`;
-  if (check === "constant") {
-    return `${finding}${against === null ? "" : ` (${dateOf(against)})`}`;
-  }
-  const compared = against === null ? "" : ` against ${dateOf(against)}`;
-  const bound = check === "stale" ? "" : ` (limit ${percentages.has(check) ? percent(limit) : shown(limit)})`;
-  return `${finding}${compared}${bound}`;
+  const show = percentages.has(check) ? percent : shown;
+  const digits = digitsApart(measured, limit, show);
+  const told: Told = {
+    ...result,
+    found: show(measured, digits),
+    date,
+    since: date === undefined ? "" : ` against ${date}`,
+  };
+  const finding = findings[check]?.(told) ?? `${check} ${told.found}${told.since}`;
+  return `${finding}${withoutLimit.has(check) ? "" : ` (limit ${show(limit, digits)})`}`;
 }
 
 /** What became of a column's type. @param run the date of the last run */
@@ -21,9 +25,8 @@ function columnText({ measured: now, limit: before, isFeature }: CheckResult, ru
   if (before === missingType) {
     return `the run of ${run} did not have this feature, so it is not compared; nothing to do: later runs compare it`;
   }
-  const found =
-    now === missingType ? `the ${isFeature === true ? "feature" : "output"} is gone` : `its type is ${shown(now)}`;
-  return `${found}; it was ${shown(before)} on ${run}`;
+  const gone = isFeature === true ? "the feature is gone" : "it is no longer in the output";
+  return `${now === missingType ? gone : `its type is ${shown(now)}`}; it was ${shown(before)} on ${run}`;
 }
 
 /** Checks whose measured value and limit are shares of rows. */
@@ -36,37 +39,46 @@ const percentages: ReadonlySet<CheckName> = new Set<CheckName>([
   "unseen_value",
 ]);
 
-const findings: Readonly<Partial<Record<CheckName, (result: CheckResult) => string>>> = {
-  rows: ({ measured, numbers: { rows = "?", least = "?" } }) =>
-    `${rowsText(rows)}, ${shown(measured)} times the usual ${usualOf(rows, measured) ?? shown(least)}`,
-  rejects: ({ measured }) => `${percent(measured)} of the rows were rejected`,
-  constant: ({ numbers: { largest_share_before: share = "?", least_values_before: values } }) =>
-    `one value in all rows; before, ${values === undefined ? "" : `at least ${shown(values)} values, each `}in at most ${percent(share)} of them`,
-  nulls: ({ measured }) => `${percent(measured)} NULL`,
-  nan: ({ measured }) => `${percent(measured)} NaN`,
-  zero_vectors: ({ measured }) => `${percent(measured)} vectors of zeros`,
-  repeated_vectors: ({ measured }) => `${percent(measured)} repeated vectors`,
-  psi: ({ measured, numbers: { runs_together: runs } }) =>
-    `PSI ${shown(measured)}${runs === undefined ? "" : ` against the last ${runs} runs together`}`,
-  slow_drift: ({ measured }) => `PSI ${shown(measured)} since the first run with this model`,
-  unexplained: ({ measured }) => `PSI ${shown(measured)} that no feature explains`,
-  quantiles: ({ measured }) => `quantiles shifted by ${shown(measured)} interquartile ranges`,
-  stale: ({ measured }) => `all ${shown(measured)} features are those of the last run: was the input refreshed?`,
-  class: ({
-    measured,
-    numbers: { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share },
-  }) =>
-    `class ${shown(name)} has ${rowsText(rows)}, ${shown(measured)} times the expected ${shown(Math.round(Number(all) * Number(share)))}`,
-  unseen_value: ({ measured, numbers: { value = "?", largest_share_before: before } }) => {
+/** Checks whose limit says nothing that their finding does not. */
+const withoutLimit: ReadonlySet<CheckName> = new Set<CheckName>(["constant", "in", "stale"]);
+
+/** A result, with what its finding is made of. */
+interface Told extends CheckResult {
+  /** The measured value, with as many digits as tell it from the limit. */
+  readonly found: string;
+  /** The date of the earlier run that it is compared with; undefined: with none, or with several together. */
+  readonly date: string | undefined;
+  /** " against 2026-11-20", or nothing. */
+  readonly since: string;
+}
+
+const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
+  rows: ({ measured, found, numbers: { rows = "?", least = "?" } }) =>
+    `${rowsText(rows)}, ${found} times the usual ${usualOf(rows, measured) ?? shown(least)}`,
+  rejects: ({ found }) => `${found} of the rows were rejected`,
+  constant: constantText,
+  nulls: (told) => shareText(told, "NULL"),
+  nan: (told) => shareText(told, "NaN"),
+  zero_vectors: (told) => shareText(told, "vectors of zeros"),
+  repeated_vectors: (told) => shareText(told, "repeated vectors"),
+  psi: ({ found, since, numbers: { runs_together: runs } }) =>
+    `PSI ${found}${runs === undefined ? since : ` against the last ${runs} runs together`}`,
+  slow_drift: ({ found, since }) => `PSI ${found} since the first run with this model${since}`,
+  unexplained: ({ found, since }) => `PSI ${found}${since}${since === "" ? " that" : ", which"} no feature explains`,
+  quantiles: ({ found, since }) => `quantiles shifted by ${found} interquartile ranges${since}`,
+  stale: ({ found, date }) =>
+    `all ${found} features are those of the last run${date === undefined ? "" : `, on ${date}`}: was the input refreshed?`,
+  class: classText,
+  unseen_value: ({ found, numbers: { value = "?", largest_share_before: before } }) => {
     const known =
       before === undefined ? "no earlier run had" : `at most ${percent(before)} of the rows of an earlier run had`;
-    return `value ${shown(value)}, which ${known}, in ${percent(measured)} of the rows`;
+    return `value ${shown(value)}, which ${known}, in ${found} of the rows`;
   },
-  centroid: ({ measured }) => `cosine ${shown(measured)} between the mean directions`,
-  range: ({ measured }) => `value ${shown(measured)} is out of range`,
+  centroid: ({ found, since }) => `cosine ${found} between the mean directions${since}`,
+  range: ({ found }) => `value ${found} is out of range`,
   unique: ({ numbers }) => keysText(numbers),
-  sql: ({ measured, numbers }) => `${aggregatesText(numbers)}, so the condition is ${shown(measured)}`,
-  in: ({ measured, numbers }) => `values that are not in the list: ${strangeNames(numbers) || shown(measured)}`,
+  sql: ({ found, numbers }) => `${aggregatesText(numbers)}, so the condition is ${found}`,
+  in: ({ found, numbers }) => `values that are not in the list: ${strangeNames(numbers) || found}`,
 };
 
 function rowsText(rows: number | string): string {
@@ -77,6 +89,31 @@ function rowsText(rows: number | string): string {
 function usualOf(rows: number | string, times: number | string): string | undefined {
   const usual = Math.round(Number(rows) / Number(times));
   return Number.isFinite(usual) ? shown(usual) : undefined;
+}
+
+/** "DE in all rows; before, no value had more than 61.3% of them (2026-11-20)". */
+function constantText({ date, numbers }: Told): string {
+  const { value = "one value", largest_share_before: share = "?", least_values_before: values } = numbers;
+  const several = values === undefined ? [] : [`at least ${shown(values)} different values`];
+  const run = [...(date === undefined ? [] : [date]), ...several].join(": ");
+  const before = percent(share, digitsApart(share, 1, percent));
+  return `${shown(value)} in all rows; before, no value had more than ${before} of them${run === "" ? "" : ` (${run})`}`;
+}
+
+/** "40% NULL, at most 1.2% before, on 2026-11-20". */
+function shareText({ found, date, numbers: { share_before: before } }: Told, what: string): string {
+  if (before === undefined || date === undefined) {
+    return `${found} ${what}`;
+  }
+  return `${found} ${what}, ${before === 0 ? "none before" : `at most ${percent(before)} before, on ${date}`}`;
+}
+
+/** "class churn has 10 rows, 0.0052 times the 1911 expected by its share on 2026-11-20". */
+function classText({ found, date, numbers }: Told): string {
+  const { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share } = numbers;
+  const due = shown(Math.round(Number(all) * Number(share)));
+  const expected = date === undefined ? `expected ${due}` : `${due} expected by its share on ${date}`;
+  return `class ${shown(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
 }
 
 function aggregatesText(numbers: CheckResult["numbers"]): string {

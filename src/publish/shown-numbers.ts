@@ -1,11 +1,38 @@
-/** A number with three significant digits: "0.0123", "1.3", "4210". Texts as they are. null is what JSON makes of Infinity. */
-export function shown(value: number | string | null): string {
+/** Significant digits of a number in a text. */
+const fewDigits = 3;
+/** So many tell any two float64 apart. */
+const allDigits = 17;
+
+/**
+ * A number with three significant digits, or as many as are wanted: "0.0123", "1.3". Whole numbers have all their digits, and
+ * texts are as they are. null is what JSON makes of Infinity.
+ */
+export function shown(value: number | string | null, digits = fewDigits): string {
   return typeof value === "number" && !Number.isInteger(value)
-    ? String(Number(value.toPrecision(3)))
+    ? String(Number(value.toPrecision(digits)))
     : String(value ?? "?");
 }
 
 /** A share as a percentage: "5.12%". */
-export function percent(value: number | string): string {
-  return typeof value === "string" ? value : `${shown(value * 100)}%`;
+export function percent(value: number | string, digits = fewDigits): string {
+  return typeof value === "string" ? value : `${shown(value * 100, digits)}%`;
+}
+
+/** Digits with which two numbers are shown about as far apart as they are: three, unless it takes more. */
+export function digitsApart(
+  one: number | string | null,
+  other: number | string | null,
+  show: typeof shown | typeof percent = shown,
+): number {
+  if (typeof one !== "number" || typeof other !== "number") {
+    return fewDigits;
+  }
+  let digits = fewDigits;
+  const differenceIn = (wanted: number): number =>
+    Number.parseFloat(show(one, wanted)) - Number.parseFloat(show(other, wanted));
+  const difference = differenceIn(allDigits);
+  while (Math.abs(differenceIn(digits) - difference) > Math.abs(difference) / 2) {
+    digits += 1;
+  }
+  return digits;
 }

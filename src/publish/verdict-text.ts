@@ -1,4 +1,4 @@
-import type { CheckName, CheckResult, Level } from "../checks/verdicts/verdict.js";
+import type { CheckName, CheckResult, Level, UnlistedResults, Verdict } from "../checks/verdicts/verdict.js";
 import { moveText } from "./feature-text.js";
 import { findingText } from "./finding-text.js";
 import type { RunVerdict } from "./run-verdict.js";
@@ -16,6 +16,8 @@ interface Known {
   readonly dateOf: (runId: string, column: string | null) => string;
   /** Features whose PSI has a line. */
   readonly moved: ReadonlySet<string | null>;
+  /** Results that the verdict only counts. */
+  readonly unlisted: readonly UnlistedResults[];
 }
 
 /**
@@ -29,12 +31,10 @@ export function resultLines({ verdict, dates }: RunVerdict, level: Level): strin
     dateOf: (id, column) =>
       `${dates[id] ?? id}${asChallenger.has(id) && !ofEarlierModel.has(column) ? ", when it was the challenger" : ""}`,
     moved: new Set(verdict.results.filter((one) => isOfFeature(one) && hasMoved(one)).map(({ column }) => column)),
+    unlisted: verdict.unlisted ?? [],
   };
-  const held = level === "hold" ? new Set() : new Set(verdict.results.filter(holdsByPsi).map(({ column }) => column));
-  const results = verdict.results.filter(
-    (result) => result.level === level && !(drifts.has(result.check) && held.has(result.column)),
-  );
-  const features = featureGroups(results, level === "hold" ? [] : verdict.results);
+  const results = resultsToTell(verdict.results, level);
+  const features = featureGroups(results.filter(isOfFeature));
   const others = groupBy(
     results.filter((result) => !isOfFeature(result)),
     ({ check, column }) => JSON.stringify(column === null ? [check] : [null, column]),
@@ -44,6 +44,36 @@ export function resultLines({ verdict, dates }: RunVerdict, level: Level): strin
     ...(features.length > mostFeatures ? [moreFeatures(features.slice(mostFeatures))] : []),
     ...others.map((group) => columnLine(group, known)),
   ];
+}
+
+/** The number of results of a level, with those that the verdict only counts; default: of all levels. */
+export function countResults({ results, unlisted = [] }: Verdict, level?: Level): number {
+  const isMeant = (one: { readonly level: Level }): boolean => level === undefined || one.level === level;
+  return unlisted.filter(isMeant).reduce((sum, one) => sum + one.results, results.filter(isMeant).length);
+}
+
+/**
+ * The results that the lines of a level tell. The line of a feature that holds the run also has its new categories, which
+ * may be the cause, although these only warn. What the PSI of a column that holds tells is no warning of its own.
+ */
+function resultsToTell(results: readonly CheckResult[], level: Level): CheckResult[] {
+  const holding = new Set(results.filter((one) => one.level === "hold").map(columnKey));
+  const holdingByPsi = new Set(results.filter(holdsByPsi).map(columnKey));
+  return results.filter((result) => {
+    const toldByHolding = isNewCategory(result) && holding.has(columnKey(result));
+    return level === "hold"
+      ? result.level === level || toldByHolding
+      : result.level === level && !toldByHolding && !(isToldByPsi(result) && holdingByPsi.has(columnKey(result)));
+  });
+}
+
+/** Tells columns apart. An output and a feature may have the same name. */
+function columnKey({ column, isFeature }: Pick<CheckResult, "column" | "isFeature">): string {
+  return JSON.stringify([isFeature === true, column]);
+}
+
+function isNewCategory({ check, level, isFeature }: CheckResult): boolean {
+  return check === "unseen_value" && level === "warn" && isFeature === true;
 }
 
 function isOfFeature({ isFeature }: CheckResult): boolean {
@@ -64,21 +94,20 @@ function groupBy(results: readonly CheckResult[], keyOf: (result: CheckResult) =
   return [...groups.values()];
 }
 
-/**
- * The results of each feature, its PSI first; the feature that moved most comes first. `others`: results among which those
- * that hold the run leave out their features, which another line names.
- */
-function featureGroups(results: readonly CheckResult[], others: readonly CheckResult[]): CheckResult[][] {
-  const held = new Set(others.filter((one) => isOfFeature(one) && one.level === "hold").map(({ column }) => column));
-  const features = results.filter((one) => isOfFeature(one) && !held.has(one.column));
-  return groupBy(features, ({ column }) => column ?? "")
+/** The results of each feature, its PSI first; the feature that moved most comes first. */
+function featureGroups(results: readonly CheckResult[]): CheckResult[][] {
+  return groupBy(results, ({ column }) => column ?? "")
     .map(byPsi)
     .toSorted(([one], [other]) => psiOf(other) - psiOf(one));
 }
 
-/** The PSI first. */
+/** The PSI first, then what holds the run. */
 function byPsi(results: readonly CheckResult[]): CheckResult[] {
-  return results.toSorted((one, other) => psiOf(other) - psiOf(one));
+  return results.toSorted((one, other) => psiOf(other) - psiOf(one) || rankOf(other) - rankOf(one));
+}
+
+function rankOf({ level }: CheckResult): number {
+  return level === "hold" ? 1 : 0;
 }
 
 function psiOf(result: CheckResult | undefined): number {
@@ -88,10 +117,15 @@ function psiOf(result: CheckResult | undefined): number {
 /** Checks that say of a column only that its distribution moved, as its PSI does. */
 const drifts: ReadonlySet<CheckName> = new Set<CheckName>(["quantiles", "slow_drift"]);
 
-/** Checks of a feature that its PSI tells, too: its line names the shares that rose. */
-const toldByPsi: ReadonlySet<CheckName> = new Set<CheckName>([...drifts, "nulls", "nan", "constant"]);
+/** Checks of a feature that the line of its PSI tells, too: it names the shares that rose. */
+const toldOfFeature: ReadonlySet<CheckName> = new Set<CheckName>([...drifts, "nulls", "nan"]);
 
-/** Whether the PSI of a column holds the run: a warning that it drifted says no more. */
+/** Whether a result says no more than the PSI of its column, where that did not pass. */
+function isToldByPsi({ check, isFeature }: CheckResult): boolean {
+  return (isFeature === true ? toldOfFeature : drifts).has(check);
+}
+
+/** Whether the PSI of a column holds the run. */
 function holdsByPsi({ check, level }: CheckResult): boolean {
   return check === "psi" && level === "hold";
 }
@@ -99,15 +133,8 @@ function holdsByPsi({ check, level }: CheckResult): boolean {
 /** The results of a feature in one line. Its PSI comes first, if there is one. */
 function featureLine(group: readonly CheckResult[], known: Known): string {
   const [first] = group;
-  const isTold = ({ check }: CheckResult): boolean => first?.check === "psi" && toldByPsi.has(check);
   const move = first?.check === "psi" ? moveText(first) : "";
-  const names = new Set(group.filter(isTold).map(({ check }) => `\`${check}\``));
-  const also = names.size === 0 ? "" : `; ${[...names].join(" and ")}, too`;
-  const found = findingsText(
-    group.filter((result) => !isTold(result)),
-    known,
-  );
-  return `${first?.column}: ${move === "" ? "" : `${move}; `}${found}${also}`;
+  return `${first?.column}: ${move === "" ? "" : `${move}; `}${findingsText(group, known)}`;
 }
 
 /** Names features that have no line. */
@@ -127,16 +154,49 @@ function columnLine(group: readonly CheckResult[], known: Known): string {
 }
 
 /** Findings about one column. What is the same for consecutive ones, such as their cause, comes once, after the last. */
-function findingsText(results: readonly CheckResult[], known: Known): string {
+function findingsText(group: readonly CheckResult[], known: Known): string {
+  const results = group.filter((result) => tellerOf(group, result) === undefined);
   const told = results.slice(0, mostFindings);
   const texts = told.map((result, index) => {
     const next = told[index + 1];
     const isShared = next !== undefined && endOf(next) === endOf(result);
-    return `${findingText(result, (runId) => known.dateOf(runId, result.column))}${isShared ? "" : endText(leaderOf(told, index), known)}`;
+    const found = findingText(result, (runId) => known.dateOf(runId, result.column));
+    return `${found}${alsoText(group, result)}${isShared ? "" : endText(leaderOf(told, index), known)}`;
   });
-  const left = results.slice(mostFindings);
-  const checks = new Set(left.map(({ check }) => `\`${check}\``));
-  return [...texts, ...(left.length === 0 ? [] : [`${left.length} more of ${[...checks].join(" and ")}`])].join("; ");
+  return [...texts, ...moreFindings(group, results.slice(mostFindings), known)].join("; ");
+}
+
+/**
+ * The result of the column that says the same, if there is one: the PSI of a feature; or of a column that is constant
+ * because all rows are NULL or NaN, the share of these.
+ */
+function tellerOf(group: readonly CheckResult[], result: CheckResult): CheckResult | undefined {
+  if (isOfFeature(result) && isToldByPsi(result)) {
+    return group.find(({ check }) => check === "psi");
+  }
+  const empty = group.find(({ check, measured }) => empties.has(check) && measured === 1);
+  return result.check === "constant" && empty !== undefined ? (tellerOf(group, empty) ?? empty) : undefined;
+}
+
+const empties: ReadonlySet<CheckName> = new Set<CheckName>(["nulls", "nan"]);
+
+/** Names the checks that did not pass for the reason that a finding has already. */
+function alsoText(group: readonly CheckResult[], teller: CheckResult): string {
+  const names = new Set(
+    group.filter((result) => tellerOf(group, result) === teller).map(({ check }) => `\`${check}\``),
+  );
+  return names.size === 0 ? "" : `; ${[...names].join(" and ")}, too`;
+}
+
+/** Counts the findings about a column that are not told. */
+function moreFindings(group: readonly CheckResult[], left: readonly CheckResult[], { unlisted }: Known): string[] {
+  const levels = new Map(
+    group.map((result) => [JSON.stringify([result.check, result.level, columnKey(result)]), result]),
+  );
+  const counted = unlisted.filter((one) => levels.has(JSON.stringify([one.check, one.level, columnKey(one)])));
+  const checks = new Set([...left, ...counted].map(({ check }) => `\`${check}\``));
+  const more = counted.reduce((sum, { results }) => sum + results, left.length);
+  return more === 0 ? [] : [`${more} more of ${[...checks].join(" and ")}`];
 }
 
 /** Tells results apart whose findings end with other words. */
@@ -152,12 +212,12 @@ function leaderOf(results: readonly CheckResult[], index: number): CheckResult {
 }
 
 /** Why a column did not pass, and why that only warns. */
-function endText({ check, feature, cause, lowered }: CheckResult, known: Known): string {
+function endText({ check, feature, cause, lowered, isExplained }: CheckResult, known: Known): string {
   const model = cause === undefined ? "" : modelText(check, cause);
   const moved = feature === undefined || check === "unexplained" ? undefined : causeText(feature, known);
-  const isLoweredByIt = moved !== undefined && lowered?.startsWith("feature ") === true;
-  const why = lowered === undefined ? "" : `; only a warning: ${isLoweredByIt ? moved : lowered}`;
-  return `${moved === undefined || isLoweredByIt ? "" : `; ${moved}`}${model}${why}`;
+  const isReason = moved !== undefined && isExplained === true;
+  const why = lowered === undefined ? "" : `; only a warning: ${isReason ? moved : lowered}`;
+  return `${moved === undefined || isReason ? "" : `; ${moved}`}${model}${why}`;
 }
 
 /** Names the feature that moved, with its PSI unless that has a line. */

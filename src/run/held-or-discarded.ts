@@ -3,7 +3,7 @@ import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
-import { resultLines } from "../publish/verdict-text.js";
+import { countResults, resultLines } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
 import { workerFile } from "../report/worker-file.js";
@@ -101,10 +101,9 @@ async function heldError(
   { verdict, commands, page: file }: HeldRun,
 ): Promise<JobError> {
   const { approve, discard, newRun, joinsBaseline, newer } = commands;
-  const { results } = verdict.verdict;
-  const failed = results.filter(({ level }) => level === "hold").length;
+  const failed = countResults(verdict.verdict, "hold");
   const message = [
-    `checking run ${plan.runId}: it is held and not published; ${failed} of ${results.length} checks failed`,
+    `checking run ${plan.runId}: it is held and not published; ${failed} of ${countResults(verdict.verdict)} checks failed`,
     ...resultLines(verdict, "hold"),
     ...[plan.checks && leftOutText(plan.checks)].filter((line) => typeof line === "string"),
   ].join("\n  ");

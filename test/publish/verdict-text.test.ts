@@ -1,142 +1,9 @@
 import { expect, test } from "vitest";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
-import type { RunVerdict } from "#src/publish/run-verdict.js";
-import { resultLines } from "#src/publish/verdict-text.js";
+import { countResults, resultLines } from "#src/publish/verdict-text.js";
+import { storedVerdict } from "../support/verdicts.js";
 
-const dates = { "daily-1": "2026-11-20" };
 const common = { column: "score", level: "hold", formula: "", against: null, numbers: {} } as const;
-
-test.each<[CheckResult, string]>([
-  [
-    { ...common, check: "psi", measured: 1.3041, limit: 0.25, against: "daily-1" },
-    "score: PSI 1.3 against 2026-11-20 (limit 0.25)",
-  ],
-  [
-    { ...common, check: "psi", measured: 0.6, limit: 0.5, numbers: { runs_together: 8 } },
-    "score: PSI 0.6 against the last 8 runs together (limit 0.5)",
-  ],
-  [
-    { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50 } },
-    "50 rows, 0.113 times the usual 442 (limit 0.7)",
-  ],
-  [
-    { ...common, column: null, check: "rows", measured: 0.01, limit: 0.7, numbers: { rows: 1 } },
-    "1 row, 0.01 times the usual 100 (limit 0.7)",
-  ],
-  [
-    { ...common, column: null, check: "rows", measured: 0, limit: 0.7, numbers: { rows: 0, least: 5000, most: 5200 } },
-    "0 rows, 0 times the usual 5000 (limit 0.7)",
-  ],
-  [
-    {
-      ...common,
-      column: null,
-      check: "rows",
-      measured: "infinitely many",
-      limit: 3,
-      numbers: { rows: 7, least: 0, most: 0 },
-    },
-    "7 rows, infinitely many times the usual 0 (limit 3)",
-  ],
-  [
-    { ...common, column: null, check: "rejects", measured: 0.0512, limit: 0.01 },
-    "5.12% of the rows were rejected (limit 1%)",
-  ],
-  [
-    { ...common, column: "label", check: "in", measured: 2, limit: 0, numbers: { x: 3, y: 1 } },
-    "label: values that are not in the list: x, y (limit 0)",
-  ],
-  [
-    {
-      ...common,
-      check: "class",
-      measured: 0.0052,
-      limit: 0.2,
-      numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
-    },
-    "score: class churn has 10 rows, 0.0052 times the expected 1911 (limit 0.2)",
-  ],
-  [
-    {
-      ...common,
-      check: "class",
-      measured: 0.0052,
-      limit: 0.2,
-      against: "daily-1",
-      numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
-    },
-    "score: class churn has 10 rows, 0.0052 times the expected 1911 against 2026-11-20 (limit 0.2)",
-  ],
-  [
-    { ...common, check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.6134 } },
-    "score: one value in all rows; before, in at most 61.3% of them",
-  ],
-  [
-    {
-      ...common,
-      check: "constant",
-      measured: 1,
-      limit: 1,
-      against: "daily-1",
-      numbers: { largest_share_before: 0.0696 },
-    },
-    "score: one value in all rows; before, in at most 6.96% of them (2026-11-20)",
-  ],
-  [
-    {
-      ...common,
-      check: "constant",
-      measured: 1,
-      limit: 1,
-      against: "daily-1",
-      numbers: { largest_share_before: 0.2406, least_values_before: 437 },
-    },
-    "score: one value in all rows; before, at least 437 values, each in at most 24.1% of them (2026-11-20)",
-  ],
-  [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
-  [
-    { ...common, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
-    "score: the output is gone; it was float32 on 2026-11-20",
-  ],
-  [
-    { ...common, check: "column", measured: "int64", limit: "float32", against: "daily-1" },
-    "score: its type is int64; it was float32 on 2026-11-20",
-  ],
-  [
-    {
-      ...common,
-      level: "warn",
-      check: "column",
-      isFeature: true,
-      measured: "float32",
-      limit: "missing",
-      against: "daily-1",
-    },
-    "score: the run of 2026-11-20 did not have this feature, so it is not compared; nothing to do: later runs compare it",
-  ],
-  [
-    {
-      ...common,
-      check: "psi",
-      measured: 1.3041,
-      limit: 0.25,
-      against: "daily-1",
-      feature: { column: "amount", psi: 9.123 },
-    },
-    "score: PSI 1.3 against 2026-11-20 (limit 0.25); feature amount moved, too: PSI 9.12",
-  ],
-  [
-    { ...common, level: "warn", check: "psi", measured: 0.4, limit: 0.25, lowered: "only 2 of 8 runs to compare with" },
-    "score: PSI 0.4 (limit 0.25); only a warning: only 2 of 8 runs to compare with",
-  ],
-])("a result is shown as a line that people understand: %#", (result, line) => {
-  expect(resultLines(verdictOf([result]), result.level)).toEqual([line]);
-});
-
-function verdictOf(results: readonly CheckResult[]): RunVerdict {
-  const verdict = { outcome: "hold", runId: "r", date: "", baseline: [], modelChanged: false, results } as const;
-  return { verdict, dates, thresholds: {}, writer: "w", at: "" };
-}
 
 const moved = { ...common, isFeature: true, check: "psi", limit: 1, against: "daily-1" } as const;
 const medians = { runs_before: 7, median: 4050, smallest_median_before: 4, largest_median_before: 4.1 };
@@ -148,7 +15,10 @@ test.each<[CheckResult["numbers"], string]>([
   [{ ...medians, median: 4.4, times: 1.1 }, "median 4.4, usually 4 to 4.1;"],
   [{ ...medians, smallest_median_before: 4.001, largest_median_before: 4.002 }, "median 4050, usually 4;"],
   [{ ...medians, largest_median_before: 40, times: 100 }, "median 4050, usually 4 to 40 (×100: unit changed?);"],
+  [{ ...medians, median: 4.1004 }, "median 4.1004, usually 4 to 4.1;"],
+  [{ ...medians, median: 4.0999 }, "median 4.1, usually 4 to 4.1;"],
   [{ ...medians, runs_before: 1, largest_median_before: 4 }, "median 4050, 4 in the last run;"],
+  [{ runs_before: 7, nulls: 1, nulls_before: 0 }, "100% NULL, none in the last 7 runs;"],
   [{ runs_before: 7, nan: 1, nan_before: 0.0058 }, "100% NaN, at most 0.58% in the last 7 runs;"],
   [
     { ...medians, nulls: 0.5, nulls_before: 0.01 },
@@ -158,12 +28,12 @@ test.each<[CheckResult["numbers"], string]>([
 ])("a feature that moved is described by its likely cause: %#", (numbers, text) => {
   const line = `amount: ${text}${text === "" ? "" : " "}PSI 9.1 against 2026-11-20 (limit 1)`;
   const result: CheckResult = { ...moved, column: "amount", measured: 9.1, numbers };
-  expect(resultLines(verdictOf([result]), "hold")).toEqual([line]);
+  expect(resultLines(storedVerdict([result]), "hold")).toEqual([line]);
 });
 
 test("features come first, the one that moved most before the others, in one line each", () => {
   const feature = (column: string, measured: number): CheckResult => ({ ...moved, column, measured });
-  const constant: CheckResult = { ...moved, check: "constant", column: "b", measured: 1, against: null };
+  const nan: CheckResult = { ...moved, check: "nan", column: "b", measured: 1, against: null };
   const unseen: CheckResult = {
     ...moved,
     check: "unseen_value",
@@ -175,9 +45,9 @@ test("features come first, the one that moved most before the others, in one lin
   };
   const output: CheckResult = { ...common, check: "psi", measured: 50, limit: 0.25 };
   const warned: CheckResult = { ...feature("b", 3), check: "quantiles", level: "warn" };
-  const stored = verdictOf([output, feature("a", 2), constant, warned, feature("b", 9), unseen]);
+  const stored = storedVerdict([output, feature("a", 2), nan, warned, feature("b", 9), unseen]);
   expect(resultLines(stored, "hold")).toEqual([
-    "b: PSI 9 against 2026-11-20 (limit 1); `constant`, too",
+    "b: PSI 9 against 2026-11-20 (limit 1); `nan`, too",
     "a: PSI 2 against 2026-11-20 (limit 1)",
     "c: value x, which no earlier run had, in 3% of the rows (limit 2%)",
     "score: PSI 50 (limit 0.25)",
@@ -187,7 +57,7 @@ test("features come first, the one that moved most before the others, in one lin
 
 test("features beyond the first ten are named in one line, with the command that shows them", () => {
   const features = Array.from({ length: 14 }, (_, index) => ({ ...moved, column: `f${index}`, measured: 20 - index }));
-  const lines = resultLines(verdictOf(features), "hold");
+  const lines = resultLines(storedVerdict(features), "hold");
   expect(lines).toHaveLength(11);
   expect([lines[9], lines[10]]).toEqual([
     "f9: PSI 11 against 2026-11-20 (limit 1)",
@@ -201,10 +71,10 @@ test("a warning that repeats the PSI that holds a column is left out, and the ot
   const unseen = { ...warning, check: "unseen_value", limit: 0.001, measured: 0.01, numbers: { value: "x" } } as const;
   const drifts = [{ ...warning, check: "quantiles" } as const, { ...warning, check: "slow_drift" } as const];
   const nulls = { ...warning, check: "nulls", measured: 0.4, lowered: "only 2 of 8 runs to compare with" } as const;
-  expect(resultLines(verdictOf([output, ...drifts, unseen, nulls]), "warn")).toEqual([
+  expect(resultLines(storedVerdict([output, ...drifts, unseen, nulls]), "warn")).toEqual([
     "score: value x, which no earlier run had, in 1% of the rows (limit 0.1%); 40% NULL (limit 25%); only a warning: only 2 of 8 runs to compare with",
   ]);
-  expect(resultLines(verdictOf([warning, ...drifts]), "warn")).toEqual([
+  expect(resultLines(storedVerdict([warning, ...drifts]), "warn")).toEqual([
     "score: PSI 5 (limit 0.25); quantiles shifted by 5 interquartile ranges (limit 0.25); PSI 5 since the first run with this model (limit 0.25)",
   ]);
 });
@@ -225,12 +95,12 @@ test("the results of an output are one line, its PSI first and its cause once, w
     { ...psi, feature },
   ];
   const found =
-    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, in at most 50% of them";
-  expect(resultLines(verdictOf(results), "hold")).toEqual([
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, no value had more than 50% of them";
+  expect(resultLines(storedVerdict(results), "hold")).toEqual([
     `${found}; feature amount moved, too: PSI 10.8 against 2026-11-20`,
   ]);
   const amount: CheckResult = { ...moved, column: "amount", measured: 10.6 };
-  expect(resultLines(verdictOf([...results, amount]), "hold")).toEqual([
+  expect(resultLines(storedVerdict([...results, amount]), "hold")).toEqual([
     "amount: PSI 10.6 against 2026-11-20 (limit 1)",
     `${found}; feature amount moved, too`,
   ]);
@@ -243,8 +113,8 @@ test("findings of one output with different causes name each cause", () => {
     { ...constant, cause: { ...cause, of: "model" } },
     { ...common, check: "nulls", measured: 0.4, limit: 0.05, cause: { ...cause, of: "data" } },
   ];
-  expect(resultLines(verdictOf(results), "hold")).toEqual([
-    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, in at most 50% of them; caused by the new model: the previous model has PSI 0.012 on 344 of these rows; 40% NULL (limit 5%); caused by the data: the previous model does not pass it either on 344 of these rows",
+  expect(resultLines(storedVerdict(results), "hold")).toEqual([
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, no value had more than 50% of them; caused by the new model: the previous model has PSI 0.012 on 344 of these rows; 40% NULL (limit 5%); caused by the data: the previous model does not pass it either on 344 of these rows",
   ]);
 });
 
@@ -260,17 +130,59 @@ test("findings of one output beyond the first five are counted", () => {
       numbers: { class: `c${index}`, rows: 1000, rows_of_class: 0, smallest_share_before: 0.1 },
     }),
   );
-  const [line = ""] = resultLines(verdictOf(results), "hold");
+  const [line = ""] = resultLines(storedVerdict(results), "hold");
   expect(line).toContain("class c4 has 0 rows, 0 times the expected 100 (limit 0.2); 3 more of `class`");
   expect(line).not.toContain("c5");
 });
 
+test("findings that a verdict only counts are counted in the line of their column, and among the checks", () => {
+  const results: CheckResult[] = [
+    { ...common, column: "label", check: "class", measured: 0, limit: 0.2, numbers: { class: "a", rows: 1000 } },
+    { ...common, column: "label", check: "psi", level: "pass", measured: 0, limit: 0.2 },
+  ];
+  const counted = { column: "label", check: "class", results: 19 } as const;
+  const stored = storedVerdict(results, [
+    { ...counted, level: "hold" },
+    { ...counted, level: "pass", results: 7 },
+    { ...counted, level: "hold", column: "other" },
+    { ...counted, level: "hold", isFeature: true },
+  ]);
+  expect(resultLines(stored, "hold")).toEqual([expect.stringMatching(/\(limit 0\.2\); 19 more of `class`$/)]);
+  expect([countResults(stored.verdict, "hold"), countResults(stored.verdict)]).toEqual([1 + 3 * 19, 2 + 3 * 19 + 7]);
+});
+
+test("a column that is constant because all rows are NULL or NaN says so once, and one of another value names the check", () => {
+  const nan: CheckResult = { ...psi, check: "nan", measured: 1, limit: 0.0612, numbers: { share_before: 0 } };
+  const empty: CheckResult = { ...constant, numbers: { value: "NaN", largest_share_before: 0.5 } };
+  expect(resultLines(storedVerdict([empty, nan, psi]), "hold")).toEqual([
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); 100% NaN, none before (limit 6.12%); `constant`, too",
+  ]);
+  const ofFeature = { isFeature: true } as const;
+  const results: CheckResult[] = [
+    { ...empty, ...ofFeature },
+    { ...nan, ...ofFeature },
+    { ...psi, ...ofFeature },
+  ];
+  expect(resultLines(storedVerdict(results), "hold")).toEqual([
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); `constant` and `nan`, too",
+  ]);
+  expect(resultLines(storedVerdict([{ ...nan, measured: 0.9 }, empty]), "hold")[0]).toContain(
+    "NaN in all rows; before",
+  );
+});
+
 test("a warning of an output that a feature explains has the PSI of the feature if that has no line, and a feature keeps its own", () => {
-  const explained: CheckResult = { ...psi, level: "warn", lowered: "feature amount moved, too", feature };
-  const [line] = resultLines(verdictOf([explained]), "warn");
+  const explained: CheckResult = {
+    ...psi,
+    level: "warn",
+    lowered: "feature amount moved, too",
+    isExplained: true,
+    feature,
+  };
+  const [line] = resultLines(storedVerdict([explained]), "warn");
   expect(line).toMatch(/only a warning: feature amount moved, too: PSI 10\.8 against 2026-11-20$/);
   const warning: CheckResult = { ...psi, level: "warn", isFeature: true }; // beside an output of the same name that holds
-  expect(resultLines(verdictOf([psi, warning]), "warn")).toHaveLength(1);
+  expect(resultLines(storedVerdict([psi, warning]), "warn")).toHaveLength(1);
 });
 
 test("a verdict of an older version, which names no run of a feature's drift, is shown", () => {
@@ -279,9 +191,39 @@ test("a verdict of an older version, which names no run of a feature's drift, is
     { ...psi, level: "warn", lowered },
     { ...constant, level: "warn", feature: { column: "amount", psi: 9.123 } },
   ];
-  expect(resultLines(verdictOf(results), "warn")).toEqual([
-    `score: PSI 8.99 against 2026-11-20 (limit 0.25); only a warning: ${lowered}; one value in all rows; before, in at most 50% of them; feature amount moved, too: PSI 9.12`,
+  expect(resultLines(storedVerdict(results), "warn")).toEqual([
+    `score: PSI 8.99 against 2026-11-20 (limit 0.25); only a warning: ${lowered}; one value in all rows; before, no value had more than 50% of them; feature amount moved, too: PSI 9.12`,
   ]);
+});
+
+test("a warning of an output is told although a feature of the same name holds, and the other way round", () => {
+  const ofFeature = { ...moved, measured: 5 } as const;
+  const quantiles = { ...common, check: "quantiles", level: "warn", measured: 0.9, limit: 0.5 } as const;
+  expect(resultLines(storedVerdict([ofFeature, quantiles]), "warn")).toEqual([
+    "score: quantiles shifted by 0.9 interquartile ranges (limit 0.5)",
+  ]);
+  expect(resultLines(storedVerdict([psi, { ...quantiles, isFeature: true }]), "warn")).toHaveLength(1);
+  expect(resultLines(storedVerdict([psi, quantiles]), "warn")).toEqual([]);
+});
+
+test("a feature that holds names its new categories as well, once, and keeps the warnings that its PSI does not tell", () => {
+  const city = { ...moved, column: "city", level: "warn", against: null } as const;
+  const others: CheckResult[] = [
+    { ...city, check: "unseen_value", measured: 0.33, limit: 0.02, numbers: { value: "Bern" } },
+    { ...city, check: "quantiles", measured: 0.9, limit: 0.5 },
+    { ...city, check: "repeated_vectors", measured: 0.9, limit: 0.5 },
+  ];
+  const results: CheckResult[] = [...others, { ...city, check: "psi", level: "hold", measured: 5 }];
+  expect(resultLines(storedVerdict(results), "hold")).toEqual([
+    "city: PSI 5 (limit 1); value Bern, which no earlier run had, in 33% of the rows (limit 2%)",
+  ]);
+  expect(resultLines(storedVerdict(results), "warn")).toEqual(["city: 90% repeated vectors (limit 50%)"]);
+  const byNulls: CheckResult[] = [...others, { ...city, check: "nulls", level: "hold", measured: 0.9 }];
+  expect(resultLines(storedVerdict(byNulls), "warn")).toEqual([
+    "city: quantiles shifted by 0.9 interquartile ranges (limit 0.5); 90% repeated vectors (limit 50%)",
+  ]);
+  const few = { ...city, check: "unseen_value", level: "warn", measured: 0.33, limit: 0.02 } as const;
+  expect(resultLines(storedVerdict([{ ...few, numbers: { value: "Bern" } }]), "warn")).toHaveLength(1);
 });
 
 test("the message of a value that rare ones may have been says how many rows those had", () => {
@@ -294,7 +236,7 @@ test("the message of a value that rare ones may have been says how many rows tho
     against: null,
   } as const;
   const numbers = { value: "Bern", largest_share_before: 0.0001 };
-  expect(resultLines(verdictOf([{ ...check, numbers }]), "hold")).toEqual([
+  expect(resultLines(storedVerdict([{ ...check, numbers }]), "hold")).toEqual([
     "city: value Bern, which at most 0.01% of the rows of an earlier run had, in 33% of the rows (limit 2%)",
   ]);
 });

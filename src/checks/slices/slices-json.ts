@@ -1,3 +1,4 @@
+import { namedRows } from "../profiles/rare-values.js";
 import { type ColumnsJson, columnsJson, parseColumns } from "../profiles/profile-json.js";
 import { printable } from "../../util/printable.js";
 import type { ColumnProfiles } from "../verdicts/run-profile.js";
@@ -41,16 +42,16 @@ export function parseSlices({ values, columns }: SlicesJson): SliceProfiles {
   };
 }
 
-/** The smallest slice that others may read. A slice of fewer rows could reveal the prediction for a single person. */
-const privateRows = 20;
-
-/** The slices of a run that others may read: those with at least 20 rows, by "country=FR". */
+/**
+ * The slices of a run that others may read, by "country=FR": those with as many rows as a value must have to be named. A
+ * smaller one could reveal the prediction for a single person.
+ */
 export function publicSlices({ columns }: SliceProfiles): Map<string, ColumnProfiles> {
   const slices = new Map<string, ColumnProfiles>();
   for (const [column, groups] of columns) {
     for (const [value, profiles] of sorted(groups ?? new Map<string | null, ColumnProfiles>())) {
       const [first] = profiles.values();
-      if (first !== undefined && first.rows >= privateRows) {
+      if (first !== undefined && first.rows >= namedRows) {
         slices.set(value === null ? `${column} is NULL` : `${column}=${printable(value)}`, profiles);
       }
     }

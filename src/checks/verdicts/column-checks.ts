@@ -17,7 +17,7 @@ export interface ComparedColumn {
 }
 
 /** By so much the share of NULL, NaN and such may go up. */
-const shareStep = 0.05;
+export const shareStep = 0.05;
 /** Standard deviations of two counts that chance may add to it. */
 const chance = 3;
 

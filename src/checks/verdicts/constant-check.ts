@@ -32,11 +32,13 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
   });
   const usual = before.reduce((one, other) => (other.share > one.share ? other : one));
   const due = (1 - usual.share) * now.rows;
+  const level = top === now.rows && due >= leastOthers ? "hold" : "pass";
+  const value = level === "hold" ? onlyValue(now) : undefined;
   return [
     {
       check: "constant",
       column,
-      level: top === now.rows && due >= leastOthers ? "hold" : "pass",
+      level,
       formula: `the share of the most frequent value, or the most that it can be where values are not counted one by one; below 1 where ${leastOthers} other rows are due by its largest share before`,
       measured: top / now.rows,
       limit: 1,
@@ -48,9 +50,24 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
         rows_of_value_before: usual.rows,
         rows_before: usual.all,
         ...(usual.leastValues === undefined ? {} : { least_values_before: usual.leastValues }),
+        ...(value === undefined ? {} : { value }),
       },
     },
   ];
+}
+
+/** The value that all rows of a column have. undefined: it has no name. */
+function onlyValue(profile: ColumnProfile): string | number | undefined {
+  if (profile.nulls === profile.rows) {
+    return "NULL";
+  }
+  const numbers = profile.kind === "numbers" ? profile.numbers : undefined;
+  if (numbers?.nan === profile.rows) {
+    return "NaN";
+  }
+  const values = profile.kind === "values" ? profile.values : numbers?.values;
+  const [name] = values?.kind === "few" ? values.counts.keys() : [];
+  return name ?? numbers?.min;
 }
 
 /** Finds the most frequent value, NULL and NaN being values. undefined: nothing is known of the values. */

@@ -108,7 +108,7 @@ export function lowerExplained(results: readonly CheckResult[], moves: FeatureMo
     const feature = moves.mostSince(against);
     return feature === undefined || unexplained * feature.psi < moved
       ? result
-      : { ...result, level: "warn", lowered: `feature ${feature.column} moved, too`, feature };
+      : { ...result, level: "warn", lowered: `feature ${feature.column} moved, too`, isExplained: true, feature };
   });
 }
 

@@ -1,10 +1,7 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
-import { quantile } from "../profiles/histogram.js";
-import type { ComparedColumn } from "./column-checks.js";
+import { type ComparedColumn, shareStep } from "./column-checks.js";
+import { quantilesIn } from "./quantile-check.js";
 import type { CheckResult } from "./verdict.js";
-
-/** A share of NULL or NaN that rose by less than this is not reported. */
-const shareStep = 0.05;
 
 /**
  * Returns the result of a check of a feature. If a PSI did not pass, it adds numbers that describe the drift: the
@@ -61,13 +58,9 @@ function medianOf(profile: ColumnProfile): number | undefined {
     : Math.min(Math.max(median, profile.numbers.min), profile.numbers.max);
 }
 
-const quantiles = [0.1, 0.5, 0.9];
-
 /** Returns p10, p50 and p90; undefined: there are no numbers. */
 function quantilesOf(profile: ColumnProfile): number[] | undefined {
-  return profile.kind === "numbers" && profile.numbers.finite > 0
-    ? quantiles.map((share) => quantile(profile.numbers.histogram, share))
-    : undefined;
+  return profile.kind === "numbers" && profile.numbers.finite > 0 ? quantilesIn(profile.numbers.histogram) : undefined;
 }
 
 /**

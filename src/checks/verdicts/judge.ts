@@ -2,6 +2,7 @@ import type { ColumnProfile } from "../profiles/column-profile.js";
 import { profileJson } from "../profiles/profile-json.js";
 import { carriedColumns } from "../span-profile.js";
 import { boundBins } from "./bound-bins.js";
+import { boundValues } from "./bound-values.js";
 import { checkCentroid } from "./centroid-check.js";
 import { checkColumn, checkFeatureSet, checkShares, type ComparedColumn } from "./column-checks.js";
 import { checkConstant } from "./constant-check.js";
@@ -26,7 +27,7 @@ const outputPsi = { warn: 0.1, hold: 0.25 };
 const featureWarnPsi = 0.25;
 const slicePsi = 0.25;
 const sliceLimits = { slices: 50, rows: 1000 };
-/** Of these, some are so clear that they hold a run that has few before it. */
+/** A smaller share of the usual rows, and a larger PSI, hold a run even if few runs are before it. */
 const clearly = { rows: 0.25, psi: 1 };
 
 export interface Judged {
@@ -48,22 +49,16 @@ export interface Judged {
 
 /** What the checks say of a run, compared with those before it. Depends on nothing else. */
 export function judge(judged: Judged, options: CheckOptions): Verdict {
-  const { run, first, others = [], previous, isReference = false } = judged;
+  const { run, previous } = judged;
   const baseline = asPredictedBy(run.modelSha256, judged.baseline);
   const asChallenger = latestRuns(baseline).filter((one, index) => one !== latestRuns(judged.baseline)[index]);
   const ofEarlierModel = outputsOfEarlierModel(run, latestRuns(judged.baseline));
   const latest = latestRuns(baseline);
-  const absolute = [...checkRejects(run, options), ...checkOutputsWanted(run, options), ...others];
-  const comparisons = [
-    ...(isReference ? [] : checkRows(run, baseline, options)).map((result) =>
-      lowerWhereDue(result, { run, runs: baseline.length, options }),
-    ),
-    ...columnResults({ run, baseline, first, isReference }, { latest, published: judged.baseline.at(-1) }, options),
-  ];
-  const found = [...absolute, ...comparisons];
+  const found = resultsOf(judged, options);
   const results =
-    previous === undefined ? found : nameModelCause(found, resultsOf(judged, previous, options), previous);
+    previous === undefined ? found : nameModelCause(found, resultsOfPrevious(judged, previous, options), previous);
   const drifts = namedDrifts(results, compared(run.features, latest, featuresOf));
+  const { listed, unlisted } = boundValues(results);
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
     outcome: holds ? "hold" : "publish",
@@ -73,7 +68,8 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
     modelChanged: latest.length > 0 && latest.every(({ modelSha256 }) => modelSha256 !== run.modelSha256),
     ...(asChallenger.length === 0 ? {} : { asChallenger: asChallenger.map(({ runId }) => runId) }),
     ...(ofEarlierModel.length === 0 ? {} : { ofEarlierModel }),
-    results: boundBins(results),
+    results: boundBins(listed),
+    ...(unlisted.length === 0 ? {} : { unlisted }),
     ...(drifts.length === 0 ? {} : { featureDrifts: drifts }),
   };
 }
@@ -82,20 +78,26 @@ function featuresOf({ features }: RunProfile): ColumnProfiles {
   return features;
 }
 
+/** All results, without the causes of those that did not pass. */
+function resultsOf({ others = [], ...judged }: Judged, options: CheckOptions): CheckResult[] {
+  const { run, isReference = false } = judged;
+  const baseline = asPredictedBy(run.modelSha256, judged.baseline);
+  const absolute = [...checkRejects(run, options), ...checkOutputsWanted(run, options), ...others];
+  const rows = (isReference ? [] : checkRows(run, baseline, options)).map((result) =>
+    lowerWhereDue(result, { run, runs: baseline.length, options }),
+  );
+  const runs = { latest: latestRuns(baseline), published: judged.baseline.at(-1) };
+  return [...absolute, ...rows, ...columnResults({ ...judged, baseline }, runs, options)];
+}
+
 /** What the checks say of the previous model's predictions of rows of this run. */
-function resultsOf(
+function resultsOfPrevious(
   { run, baseline, isReference }: Judged,
   { modelSha256, rows, outputs }: PreviousModel,
   options: CheckOptions,
-): readonly CheckResult[] {
-  return judge(
-    {
-      run: { ...run, modelSha256, rows, outputs, slices: new Map() },
-      baseline,
-      ...(isReference === undefined ? {} : { isReference }),
-    },
-    options,
-  ).results;
+): CheckResult[] {
+  const predicted = { ...run, modelSha256, rows, outputs, slices: new Map() };
+  return resultsOf({ run: predicted, baseline, ...(isReference === undefined ? {} : { isReference }) }, options);
 }
 
 function checkOutputsWanted({ outputs, carried = new Map() }: RunProfile, options: CheckOptions): CheckResult[] {
@@ -117,16 +119,18 @@ type Lower = (runs: number) => (result: CheckResult) => CheckResult;
 /**
  * Checks the columns that are carried through: there are many, so that results that pass are left out. One that is gone
  * only warns: a column that the input does not have ends the plan, so the spec was changed. `lower`: makes warnings of what
- * few earlier runs with the column say.
+ * few earlier runs say that had the column, with the type that it is compared with.
  */
 function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile, lower: Lower): CheckResult[] {
   const { carried = new Map<string, ColumnProfile>() } = run;
   const comparable = compared(carried, latest, (earlier) => earlier.carried ?? new Map());
   const before = [...(last.carried ?? [])].filter(([column]) => carried.has(column) || carried.size < carriedColumns);
-  const gone = before
-    .flatMap(([column, profile]) => checkColumn(column, { runId: last.runId, profile }, carried.get(column)))
-    .map((result) => (result.measured === missingType ? asWarning(result) : result))
-    .map(lower(latest.filter((earlier) => earlier.carried !== undefined).length));
+  const gone = before.flatMap(([column, profile]) => {
+    const alike = latest.filter((earlier) => earlier.carried?.get(column)?.type === profile.type);
+    return checkColumn(column, { runId: last.runId, profile }, carried.get(column))
+      .map((result) => (result.measured === missingType ? asWarning(result) : result))
+      .map(lower(alike.length));
+  });
   const values = comparable.flatMap((column) => {
     const nulls = checkShares(column).filter(failed);
     return (nulls.length > 0 ? nulls : checkConstant(column)).map(lower(column.earlier.length));

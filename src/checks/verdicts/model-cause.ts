@@ -98,6 +98,8 @@ function causeOf(result: CheckResult, other: CheckResult | undefined): "model" |
   return result.check === "psi" && Number(other.measured) < mostOf * Number(result.measured) ? "both" : "data";
 }
 
+/** The value that a result is of comes in: its name, or the bin of values that have none. */
 function keyOf({ check, column, formula, numbers }: CheckResult): string {
-  return JSON.stringify([check, column, formula, numbers["class"] ?? null, numbers["value"] ?? null]);
+  const of = ofSomeValues.has(check) ? [numbers["class"], numbers["value"], numbers["bin"]] : [];
+  return JSON.stringify([check, column, formula, ...of]);
 }

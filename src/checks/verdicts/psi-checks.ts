@@ -53,12 +53,16 @@ export function checkPsi({ column, now, earlier }: ComparedColumn, levels: PsiLe
 export const fewRows = 1000;
 
 function poolOf(earlier: readonly EarlierColumn[]): EarlierColumn {
-  const limits = profileLimits(1);
-  const profiles = earlier.map(({ profile }) => profile);
   return {
     runId: "", // of no single run
-    profile: profiles.reduce((one, other) => mergeProfiles(one, other, limits)),
+    profile: pooledProfile(earlier.map(({ profile }) => profile)),
   };
+}
+
+/** The profile of a column in several runs together; at least one. */
+export function pooledProfile(profiles: readonly ColumnProfile[]): ColumnProfile {
+  const limits = profileLimits(1);
+  return profiles.reduce((one, other) => mergeProfiles(one, other, limits));
 }
 
 /** Compares a column with an earlier run; undefined: there are too few rows, or the two cannot be compared. */

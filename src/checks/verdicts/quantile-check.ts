@@ -64,7 +64,7 @@ function resultOf(
     limit: largestShift,
     against: runId,
     numbers: {
-      ...named("", quantilesOf(histogram)),
+      ...named("", quantilesIn(histogram)),
       ...named("", before, "_before"),
       range_before: range,
       ...named("rank_shift_", ranks),
@@ -92,7 +92,7 @@ function shiftFrom({ runId, profile }: EarlierColumn, now: ColumnProfile): Shift
   if (ranks === undefined) {
     return undefined;
   }
-  const [before, after] = [quantilesOf(histogram), quantilesOf(now.numbers.histogram)];
+  const [before, after] = [quantilesIn(histogram), quantilesIn(now.numbers.histogram)];
   const moved = quantiles.map((share, index) => {
     const deviation = Math.sqrt(share * (1 - share) * (1 / values + 1 / now.numbers.finite));
     const hasMoved = (ranks[index] as number) > rankStep + chance * deviation;
@@ -104,7 +104,8 @@ function shiftFrom({ runId, profile }: EarlierColumn, now: ColumnProfile): Shift
     : { runId, before, range, values, ranks, shift: most === 0 ? 0 : most / range };
 }
 
-function quantilesOf(histogram: Histogram): number[] {
+/** Returns p10, p50 and p90. */
+export function quantilesIn(histogram: Histogram): number[] {
   return quantiles.map((share) => quantile(histogram, share));
 }
 

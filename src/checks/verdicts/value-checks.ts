@@ -75,7 +75,7 @@ export function checkUnseen({ column, now, earlier }: ComparedColumn, isOutput: 
     rows / now.rows > limit && rows >= unseen.leastRows;
   return unseenValues(values, known, isFrequent)
     .filter(({ rows, before }) => rows / now.rows > growth * before)
-    .map(({ name, rows, before }) => ({
+    .map(({ name, bin, rows, before }) => ({
       check: "unseen_value",
       column,
       level: isOutput ? "hold" : "warn",
@@ -85,6 +85,7 @@ export function checkUnseen({ column, now, earlier }: ComparedColumn, isOutput: 
       against: null,
       numbers: {
         value: name,
+        ...(bin === undefined ? {} : { bin }),
         rows_of_value: rows,
         rows: now.rows,
         ...(before === 0 ? {} : { largest_share_before: before }),
@@ -97,6 +98,8 @@ const mayBeKnown = `; or whose share is more than ${growth} times that of the va
 
 interface UnseenValue {
   readonly name: string;
+  /** The hash of values that must not be named. */
+  readonly bin?: number;
   readonly rows: number;
   /** The largest share of an earlier run's rows that the value may have had. */
   readonly before: number;
@@ -116,7 +119,7 @@ function unseenValues(
     .map(([name, rows]) => ({ name, rows, before: most((values) => rareRows(values, name)) }));
   const rare = rareBins(now)
     .filter(isFrequent)
-    .map(([bin, rows]) => ({ name: rareName, rows, before: most((values) => rowsInBin(values, bin)) }));
+    .map(([bin, rows]) => ({ name: rareName, bin, rows, before: most((values) => rowsInBin(values, bin)) }));
   return [...named, ...rare];
 }
 

@@ -14,8 +14,15 @@ export interface Verdict {
   /** Outputs that are compared with those of an earlier model in these runs, because the challenger's are not known. */
   readonly ofEarlierModel?: readonly string[];
   readonly results: readonly CheckResult[];
+  /** Results of classes and values beyond the first few of a column, which `results` lacks; absent: there are none. */
+  readonly unlisted?: readonly UnlistedResults[];
   /** The drifts of the features that results name; absent: they name none, or an older version of this program made it. */
   readonly featureDrifts?: readonly FeatureDrift[];
+}
+
+/** Results of one check of a column, of the same level and cause as others in the verdict that matter more. */
+export interface UnlistedResults extends Pick<CheckResult, "check" | "column" | "level" | "isFeature"> {
+  readonly results: number;
 }
 
 /** A feature that moved since an earlier run. */
@@ -73,6 +80,8 @@ export interface CheckResult {
   readonly bins?: readonly PsiBin[];
   /** Why a comparison that would hold only warns. */
   readonly lowered?: string;
+  /** It only warns because `feature` explains it, as `lowered` says. */
+  readonly isExplained?: true;
   /** It only warns because the run was expected to differ: later runs are not compared with this run. */
   readonly isExcused?: true;
 }

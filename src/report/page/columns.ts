@@ -1,6 +1,6 @@
 import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
 import { alignProfiles } from "../../checks/verdicts/align-profiles.js";
-import { psi, psiBins } from "../../checks/verdicts/psi.js";
+import { leastPsiRows, psi, psiBins } from "../../checks/verdicts/psi.js";
 import type { ColumnProfiles, RunProfile } from "../../checks/verdicts/run-profile.js";
 import type { CheckName, CheckResult, Level } from "../../checks/verdicts/verdict.js";
 import type { AttemptRecord } from "../attempt-record.js";
@@ -29,15 +29,14 @@ interface ChartLevels {
   readonly psi: Level;
 }
 
-/** The drift of a column since the closest earlier run. */
+/** The drift of a column since the closest earlier run, or since several runs together. */
 export interface Drift {
   readonly psi: number;
   readonly limit: number;
-  /**
-   * The closest earlier run; undefined: the check compared with several runs together, or with a run that the page
-   * lacks.
-   */
+  /** The closest earlier run; undefined: the PSI is against several runs together, or against one that the page lacks. */
   readonly closest: RunProfile | undefined;
+  /** How many runs together the column is compared with; undefined: with one. */
+  readonly runsTogether: number | undefined;
 }
 
 /**
@@ -128,17 +127,15 @@ function driftOf(results: readonly CheckResult[], earlier: readonly RunProfile[]
         psi: Number(found.measured),
         limit: Number(found.limit),
         closest: earlier.find(({ runId }) => runId === found.against),
+        runsTogether: Number(found.numbers["runs_together"] ?? 0) || undefined,
       };
 }
-
-/** The smallest number of rows for which a PSI is shown. The PSI of fewer rows is mostly chance. */
-const leastRows = 50;
 
 /**
  * The PSI of a column between two runs; undefined: there are too few rows, or the two distributions cannot be compared.
  */
 export function psiBetween(before: ColumnProfile | undefined, now: ColumnProfile | undefined): number | undefined {
-  if (before === undefined || now === undefined || Math.min(before.rows, now.rows) < leastRows) {
+  if (before === undefined || now === undefined || Math.min(before.rows, now.rows) < leastPsiRows) {
     return undefined;
   }
   const aligned = alignProfiles(before, now);

@@ -1,18 +1,10 @@
 import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
+import { pooledProfile } from "../../checks/verdicts/psi-checks.js";
 import type { RunProfile } from "../../checks/verdicts/run-profile.js";
 import { count, showCount, showDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
 import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBars } from "./charts.js";
-import {
-  type Drift,
-  type Empty,
-  emptyIn,
-  emptyShare,
-  levelOfRun,
-  type PageColumn,
-  psiBetween,
-  runsBefore,
-} from "./columns.js";
+import { type Empty, emptyIn, emptyShare, levelOfRun, type PageColumn, psiBetween, runsBefore } from "./columns.js";
 import { type Distribution, distributionOf, medianOf, middleOf } from "./distribution.js";
 import { breakable, html, type Html, nothing } from "./html.js";
 import { showDay, showNumber, showPsi, showShare } from "./numbers.js";
@@ -168,6 +160,23 @@ function pair(now: string, before: string | undefined): Html {
 /** The number of columns whose drift is not folded away, unless more of them fail or warn. */
 const openDrifts = 12;
 
+/** An earlier run, or several together, that a column is compared with. */
+interface Compared {
+  readonly name: string;
+  readonly column: ColumnProfile | undefined;
+}
+
+/** What the PSI of a column compares with; without a PSI, the last run. undefined: the page lacks the run. */
+function comparedWith({ name, role, earlier, drift }: PageColumn, review: RunReview): Compared | undefined {
+  if (drift?.runsTogether !== undefined) {
+    const known = earlier.filter((column) => column !== undefined).slice(-drift.runsTogether);
+    const column = known.length === 0 ? undefined : pooledProfile(known);
+    return { name: `${drift.runsTogether} runs together`, column };
+  }
+  const run = drift === undefined ? review.earlier.at(-1) : drift.closest;
+  return run && { name: shortName(review, run, { name, role }), column: earlier[review.earlier.indexOf(run)] };
+}
+
 /** Renders the columns by PSI against the closest earlier run, the largest PSI first. */
 export function driftTable(columns: readonly PageColumn[], review: RunReview): Html {
   const { earlier, reference } = review;
@@ -175,10 +184,12 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
     return nothing;
   }
   const ranked = columns.toSorted((one, other) => (other.drift?.psi ?? -1) - (one.drift?.psi ?? -1));
-  const lineOf = ({ name, role, now, earlier: before, level, drift }: PageColumn): Html => {
-    const index = drift?.closest === undefined ? earlier.length - 1 : earlier.indexOf(drift.closest);
-    const then = before[index];
-    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${drift === undefined ? "–" : psiCell(review, { name, role, drift })}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(showShare(emptyShare(now)), then && showShare(emptyShare(then)))}</td></tr>`;
+  const lineOf = (column: PageColumn): Html => {
+    const { name, role, now, level, drift } = column;
+    const compared = comparedWith(column, review);
+    const then = compared?.column;
+    const psi = drift === undefined ? "–" : showPsi(drift.psi);
+    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${reference === undefined ? pair(psi, compared?.name) : psi}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(showShare(emptyShare(now)), then && showShare(emptyShare(then)))}</td></tr>`;
   };
   const open = Math.max(openDrifts, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
   const rest = ranked.slice(open);
@@ -186,24 +197,14 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
     rest.length === 0
       ? nothing
       : html`<details><summary>${count(rest.length, "more column")}</summary>${driftRows(rest.map(lineOf))}</details>`;
-  const compared =
+  const basis =
     reference === undefined
-      ? html`the closest earlier run. <span class="before">Small print</span> shows that run: its date, its median, its share of NULL and NaN.`
+      ? html`the closest earlier run. <span class="before">Small print</span> shows that run (without a PSI, the last run): its date, its median, its share of NULL and NaN. If the PSI is against several runs together, it shows these.`
       : html`${reference}. <span class="before">Small print</span> shows the median and the share of NULL and NaN there.`;
   return html`<section><h2>Drift by column</h2>
-<p>PSI compares the values with those of ${compared}</p>
+<p>PSI compares the values with those of ${basis}</p>
 ${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
 `;
-}
-
-function psiCell(
-  review: RunReview,
-  { drift, ...column }: Pick<PageColumn, "name" | "role"> & { readonly drift: Drift },
-): Html {
-  const found = showPsi(drift.psi);
-  return review.reference === undefined
-    ? pair(found, drift.closest && shortName(review, drift.closest, column))
-    : html`${found}`;
 }
 
 function driftRows(lines: readonly Html[]): Html {

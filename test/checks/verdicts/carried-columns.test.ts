@@ -40,6 +40,22 @@ test("a carried column only warns while few earlier runs have its profile", () =
   expect(verdict.results.map(({ lowered }) => lowered)).toContain("only 1 of 8 runs to compare with");
 });
 
+test("a carried column of another type only warns while few earlier runs had it, or had it with the type of the last one", () => {
+  const others = { other: column("int64") };
+  const levels = (few: Readonly<Record<string, ColumnProfile>>, runs: number): string[] => {
+    const baseline = nightsBefore(10, () => ({})).map((run, index) =>
+      withCarried(run, index < 10 - runs ? few : { ...few, c: column("int32") }),
+    );
+    return told(judge({ run: withCarried(runProfile({}), { ...others, c: column("utf8") }), baseline }, defaultChecks));
+  };
+  expect([levels(others, 1), levels(others, 7), levels(others, 8)]).toEqual([
+    ["column c warn"],
+    ["column c warn"],
+    ["column c hold"],
+  ]);
+  expect(levels({ ...others, c: column("utf8") }, 1)).toEqual(["column c warn"]);
+});
+
 test("a carried column is not called gone where more columns are carried than are profiled", () => {
   const many = Object.fromEntries(Array.from({ length: 128 }, (_, index) => [`c${index}`, column("int64")]));
   expect(findings({ id: column("int64") }, many)).toEqual([]);

@@ -71,5 +71,14 @@ test("a share of values that are counted one by one is exact, and the number of 
     largest_share_before: 0.6,
     rows_of_value_before: 600,
     rows_before: 1000,
+    value: "a",
   });
+});
+
+const always = (value: number | null): ColumnProfile => numbersProfile(Array.from({ length: 5000 }, () => value));
+
+test("a constant is named: a text, a number, NULL or NaN", () => {
+  const names = [ones, always(null), always(Number.NaN), always(0.31)].map((now) => resultOf(now, withOnes(7)).numbers);
+  expect(names.map(({ value }) => value)).toEqual(["1", "NULL", "NaN", "0.31"]);
+  expect(resultOf(ones, ones).numbers).not.toHaveProperty("value"); // nothing is wrong
 });

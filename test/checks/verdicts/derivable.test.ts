@@ -95,6 +95,51 @@ function excess({ measured, limit }: CheckResult): number {
   return Number(measured) / Number(limit);
 }
 
+/** A run whose output has so many labels, named with a letter, the first of which have the most rows. */
+const labelled = (letter: string, count: number): Parameters<typeof runProfile>[0] => ({
+  outputs: {
+    label: textsProfile(Object.fromEntries(Array.from({ length: count }, (_, at) => [`${letter}${at}`, 300 - at]))),
+  },
+});
+
+const ofLabels = (letter: string): Verdict =>
+  judge({ run: runProfile(labelled(letter, 12)), baseline: nightsBefore(8, () => labelled("a", 12)) }, defaultChecks);
+
+const valuesOf = ({ results }: Verdict, name: string): unknown[] =>
+  results.flatMap(({ numbers }) => (name in numbers ? [numbers[name]] : []));
+
+test("of many classes and values of a column those that matter most are listed, and the others counted", () => {
+  const changed = ofLabels("b");
+  expect(valuesOf(changed, "class")).toEqual(["a0", "a1", "a2", "a3", "a4"]);
+  expect(valuesOf(changed, "value")).toEqual(["b0", "b1", "b2", "b3", "b4"]);
+  const seven = { column: "label", level: "hold", results: 7 };
+  expect(changed.unlisted).toEqual([
+    { ...seven, check: "class" },
+    { ...seven, check: "unseen_value" },
+  ]);
+  const same = ofLabels("a");
+  expect(valuesOf(same, "class")).toHaveLength(5);
+  expect(same.unlisted).toEqual([{ ...seven, level: "pass", check: "class" }]);
+  expect(verdictOfWide(1).unlisted).toBeUndefined();
+});
+
+test("a class that all but vanished is listed among many that pass, and so is the pass that is closest to its limit", () => {
+  const counts = Object.fromEntries(Array.from({ length: 12 }, (_, at) => [`a${at}`, 300]));
+  const now = { outputs: { label: textsProfile({ ...counts, a10: 1, a11: 100 }) } };
+  const nights = nightsBefore(8, () => ({ outputs: { label: textsProfile(counts) } }));
+  const { results } = judge({ run: runProfile(now), baseline: nights }, defaultChecks);
+  const listed = results
+    .filter(({ check }) => check === "class")
+    .map(({ numbers, level }) => [numbers["class"], level]);
+  expect(listed).toHaveLength(6);
+  expect(listed).toEqual(
+    expect.arrayContaining([
+      ["a10", "hold"],
+      ["a11", "pass"],
+    ]),
+  );
+});
+
 /** So many outputs and features, of which the first ones have this mean. */
 function wide(mean: number, seed: number, count: number): Parameters<typeof runProfile>[0] {
   const columns = (from: number): Record<string, ReturnType<typeof numbersProfile>> =>

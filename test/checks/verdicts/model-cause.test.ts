@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { judge } from "#src/checks/verdicts/judge.js";
-import { asksForPrevious, type PreviousModel } from "#src/checks/verdicts/model-cause.js";
+import { asksForPrevious, nameModelCause, type PreviousModel } from "#src/checks/verdicts/model-cause.js";
 import { type ColumnProfiles, defaultChecks, type RunProfile } from "#src/checks/verdicts/run-profile.js";
-import type { Verdict } from "#src/checks/verdicts/verdict.js";
+import type { CheckResult, Verdict } from "#src/checks/verdicts/verdict.js";
 import { nightsBefore, normals, numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
 import { only } from "../../support/verdicts.js";
 
@@ -55,6 +55,22 @@ function challenged(mean: number): Verdict {
   return judge({ run: runProfile({ outputs: outputsOf({ mean }), modelSha256: "new" }), baseline }, defaultChecks);
 }
 
+const labels = (letter: string): ColumnProfiles =>
+  new Map([
+    ["label", textsProfile(Object.fromEntries(Array.from({ length: 9 }, (_, at) => [`${letter}${at}`, 100 + at])))],
+  ]);
+
+const rare = (bin: number): CheckResult => ({
+  check: "unseen_value",
+  column: "label",
+  level: "hold",
+  formula: "",
+  measured: 0.02,
+  limit: 0.001,
+  against: null,
+  numbers: { value: "of fewer than 20 rows", bin, rows_of_value: 19, rows: 950 },
+});
+
 describe("the cause of an output that did not pass with a new model", () => {
   test.each([
     ["model", { now: { mean: 1 }, previous: { mean: 0 } }],
@@ -70,6 +86,27 @@ describe("the cause of an output that did not pass with a new model", () => {
   test("a class that only the new model no longer predicts is caused by the model, one that is rare with both by the data", () => {
     expect(classOf({ now: { mean: 0, b: 10 }, previous: { mean: 0, b: 300 } })).toMatchObject({ of: "model" });
     expect(classOf({ now: { mean: 0, b: 10 }, previous: { mean: 0, b: 12 } })).toMatchObject({ of: "data" });
+  });
+
+  test("each of many values names its cause, also those that a verdict would only count for the previous model", () => {
+    const run = { ...runProfile({ modelSha256: "new" }), outputs: labels("b") };
+    const baseline = nightsBefore(10, () => ({})).map((one) => Object.assign(one, { outputs: labels("a") }));
+    const causes = (outputs: ColumnProfiles): unknown[] =>
+      judge({ run, baseline, previous: { modelSha256: "a", rows: 936, outputs } }, defaultChecks)
+        .results.filter(({ check }) => check === "class" || check === "unseen_value")
+        .map(({ cause }) => cause?.of);
+    expect(causes(labels("b"))).toEqual(Array.from({ length: 10 }, () => "data"));
+    // b8 and b7, which have the most rows, are new with the previous model, too.
+    const some = new Map([["label", textsProfile({ a0: 700, b8: 118, b7: 118 })]]);
+    const of = causes(some).slice(-7);
+    expect(of.filter((cause) => cause === "data")).toHaveLength(2);
+    expect(of.filter((cause) => cause === "model")).toHaveLength(5);
+  });
+
+  test("values without names have the cause of the values with the same hash", () => {
+    const previous: PreviousModel = { modelSha256: "a", rows: 950, outputs: new Map() };
+    const causes = nameModelCause([rare(1), rare(2)], [rare(2)], previous).map(({ cause }) => cause?.of);
+    expect(causes).toEqual(["model", "data"]);
   });
 
   test("a result that passes, and a result of a run whose previous model was not asked, have no cause", () => {

@@ -30,7 +30,7 @@ export interface PageRows {
 }
 
 /** Reads rows [from, to) at once, as `PageRows.fitting`. */
-export function all(from: number, to: number): number {
+export function wholeRange(from: number, to: number): number {
   return to - from;
 }
 
@@ -38,7 +38,7 @@ export function all(from: number, to: number): number {
 export function entriesInTurn({ type, limits }: StoredColumn, dictionary: Column, numbers: NumberReader): PageRows {
   let passed = 0;
   return {
-    fitting: all,
+    fitting: wholeRange,
     take(from, to) {
       numbers.skip(from - passed);
       passed = to;

@@ -14,7 +14,7 @@ import {
 } from "../../../columnar/memory/page-loops.js";
 import type { PageMemory } from "./page-memory.js";
 import type { PageHeader } from "./page-header.js";
-import { all, entriesInTurn, type PageRows, repeatedTexts } from "./page-rows.js";
+import { entriesInTurn, type PageRows, repeatedTexts, wholeRange } from "./page-rows.js";
 import { isOneRun, openNumbers, readRuns } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 import { plainValues } from "./values.js";
@@ -52,7 +52,7 @@ export function valueRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, 
   if ("like" in packed) {
     return rowsHere(packed, parts);
   }
-  return "take" in packed ? packed : { take: (from, to) => sliceColumn(packed, from, to), fitting: all };
+  return "take" in packed ? packed : { take: (from, to) => sliceColumn(packed, from, to), fitting: wholeRange };
 }
 
 interface PackedParts extends PageParts, Levels {
@@ -148,7 +148,7 @@ function rowsHere(
     valid === undefined ? to - from : countOnesHere(valid.subarray(from, to));
   let passed = 0;
   return {
-    fitting: all,
+    fitting: wholeRange,
     take(from, to) {
       const skipped = ones(passed, from);
       if (skipped > 0) {

@@ -1,0 +1,175 @@
+import { expect, test } from "vitest";
+import type { CheckResult } from "#src/checks/verdicts/verdict.js";
+import { resultLines } from "#src/publish/verdict-text.js";
+import { storedVerdict } from "../support/verdicts.js";
+
+const common = { column: "score", level: "hold", formula: "", against: null, numbers: {} } as const;
+
+test.each<[CheckResult, string]>([
+  [
+    { ...common, check: "psi", measured: 1.3041, limit: 0.25, against: "daily-1" },
+    "score: PSI 1.3 against 2026-11-20 (limit 0.25)",
+  ],
+  [
+    { ...common, check: "psi", measured: 0.6, limit: 0.5, numbers: { runs_together: 8 } },
+    "score: PSI 0.6 against the last 8 runs together (limit 0.5)",
+  ],
+  [
+    { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50 } },
+    "50 rows, 0.113 times the usual 442 (limit 0.7)",
+  ],
+  [
+    { ...common, column: null, check: "rows", measured: 0.01, limit: 0.7, numbers: { rows: 1 } },
+    "1 row, 0.01 times the usual 100 (limit 0.7)",
+  ],
+  [
+    { ...common, column: null, check: "rows", measured: 0, limit: 0.7, numbers: { rows: 0, least: 5000, most: 5200 } },
+    "0 rows, 0 times the usual 5000 (limit 0.7)",
+  ],
+  [
+    {
+      ...common,
+      column: null,
+      check: "rows",
+      measured: "infinitely many",
+      limit: 3,
+      numbers: { rows: 7, least: 0, most: 0 },
+    },
+    "7 rows, infinitely many times the usual 0 (limit 3)",
+  ],
+  [
+    { ...common, column: null, check: "rejects", measured: 0.0512, limit: 0.01 },
+    "5.12% of the rows were rejected (limit 1%)",
+  ],
+  [
+    { ...common, column: "label", check: "in", measured: 2, limit: 0, numbers: { x: 3, y: 1 } },
+    "label: values that are not in the list: x, y",
+  ],
+  [
+    {
+      ...common,
+      check: "class",
+      measured: 0.0052,
+      limit: 0.2,
+      numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
+    },
+    "score: class churn has 10 rows, 0.0052 times the expected 1911 (limit 0.2)",
+  ],
+  [
+    {
+      ...common,
+      check: "class",
+      measured: 0.0052,
+      limit: 0.2,
+      against: "daily-1",
+      numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
+    },
+    "score: class churn has 10 rows, 0.0052 times the 1911 expected by its share on 2026-11-20 (limit 0.2)",
+  ],
+  [
+    { ...common, check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.6134 } },
+    "score: one value in all rows; before, no value had more than 61.3% of them",
+  ],
+  [
+    {
+      ...common,
+      check: "constant",
+      measured: 1,
+      limit: 1,
+      against: "daily-1",
+      numbers: { value: "DE", largest_share_before: 0.0696 },
+    },
+    "score: DE in all rows; before, no value had more than 6.96% of them (2026-11-20)",
+  ],
+  [
+    {
+      ...common,
+      check: "constant",
+      measured: 1,
+      limit: 1,
+      against: "daily-1",
+      numbers: { largest_share_before: 0.2406, least_values_before: 437 },
+    },
+    "score: one value in all rows; before, no value had more than 24.1% of them (2026-11-20: at least 437 different values)",
+  ],
+  [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
+  [
+    { ...common, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
+    "score: it is no longer in the output; it was float32 on 2026-11-20",
+  ],
+  [
+    { ...common, isFeature: true, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
+    "score: the feature is gone; it was float32 on 2026-11-20",
+  ],
+  [
+    { ...common, check: "nulls", measured: 0.4, limit: 0.0612, against: "daily-1", numbers: { share_before: 0.0102 } },
+    "score: 40% NULL, at most 1.02% before, on 2026-11-20 (limit 6.12%)",
+  ],
+  [
+    { ...common, check: "nan", measured: 1, limit: 0.0612, against: "daily-1", numbers: { share_before: 0 } },
+    "score: 100% NaN, none before (limit 6.12%)",
+  ],
+  [
+    { ...common, level: "warn", check: "unexplained", measured: 0.934, limit: 0.1, against: "daily-1" },
+    "score: PSI 0.934 against 2026-11-20, which no feature explains (limit 0.1)",
+  ],
+  [
+    { ...common, column: null, level: "warn", check: "stale", measured: 3, limit: 3, against: "daily-1" },
+    "all 3 features are those of the last run, on 2026-11-20: was the input refreshed?",
+  ],
+  [
+    { ...common, check: "column", measured: "int64", limit: "float32", against: "daily-1" },
+    "score: its type is int64; it was float32 on 2026-11-20",
+  ],
+  [
+    {
+      ...common,
+      level: "warn",
+      check: "column",
+      isFeature: true,
+      measured: "float32",
+      limit: "missing",
+      against: "daily-1",
+    },
+    "score: the run of 2026-11-20 did not have this feature, so it is not compared; nothing to do: later runs compare it",
+  ],
+  [
+    {
+      ...common,
+      check: "psi",
+      measured: 1.3041,
+      limit: 0.25,
+      against: "daily-1",
+      feature: { column: "amount", psi: 9.123 },
+    },
+    "score: PSI 1.3 against 2026-11-20 (limit 0.25); feature amount moved, too: PSI 9.12",
+  ],
+  [
+    { ...common, level: "warn", check: "psi", measured: 0.4, limit: 0.25, lowered: "only 2 of 8 runs to compare with" },
+    "score: PSI 0.4 (limit 0.25); only a warning: only 2 of 8 runs to compare with",
+  ],
+])("a result is shown as a line that people understand: %#", (result, line) => {
+  expect(resultLines(storedVerdict([result]), result.level)).toEqual([line]);
+});
+
+test.each<[Partial<CheckResult> & Pick<CheckResult, "check" | "measured" | "limit">, string]>([
+  [{ check: "range", measured: 1.0000001192092896, limit: 1 }, "score: value 1.0000001 is out of range (limit 1)"],
+  [{ check: "range", measured: 1234567, limit: 1234567.4 }, "score: value 1234567 is out of range (limit 1234567.4)"],
+  [{ check: "range", measured: -1e-9, limit: 0 }, "score: value -1e-9 is out of range (limit 0)"],
+  [{ check: "nulls", measured: 0.050004, limit: 0.05 }, "score: 5.0004% NULL (limit 5%)"],
+  [{ check: "psi", measured: 0.2503, limit: 0.25 }, "score: PSI 0.2503 (limit 0.25)"],
+  [
+    { check: "centroid", measured: 0.89995, limit: 0.9 },
+    "score: cosine 0.89995 between the mean directions (limit 0.9)",
+  ],
+  [
+    { check: "rows", column: null, measured: 0.69996, limit: 0.7, numbers: { rows: 69996, least: 100000 } },
+    "69996 rows, 0.69996 times the usual 100000 (limit 0.7)",
+  ],
+  [
+    { check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.99996 } },
+    "score: one value in all rows; before, no value had more than 99.996% of them",
+  ],
+])("a value close to its limit has as many digits as tell the two apart: %#", (result, line) => {
+  expect(resultLines(storedVerdict([{ ...common, ...result }]), "hold")).toEqual([line]);
+});
