@@ -19,6 +19,7 @@ import {
   latestRuns,
   type RunProfile,
 } from "./run-profile.js";
+import { findFewSampled } from "./sample-size.js";
 import { checkClasses, checkUnseen, checkWanted } from "./value-checks.js";
 import { type CheckResult, missingType, type Verdict } from "./verdict.js";
 
@@ -64,6 +65,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
   const results =
     previous === undefined ? found : nameModelCause(found, resultsOf(judged, previous, options), previous);
   const drifts = namedDrifts(results, compared(run.features, latest, featuresOf));
+  const fewSampled = findFewSampled(run.features, latest);
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
     outcome: holds ? "hold" : "publish",
@@ -75,6 +77,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
     ...(ofEarlierModel.length === 0 ? {} : { ofEarlierModel }),
     results: boundBins(results),
     ...(drifts.length === 0 ? {} : { featureDrifts: drifts }),
+    ...(fewSampled === undefined ? {} : { fewSampled }),
   };
 }
 

@@ -29,7 +29,7 @@ const smoothing = 0.5;
 /** Standard deviations above what chance makes of a PSI. */
 const chance = 3.5;
 /** With fewer rows on either side no PSI is computed. */
-const leastRows = 50;
+export const leastPsiRows = 50;
 
 /**
  * The population stability index, Σ (p - q) · ln(p / q) over the bins of two histograms, where p and q are a bin's
@@ -57,7 +57,7 @@ export function psi(bins: readonly Counts[]): number {
 export function psiLimit(wanted: number, bins: number, before: number, now: number): number {
   const freedom = Math.max(bins - 1, 1);
   const noise = (freedom + chance * Math.sqrt(2 * freedom)) * (1 / before + 1 / now);
-  return Math.min(before, now) < leastRows ? Number.POSITIVE_INFINITY : Math.max(wanted, noise);
+  return Math.min(before, now) < leastPsiRows ? Number.POSITIVE_INFINITY : Math.max(wanted, noise);
 }
 
 /**
