@@ -1,5 +1,8 @@
 import { expect, test } from "vitest";
-import { fewestOf } from "#src/run/planning/kept-rows.js";
+import type { ByteRange, Decoder, SliceRequest } from "#src/formats/port.js";
+import { fewestKept, fewestOf } from "#src/run/planning/kept-rows.js";
+import type { JobContext } from "#src/scoring/context.js";
+import { planOf } from "../support/plans.js";
 import { randomOf } from "../support/random.js";
 
 test("the rows that a filter keeps are known exactly if all were counted", () => {
@@ -32,4 +35,63 @@ test("the rows that a filter keeps are hardly ever overestimated, and rows sprea
   const clustered = draws((random) => (random() < 0.2 ? 1 : 0));
   expect(clustered.filter((share) => share > 0.2).length / clustered.length).toBeLessThan(0.01);
   expect(Math.min(...clustered)).toBeGreaterThan(0);
+});
+
+const mebibyte = 1024 * 1024;
+
+/** Counts the rows of shards in a store that does not exist. */
+async function countIn(
+  shards: number,
+  { msEach = 0, fail }: { readonly msEach?: number; readonly fail?: () => never },
+): Promise<{ readonly fewest: number; readonly fetched: number }> {
+  const plan = planOf(
+    Array.from({ length: shards }, () => 1000),
+    1000,
+  );
+  let [fetched, now] = [0, 0];
+  const source = {
+    readAhead: { files: 4, coalescedFiles: 1, windowBytes: 32 * mebibyte, bytes: 256 * mebibyte },
+    open: ({ uri }: { readonly uri: string }) =>
+      Promise.resolve({
+        path: uri,
+        name: uri,
+        remote: {
+          fetch: (ranges: readonly ByteRange[]) => {
+            fetched += ranges.reduce((sum, { start, end }) => sum + end - start, 0);
+            return Promise.resolve();
+          },
+        },
+        [Symbol.asyncDispose]: () => Promise.resolve(),
+      }),
+  };
+  const decoder = {
+    windows: ({ rowStart, rowEnd }: SliceRequest) =>
+      Promise.resolve([{ rowStart, rowEnd, ranges: [{ start: 0, end: 10 * mebibyte }] }]),
+    countKept: () => {
+      now += msEach;
+      return fail === undefined ? Promise.resolve(500) : fail();
+    },
+  };
+  const context = {
+    source,
+    signal: new AbortController().signal,
+    nowMs: () => now,
+    log: { debug() {} },
+  } as unknown as JobContext;
+  return { fewest: await fewestKept(context, plan, decoder as unknown as Decoder), fetched };
+}
+
+test("the rows that a filter keeps are counted whole if there are few bytes, and else over some seventy MiB", async () => {
+  expect(await countIn(5, {})).toEqual({ fewest: 2500, fetched: 50 * mebibyte });
+  const many = await countIn(100, {});
+  expect(many.fetched).toBe(70 * mebibyte);
+  expect(many.fewest).toBe(50_000); // each of the places that were counted keeps half of its rows
+});
+
+test("the rows that a filter keeps are not counted on after five seconds, nor after an error", async () => {
+  expect((await countIn(5, { msEach: 6000 })).fewest).toBe(500);
+  const fail = (): never => {
+    throw new Error("the page is damaged");
+  };
+  expect((await countIn(5, { fail })).fewest).toBe(0);
 });

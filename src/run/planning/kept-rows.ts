@@ -26,6 +26,7 @@ const caution = 1.5;
 export async function fewestKept(context: JobContext, plan: Plan, decoder: Decoder): Promise<number> {
   const { rows } = plan.input;
   const counted: SampledSum[] = [];
+  const sinceMs = context.nowMs();
   try {
     for await (const place of countPlaces(context, plan, decoder)) {
       counted.push(place);
@@ -35,7 +36,8 @@ export async function fewestKept(context: JobContext, plan: Plan, decoder: Decod
     context.log.debug(`counting the rows that input.where keeps: ${messageOf(error)}`);
   }
   const fewest = fewestOf(counted, rows);
-  context.log.debug(`input.where keeps ${fewest} of ${rows} rows, or more`);
+  const took = ((context.nowMs() - sinceMs) / 1000).toFixed(2);
+  context.log.debug(`input.where keeps at least ${fewest} of ${rows} rows; counting took ${took} s`);
   return fewest;
 }
 
