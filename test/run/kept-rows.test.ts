@@ -43,16 +43,17 @@ const mebibyte = 1024 * 1024;
 async function countIn(
   shards: number,
   { msEach = 0, fail }: { readonly msEach?: number; readonly fail?: () => never },
-): Promise<{ readonly fewest: number; readonly fetched: number }> {
+): Promise<{ readonly fewest: number; readonly fetched: number; readonly left: number }> {
   const plan = planOf(
     Array.from({ length: shards }, () => 1000),
     1000,
   );
-  let [fetched, now] = [0, 0];
+  let [fetched, now, left] = [0, 0, 0];
   const source = {
     readAhead: { files: 4, coalescedFiles: 1, windowBytes: 32 * mebibyte, bytes: 256 * mebibyte },
-    open: ({ uri }: { readonly uri: string }) =>
-      Promise.resolve({
+    open: ({ uri }: { readonly uri: string }) => {
+      left += 1;
+      return Promise.resolve({
         path: uri,
         name: uri,
         remote: {
@@ -61,8 +62,12 @@ async function countIn(
             return Promise.resolve();
           },
         },
-        [Symbol.asyncDispose]: () => Promise.resolve(),
-      }),
+        [Symbol.asyncDispose]: () => {
+          left -= 1;
+          return Promise.resolve();
+        },
+      });
+    },
   };
   const decoder = {
     windows: ({ rowStart, rowEnd }: SliceRequest) =>
@@ -78,13 +83,14 @@ async function countIn(
     nowMs: () => now,
     log: { debug() {} },
   } as unknown as JobContext;
-  return { fewest: await fewestKept(context, plan, decoder as unknown as Decoder), fetched };
+  const fewest = await fewestKept(context, plan, decoder as unknown as Decoder);
+  return { fewest, fetched, left };
 }
 
 test("the rows that a filter keeps are counted whole if there are few bytes, and else over some seventy MiB", async () => {
-  expect(await countIn(5, {})).toEqual({ fewest: 2500, fetched: 50 * mebibyte });
+  expect(await countIn(5, {})).toEqual({ fewest: 2500, fetched: 50 * mebibyte, left: 0 });
   const many = await countIn(100, {});
-  expect(many.fetched).toBe(70 * mebibyte);
+  expect(many).toMatchObject({ fetched: 70 * mebibyte, left: 0 }); // no shard is left open
   expect(many.fewest).toBe(50_000); // each of the places that were counted keeps half of its rows
 });
 
