@@ -33,7 +33,9 @@ export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLi
       group = [];
     }
     if (group.length === 0) {
-      left = alone ? nothingFits : { rows: limits.rows, bytes: limits.bytes ?? coalescedBytes, folder: folderOf(shard.uri) };
+      left = alone
+        ? nothingFits
+        : { rows: limits.rows, bytes: limits.bytes ?? coalescedBytes, folder: folderOf(shard.uri) };
     }
     left = { ...left, rows: left.rows - shard.rows, bytes: left.bytes - shard.sizeBytes };
     group.push(one);

@@ -58,7 +58,10 @@ const ways: Readonly<Record<string, Way>> = {
   "equal rows scored once": { overrides: { dedupe: true } },
   "an Arrow stream": { format: "arrows" },
   "three workers": { workers: ["2/3", "0/3", "1/3"] },
-  "a killed attempt and another": { killed: "before link control/parts/part-00001 #1", overrides: { commit_rows: 9000 } },
+  "a killed attempt and another": {
+    killed: "before link control/parts/part-00001 #1",
+    overrides: { commit_rows: 9000 },
+  },
 };
 
 async function profilesOf({ overrides = {}, workers, killed, format }: Way, table = select): Promise<Profiles> {

@@ -5,7 +5,7 @@ import type { Plan } from "#src/plan/plan.js";
 import { sealedText } from "#src/sink/parquet/common/stored-plan.js";
 import { runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratchFolder } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { writeRows } from "../support/parquet.js";
 import { watchCommand } from "../support/watched.js";
@@ -30,7 +30,7 @@ async function filteredNights(folder: string): Promise<Nights> {
     output: { columns: ["id"], parquet: { path: "out/dt=${ds}" } },
   };
   const { spec, out, rewrite } = await smallJob(folder, { model: identity, select });
-  const write = (input: object): Promise<void> => rewrite({ ...more, input } as SpecOverrides);
+  const write = (input: object): Promise<void> => rewrite({ ...more, input });
   await write(kept);
   return {
     spec,

@@ -94,10 +94,11 @@ test("the rows that a filter keeps are counted whole if there are few bytes, and
   expect(many.fewest).toBe(50_000); // each of the places that were counted keeps half of its rows
 });
 
+function fail(): never {
+  throw new Error("the page is damaged");
+}
+
 test("the rows that a filter keeps are not counted on after five seconds, nor after an error", async () => {
   expect((await countIn(5, { msEach: 6000 })).fewest).toBe(500);
-  const fail = (): never => {
-    throw new Error("the page is damaged");
-  };
   expect((await countIn(5, { fail })).fewest).toBe(0);
 });

@@ -61,10 +61,7 @@ export function openParquetDecoder({
         yield* (await duckdb.open()).read([first, ...more], decodingThreads(threads, first.projection));
       }
     },
-    async countKept(slices) {
-      const [first, ...more] = slices;
-      return first === undefined ? 0 : await (await duckdb.open()).countKept([first, ...more]);
-    },
+    countKept: async (slices) => await (await duckdb.open()).countKept(slices),
     verify: (file, signal) => verifyPages(file, { signal }),
     bindExpression: async (request) => await (await duckdb.open()).bindExpression(request),
     describeRows: async (request) => await (await duckdb.open()).describeRows(request),

@@ -8,7 +8,7 @@ import { atKey, type JobContext, type ScoringContext } from "../../scoring/conte
 import type { RejectedRows } from "../rejects/rejected-rows.js";
 import { orFailure } from "../previewing/or-failure.js";
 import { type RowSample, type SampledPlace, sampleRows } from "./sample-rows.js";
-import { type SampledSum, samplingError } from "../sampling-error.js";
+import { type SampledSum, samplingError } from "../../util/sampling-error.js";
 
 /** Rows whose prompts are measured. */
 const measuredRows = 200;

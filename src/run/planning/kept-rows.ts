@@ -6,7 +6,7 @@ import { coalesceSlices } from "../../scoring/coalesce-slices.js";
 import type { JobContext } from "../../scoring/context.js";
 import { type SliceOfRun, windowsAhead } from "../../scoring/read-windows.js";
 import { messageOf } from "../../util/errors.js";
-import { type SampledSum, samplingError } from "../sampling-error.js";
+import { type SampledSum, samplingError } from "../../util/sampling-error.js";
 
 /** An input of at most so many rows and shards is counted whole: DuckDB takes 20 to 60 ns of CPU time for a row. */
 const mostWhole = { rows: 2 ** 22, shards: 128 };
@@ -111,14 +111,15 @@ function inGoes({ shard, rowStart, rowEnd }: Slice): Slice[] {
 
 /** Sorts by the reversed bits of the index: the first ones of any number are spread over the whole. */
 function spread<T>(all: readonly T[]): T[] {
-  const reversed = (index: number): number => {
-    let bits = 0;
-    for (let bit = 0; bit < 16; bit += 1) {
-      bits = bits * 2 + ((index >>> bit) & 1);
-    }
-    return bits;
-  };
   return [...all.entries()].toSorted(([one], [other]) => reversed(one) - reversed(other)).map(([, item]) => item);
+}
+
+function reversed(index: number): number {
+  let bits = 0;
+  for (let bit = 0; bit < 16; bit += 1) {
+    bits = bits * 2 + ((index >>> bit) & 1);
+  }
+  return bits;
 }
 
 /** Numbers the rows of slices as if there were no others, so that they can be read together. */

@@ -16,7 +16,11 @@ function nightOf(sampled: number, rows: number): RunProfile {
   return runProfile({ rows, features: { id: key, weight: sampleOf(sampled, rows) } });
 }
 
-function foundIn(now: readonly [number, number], before: readonly [number, number], nights = 8): FewSampled | undefined {
+function foundIn(
+  now: readonly [number, number],
+  before: readonly [number, number],
+  nights = 8,
+): FewSampled | undefined {
   const baseline = nightsBefore(nights, (ago) => ({ rows: before[1], features: { weight: sampleOf(...before, ago) } }));
   return judge({ run: nightOf(...now), baseline }, defaultChecks).fewSampled;
 }

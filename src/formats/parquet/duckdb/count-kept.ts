@@ -11,15 +11,16 @@ import { areReadableTogether, readableParts } from "./readable-parts.js";
  */
 export async function countKept(
   { pool, memory }: { readonly pool: ConnectionPool; readonly memory: MemoryBudget },
-  slices: readonly [SliceRequest, ...SliceRequest[]],
+  slices: readonly SliceRequest[],
 ): Promise<number> {
   const count = (slice: SliceRequest, table: string): Promise<number> =>
     pool.use(async (connection) => {
       const [row] = (await connection.runAndReadAll(keptCountSql(slice, table))).getRows();
       return Number(row?.[0]);
     });
-  if (slices.length > 1 && (await areReadableTogether(slices, memory))) {
-    return await count({ ...slices[0], rowEnd: Number.MAX_SAFE_INTEGER }, slicesTable(slices));
+  const [first, second] = slices;
+  if (first !== undefined && second !== undefined && (await areReadableTogether(slices, memory))) {
+    return await count({ ...first, rowEnd: Number.MAX_SAFE_INTEGER }, slicesTable(slices));
   }
   let kept = 0;
   for (const slice of slices) {

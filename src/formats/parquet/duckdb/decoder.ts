@@ -27,7 +27,7 @@ export interface ParquetByDuckDb
   constants(slice: SliceRequest): Promise<ReadonlyMap<string, Column>>;
   /** Rows of slices, in order, with so many of DuckDB's threads. */
   read(slices: readonly [SliceRequest, ...SliceRequest[]], threads: number): AsyncGenerator<RecordBatch>;
-  countKept(slices: readonly [SliceRequest, ...SliceRequest[]]): Promise<number>;
+  countKept(slices: readonly SliceRequest[]): Promise<number>;
 }
 
 export interface ParquetOptions extends DuckDbReaderOptions {
@@ -54,7 +54,9 @@ export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): Parq
       yield* readSlices({ pool: readerOf(threads).pool, memory }, slices);
     },
     async countKept(slices) {
-      await check.all(slices[0].projection.expressions);
+      for (const { projection } of slices.slice(0, 1)) {
+        await check.all(projection.expressions); // the same for all
+      }
       return await countKept({ pool, memory }, slices);
     },
     bindExpression: (request) => bindExpression(tables, check, request),
