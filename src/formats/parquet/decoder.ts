@@ -44,10 +44,9 @@ export function openParquetDecoder({
         return undefined;
       }
       const { projection } = slice;
-      const hasConstants = hasFolderColumns(projection);
       return {
         units,
-        constants: hasConstants ? await (await duckdb.open()).constants(slice) : new Map(),
+        constants: hasFolderColumns(projection) ? await (await duckdb.open()).constants(slice) : new Map(),
         fitting: (count) =>
           Math.min(
             decodingThreads(count, withoutLists(projection)),

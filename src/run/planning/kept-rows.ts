@@ -6,7 +6,7 @@ import { coalesceSlices } from "../../scoring/coalesce-slices.js";
 import type { JobContext } from "../../scoring/context.js";
 import { type SliceOfRun, windowsAhead } from "../../scoring/read-windows.js";
 import { messageOf } from "../../util/errors.js";
-import { type SampledSum, samplingError } from "../../util/sampling-error.js";
+import { leastSum, type SampledSum } from "../../util/sampling-error.js";
 
 /** An input of at most so many rows and shards is counted whole: DuckDB takes 20 to 60 ns of CPU time for a row. */
 const mostWhole = { rows: 2 ** 22, shards: 128 };
@@ -16,8 +16,6 @@ const places = { count: 64, rows: 2 ** 14 };
 const goRows = 2 ** 20;
 /** No more is counted after this time, nor fetched from a store beyond these bytes. */
 const most = { ms: 5000, bytes: 64 * 1024 * 1024 };
-/** The error of the estimate is multiplied by this: three standard errors. */
-const caution = 1.5;
 
 /**
  * Counts the rows of a run that `input.where` keeps: all of them, or if the run is large, those in places that are spread
@@ -35,21 +33,10 @@ export async function fewestKept(context: JobContext, plan: Plan, decoder: Decod
     context.signal.throwIfAborted();
     context.log.debug(`counting the rows that input.where keeps: ${messageOf(error)}`);
   }
-  const fewest = fewestOf(counted, rows);
+  const fewest = leastSum(counted, rows);
   const took = ((context.nowMs() - sinceMs) / 1000).toFixed(2);
   context.log.debug(`input.where keeps at least ${fewest} of ${rows} rows; counting took ${took} s`);
   return fewest;
-}
-
-/**
- * Returns how many of all rows are kept at least, by the places that were counted: exactly if these are all rows, and
- * otherwise with three standard errors to spare, but no fewer than were found.
- */
-export function fewestOf(counted: readonly SampledSum[], rows: number): number {
-  const read = counted.reduce((sum, place) => sum + place.read, 0);
-  const kept = counted.reduce((sum, place) => sum + place.sum, 0);
-  const estimate = (kept / Math.max(1, read)) * rows;
-  return Math.max(kept, Math.floor(estimate * (1 - caution * samplingError(counted, rows))));
 }
 
 /** Counts place after place, in an order in which the first ones are spread over the run, too. */
