@@ -32,6 +32,11 @@ const parts = {
     pattern: /const isList =/,
     instead: "const isList = false &&",
   },
+  "row-counts": {
+    file: "dist/run/planning/plan-sample.js",
+    pattern: /if \(checks === null/,
+    instead: "if (true",
+  },
   texts: {
     file: "dist/models/model-file.js",
     pattern: /findTextTensors\(bytes, proto\)/,
@@ -49,6 +54,7 @@ const usage = `Usage: node bench/compare.mjs [--against FOLDER | --without PART]
   --without PART    this build without one of ${Object.keys(parts).join(", ")}
   --checks          with \`checks: {}\` in the spec: both builds, or this one with and without
   --challenger      with the model of the job as its challenger, too: both builds, or this one with and without
+  --where SQL       with this \`input.where\` in the spec of both
   --nights N        each run has N published runs of earlier dates, over the same table (default 0)
   --only JOB        of bench/jobs, any number of times (default linear, mlp, mixed, strings, embeddings, mlp-small)
   --runs N          in turns (default 10), after one to warm up
@@ -59,6 +65,7 @@ const { values: options } = parseArgs({
     without: { type: "string" },
     checks: { type: "boolean", default: false },
     challenger: { type: "boolean", default: false },
+    where: { type: "string" },
     nights: { type: "string", default: "0" },
     only: { type: "string", multiple: true, default: ["linear", "mlp", "mixed", "strings", "embeddings", "mlp-small"] },
     runs: { type: "string", default: "10" },
@@ -110,7 +117,8 @@ function specWith(path, { side, more }) {
     output: { ...spec.output, parquet: { ...parquet, path: `${parquet.path}-${side}/dt=\${ds}` } },
   };
   const keyed = more === undefined ? {} : { [more]: keys[more](spec) };
-  writeFileSync(copy, JSON.stringify({ ...spec, ...(nights === 0 ? {} : dated), ...keyed }));
+  const input = options.where === undefined ? spec.input : { ...spec.input, where: options.where };
+  writeFileSync(copy, JSON.stringify({ ...spec, input, ...(nights === 0 ? {} : dated), ...keyed }));
   return copy;
 }
 
@@ -140,7 +148,8 @@ const other =
 function commandOf({ side, folder, key: more }, job) {
   const [name, ...params] = job === "mlp-small" ? ["mlp", "--param", "table=mlp-small"] : [job];
   const path = join(project, "bench/jobs", `${name}.yaml`);
-  const spec = more === undefined && nights === 0 ? path : specWith(path, { side, more });
+  const isAsItIs = more === undefined && nights === 0 && options.where === undefined;
+  const spec = isAsItIs ? path : specWith(path, { side, more });
   const command = [process.execPath, join(folder, "bin/infer-batch.js"), "run", spec, ...params, "--quiet"];
   return (night) => (nights === 0 ? command : [...command, "--param", `ds=${dateOf(night)}`]);
 }

@@ -45,6 +45,13 @@ export function decoderByFormat(
         yield* (await of(first.file)).read([first, ...others]);
       }
     },
+    async countKept(slices) {
+      let kept = 0;
+      for (const [first, ...others] of sameFormat(slices, ({ file }) => isArrow(file.name, format))) {
+        kept += await (await of(first.file)).countKept([first, ...others]);
+      }
+      return kept;
+    },
     verify: async (file, signal) => await (await of(file)).verify(file, signal),
     bindExpression: async (request) => await (await of(request.file)).bindExpression(request),
     describeRows: async (request) => await (await of(request.file)).describeRows(request),

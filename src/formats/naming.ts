@@ -16,6 +16,11 @@ export function namingDecoder(decoder: Decoder): Decoder {
         slices.map(({ file }) => file),
         () => decoder.read(slices),
       ),
+    countKept: (slices) =>
+      call(
+        slices.map(({ file }) => file),
+        () => decoder.countKept(slices),
+      ),
     verify: (file, signal) => call(file, () => decoder.verify(file, signal)),
     bindExpression: (request) => call(request.file, () => decoder.bindExpression(request)),
     describeRows: (request) => call(request.file, () => decoder.describeRows(request)),
@@ -23,11 +28,11 @@ export function namingDecoder(decoder: Decoder): Decoder {
   };
 }
 
-async function call<T>(file: ShardFile, work: () => Promise<T>): Promise<T> {
+async function call<T>(files: ShardFile | readonly ShardFile[], work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    throw renamed(error, [file]);
+    throw renamed(error, [files].flat());
   }
 }
 

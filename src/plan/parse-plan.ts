@@ -203,6 +203,7 @@ const version2 = version1.extend({
       golden: pinnedFile.optional(),
       slices: z.array(z.string()).optional(),
       sql: z.record(z.string(), z.string()).optional(),
+      sampleEvery: z.int().min(1).optional(),
     })
     .nullable(),
   erasure: z.strictObject({ of: z.string(), at: z.string(), by: z.string(), writer: z.string() }).optional(),

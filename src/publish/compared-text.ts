@@ -1,3 +1,6 @@
+import { leastPsiRows } from "../checks/verdicts/psi.js";
+import { leastQuantileRows } from "../checks/verdicts/quantile-check.js";
+import type { FewSampled } from "../checks/verdicts/verdict.js";
 import type { Plan, PlannedChecks } from "../plan/plan.js";
 import { logicalDateOf } from "./published-run.js";
 
@@ -41,4 +44,16 @@ export function datesText(dates: readonly string[]): string {
   return dates.length > namedRuns
     ? `from ${dates[0]} to ${last}`
     : [dates.slice(0, -1).join(", "), last].filter((text) => text !== "").join(" and ");
+}
+
+/** Says which comparisons of features were left out because a sample is too small. */
+export function fewSampledText({ of, rows, sampled }: FewSampled): string {
+  const without = sampled < leastPsiRows ? "PSI and quantiles" : "quantiles";
+  const whose = of === "run" ? "the sample of this run" : "the largest sample of an earlier run";
+  return `features were compared without ${without}: ${whose} has only ${sampled} of ${rows} rows, and ${neededText(sampled)}`;
+}
+
+/** Says how many rows a check needs that a sample of so many is too small for. */
+export function neededText(sampled: number): string {
+  return sampled < leastPsiRows ? `a PSI needs ${leastPsiRows}` : `quantiles need ${leastQuantileRows}`;
 }

@@ -1,4 +1,6 @@
 import type { ColumnProfiles, RunProfile } from "../checks/verdicts/run-profile.js";
+import { isFew, sampleSize } from "../checks/verdicts/sample-size.js";
+import { neededText } from "../publish/compared-text.js";
 import { type ColumnStats, columnStats } from "./column-stats.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import { challengerTables } from "./agreement/challenger-text.js";
@@ -41,7 +43,9 @@ export function statsText({ profile, state, challenger }: RunStats, width?: numb
   const outputStats = statsOf(outputs);
   const featureStats = statsOf(features);
   const sampled = Math.max(0, ...featureStats.map(([, { sampled_rows: of }]) => of ?? 0));
-  const about = sampled === 0 ? "" : `; quantiles and values describe a sample of ${count(sampled, "row")}`;
+  const few = sampleSize(features);
+  const tooFew = few !== undefined && isFew(few) ? `, too few for some checks: ${neededText(few.sampled)}` : "";
+  const about = sampled === 0 ? "" : `; quantiles and values describe a sample of ${count(sampled, "row")}${tooFew}`;
   return [
     `${runId}: ${state}, ${count(rows, "row")} scored, ${count(rejected, "row")} rejected`,
     "predictions",

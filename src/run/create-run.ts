@@ -10,6 +10,7 @@ import { checkGolden } from "./golden/golden.js";
 import { requirePinned } from "./golden/golden-file.js";
 import { beginLoading, type LoadingEngine } from "./loading.js";
 import { planProbe } from "./model-probe/model-probe.js";
+import { planSample } from "./planning/plan-sample.js";
 import { planRun, type PlanningInput } from "./planning/planning.js";
 
 /** A run that was planned, by this attempt or by another one. */
@@ -30,7 +31,9 @@ export async function createRun(
   const engine = await tools.engine;
   // Before the plan is stored: a run that was never planned may be repeated with another model or file.
   await checkGolden(context, { plan: made, engine });
-  const plan = await planProbe(context, { plan: made, engine, decoder: tools.decoder });
+  const { decoder } = tools;
+  const sampled = await planSample(context, { plan: made, decoder });
+  const plan = await planProbe(context, { plan: sampled, engine, decoder });
   const planned = await sink.create(plan);
   requirePinned(planned.plan, plan.checks?.golden);
   const stored = { ...planned, plan: reuseShards(planned.plan, plan.input.shards) };

@@ -16,7 +16,7 @@ import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { leftOutText, notComparedText } from "../publish/compared-text.js";
+import { fewSampledText, leftOutText, notComparedText } from "../publish/compared-text.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -75,16 +75,19 @@ async function heldCall(
 
 /** The verdict for reports. */
 export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, verdict: RunVerdict): VerdictReport {
+  const { fewSampled } = verdict.verdict;
+  const notes = [
+    notComparedText(plan),
+    plan.checks && leftOutText(plan.checks),
+    unprofiledText(plan, keyColumns(spec)),
+    fewSampled && fewSampledText(fewSampled),
+  ];
   return {
     outcome: verdict.verdict.outcome,
     failed: resultLines(verdict, "hold"),
     warnings: resultLines(verdict, "warn"),
     comparedWith: verdict.verdict.baseline,
-    notes: [
-      notComparedText(plan),
-      plan.checks && leftOutText(plan.checks),
-      unprofiledText(plan, keyColumns(spec)),
-    ].filter((line) => typeof line === "string"),
+    notes: notes.filter((line) => typeof line === "string"),
   };
 }
 

@@ -4,6 +4,7 @@ import { asPredictedBy } from "../checks/verdicts/model-cause.js";
 import type { CheckResult } from "../checks/verdicts/verdict.js";
 import type { Plan } from "../plan/plan.js";
 import { checkOptionsOf } from "../publish/check-options.js";
+import { fewSampledText } from "../publish/compared-text.js";
 import { runProfileOf } from "../publish/profile-text.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
@@ -75,6 +76,7 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
     ...secondsOf(context),
     at: new Date(context.dateMs()).toISOString(),
   });
+  warnOfSample(context, verdict);
   await keepModel(context, plan);
   context.record.setReview(
     await reviewOf(context, plan, { kept, profile: judged.run, earlier: judged.baseline, verdict }),
@@ -106,6 +108,13 @@ export async function reviewForReports(
     }
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
+  }
+}
+
+/** Warns that features were not compared because a sample is too small. */
+function warnOfSample({ log }: JobContext, { verdict: { fewSampled } }: RunVerdict): void {
+  if (fewSampled !== undefined) {
+    log.warn(fewSampledText(fewSampled));
   }
 }
 

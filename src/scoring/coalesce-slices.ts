@@ -7,6 +7,8 @@ export interface CoalesceLimits {
   readonly shards: number;
   /** Rows of a group, at most. */
   readonly rows: number;
+  /** Bytes of its shards, at most; default: 16 MiB. */
+  readonly bytes?: number;
 }
 
 /** Bytes of a group, at most: reading a larger one takes longer than starting a query for it. */
@@ -31,7 +33,9 @@ export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLi
       group = [];
     }
     if (group.length === 0) {
-      left = alone ? nothingFits : { rows: limits.rows, bytes: coalescedBytes, folder: folderOf(shard.uri) };
+      left = alone
+        ? nothingFits
+        : { rows: limits.rows, bytes: limits.bytes ?? coalescedBytes, folder: folderOf(shard.uri) };
     }
     left = { ...left, rows: left.rows - shard.rows, bytes: left.bytes - shard.sizeBytes };
     group.push(one);

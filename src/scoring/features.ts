@@ -1,7 +1,7 @@
 import { planSlices, type SlicePlan } from "../checks/slices/slice-plan.js";
 import { type Contract, decodedInputs, type NumericTensorType } from "../binding/contract.js";
 import { type FeaturePart, measureFeatures } from "../checks/features/feature-part.js";
-import { type FeatureColumn, type FeaturePlan, planFeatures } from "../checks/features/feature-plan.js";
+import { type FeatureColumn, type FeaturePlan, planFeatures, sampleEvery } from "../checks/features/feature-plan.js";
 import { tensorElement } from "../columnar/tensor.js";
 import type { ElementType } from "../columnar/values.js";
 import type { RecordBatch } from "../columnar/types.js";
@@ -29,7 +29,8 @@ export function featurePlanOf(
   }
   const named = contract.passthrough.filter(({ column }) => keys.has(column)).map(({ source }) => source.name);
   const columns = featureColumnsOf(contract, new Set(named));
-  return planFeatures(columns, { outputs: contract.outputs.length, rows: input.rows, spanRows: commitRows });
+  const every = checks.sampleEvery ?? sampleEvery(input.rows);
+  return planFeatures(columns, { outputs: contract.outputs.length, every, spanRows: commitRows });
 }
 
 /** Says that some features of a run are not profiled; undefined: all are, or the run has no checks. */

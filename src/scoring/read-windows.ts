@@ -196,6 +196,9 @@ async function cutSlice(tools: WindowOptions, slice: SliceOfRun): Promise<CutWin
       return [{ slices: [slice], ranges: [], bytes: 0, opened: [opened] }];
     }
     const windows = await decoder.windows(requestOf(tools, slice, opened), source.readAhead.windowBytes);
+    if (windows.length === 0) {
+      await opened[Symbol.asyncDispose]();
+    }
     return windows.map((window, index) => ({
       slices: [partOf(slice, window)],
       ranges: window.ranges,

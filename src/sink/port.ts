@@ -244,9 +244,8 @@ export interface RunSink extends PaidRun {
    */
   begin(attempt: AttemptFacts): Promise<RunWriter>;
   /**
-   * Removes what attempts left behind that were still working when the run was finished, and what is left of the runs that
-   * it replaced. Called for a published or a discarded run only: of the latter, all its rows. Does not fail where it may not
-   * remove something: readers never see it.
+   * Removes what late attempts left behind, what is left of replaced runs, and all rows of a discarded run. Called for a
+   * published or a discarded run only. Does not fail where it may not remove something: readers never see it.
    */
   tidy?(): Promise<void>;
 }

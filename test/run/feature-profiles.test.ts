@@ -58,14 +58,18 @@ const ways: Readonly<Record<string, Way>> = {
   "equal rows scored once": { overrides: { dedupe: true } },
   "an Arrow stream": { format: "arrows" },
   "three workers": { workers: ["2/3", "0/3", "1/3"] },
-  "a killed attempt and another": { killed: "before link part-00001 #1", overrides: { commit_rows: 9000 } },
+  "a killed attempt and another": {
+    killed: "before link control/parts/part-00001 #1",
+    overrides: { commit_rows: 9000 },
+  },
 };
 
-async function profilesOf({ overrides = {}, workers, killed, format }: Way): Promise<Profiles> {
+async function profilesOf({ overrides = {}, workers, killed, format }: Way, table = select): Promise<Profiles> {
   await using scratch = await scratchFolder();
-  const { spec, out, rewrite } = await smallJob(scratch.path, { model: meanOfFour, select, modelSpec: bound, ...job });
+  const about = { model: meanOfFour, select: table, modelSpec: bound, ...job };
+  const { spec, out, rewrite } = await smallJob(scratch.path, about);
   if (format !== undefined) {
-    await writeArrow(join(scratch.path, `in/a.${format}`), select, { kind: "stream", batchRows: 9999 });
+    await writeArrow(join(scratch.path, `in/a.${format}`), table, { kind: "stream", batchRows: 9999 });
     await rm(join(scratch.path, "in/a.parquet"));
   }
   const { input, ...rest } = overrides;
@@ -100,6 +104,35 @@ describe("profiles of the features of a run", () => {
     "profiles of the features of a run are those of one plain attempt with %s",
     async (name) => {
       expect(await profilesOf(ways[name] ?? {})).toEqual(await wholeRun());
+    },
+  );
+});
+
+const filtered = (way: Way, where: string): Way => ({
+  ...way,
+  overrides: { ...way.overrides, input: { ...way.overrides?.input, where } },
+});
+
+describe("profiles of the features of a run whose filter keeps few rows", () => {
+  // Of 7,000 rows, all are sampled; of the 70,000 planned ones, one in eight would be.
+  const kept = "id % 10 = 3";
+
+  test("profiles of the features of filtered rows are those of a table that has no other rows", async () => {
+    const alone = await profilesOf({}, `SELECT * FROM (${select}) WHERE ${kept}`);
+    expect(new Map(alone).get("a")).toMatchObject({ rows: 7000 });
+    expect(await profilesOf(filtered({}, kept))).toEqual(alone);
+  });
+
+  test.each(["three workers", "a killed attempt and another", "an Arrow stream"])(
+    "profiles of the features of filtered rows are those of one plain attempt with %s",
+    async (name) => {
+      const where = "id % 3 = 0 and id < 60000";
+      const plain = await profilesOf(filtered({}, where));
+      // Of 20,000 rows, about every second one: of neither all nor 70,000.
+      const { rows: sampled } = new Map(plain).get("a") ?? {};
+      expect(sampled).toBeGreaterThan(8192);
+      expect(sampled).toBeLessThan(16_384);
+      expect(await profilesOf(filtered(ways[name] ?? {}, where))).toEqual(plain);
     },
   );
 });

@@ -28,8 +28,13 @@ export interface FeaturePlan {
 
 /** Columns of a table whose features are profiled. */
 const mostFeatures = 32;
-/** Rows that a sample has at least, if the run has as many; at most twice as many. */
+/** Rows that a sample has at least, if as many are scored; fewer than twice as many. */
 const sampledRows = 8192;
+
+/** Of how many rows one is sampled, if so many are scored. */
+export function sampleEvery(rows: number): number {
+  return Math.max(1, Math.floor(rows / sampledRows));
+}
 
 /**
  * Chooses which columns are profiled: the first ones that the model reads, at most 32, as many as have their place in the
@@ -37,7 +42,7 @@ const sampledRows = 8192;
  */
 export function planFeatures(
   all: readonly FeatureColumn[],
-  { outputs, rows, spanRows }: { readonly outputs: number; readonly rows: number; readonly spanRows: number },
+  { outputs, every, spanRows }: { readonly outputs: number; readonly every: number; readonly spanRows: number },
 ): FeaturePlan {
   const names = new Set<string>();
   const columns: FeatureColumn[] = [];
@@ -56,7 +61,7 @@ export function planFeatures(
       left += 1;
     }
   }
-  return { columns, left, spanRows, every: Math.max(1, Math.floor(rows / sampledRows)) };
+  return { columns, left, spanRows, every };
 }
 
 /** The column as its profile names it. */

@@ -20,6 +20,7 @@ import {
   latestRuns,
   type RunProfile,
 } from "./run-profile.js";
+import { findFewSampled } from "./sample-size.js";
 import { checkClasses, checkUnseen, checkWanted } from "./value-checks.js";
 import { type CheckResult, missingType, type Verdict } from "./verdict.js";
 
@@ -59,6 +60,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
     previous === undefined ? found : nameModelCause(found, resultsOfPrevious(judged, previous, options), previous);
   const drifts = namedDrifts(results, compared(run.features, latest, featuresOf));
   const { listed, unlisted } = boundValues(results);
+  const fewSampled = findFewSampled(run.features, latest);
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
     outcome: holds ? "hold" : "publish",
@@ -71,6 +73,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
     results: boundBins(listed),
     ...(unlisted.length === 0 ? {} : { unlisted }),
     ...(drifts.length === 0 ? {} : { featureDrifts: drifts }),
+    ...(fewSampled === undefined ? {} : { fewSampled }),
   };
 }
 

@@ -8,7 +8,8 @@ import type { CheckResult } from "./verdict.js";
 const quantiles = [0.1, 0.5, 0.9];
 /** The largest shift of a quantile, as a share of the earlier interquartile range. */
 const largestShift = 0.5;
-const leastRows = 1000;
+/** With fewer numbers in one of the runs, quantiles are not compared. */
+export const leastQuantileRows = 1000;
 
 /**
  * A quantile has moved where at least this share of the rows lies between the two, beyond so many standard deviations of
@@ -34,7 +35,7 @@ interface Shifted {
 
 /** How far p10, p50 and p90 have moved, in interquartile ranges; warns. */
 export function checkQuantiles({ column, now, earlier }: ComparedColumn): CheckResult[] {
-  if (now.kind !== "numbers" || now.numbers.finite < leastRows || areFew(now.numbers.values)) {
+  if (now.kind !== "numbers" || now.numbers.finite < leastQuantileRows || areFew(now.numbers.values)) {
     return [];
   }
   let nearest: Shifted | undefined;
@@ -83,7 +84,7 @@ function named(prefix: string, found: readonly number[], suffix = ""): Readonly<
 
 /** undefined: the earlier run has too few numbers, or no range to measure by although a quantile has moved. */
 function shiftFrom({ runId, profile }: EarlierColumn, now: ColumnProfile): Shifted | undefined {
-  if (profile.kind !== "numbers" || now.kind !== "numbers" || profile.numbers.finite < leastRows) {
+  if (profile.kind !== "numbers" || now.kind !== "numbers" || profile.numbers.finite < leastQuantileRows) {
     return undefined;
   }
   const { histogram, finite: values } = profile.numbers;

@@ -18,6 +18,19 @@ export interface Verdict {
   readonly unlisted?: readonly UnlistedResults[];
   /** The drifts of the features that results name; absent: they name none, or an older version of this program made it. */
   readonly featureDrifts?: readonly FeatureDrift[];
+  /** The sample that is too small for some checks of features; absent: there is none, or an older version made it. */
+  readonly fewSampled?: FewSampled;
+}
+
+/** How many rows the model read, and how many of them the profiles of features describe. */
+export interface SampleSize {
+  readonly rows: number;
+  readonly sampled: number;
+}
+
+/** A sample that has few of many rows. `earlier`: the largest one of the earlier runs. */
+export interface FewSampled extends SampleSize {
+  readonly of: "run" | "earlier";
 }
 
 /** Results of one check of a column, of the same level and cause as others in the verdict that matter more. */

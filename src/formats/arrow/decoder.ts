@@ -41,6 +41,12 @@ export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
     return openArrowByDuckDb({ timezone, open, memory });
   });
   const schemas = new Map<string, ShardSchema>();
+  const read = async function* (slices: readonly SliceRequest[]): AsyncGenerator<RecordBatch> {
+    for (const slice of slices) {
+      await using shard = await open(slice.file);
+      yield* readHere({ shard, duckdb: () => duckdb.open(), memory }, slice);
+    }
+  };
   return namingDecoder({
     footers: (files) => arrowFooters(files, open, schemas),
     async windows({ file, rowStart, rowEnd, projection }, windowBytes) {
@@ -63,11 +69,13 @@ export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
         fitting: workersFor,
       };
     },
-    async *read(slices) {
-      for (const slice of slices) {
-        await using shard = await open(slice.file);
-        yield* readHere({ shard, duckdb: () => duckdb.open(), memory }, slice);
+    read,
+    async countKept(slices) {
+      let kept = 0;
+      for await (const { rowCount, selection } of read(slices)) {
+        kept += rowCount - (selection?.failed.length ?? 0);
       }
+      return kept;
     },
     verify: (file, signal) => verifyArrow(file, open, signal),
     bindExpression: async (request) => await (await duckdb.open()).bindExpression(request),

@@ -44,10 +44,9 @@ export function openParquetDecoder({
         return undefined;
       }
       const { projection } = slice;
-      const hasConstants = hasFolderColumns(projection);
       return {
         units,
-        constants: hasConstants ? await (await duckdb.open()).constants(slice) : new Map(),
+        constants: hasFolderColumns(projection) ? await (await duckdb.open()).constants(slice) : new Map(),
         fitting: (count) =>
           Math.min(
             decodingThreads(count, withoutLists(projection)),
@@ -61,6 +60,7 @@ export function openParquetDecoder({
         yield* (await duckdb.open()).read([first, ...more], decodingThreads(threads, first.projection));
       }
     },
+    countKept: async (slices) => await (await duckdb.open()).countKept(slices),
     verify: (file, signal) => verifyPages(file, { signal }),
     bindExpression: async (request) => await (await duckdb.open()).bindExpression(request),
     describeRows: async (request) => await (await duckdb.open()).describeRows(request),

@@ -44,6 +44,9 @@ export function withExpressions(table: string, { list }: Expressions): string {
 
 const keeps = `(${quoteName(filterName)}).${expressionValue}`;
 
+/** Whether the filter keeps a row: false if it fails on it. */
+export const isKeptSql = `${keeps} IS TRUE`;
+
 function layer(table: string, columns: readonly (readonly [Expression, string])[]): string {
   const added = columns.map(([{ name }, sql]) => `${sql} AS ${quoteName(expressionAlias(name))}`);
   // Before the shard's: of two columns of one name, DuckDB takes the first.

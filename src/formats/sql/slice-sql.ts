@@ -8,7 +8,7 @@ import {
 import { assertNever, JobError } from "../../util/errors.js";
 import { quoteName, quotePath } from "../../duckdb/sql.js";
 import { castSql, castTarget, columnSql } from "./cast-sql.js";
-import { rowStateSql, withExpressions } from "./expression-sql.js";
+import { isKeptSql, rowStateSql, withExpressions } from "./expression-sql.js";
 import type { Partitions, RowsRequest, SliceRequest } from "../port.js";
 
 /** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
@@ -71,11 +71,24 @@ const shardNumberColumn = "input.shard";
 
 /** The same of several whole shards, in order; before the row number comes that of the shard, from 0 on. */
 export function coalescedSql(slices: readonly [SliceRequest, ...SliceRequest[]]): string {
-  const paths = slices.map(({ file }) => quotePath(file.path)).join(", ");
   const shardNumber = quoteName(shardNumberColumn);
-  const files = `read_parquet([${paths}], ${rowNumberColumn} = true, hive_partitioning = false)`;
-  const table = `(SELECT *, file_index AS ${shardNumber} FROM ${files})`;
+  const table = `(SELECT *, file_index AS ${shardNumber} FROM ${slicesTable(slices)})`;
   return projectedSql(slices[0], { table, condition: "true", numbers: [shardNumber, rowNumberColumn] });
+}
+
+/** The rows of several whole Parquet shards, in order. */
+export function slicesTable(slices: readonly SliceRequest[]): string {
+  const paths = slices.map(({ file }) => quotePath(file.path)).join(", ");
+  return `read_parquet([${paths}], ${rowNumberColumn} = true, hive_partitioning = false)`;
+}
+
+/** One SELECT: how many rows of a slice its filter keeps. Rows on which the filter fails are not counted. */
+export function keptCountSql(
+  { projection: { expressions }, partitions, ...rows }: Omit<SliceRequest, "file">,
+  table: string,
+): string {
+  const kept = expressions?.list.some(({ kind }) => kind === "where") === true ? isKeptSql : "true";
+  return `SELECT count(*) FILTER (WHERE ${kept}) ${fromRows({ table, expressions, partitions }, inSlice(rows))}`;
 }
 
 function projectedSql(

@@ -7,8 +7,8 @@ import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import { atKey, type JobContext, type ScoringContext } from "../../scoring/context.js";
 import type { RejectedRows } from "../rejects/rejected-rows.js";
 import { orFailure } from "../previewing/or-failure.js";
-import { type RowSample, sampleRows } from "./sample-rows.js";
-import { samplingError } from "./sampling-error.js";
+import { type RowSample, type SampledPlace, sampleRows } from "./sample-rows.js";
+import { type SampledSum, samplingError } from "../../util/sampling-error.js";
 
 /** Rows whose prompts are measured. */
 const measuredRows = 200;
@@ -69,7 +69,7 @@ export async function estimateRun(
     requests,
     batches: paid.bulk === undefined ? undefined : batchesOf(paid.bulk, requests, areFirst),
     promptTokens: prompt,
-    error: ofTokens + samplingError(places, tokens, all),
+    error: ofTokens + samplingError(sumsOf(places, tokens), all),
     tokenizer,
     measuredRows: rows.length,
     templateTokens: paid.templateTokens,
@@ -78,6 +78,16 @@ export async function estimateRun(
     limits: paid.limits,
   };
   return { estimate, untried };
+}
+
+/** The tokens of each place. @param tokens of each row that can be scored, in the order of the places */
+function sumsOf(places: readonly SampledPlace[], tokens: readonly number[]): SampledSum[] {
+  let from = 0;
+  return places.map(({ read, rows }) => {
+    const own = tokens.slice(from, from + rows);
+    from += rows;
+    return { read, sum: own.reduce((sum, size) => sum + size, 0) };
+  });
 }
 
 /** The tokens of each row's texts: those that `count` counts, or one for every four bytes. */

@@ -25,7 +25,7 @@ function columns(count: number, of: Partial<FeatureColumn> = {}, length = 1): Fe
 }
 
 describe("which features are profiled", () => {
-  const about = { outputs: 1, rows: 1000, spanRows: 100 };
+  const about = { outputs: 1, every: 1, spanRows: 100 };
 
   test("are the first 32 of a wide model, in its order, each once", () => {
     const plan = planFeatures([...columns(200), ...columns(200)], about);

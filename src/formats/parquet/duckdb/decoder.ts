@@ -9,17 +9,13 @@ import { folderConstants } from "../../sql/folder-constants.js";
 import { findDamage, type StreamEnd } from "./damage.js";
 import type { SchemaReader } from "../footer/footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "../../sql/expressions.js";
-import { readFooter } from "../footer/read-footer.js";
-import { boundedSlices, hasLongTypes } from "../long-values.js";
-import { withTextSizes } from "../text-sizes.js";
-import { findLargePage } from "../pages/page-sizes.js";
-import { findUnfitPrefixes } from "../pages/prefixed-texts.js";
-import { findUnfitLevels } from "../pages/levels.js";
 import { schemaReader } from "./schemas.js";
 import { parquetTable, sliceSql, coalescedSql } from "../../sql/slice-sql.js";
 import { streamChunks } from "./stream.js";
 import { type Place, placeIn } from "./coalesced.js";
 import type { Decoder, SliceRequest } from "../../port.js";
+import { countKept } from "./count-kept.js";
+import { areReadableTogether, readableParts } from "./readable-parts.js";
 import { parquetTables } from "./tables.js";
 
 /** What DuckDB does of Parquet shards. Its library is large: loaded where something needs it. */
@@ -31,6 +27,7 @@ export interface ParquetByDuckDb
   constants(slice: SliceRequest): Promise<ReadonlyMap<string, Column>>;
   /** Rows of slices, in order, with so many of DuckDB's threads. */
   read(slices: readonly [SliceRequest, ...SliceRequest[]], threads: number): AsyncGenerator<RecordBatch>;
+  countKept(slices: readonly SliceRequest[]): Promise<number>;
 }
 
 export interface ParquetOptions extends DuckDbReaderOptions {
@@ -55,6 +52,12 @@ export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): Parq
     async *read(slices, threads) {
       await check.all(slices[0].projection.expressions);
       yield* readSlices({ pool: readerOf(threads).pool, memory }, slices);
+    },
+    async countKept(slices) {
+      for (const { projection } of slices.slice(0, 1)) {
+        await check.all(projection.expressions); // the same for all
+      }
+      return await countKept({ pool, memory }, slices);
     },
     bindExpression: (request) => bindExpression(tables, check, request),
     describeRows: (request) => describeRows(tables, check, request),
@@ -87,17 +90,10 @@ async function* readSlices(
   }
 }
 
-/**
- * Where a row group is damaged, the rows before it still come: whole spans of them can be committed. Levels are checked
- * before DuckDB is given them: where they do not fit their pages, it may end the process.
- */
+/** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
 async function* readSlice(tools: ReadTools, slice: SliceRequest): AsyncGenerator<RecordBatch> {
-  const footer = await withTextSizes(await readFooter(slice.file), slice);
-  const { memory } = tools;
-  const large = (await findLargePage(footer, slice, memory)) ?? (await findUnfitPrefixes(footer, slice, memory));
-  const unfit = (await findUnfitLevels({ ...slice, rowEnd: large?.rowStart ?? slice.rowEnd })) ?? large;
-  const fitting = { ...slice, rowEnd: unfit?.rowStart ?? slice.rowEnd };
-  for (const part of boundedSlices(footer, fitting, memory)) {
+  const { parts, unfit } = await readableParts(slice, tools.memory);
+  for (const part of parts) {
     yield* readWhole(tools, part);
   }
   if (unfit !== undefined) {
@@ -154,22 +150,6 @@ async function* untilFailure<T>(chunks: AsyncIterable<T>): AsyncGenerator<T, unk
 }
 
 /**
- * Whether a shard, small as it is on disk, must be read with bounds of its own. Values of fixed width cannot make it
- * large: coalesced shards have few rows.
- */
-async function isLarge(slice: SliceRequest, memory: MemoryBudget): Promise<boolean> {
-  if (!hasLongTypes(slice.projection)) {
-    return false;
-  }
-  const footer = await withTextSizes(await readFooter(slice.file), slice);
-  const [first] = boundedSlices(footer, slice, memory);
-  return (
-    first?.rowEnd !== slice.rowEnd ||
-    footer.rowGroups.some(({ chunks }) => chunks.some(({ hasPrefixes }) => hasPrefixes))
-  );
-}
-
-/**
  * Yields rows of whole shards until DuckDB fails. The stream of the single shard then reports the error. All rows
  * before the position have been yielded.
  */
@@ -178,10 +158,8 @@ async function* streamCoalesced(
   slices: readonly [SliceRequest, ...SliceRequest[]],
   place: Place,
 ): AsyncGenerator<RecordBatch> {
-  for (const slice of slices) {
-    if ((await findUnfitLevels(slice)) !== undefined || (await isLarge(slice, memory))) {
-      return;
-    }
+  if (!(await areReadableTogether(slices, memory))) {
+    return;
   }
   for await (const chunk of untilFailure(streamChunks(pool, coalescedSql(slices)))) {
     if (!place.isDue(chunk)) {

@@ -1,0 +1,43 @@
+/** Standard errors on both sides of a mean, within which the true one lies in 95 of 100 samples. */
+const standardErrors = 2;
+
+/** Neighbouring rows of a sample: how many were read, and the sum of what is measured over them. */
+export interface SampledSum {
+  readonly read: number;
+  readonly sum: number;
+}
+
+/**
+ * The share by which the mean of a sample may be wrong, because not all rows were read: rows of one place are alike, so
+ * places are compared, not rows (a ratio estimate over clusters).
+ * @param all the rows that the sample stands for
+ */
+export function samplingError(places: readonly SampledSum[], all: number): number {
+  const read = places.reduce((rows, place) => rows + place.read, 0);
+  const total = places.reduce((sum, place) => sum + place.sum, 0);
+  if (read >= all || total === 0) {
+    return 0;
+  }
+  if (places.length < 2) {
+    return 1;
+  }
+  const perRow = total / read;
+  const squares = places.reduce((sum, place) => sum + (place.sum - perRow * place.read) ** 2, 0);
+  const variance = (squares * places.length) / (places.length - 1) / read ** 2;
+  return (standardErrors * Math.sqrt(variance)) / perRow;
+}
+
+/** Errors that an estimate is lowered by: three standard errors. */
+const caution = 1.5;
+
+/**
+ * Returns what the sum over all rows is at least, for values that are not negative: exactly if all rows were read, and
+ * otherwise with three standard errors to spare, but no less than was found.
+ * @param all the number of rows
+ */
+export function leastSum(places: readonly SampledSum[], all: number): number {
+  const read = places.reduce((rows, place) => rows + place.read, 0);
+  const found = places.reduce((sum, place) => sum + place.sum, 0);
+  const estimate = (found / Math.max(1, read)) * all;
+  return Math.max(found, Math.floor(estimate * (1 - caution * samplingError(places, all))));
+}

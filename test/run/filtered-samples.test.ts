@@ -1,0 +1,110 @@
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import type { Plan } from "#src/plan/plan.js";
+import { sealedText } from "#src/sink/parquet/common/stored-plan.js";
+import { runHere } from "../support/cli.js";
+import { identity, smallJob } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { lastJson } from "../support/nights.js";
+import { writeRows } from "../support/parquet.js";
+import { watchCommand } from "../support/watched.js";
+
+const rows = 200_000;
+const select = `SELECT range AS id, (range * 7919 % 10007 + 1)::FLOAT AS x FROM range(${rows})`;
+/** One row in 24 of the planned ones would be sampled: 41 of those that are left, too few for a PSI. */
+const kept = { where: "id % 200 = 0" };
+
+interface Nights {
+  readonly spec: string;
+  rewrite(input: object): Promise<void>;
+  args(date: string): string[];
+  folder(date: string): string;
+  control(date: string): Promise<string>;
+}
+
+async function filteredNights(folder: string): Promise<Nights> {
+  const more = {
+    params: { ds: "${today}" },
+    checks: {},
+    output: { columns: ["id"], parquet: { path: "out/dt=${ds}" } },
+  };
+  const { spec, out, rewrite } = await smallJob(folder, { model: identity, select });
+  const write = (input: object): Promise<void> => rewrite({ ...more, input });
+  await write(kept);
+  return {
+    spec,
+    rewrite: write,
+    args: (date) => [spec, "--param", `ds=${date}`],
+    folder: (date) => join(out, `dt=${date}`),
+    async control(date) {
+      const folderOf = join(out, `dt=${date}`, "_infer-batch");
+      const run = (await readdir(folderOf)).find((name) => name !== "run.json") ?? "";
+      return join(folderOf, run);
+    },
+  };
+}
+
+test("a feature whose unit has changed holds a run of few filtered rows of many", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await filteredNights(scratch.path);
+  const first = await runHere(["run", ...nights.args("2026-11-20")]);
+  expect(first, first.stderr).toMatchObject({ code: 0 });
+  await nights.rewrite({ ...kept, columns: { x: "(x / 1000)::FLOAT" } });
+  const second = await runHere(["run", ...nights.args("2026-11-21")]);
+  expect(second, second.stderr).toMatchObject({ code: 67 });
+  expect(second.stderr).toMatch(/^ {2}x: .*÷1,000: unit changed\?.*PSI/m);
+});
+
+test("a run that an older version has planned keeps its sample, and says that it is too small to be compared", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await filteredNights(scratch.path);
+  const first = await runHere(["run", ...nights.args("2026-11-20"), "--json"]);
+  expect(first, first.stderr).toMatchObject({ code: 0 });
+  expect(lastJson(first)["verdict"]).toMatchObject({ notes: [expect.stringContaining("no earlier run")] });
+
+  const args = nights.args("2026-11-21");
+  const killed = await watchCommand(["run", ...args], {
+    CRASH_ROOT: nights.folder("2026-11-21"),
+    CRASH_AT: "after link control/plan.json #1",
+  });
+  expect(killed.signal, killed.stderr).toBe("SIGKILL");
+  const file = join(await nights.control("2026-11-21"), "plan.json");
+  const { sha256: _, ...plan } = JSON.parse(await readFile(file, "utf8")) as Plan & { readonly sha256: string };
+  expect(plan.checks?.sampleEvery).toBe(1);
+  await writeFile(file, sealedText({ ...plan, checks: plan.checks && { ...plan.checks, sampleEvery: undefined } }));
+
+  const second = await runHere(["run", ...args, "--json"]);
+  expect(second, second.stderr).toMatchObject({ code: 0 });
+  const note = expect.stringMatching(
+    /^features were compared without PSI and quantiles: the sample of this run has only \d\d of 1000 rows, and a PSI needs 50$/,
+  );
+  expect(lastJson(second)["verdict"]).toMatchObject({ notes: [note] });
+  expect(second.stderr).toContain("features were compared without PSI and quantiles");
+  const status = await runHere(["status", ...args]);
+  expect(status.stdout).toContain("note: features were compared without PSI and quantiles");
+  const stats = await runHere(["stats", ...args]);
+  expect(stats.stdout).toMatch(/a sample of \d\d rows, too few for some checks: a PSI needs 50/);
+
+  // The next night has a sample of all its rows, and is compared with the first night.
+  const third = await runHere(["run", ...nights.args("2026-11-22"), "--json"]);
+  expect(lastJson(third)["verdict"]).toMatchObject({ notes: [] });
+});
+
+test("the rows that a filter keeps are estimated in an input of many files", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await filteredNights(scratch.path);
+  const folder = join(scratch.path, "in");
+  await rm(join(folder, "a.parquet"));
+  const table = "SELECT range AS id, range::FLOAT AS x, range // 400 AS part FROM range(100000)";
+  await writeRows(folder, table, "PARTITION_BY (part)");
+  await nights.rewrite({ path: "in/*/*.parquet", where: "part::int % 2 = 0 and id % 4 <> 0" });
+  const result = await runHere(["run", ...nights.args("2026-11-20"), "--json"]);
+  expect(result, result.stderr).toMatchObject({ code: 0 });
+  expect(lastJson(result)).toMatchObject({ rows_planned: 100_000, rows_filtered: 62_500 });
+  const plan = JSON.parse(await readFile(join(await nights.control("2026-11-20"), "plan.json"), "utf8")) as Plan;
+  // Of 100,000 rows, one in 12 would be sampled. 37,500 are left, of which one in 4 would do; 64 of 250 files tell that
+  // it are 16,384 or more.
+  expect(plan.checks?.sampleEvery).toBeGreaterThanOrEqual(2);
+  expect(plan.checks?.sampleEvery).toBeLessThanOrEqual(4);
+});
