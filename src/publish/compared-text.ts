@@ -1,3 +1,4 @@
+import type { Verdict } from "../checks/verdicts/verdict.js";
 import type { Plan, PlannedChecks } from "../plan/plan.js";
 import { logicalDateOf } from "./published-run.js";
 
@@ -41,4 +42,15 @@ export function datesText(dates: readonly string[]): string {
   return dates.length > namedRuns
     ? `from ${dates[0]} to ${last}`
     : [dates.slice(0, -1).join(", "), last].filter((text) => text !== "").join(" and ");
+}
+
+/** Says which outputs some checks do not compare, because they have more different values than are counted. */
+export function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">): string[] {
+  return uncounted.map(({ column, checks, run }) => {
+    const names = checks.map((check) => `\`${check}\``).join(" and ");
+    const be = checks.length === 1 ? "does" : "do";
+    return run === "this"
+      ? `${column} has more different values than are counted one by one, so ${names} ${be} not compare them`
+      : `${column} had more different values in earlier runs than were counted one by one, so ${names} ${be} not compare them`;
+  });
 }

@@ -20,8 +20,9 @@ import {
   latestRuns,
   type RunProfile,
 } from "./run-profile.js";
-import { checkClasses, checkUnseen, checkWanted } from "./value-checks.js";
+import { checkClasses, checkUnseen, uncountedValues } from "./value-checks.js";
 import { type CheckResult, missingType, type Verdict } from "./verdict.js";
+import { checkWanted } from "./wanted-check.js";
 
 const outputPsi = { warn: 0.1, hold: 0.25 };
 const featureWarnPsi = 0.25;
@@ -59,6 +60,10 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
     previous === undefined ? found : nameModelCause(found, resultsOfPrevious(judged, previous, options), previous);
   const drifts = namedDrifts(results, compared(run.features, latest, featuresOf));
   const { listed, unlisted } = boundValues(results);
+  const uncounted = compared(run.outputs, latest, ({ outputs }) => outputs).flatMap((column) => {
+    const one = uncountedValues(column);
+    return one === undefined ? [] : [one];
+  });
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
     outcome: holds ? "hold" : "publish",
@@ -71,6 +76,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
     results: boundBins(listed),
     ...(unlisted.length === 0 ? {} : { unlisted }),
     ...(drifts.length === 0 ? {} : { featureDrifts: drifts }),
+    ...(uncounted.length === 0 ? {} : { uncounted }),
   };
 }
 

@@ -18,6 +18,15 @@ export interface Verdict {
   readonly unlisted?: readonly UnlistedResults[];
   /** The drifts of the features that results name; absent: they name none, or an older version of this program made it. */
   readonly featureDrifts?: readonly FeatureDrift[];
+  /** Outputs with more values than are counted, so that checks do not compare them one by one; absent: none. */
+  readonly uncounted?: readonly UncountedColumn[];
+}
+
+/** An output whose values some checks do not compare. `run`: whether this run has too many of them, or earlier runs do. */
+export interface UncountedColumn {
+  readonly column: string;
+  readonly checks: readonly CheckName[];
+  readonly run: "this" | "earlier";
 }
 
 /** Results of one check of a column, of the same level and cause as others in the verdict that matter more. */
