@@ -1,5 +1,6 @@
 import { costOf, featureBytes, type FeatureShare, type Measured } from "./features/feature-limits.js";
 import { spanBytes } from "./profiles/column-profile.js";
+import { assertNever } from "../util/errors.js";
 import type { VectorLimits } from "./profiles/vector-profile.js";
 
 /** Bytes of a span's profiles that are left for the JSON around the columns. */
@@ -125,8 +126,6 @@ function share(bytes: number, wanted: number): number {
 }
 
 function limitsIn(kind: OutputKind, bytes: number, { wanted }: Needs): VectorLimits {
-  const within = (least: number, many: number, most: number): number =>
-    Math.min(Math.max(Math.floor(many), least), most);
   const none = { version: 2, bins: 2, values: 8, nameBytes: 256, dimensions: 1 } as const;
   switch (kind) {
     case "text":
@@ -149,5 +148,11 @@ function limitsIn(kind: OutputKind, bytes: number, { wanted }: Needs): VectorLim
     case "truth":
     case "other":
       return none;
+    default:
+      return assertNever(kind);
   }
+}
+
+function within(least: number, many: number, most: number): number {
+  return Math.min(Math.max(Math.floor(many), least), most);
 }

@@ -62,6 +62,13 @@ describe("the bytes of a span's profiles are divided by what its columns need", 
   });
 });
 
+const fixed = (data: Values): Column => ({
+  kind: "fixed",
+  elementsPerValue: 1,
+  data,
+  valid: undefined,
+});
+
 /** Rows of a column that take as many bytes as a profile of this type can. */
 function worst(
   type: string,
@@ -69,12 +76,6 @@ function worst(
   random: () => number,
 ): { readonly type: ColumnType; readonly column: Column } {
   const wild = (exponents: number): number => (random() - 0.5) * 10 ** ((random() - 0.5) * exponents);
-  const fixed = (data: Values): Column => ({
-    kind: "fixed",
-    elementsPerValue: 1,
-    data,
-    valid: undefined,
-  });
   switch (type) {
     case "float32":
       return { type, column: fixed(Float32Array.from({ length: rows }, () => wild(76))) };
@@ -107,11 +108,9 @@ function worst(
 
 /** The profile of a span of 128 times as many rows. */
 function spanOf(types: readonly string[], rows: number, random: () => number, bytes?: number): SpanProfile {
-  const columns = types.map((type, index) => ({
-    name: `output_${index}`,
-    ...worst(type, rows, random),
-    list: valueList(["text 1", "1"]),
-  }));
+  const columns = types.map((type, index) =>
+    Object.assign(worst(type, rows, random), { name: `output_${index}`, list: valueList(["text 1", "1"]) }),
+  );
   const measured = columns.map(({ name, type }) => ({ name, type: showType(type) }));
   const outputBytes = bytes ?? planOutputBytes(measured, undefined);
   let span = profileRows({ rowCount: rows, columns }, { predicted: columns, bytes: outputBytes });
@@ -148,16 +147,17 @@ describe("the JSON of the profiles of a span's outputs takes at most the bytes t
   test("and merges to the same profile from any spans, with the bytes that they were made with", () => {
     const random = randomOf(3);
     const rows = 900;
-    const columns = ["few utf8", "int64", "float32", "list<float32>"].map((type, index) => ({
-      name: `output_${index}`,
-      ...worst(type, type === "list<float32>" ? 20 * rows : rows, random),
-      list: valueList(["0 é"]),
-    }));
+    const columns = ["few utf8", "int64", "float32", "list<float32>"].map((type, index) =>
+      Object.assign(worst(type, type === "list<float32>" ? 20 * rows : rows, random), {
+        name: `output_${index}`,
+        list: valueList(["0 é"]),
+      }),
+    );
     const about = { predicted: columns, bytes: 9000 };
     const whole = spanProfileText(profileRows({ rowCount: rows, columns }, about));
     const spans = [0, 100, 450].map((from, index, starts) => {
       const to = starts[index + 1] ?? rows;
-      const cut = columns.map((column) => ({ ...column, column: sliceColumn(column.column, from, to) }));
+      const cut = columns.map(({ name, type, column }) => ({ name, type, column: sliceColumn(column, from, to) }));
       return parseSpanProfile(spanProfileText(profileRows({ rowCount: to - from, columns: cut }, about))).profile;
     });
     expect(spanProfileText(spans.reduce(mergeSpanProfiles))).toBe(whole);

@@ -119,10 +119,10 @@ function deviationOf(counts: readonly (readonly [string, number])[], base: bigin
   const rows = counts.reduce((sum, [, count]) => sum + count, 0);
   const sum = (of: (number: number) => number): number =>
     counts.reduce((total, [, count], index) => total + count * of((numbers[index] as number) * scale), 0);
-  const mean = sum((number) => number) / rows;
+  const middle = sum((number) => number) / rows;
   // The second sum corrects the rounding of the mean.
-  const rest = sum((number) => number - mean);
-  const squares = sum((number) => (number - mean) ** 2) - rest ** 2 / rows;
+  const rest = sum((number) => number - middle);
+  const squares = sum((number) => (number - middle) ** 2) - rest ** 2 / rows;
   return Math.sqrt(Math.max(squares, 0) / rows) / scale;
 }
 

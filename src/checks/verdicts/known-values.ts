@@ -36,9 +36,11 @@ export function comparableValues({ now, earlier }: Pick<ComparedColumn, "now" | 
   const areRounded = profiles.some((profile) => profile.kind === "numbers" && hasRoundedNames(profile.numbers));
   const [first, ...others] = profiles.map((profile) => {
     const known = knownValues(profile);
-    return known === undefined || !areRounded || profile.kind !== "numbers"
-      ? known
-      : { ...known, values: { ...known.values, counts: roundNames(known.values.counts) } };
+    return known === undefined || !areRounded || profile.kind !== "numbers" ? known : withRoundedNames(known);
   });
   return { now: first, earlier: others };
+}
+
+function withRoundedNames({ isCounted, values }: KnownValues): KnownValues {
+  return { isCounted, values: { ...values, counts: roundNames(values.counts) } };
 }

@@ -77,9 +77,9 @@ function classLevel(
 /** Values of an output or categories of a feature that no run before had. */
 export function checkUnseen(compared: ComparedColumn, isOutput: boolean): CheckResult[] {
   const { column, now, earlier } = compared;
-  const { now: counted, earlier: before } = comparableValues(compared);
+  const { now: counted, earlier: valuesBefore } = comparableValues(compared);
   const known = earlier.flatMap(({ profile: { rows } }, index) => {
-    const of = before[index];
+    const of = valuesBefore[index];
     return of === undefined ? [] : [{ rows, values: of.values }];
   });
   // Whole numbers among features are quantities as a rule.

@@ -78,8 +78,9 @@ describe("which features are profiled", () => {
     span.add(measureFeatures(plan, inputs, { from: 0, to: 2000, firstRow: 0 }));
     const output = {
       rowCount: 2000,
-      columns: predicted.map((column) => ({
-        ...column,
+      columns: predicted.map(({ name, type }) => ({
+        name,
+        type,
         column: {
           kind: "fixed",
           elementsPerValue: 1,

@@ -27,6 +27,9 @@ function vectorsIn(profile: ColumnProfile): VectorProfile {
 
 const cosine = (one: VectorProfile, other: VectorProfile): number | undefined => centroidAngle(one, other)?.cosine;
 
+const product = (x: readonly number[], y: readonly number[]): number =>
+  x.reduce((sum, value, index) => sum + value * (y[index] as number), 0);
+
 /** The cosine of the angle between the sums of directions, as plain arithmetic has it. */
 function exactCosine(one: readonly (readonly number[])[], other: readonly (readonly number[])[]): number {
   const [a, b] = [one, other].map((lists) => {
@@ -39,8 +42,6 @@ function exactCosine(one: readonly (readonly number[])[], other: readonly (reado
     }
     return sums;
   }) as [number[], number[]];
-  const product = (x: readonly number[], y: readonly number[]): number =>
-    x.reduce((sum, value, index) => sum + value * (y[index] as number), 0);
   return product(a, b) / Math.sqrt(product(a, a) * product(b, b));
 }
 

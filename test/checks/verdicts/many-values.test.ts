@@ -14,8 +14,9 @@ const few = { ...limitsNow, values: 8 };
 const names = (count: number, rows: number): Record<string, number> =>
   Object.fromEntries(Array.from({ length: count }, (_, index) => [`class ${index}`, rows]));
 
+const night = (label: ColumnProfile) => ({ outputs: { label }, rows: label.rows });
+
 function verdictOn(now: ColumnProfile, before: (nightsAgo: number) => ColumnProfile, options = defaultChecks): Verdict {
-  const night = (label: ColumnProfile) => ({ outputs: { label }, rows: label.rows });
   const baseline = nightsBefore(8, (ago) => night(before(ago)));
   return judge({ run: runProfile(night(now)), baseline }, options);
 }
@@ -25,10 +26,10 @@ const inList = (values: readonly string[]): CheckOptions => ({
   outputs: new Map([["label", { in: values }]]),
 });
 
-describe("a list of the values that an output may have", () => {
-  const list = (values: readonly string[], now: ColumnProfile) =>
-    only(judge({ run: runProfile({ outputs: { label: now } }), baseline: [] }, inList(values)), "in", "label");
+const list = (values: readonly string[], now: ColumnProfile) =>
+  only(judge({ run: runProfile({ outputs: { label: now } }), baseline: [] }, inList(values)), "in", "label");
 
+describe("a list of the values that an output may have", () => {
   test("passes however many values it has, if no row has another", () => {
     const values = Object.keys(names(300, 1));
     const now = textsProfile(names(300, 3), limitsNow, valueList(values));
@@ -130,23 +131,25 @@ describe("a column with more values than are counted", () => {
   });
 });
 
+const ids = (...of: readonly bigint[]): bigint[] => of.flatMap((id) => Array.from({ length: 100 }, () => id));
+
+const rangeOf = (range: readonly [number, number], now: ColumnProfile) =>
+  only(
+    judge(
+      { run: runProfile({ outputs: { label: now } }), baseline: [] },
+      { ...defaultChecks, outputs: new Map([["label", { range }]]) },
+    ),
+    "range",
+    "label",
+  );
+
 describe("integers that float64 does not tell apart", () => {
   const limit = 2n ** 53n;
-  const ids = (...of: readonly bigint[]): bigint[] => of.flatMap((id) => Array.from({ length: 100 }, () => id));
 
   test("are compared with a range as they are", () => {
-    const of = (range: readonly [number, number], now: ColumnProfile) =>
-      only(
-        judge(
-          { run: runProfile({ outputs: { label: now } }), baseline: [] },
-          { ...defaultChecks, outputs: new Map([["label", { range }]]) },
-        ),
-        "range",
-        "label",
-      );
     const now = integersProfile(ids(limit, limit + 1n));
-    expect(of([2 ** 53, 2 ** 53], now)).toMatchObject({ level: "hold", measured: "9007199254740993" });
-    expect(of([2 ** 53, 2 ** 53 + 2], now)).toMatchObject({ level: "pass" });
+    expect(rangeOf([2 ** 53, 2 ** 53], now)).toMatchObject({ level: "hold", measured: "9007199254740993" });
+    expect(rangeOf([2 ** 53, 2 ** 53 + 2], now)).toMatchObject({ level: "pass" });
   });
 
   test("are classes of their own, and are not constant", () => {
