@@ -77,7 +77,10 @@ export function wideIntegers(
 ): { readonly wide: WideExtremes; readonly values: ValueCounts } {
   const integers = data as BigInt64Array | BigUint64Array;
   const bytes = new Uint8Array(integers.buffer, integers.byteOffset, integers.byteLength);
-  const offsets = Uint32Array.from({ length: integers.length + 1 }, (_, row) => 8 * row);
+  const offsets = new Uint32Array(integers.length + 1);
+  for (let row = 0; row < offsets.length; row += 1) {
+    offsets[row] = 8 * row;
+  }
   const counted = countBytes({ kind: "bytes", offsets, bytes, valid }, limits);
   const values =
     counted === undefined
