@@ -34,6 +34,14 @@ const columns = {
   "score, float32": ["float32", fixed(Float32Array.from({ length: rows }, () => logistic(normal() - 2)))],
   "normal, float64": ["float64", fixed(Float64Array.from({ length: rows }, normal))],
   "label, int64": ["int64", fixed(BigInt64Array.from({ length: rows }, () => BigInt(Math.floor(random() * 3))))],
+  "label, int64 beyond 2^53": [
+    "int64",
+    fixed(BigInt64Array.from({ length: rows }, () => 2n ** 60n + BigInt(Math.floor(random() * 3)))),
+  ],
+  "id, int64 beyond 2^53": [
+    "int64",
+    fixed(BigInt64Array.from({ length: rows }, () => 2n ** 60n + BigInt(Math.floor(random() * 2 ** 32)))),
+  ],
   "label, utf8": ["utf8", texts(["Adelie", "Chinstrap", "Gentoo"])],
   "text of 5,000 values": ["utf8", texts(Array.from({ length: 5000 }, (_, index) => `district ${index}`))],
   truth: ["bool", fixed(Uint8Array.from({ length: rows }, () => (random() < 0.3 ? 1 : 0)))],
@@ -48,7 +56,7 @@ const columns = {
   ],
 };
 
-const limits = profileLimits(1);
+const limits = { ...profileLimits(1), version: 2 };
 console.log("| column | ms of CPU for a million values | bytes of JSON |\n| --- | ---: | ---: |");
 for (const [name, [type, column]] of Object.entries(columns)) {
   const values = column.kind === "list" ? column.child.data.length : rows;

@@ -1,10 +1,12 @@
-import type { NamedColumn, OutputRows } from "../columnar/types.js";
+import { type NamedColumn, type OutputRows, showType } from "../columnar/types.js";
 import { type AggregateProfile, aggregatesJson, mergeAggregates, parseAggregates } from "./aggregates.js";
 import { type AgreementJson, agreementJson, parseAgreement } from "./agreement/agreement-json.js";
 import { mergeSpanAgreements, type SpanAgreement } from "./agreement/span-agreement.js";
-import { featureLimits, measuredOf, outputLimits } from "./features/feature-limits.js";
+import { equalOutputLimits, featureLimits, type FeatureShare, measuredOf } from "./features/feature-limits.js";
+import { divideOutputBytes, featureShare, type MeasuredOutput } from "./output-limits.js";
 import {
   type ColumnProfile,
+  type ColumnToProfile,
   mergeProfiles,
   profileColumn,
   profiledColumns,
@@ -19,6 +21,8 @@ import { parseSlices, slicesJson, type SlicesJson } from "./slices/slices-json.j
 export interface SpanProfile {
   /** Rows of the output. */
   readonly rows: number;
+  /** The bytes that the profiles of the predicted columns share; absent: a version of this program that gave each the same. */
+  readonly outputBytes?: number | undefined;
   /** Profiles of the predicted columns, by name, in the order of the output. At most 32 columns are profiled. */
   readonly columns: ReadonlyMap<string, ColumnProfile>;
   /**
@@ -40,16 +44,19 @@ export interface SpanProfile {
   readonly agreement?: SpanAgreement | undefined;
 }
 
-/** A column that the model predicts. `isKey`: its values identify rows, so its profile contains no values. */
-export interface PredictedColumn extends Pick<NamedColumn, "name"> {
-  readonly isKey?: boolean;
-}
+/**
+ * A column that the model predicts. `isKey`: its values identify rows, so its profile contains no values. `list`: rows with
+ * other values are counted.
+ */
+export interface PredictedColumn extends Pick<NamedColumn, "name">, Omit<ColumnToProfile, "type"> {}
 
 /** The columns of an output that are profiled, in order. */
 export interface ProfiledOutput {
   readonly predicted: readonly PredictedColumn[];
   /** The names of those that come from the input as they are; default: they are not profiled. */
   readonly carried?: readonly string[];
+  /** The bytes that the profiles of the predicted columns share; default: as older versions of this program did. */
+  readonly bytes?: number | undefined;
 }
 
 /** Carried columns whose rows and NULLs are counted. Their JSON has about 70 bytes and a name each. */
@@ -58,21 +65,26 @@ export const carriedColumns = 128;
 /** Profiles the columns of rows. `features`: the features of the rows. */
 export function profileRows(
   { rowCount, columns }: OutputRows,
-  { predicted, carried }: ProfiledOutput,
+  { predicted, carried, bytes: outputBytes }: ProfiledOutput,
   features?: SpanProfile["features"],
 ): SpanProfile {
   const known = predicted.slice(0, profiledColumns);
-  const limits = limitsOf(known.length, features !== undefined);
+  const names = new Set(known.map(({ name }) => name));
+  const measured = columns
+    .filter(({ name }) => names.has(name))
+    .map(({ name, type }) => ({ name, type: showType(type) }));
+  const limits = limitsOf(measured, { outputBytes, hasFeatures: features !== undefined });
   const profilesOf = (wanted: readonly PredictedColumn[]): Map<string, ColumnProfile> => {
     const byName = new Map(wanted.map((column) => [column.name, column]));
     const profiles = columns.flatMap(({ name, type, column }) => {
       const about = byName.get(name);
-      return about === undefined ? [] : [[name, profileColumn({ type, ...about }, column, limits)] as const];
+      return about === undefined ? [] : [[name, profileColumn({ type, ...about }, column, limits(name))] as const];
     });
     return new Map(profiles);
   };
   return {
     rows: rowCount,
+    ...(outputBytes === undefined ? {} : { outputBytes }),
     columns: profilesOf(known),
     ...(carried === undefined
       ? {}
@@ -86,17 +98,20 @@ export function profileRows(
  * of merging.
  */
 export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanProfile {
+  // Spans of one run share it.
+  const outputBytes = one.outputBytes === other.outputBytes ? one.outputBytes : undefined;
   const features =
     one.features === undefined || other.features === undefined
       ? undefined
-      : mergeFeatures(one.features, other.features, one.columns.size);
-  const limits = limitsOf(one.columns.size, hasFeatures(one) && hasFeatures(other));
+      : mergeFeatures(one.features, other.features, featureShare(one.columns.size, outputBytes));
   const isSealed = one.isSealed ?? other.isSealed;
-  const columns = mergeColumns(one.columns, other.columns, () => limits);
+  const measured = [...one.columns].map(([name, { type }]) => ({ name, type }));
+  const limits = limitsOf(measured, { outputBytes, hasFeatures: hasFeatures(one) && hasFeatures(other) });
+  const columns = mergeColumns(one.columns, other.columns, limits);
   const carried =
     one.carried === undefined || other.carried === undefined
       ? undefined
-      : mergeColumns(one.carried, other.carried, () => limits);
+      : mergeColumns(one.carried, other.carried, limits);
   const slices =
     one.slices === undefined || other.slices === undefined ? undefined : mergeSlices(one.slices, other.slices);
   const aggregates =
@@ -109,6 +124,7 @@ export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanPro
       : mergeSpanAgreements(one.agreement, other.agreement);
   return {
     rows: one.rows + other.rows,
+    ...(outputBytes === undefined ? {} : { outputBytes }),
     columns,
     ...(carried === undefined ? {} : { carried }),
     ...(features === undefined ? {} : { features }),
@@ -126,33 +142,51 @@ function hasFeatures({ features, isSealed }: SpanProfile): boolean {
 
 type Columns = SpanProfile["columns"];
 
-function mergeColumns(one: Columns, other: Columns, limitsAt: (index: number) => VectorLimits): Columns {
+type LimitsOf = (name: string) => VectorLimits;
+
+function mergeColumns(one: Columns, other: Columns, limitsOfColumn: LimitsOf): Columns {
   const columns = new Map(one);
-  for (const [index, [name, profile]] of [...other].entries()) {
+  for (const [name, profile] of other) {
     const before = columns.get(name);
-    columns.set(name, before === undefined ? profile : mergeProfiles(before, profile, limitsAt(index)));
+    columns.set(name, before === undefined ? profile : mergeProfiles(before, profile, limitsOfColumn(name)));
   }
   return columns;
 }
 
-function mergeFeatures(one: Columns, other: Columns, outputs: number): Columns {
-  const limits = featureLimits([...one].map(measuredOf), outputs);
-  return mergeColumns(one, other, (index) => limits[index] as VectorLimits);
+function mergeFeatures(one: Columns, other: Columns, share: FeatureShare): Columns {
+  const limits = featureLimits([...one].map(measuredOf), share);
+  const byName = new Map([...one.keys()].map((name, index) => [name, limits[index] as VectorLimits]));
+  return mergeColumns(one, other, (name) => byName.get(name) ?? noLimits);
 }
 
-/** Returns the limits of each column's profile. All columns together share 64 KiB of JSON. */
-function limitsOf(outputs: number, areFeaturesProfiled: boolean): VectorLimits {
-  const columns = Math.min(outputs, profiledColumns);
-  return areFeaturesProfiled ? outputLimits(columns) : profileLimits(columns);
+interface OutputShare {
+  /** undefined: as older versions of this program divided them. */
+  readonly outputBytes: number | undefined;
+  readonly hasFeatures: boolean;
 }
+
+/** Returns the limits of each predicted column's profile. All profiles of a span share 64 KiB of JSON. */
+function limitsOf(outputs: readonly MeasuredOutput[], { outputBytes, hasFeatures: areThere }: OutputShare): LimitsOf {
+  if (outputBytes === undefined) {
+    const limits = areThere ? equalOutputLimits(outputs.length) : profileLimits(outputs.length);
+    return () => limits;
+  }
+  const limits = divideOutputBytes(outputs, outputBytes);
+  const byName = new Map(outputs.map(({ name }, index) => [name, limits[index] as VectorLimits]));
+  return (name) => byName.get(name) ?? noLimits;
+}
+
+/** Of columns whose rows and NULLs are counted, and nothing else. */
+const noLimits: VectorLimits = { version: 2, bins: 2, values: 0, nameBytes: 0, dimensions: 1 };
 
 /**
  * The part of a profile that others may read, as JSON of at most 64 KiB, the names of its columns, 10 KiB for carried
  * columns, and 64 KiB for the challenger's agreement; equal profiles have equal texts.
  */
-export function spanProfileText({ rows, columns, carried, aggregates, agreement }: SpanProfile): string {
+export function spanProfileText({ rows, outputBytes, columns, carried, aggregates, agreement }: SpanProfile): string {
   return JSON.stringify({
     rows,
+    output_bytes: outputBytes,
     columns: columnsJson(columns),
     carried: carried && columnsJson(carried),
     aggregates: aggregates && aggregatesJson(aggregates),
@@ -190,6 +224,7 @@ interface PrivateJson {
 
 interface SpanProfileJson extends PrivateJson {
   readonly rows: number;
+  readonly output_bytes?: number;
   readonly columns: ColumnsJson;
   readonly carried?: ColumnsJson;
   readonly aggregates?: readonly ProfileJson[];
@@ -209,9 +244,10 @@ export interface StoredProfile {
 /** Reads what `spanProfileText` wrote, or `withSealed`; trusts the text to be such. */
 export function parseSpanProfile(text: string): StoredProfile {
   const { sealed, ...json } = JSON.parse(text) as SpanProfileJson;
-  const { rows, columns, carried, aggregates, agreement } = json;
+  const { rows, output_bytes: outputBytes, columns, carried, aggregates, agreement } = json;
   const profile = {
     rows,
+    ...(outputBytes === undefined ? {} : { outputBytes }),
     columns: parseColumns(columns),
     ...(carried === undefined ? {} : { carried: parseColumns(carried) }),
     ...(sealed === undefined ? privatePart(json) : { isSealed: true as const }),

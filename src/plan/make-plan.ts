@@ -82,6 +82,7 @@ export function makePlan(facts: PlanInputs): Plan {
     commitRows: spec.commit_rows === "auto" ? autoCommitRows(spec, contract, msPerRow) : spec.commit_rows,
     staged: isStaged(spec),
     dateParam,
+    profiles: 2,
     checks,
     ...(facts.reuseFrom === undefined ? {} : { reuseFrom: facts.reuseFrom }),
     createdBy: facts.createdBy,

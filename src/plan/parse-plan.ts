@@ -192,6 +192,7 @@ const version2 = version1.extend({
     .optional(),
   staged: z.boolean(),
   dateParam: z.string().nullable(),
+  profiles: z.literal(2).optional(),
   checks: z
     .strictObject({
       baseline: z.array(pinnedRun),

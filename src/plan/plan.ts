@@ -51,6 +51,11 @@ export interface Plan {
   readonly staged: boolean;
   /** The param whose value is the run's logical date; null: the job has none. */
   readonly dateParam: string | null;
+  /**
+   * How the rows are profiled, so that all attempts at the run make the same profiles; absent: as older versions of this
+   * program did.
+   */
+  readonly profiles?: 2 | undefined;
   /** What the run is compared with; null: the spec has no `checks`. */
   readonly checks: PlannedChecks | null;
   /** The run whose predictions are reused; null: there is none, absent: the spec has no `reuse`. */

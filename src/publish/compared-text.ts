@@ -1,6 +1,6 @@
 import { leastPsiRows } from "../checks/verdicts/psi.js";
 import { leastQuantileRows } from "../checks/verdicts/quantile-check.js";
-import type { FewSampled } from "../checks/verdicts/verdict.js";
+import type { FewSampled, Verdict } from "../checks/verdicts/verdict.js";
 import type { Plan, PlannedChecks } from "../plan/plan.js";
 import { logicalDateOf } from "./published-run.js";
 
@@ -56,4 +56,15 @@ export function fewSampledText({ of, rows, sampled }: FewSampled): string {
 /** Says how many rows a check needs that a sample of so many is too small for. */
 export function neededText(sampled: number): string {
   return sampled < leastPsiRows ? `a PSI needs ${leastPsiRows}` : `quantiles need ${leastQuantileRows}`;
+}
+
+/** Says which outputs some checks do not compare, because they have more different values than are counted. */
+export function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">): string[] {
+  return uncounted.map(({ column, checks, run }) => {
+    const names = checks.map((check) => `\`${check}\``).join(" and ");
+    const be = checks.length === 1 ? "does" : "do";
+    return run === "this"
+      ? `${column} has more different values than are counted one by one, so ${names} ${be} not compare them`
+      : `${column} had more different values in earlier runs than were counted one by one, so ${names} ${be} not compare them`;
+  });
 }

@@ -8,9 +8,14 @@ const allDigits = 17;
  * texts are as they are. null is what JSON makes of Infinity.
  */
 export function shown(value: number | string | null, digits = fewDigits): string {
-  return typeof value === "number" && !Number.isInteger(value)
-    ? String(Number(value.toPrecision(digits)))
-    : String(value ?? "?");
+  return typeof value === "number" && !Number.isInteger(value) ? withDigits(value, digits) : String(value ?? "?");
+}
+
+/** A number with at most so many significant digits: "0.0123", "1.3", "1.2e+300". */
+export function withDigits(value: number, digits: number): string {
+  const rounded = value.toPrecision(digits);
+  // Rounded up, the largest numbers are beyond those of float64.
+  return Number.isFinite(value) && !Number.isFinite(Number(rounded)) ? rounded : String(Number(rounded));
 }
 
 /** A share as a percentage: "5.12%". */

@@ -85,9 +85,13 @@ function numberStats(all: AllNumbers, sample: NumberProfile): NumberStats {
     max: orNull(max),
     sum: orNull(roundExact(all.sum)),
     mean: orNull(mean(all)),
-    deviation: sample.finite === 0 ? null : standardDeviation(sample),
+    deviation: numberOrNull(standardDeviation(sample)),
     quantiles: quantilesOf(sample.histogram, all),
   };
+}
+
+function numberOrNull(value: number): number | null {
+  return Number.isNaN(value) ? null : value;
 }
 
 /** Computes quantiles, limited to the exact extremes. An empty histogram has none. */

@@ -5,6 +5,7 @@ import { type ColumnStats, columnStats } from "./column-stats.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import { challengerTables } from "./agreement/challenger-text.js";
 import { challengerFields } from "./agreement/fields.js";
+import { withDigits } from "../publish/shown-numbers.js";
 import { count } from "./report.js";
 import { fitTable } from "./table.js";
 
@@ -117,5 +118,5 @@ function showValue(value: number | null | undefined): string {
   if (value === null || value === undefined) {
     return "";
   }
-  return Number.isInteger(value) && Math.abs(value) < 1e9 ? String(value) : String(Number(value.toPrecision(4)));
+  return Number.isInteger(value) && Math.abs(value) < 1e9 ? String(value) : withDigits(value, 4);
 }

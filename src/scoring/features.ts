@@ -1,10 +1,20 @@
 import { planSlices, type SlicePlan } from "../checks/slices/slice-plan.js";
 import { type Contract, decodedInputs, type NumericTensorType } from "../binding/contract.js";
 import { type FeaturePart, measureFeatures } from "../checks/features/feature-part.js";
-import { type FeatureColumn, type FeaturePlan, planFeatures, sampleEvery } from "../checks/features/feature-plan.js";
+import {
+  type FeatureColumn,
+  type FeaturePlan,
+  measuredColumn,
+  planFeatures,
+  sampleEvery,
+} from "../checks/features/feature-plan.js";
+import { planOutputBytes } from "../checks/output-limits.js";
+import { profiledColumns } from "../checks/profiles/column-profile.js";
+import { type ValueList, valueList } from "../checks/profiles/outside-values.js";
+import type { ProfiledOutput } from "../checks/span-profile.js";
 import { tensorElement } from "../columnar/tensor.js";
 import type { ElementType } from "../columnar/values.js";
-import type { RecordBatch } from "../columnar/types.js";
+import { type RecordBatch, showType } from "../columnar/types.js";
 import type { RowRange } from "../packing/input-target.js";
 import type { ScoredBatch } from "../packing/scored-batch.js";
 import type { Plan } from "../plan/plan.js";
@@ -31,6 +41,54 @@ export function featurePlanOf(
   const columns = featureColumnsOf(contract, new Set(named));
   const every = checks.sampleEvery ?? sampleEvery(input.rows);
   return planFeatures(columns, { outputs: contract.outputs.length, every, spanRows: commitRows });
+}
+
+/** How the outputs of a run are profiled. */
+export interface ProfiledValues {
+  /** The bytes that their profiles share. */
+  readonly bytes: number;
+  /** The values that the spec allows, by column. */
+  readonly lists: ReadonlyMap<string, ValueList>;
+}
+
+/**
+ * Says how the outputs of a run are profiled; undefined: as older versions of this program did, one of which has planned the
+ * run.
+ */
+export function profiledValuesOf(
+  { checks }: Pick<JobSpec, "checks">,
+  { profiles, contract }: Pick<Plan, "profiles" | "contract">,
+  features: FeaturePlan | undefined,
+): ProfiledValues | undefined {
+  if (profiles === undefined) {
+    return undefined;
+  }
+  const outputs = contract.outputs
+    .slice(0, profiledColumns)
+    .map(({ column: name, type }) => ({ name, type: showType(type) }));
+  const lists = Object.entries(checks?.outputs ?? {}).flatMap(([name, wanted]) =>
+    wanted.in === undefined ? [] : [[name, valueList(wanted.in)] as const],
+  );
+  return { bytes: planOutputBytes(outputs, features?.columns.map(measuredColumn)), lists: new Map(lists) };
+}
+
+/**
+ * The columns of an output that are profiled.
+ * @param about the columns that identify a row, and how the others are profiled
+ */
+export function profiledOutput(
+  { outputs, passthrough }: Pick<Contract, "outputs" | "passthrough">,
+  { keys, values }: { readonly keys?: ReadonlySet<string> | undefined; readonly values?: ProfiledValues | undefined },
+): ProfiledOutput {
+  return {
+    predicted: outputs.map(({ column: name }) => ({
+      name,
+      isKey: keys?.has(name) === true,
+      list: values?.lists.get(name),
+    })),
+    carried: passthrough.map(({ column }) => column),
+    bytes: values?.bytes,
+  };
 }
 
 /** Says that some features of a run are not profiled; undefined: all are, or the run has no checks. */

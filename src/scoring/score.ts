@@ -23,7 +23,15 @@ import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import type { Challenger } from "./challenger/port.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
-import { featurePlanOf, keyColumns, takeFeatures, slicePlanOf } from "./features.js";
+import {
+  featurePlanOf,
+  keyColumns,
+  profiledOutput,
+  type ProfiledValues,
+  profiledValuesOf,
+  takeFeatures,
+  slicePlanOf,
+} from "./features.js";
 import { faultError, faultHandler, PendingFault } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
 import { comparesRows, type Reuse, takeHashed } from "./reuse.js";
@@ -67,6 +75,7 @@ export async function scoreSpans(
   const windowsAhead = unitPorts === undefined || comparesRows(spec, { plan, reuse }) ? 1 : sessions;
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
+  const features = featurePlanOf(plan, keyColumns(spec));
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
   await scorePieces(
     context,
@@ -84,7 +93,8 @@ export async function scoreSpans(
       dedupe: spec.dedupe,
       pieceBytes: context.memory.pieceBytes,
       keys: keyColumns(spec),
-      features: featurePlanOf(plan, keyColumns(spec)),
+      features,
+      values: profiledValuesOf(spec, plan, features),
       slices: slicePlanOf(plan, keyColumns(spec)),
       aggregate: aggregates?.profile,
       challenger,
@@ -117,6 +127,8 @@ export interface PieceOptions {
   readonly keys?: ReadonlySet<string> | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
+  /** How the outputs are profiled; default: as older versions of this program did. */
+  readonly values?: ProfiledValues | undefined;
   /** Which slices are profiled; default: none. */
   readonly slices?: SlicePlan | undefined;
   /** Profiles the expressions of `checks.sql` over rows; undefined: there are none. */
@@ -151,10 +163,7 @@ export async function scorePieces(
     ...tools,
     packer,
     tensors: outputTensors(contract),
-    profiled: {
-      predicted: contract.outputs.map(({ column: name }) => ({ name, isKey: tools.keys?.has(name) === true })),
-      carried: contract.passthrough.map(({ column }) => column),
-    },
+    profiled: profiledOutput(contract, tools),
     fixedBatchRows: contract.fixedBatchRows,
     describe: (faults) => describeFaults(rejects, faults),
     complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),
@@ -179,7 +188,10 @@ export async function scorePieces(
 
 /** The state of the loop between decoder and batches. */
 interface ScoringState
-  extends Pick<PieceOptions, "contract" | "spanOf" | "dedupe" | "pieceBytes" | "features" | "challenger" | "reuse"> {
+  extends Pick<
+    PieceOptions,
+    "contract" | "spanOf" | "dedupe" | "pieceBytes" | "features" | "values" | "challenger" | "reuse"
+  > {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -209,11 +221,12 @@ function packerFor(state: ScoringState, sizer: BatchSizer): Packer {
 
 /** The span that a row is the first of, or the piece that begins with it behind others of the span. */
 function spanFrom(state: ScoringState, rowStart: number, before?: SpanTotals): OpenSpan {
-  const { contract, spanOf, onFault, dedupe, pieceBytes, features, challenger, reuse } = state;
+  const { contract, spanOf, onFault, dedupe, pieceBytes, features, values, challenger, reuse } = state;
   const span = spanOf(rowStart);
   const most = Math.max(1, Math.floor(pieceBytes / outputRowBytes(contract)));
   const piece = { rowStart, rowEnd: Math.min(span.rowEnd, rowStart + most) };
-  return openSpan({ contract, span, piece, before, onFault, dedupe, features, challenger, reuse });
+  const outputBytes = values?.bytes;
+  return openSpan({ contract, span, piece, before, onFault, dedupe, features, outputBytes, challenger, reuse });
 }
 
 /** Packs rows into batches, starts their scoring, and commits the spans that they complete. */

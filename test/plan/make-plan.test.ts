@@ -87,6 +87,7 @@ describe("a plan", () => {
         "params": {
           "ds": "x",
         },
+        "profiles": 2,
         "request": {
           "cast": "exact",
           "columns": {},

@@ -1,4 +1,6 @@
 import { type ColumnProfile, profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
+import type { ValueList } from "#src/checks/profiles/outside-values.js";
+import type { VectorLimits } from "#src/checks/profiles/vector-profile.js";
 import type { RunProfile } from "#src/checks/verdicts/run-profile.js";
 import type { ColumnType } from "#src/columnar/types.js";
 import { listColumn, textColumn } from "./batches.js";
@@ -15,6 +17,9 @@ export function normals(count: number, { mean = 0, deviation = 1, seed = 1 } = {
   });
 }
 
+/** The limits of an output, of which a version of this program knows how to profile all values. */
+export const limitsNow: VectorLimits = { ...limits, version: 2 };
+
 /** The profile of a column of numbers; null is NULL. */
 export function numbersProfile(values: readonly (number | null)[], type: ColumnType = "float64"): ColumnProfile {
   const valid = values.includes(null) ? Uint8Array.from(values, (value) => (value === null ? 0 : 1)) : undefined;
@@ -25,13 +30,27 @@ export function numbersProfile(values: readonly (number | null)[], type: ColumnT
   return profileColumn({ type }, { kind: "fixed", elementsPerValue: 1, data, valid }, limits);
 }
 
-export function textsProfile(counts: Readonly<Record<string, number>>): ColumnProfile {
+export function textsProfile(
+  counts: Readonly<Record<string, number>>,
+  of: VectorLimits = limits,
+  list?: ValueList,
+): ColumnProfile {
   const texts = Object.entries(counts).flatMap(([text, count]) => Array.from({ length: count }, () => text));
-  return profileColumn({ type: "utf8" }, textColumn(texts), limits);
+  return profileColumn({ type: "utf8", list }, textColumn(texts), of);
 }
 
-export function vectorsProfile(vectors: readonly (readonly number[])[]): ColumnProfile {
-  return profileColumn({ type: { kind: "list", element: "float32" } }, listColumn("float32", vectors), limits);
+/** The profile of a column of int64. */
+export function integersProfile(
+  values: readonly bigint[],
+  of: VectorLimits = limitsNow,
+  list?: ValueList,
+): ColumnProfile {
+  const data = BigInt64Array.from(values);
+  return profileColumn({ type: "int64", list }, { kind: "fixed", elementsPerValue: 1, data, valid: undefined }, of);
+}
+
+export function vectorsProfile(vectors: readonly (readonly number[])[], of: VectorLimits = limits): ColumnProfile {
+  return profileColumn({ type: { kind: "list", element: "float32" } }, listColumn("float32", vectors), of);
 }
 
 export interface Columns {

@@ -37,7 +37,8 @@ export function copyNumbers({ data }: Pick<FixedColumn, "data">, from: number, t
   target.set(data.subarray(from, to));
 }
 
-const firstWordIsLow = new Uint32Array(BigUint64Array.of(1n).buffer)[0] === 1;
+/** Whether the lower word of 64 bits comes first in memory: on little-endian machines. */
+export const firstWordIsLow = new Uint32Array(BigUint64Array.of(1n).buffer)[0] === 1;
 
 function scaledNumbers(precision: number, scale: number): ReadNumbers {
   const divisor = 10 ** scale;

@@ -5,9 +5,11 @@ import { type AllRows, mergeAllRows } from "./all-rows.js";
 import { numbersOfType, type ReadNumbers } from "./column-numbers.js";
 import { countTexts } from "./distinct-texts.js";
 import { blockValues, mergeNumbers, type NextNumbers, type NumberProfile, noNumbers } from "./number-profile.js";
+import { mergeOutside, type OutsideValues, outsideValues, type ValueList } from "./outside-values.js";
 import { profileNumbers } from "./profile-numbers.js";
 import { mergeValues, noValues, type ValueCounts } from "./value-counts.js";
 import { hashOfName } from "./value-names.js";
+import { mayBeWide, wideIntegers } from "./wide-integers.js";
 import { mergeVectors, noVectors, profileVectors, type VectorLimits, type VectorProfile } from "./vector-profile.js";
 
 /**
@@ -31,12 +33,16 @@ interface RowCounts {
   readonly nulls: number;
   /** The exact counts of all rows, if the profile is of a sample of them. */
   readonly all?: AllRows | undefined;
+  /** The rows whose values are not in the list of the spec; absent: it has none, or attempts had different ones. */
+  readonly outside?: OutsideValues | undefined;
 }
 
 export interface ColumnToProfile {
   readonly type: ColumnType;
   /** Its values tell one row from another. */
   readonly isKey?: boolean;
+  /** The values that the spec allows; default: all. */
+  readonly list?: ValueList | undefined;
 }
 
 /** JSON of a span's profiles, in bytes. */
@@ -73,11 +79,17 @@ export function profileKind({ type, isKey = false }: ColumnToProfile): ColumnPro
 export function profileColumn(about: ColumnToProfile, column: Column, limits: VectorLimits): ColumnProfile {
   const counts = { type: showType(about.type), rows: rowsOf(column), nulls: nullsOf(column) };
   const kind = profileKind(about);
+  const outside = (values: ValueCounts): { readonly outside?: OutsideValues } =>
+    about.list === undefined ? {} : { outside: outsideValues(about.list, column, values) };
   switch (kind) {
-    case "numbers":
-      return { ...counts, kind: "numbers", numbers: numbersIn(about.type, column as FixedColumn, limits) };
-    case "values":
-      return { ...counts, kind: "values", values: valuesIn(column, limits) };
+    case "numbers": {
+      const numbers = numbersIn(about.type, column as FixedColumn, limits);
+      return { ...counts, ...outside(numbers.values), kind: "numbers", numbers };
+    }
+    case "values": {
+      const values = valuesIn(column, limits);
+      return { ...counts, ...outside(values), kind: "values", values };
+    }
     case "vectors":
       return { ...counts, kind: "vectors", vectors: vectorsIn(about.type, column, limits) };
     case "rows":
@@ -97,7 +109,14 @@ function nullsOf({ valid }: Column): number {
 
 function numbersIn(type: ColumnType, column: FixedColumn, limits: VectorLimits): NumberProfile {
   const read = numbersOfType(type);
-  return read === undefined ? noNumbers : profileNumbers(blocksOf(column, read), limits);
+  if (read === undefined) {
+    return noNumbers;
+  }
+  const found = profileNumbers(blocksOf(column, read), limits);
+  const isInteger = type === "int64" || type === "uint64";
+  return limits.version !== undefined && isInteger && mayBeWide(found)
+    ? { ...found, ...wideIntegers(column, limits) }
+    : found;
 }
 
 /** Those that are not NULL, block by block. */
@@ -161,11 +180,13 @@ function vectorsIn(type: ColumnType, column: Column, limits: VectorLimits): Vect
  */
 export function mergeProfiles(one: ColumnProfile, other: ColumnProfile, limits: VectorLimits): ColumnProfile {
   const all = one.all === undefined || other.all === undefined ? undefined : mergeAllRows(one.all, other.all);
+  const outside = mergeOutside(one.outside, other.outside);
   const counts = {
     type: one.type,
     rows: one.rows + other.rows,
     nulls: one.nulls + other.nulls,
     ...(all === undefined ? {} : { all }),
+    ...(outside === undefined ? {} : { outside }),
   };
   if (one.kind === "numbers" && other.kind === "numbers") {
     return { ...counts, kind: "numbers", numbers: mergeNumbers(one.numbers, other.numbers, limits) };

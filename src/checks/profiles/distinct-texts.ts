@@ -4,7 +4,7 @@ import { hashBins, hashBytes, hashOfName, nameOfText } from "./value-names.js";
 
 /** How often each text of a column occurs, NULLs left out. A text is decoded once, not once for each row. */
 export function countTexts(column: BytesColumn, limits: ValueLimits): ValueCounts {
-  const limit = Math.min(limits.values, Math.floor(limits.nameBytes / costOfName(0)));
+  const limit = mostEntries(limits);
   const table = createTable(limit);
   const rows = column.offsets.length - 1;
   const counted = addTexts(table, column, limit);
@@ -14,11 +14,37 @@ export function countTexts(column: BytesColumn, limits: ValueLimits): ValueCount
     return { kind: "many", hashed };
   }
   const counts = new Map<string, number>();
-  for (let entry = 0; entry < table.size; entry += 1) {
-    const name = nameOfText(column.bytes.subarray(table.starts[entry], table.ends[entry]));
-    counts.set(name, (counts.get(name) ?? 0) + (table.counts[entry] as number));
+  for (const { from, to, count } of entriesOf(table)) {
+    const name = nameOfText(column.bytes.subarray(from, to));
+    counts.set(name, (counts.get(name) ?? 0) + count);
   }
   return limitValues(counts, limits, hashOfName);
+}
+
+/** How often each value occurs, given by where its first row has it. undefined: there are too many. */
+export function countBytes(column: BytesColumn, limits: ValueLimits): Entry[] | undefined {
+  const limit = mostEntries(limits);
+  const table = createTable(limit);
+  return addTexts(table, column, limit) < column.offsets.length - 1 ? undefined : entriesOf(table);
+}
+
+function mostEntries({ values, nameBytes }: ValueLimits): number {
+  return Math.min(values, Math.floor(nameBytes / costOfName(0)));
+}
+
+/** Bytes [from, to), and how often they came. */
+interface Entry {
+  readonly from: number;
+  readonly to: number;
+  readonly count: number;
+}
+
+function entriesOf({ size, starts, ends, counts }: Table): Entry[] {
+  return Array.from({ length: size }, (_, entry) => ({
+    from: starts[entry] as number,
+    to: ends[entry] as number,
+    count: counts[entry] as number,
+  }));
 }
 
 interface Table {

@@ -1,6 +1,7 @@
 import { exactMean, roundExact } from "./exact-sum.js";
 import { emptyHistogram, type Histogram, mergeHistograms } from "./histogram.js";
 import { mergeValues, noValues, type ValueCounts, type ValueLimits } from "./value-counts.js";
+import { mergeWide, roundNames, type WideExtremes } from "./wide-integers.js";
 
 /** Numbers, counted exactly; what is said of `min`, `max`, sums and the histogram is said of the finite ones. */
 export interface NumberProfile {
@@ -17,15 +18,22 @@ export interface NumberProfile {
   readonly squares: bigint;
   readonly histogram: Histogram;
   readonly values: ValueCounts;
+  /** The exact extremes of integers that float64 may round; `values` has their exact names then. */
+  readonly wide?: WideExtremes | undefined;
 }
 
 export interface ProfileLimits extends ValueLimits {
   /** Bins of a histogram, at least 2. */
   readonly bins: number;
+  /**
+   * How the profile is made. undefined: as older versions of this program did, which left out the further dimensions of long
+   * vectors, and rounded integers beyond 2^53.
+   */
+  readonly version?: 2;
 }
 
 /** The counts and extremes of a profile. */
-export type NumberCounts = Omit<NumberProfile, "sum" | "squares" | "histogram" | "values">;
+export type NumberCounts = Omit<NumberProfile, "sum" | "squares" | "histogram" | "values" | "wide">;
 
 export const noCounts: NumberCounts = {
   nan: 0,
@@ -64,13 +72,23 @@ export function mergeCounts(one: NumberCounts, other: NumberCounts): NumberCount
 
 /** Merges two profiles, in any order. */
 export function mergeNumbers(one: NumberProfile, other: NumberProfile, limits: ProfileLimits): NumberProfile {
+  const wide = mergeWide(one, other);
+  const [a, b] =
+    (one.wide ?? other.wide) === undefined || wide !== undefined
+      ? [one.values, other.values]
+      : [rounded(one.values), rounded(other.values)];
   return {
     ...mergeCounts(one, other),
     sum: one.sum + other.sum,
     squares: one.squares + other.squares,
     histogram: mergeHistograms(one.histogram, other.histogram, limits.bins),
-    values: mergeValues(one.values, other.values, limits, undefined),
+    values: mergeValues(a, b, limits, undefined),
+    ...(wide && { wide }),
   };
+}
+
+function rounded(values: ValueCounts): ValueCounts {
+  return values.kind === "few" ? { ...values, counts: roundNames(values.counts) } : values;
 }
 
 /** The mean of the finite numbers; NaN if there is none. */
@@ -79,15 +97,47 @@ export function mean({ sum, finite }: Pick<NumberProfile, "sum" | "finite">): nu
 }
 
 /**
- * Of the finite numbers, as a population; NaN of none. Below some 10^-7 of the mean it tells nothing, since squares are
- * rounded.
+ * The standard deviation of the finite numbers, as a population. NaN where it is not known: of no number, and where there are
+ * so many different numbers, so close together or so large that the rounding of their squares hides it.
  */
-export function standardDeviation({ sum, squares, finite }: Pick<NumberProfile, "sum" | "squares" | "finite">): number {
+export function standardDeviation(numbers: NumberProfile): number {
+  const { finite, values, min, max, wide } = numbers;
   if (finite === 0) {
     return Number.NaN;
   }
+  if (values.kind === "few" && values.rare === undefined) {
+    return deviationOf([...values.counts], wide?.min);
+  }
+  return deviationOfSums(numbers, Math.max(Math.abs(min), Math.abs(max)));
+}
+
+/** @param base subtracted from each integer, which float64 may round otherwise */
+function deviationOf(counts: readonly (readonly [string, number])[], base: bigint | undefined): number {
+  const numbers = counts.map(([name]) => (base === undefined ? Number(name) : Number(BigInt(name) - base)));
+  const largest = numbers.reduce((most, number) => Math.max(most, Math.abs(number)), 0);
+  const scale = scaleFor(largest);
+  const rows = counts.reduce((sum, [, count]) => sum + count, 0);
+  const sum = (of: (number: number) => number): number =>
+    counts.reduce((total, [, count], index) => total + count * of((numbers[index] as number) * scale), 0);
+  const middle = sum((number) => number) / rows;
+  // The second sum corrects the rounding of the mean.
+  const rest = sum((number) => number - middle);
+  const squares = sum((number) => (number - middle) ** 2) - rest ** 2 / rows;
+  return Math.sqrt(Math.max(squares, 0) / rows) / scale;
+}
+
+/** A power of two by which numbers are multiplied, so that float64 has their squares. */
+function scaleFor(largest: number): number {
+  return largest > 2 ** 400 ? 2 ** -600 : largest < 2 ** -400 ? 2 ** 600 : 1;
+}
+
+/** The variance must be above this many times the largest error of the squares: then a hundredth of the deviation is exact. */
+const leastCertainty = 50;
+
+function deviationOfSums({ sum, squares, finite }: NumberProfile, largest: number): number {
   const count = BigInt(finite);
   const spread = count * (squares << 1074n) - sum * sum;
   const variance = roundExact((spread > 0n ? spread : 0n) / (count * count * (1n << 1074n)));
-  return Math.sqrt(variance);
+  const error = largest ** 2 * 2 ** -53 + 2 ** -1022;
+  return variance > leastCertainty * error ? Math.sqrt(variance) : Number.NaN;
 }

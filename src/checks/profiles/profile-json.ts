@@ -4,6 +4,7 @@ import type { ColumnProfile } from "./column-profile.js";
 import { type RareValues, rareBins } from "./few-values.js";
 import type { Histogram } from "./histogram.js";
 import type { NumberProfile } from "./number-profile.js";
+import type { OutsideValues } from "./outside-values.js";
 import type { ValueCounts } from "./value-counts.js";
 import type { VectorProfile } from "./vector-profile.js";
 
@@ -12,7 +13,7 @@ export type ProfileJson = Readonly<Record<string, unknown>>;
 
 export function profileJson(profile: ColumnProfile): ProfileJson {
   const { type, rows, nulls } = profile;
-  const counts = { kind: profile.kind, type, rows, nulls, ...allJson(profile.all) };
+  const counts = { kind: profile.kind, type, rows, nulls, ...allJson(profile.all), ...outsideJson(profile.outside) };
   switch (profile.kind) {
     case "numbers":
       return { ...counts, ...numbersJson(profile.numbers) };
@@ -62,8 +63,21 @@ function parseAll(json: readonly unknown[]): AllRows {
       };
 }
 
+function outsideJson(outside: OutsideValues | undefined): { readonly outside?: readonly unknown[] } {
+  return outside === undefined ? {} : { outside: [outside.digest, outside.rows, Object.fromEntries(outside.examples)] };
+}
+
+function parseOutside([digest, rows, examples]: readonly unknown[]): OutsideValues {
+  const counts = Object.entries(examples as Readonly<Record<string, number>>);
+  return {
+    digest: String(digest),
+    rows: Number(rows),
+    examples: new Map(counts.toSorted(([one], [other]) => (one < other ? -1 : 1))),
+  };
+}
+
 function numbersJson(numbers: NumberProfile): ProfileJson {
-  const { nan, positiveInfinite, negativeInfinite, finite, min, max, sum, squares, histogram, values } = numbers;
+  const { nan, positiveInfinite, negativeInfinite, finite, min, max, sum, squares, histogram, values, wide } = numbers;
   return {
     nan,
     positive_infinite: positiveInfinite,
@@ -71,6 +85,7 @@ function numbersJson(numbers: NumberProfile): ProfileJson {
     finite,
     min: finite === 0 ? null : min,
     max: finite === 0 ? null : max,
+    ...(wide && { integers: [String(wide.min), String(wide.max)] }),
     sum: exactJson(sum),
     squares: exactJson(squares),
     histogram: histogramJson(histogram),
@@ -93,7 +108,8 @@ function vectorsJson({
     zero,
     not_finite: notFinite,
     norms: numbersJson(norms),
-    directions: [...directions],
+    directions: [...directions.sums],
+    ...(directions.areGroups && { groups: true }),
     hashed: [...hashed],
   };
 }
@@ -140,8 +156,14 @@ function valuesJson(values: ValueCounts): ProfileJson {
 /** The profile that `profileJson` made this of; trusts it to be one. */
 export function parseProfile(json: ProfileJson): ColumnProfile {
   const { kind, type, rows, nulls } = json as Pick<ColumnProfile, "kind" | "type" | "rows" | "nulls">;
-  const { all } = json as { readonly all?: readonly unknown[] };
-  const counts = { type, rows, nulls, ...(all === undefined ? {} : { all: parseAll(all) }) };
+  const { all, outside } = json as { readonly all?: readonly unknown[]; readonly outside?: readonly unknown[] };
+  const counts = {
+    type,
+    rows,
+    nulls,
+    ...(all === undefined ? {} : { all: parseAll(all) }),
+    ...(outside === undefined ? {} : { outside: parseOutside(outside) }),
+  };
   switch (kind) {
     case "numbers":
       return { ...counts, kind, numbers: parseNumbers(json) };
@@ -157,6 +179,7 @@ export function parseProfile(json: ProfileJson): ColumnProfile {
 }
 
 function parseNumbers(json: ProfileJson): NumberProfile {
+  const [least, greatest] = (json.integers ?? []) as readonly string[];
   return {
     nan: json.nan as number,
     positiveInfinite: json.positive_infinite as number,
@@ -168,6 +191,7 @@ function parseNumbers(json: ProfileJson): NumberProfile {
     squares: parseExact(json.squares as string),
     histogram: parseHistogram(json.histogram as readonly number[]),
     values: parseValues(json),
+    ...(least !== undefined && greatest !== undefined && { wide: { min: BigInt(least), max: BigInt(greatest) } }),
   };
 }
 
@@ -178,7 +202,10 @@ function parseVectors(json: ProfileJson): VectorProfile {
     zero: json.zero as number,
     notFinite: json.not_finite as number,
     norms: parseNumbers(json.norms as ProfileJson),
-    directions: Float64Array.from(json.directions as readonly number[]),
+    directions: {
+      sums: Float64Array.from(json.directions as readonly number[]),
+      ...(json.groups === true && { areGroups: true as const }),
+    },
     hashed: Float64Array.from(json.hashed as readonly number[]),
   };
 }

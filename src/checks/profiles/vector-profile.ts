@@ -4,6 +4,14 @@ import { type FloatBits, createFloatBits } from "./float-bits.js";
 import { mergeNumbers, noNumbers, type NumberProfile, type ProfileLimits, blockValues } from "./number-profile.js";
 import { profileNumbers } from "./profile-numbers.js";
 import { hashBins, mixHash } from "./value-names.js";
+import {
+  addDirection,
+  type Directions,
+  directionUnit,
+  fitDirections,
+  mergeDirections,
+  noDirections,
+} from "./vector-directions.js";
 
 /** Lists of numbers, as vectors. */
 export interface VectorProfile {
@@ -15,17 +23,14 @@ export interface VectorProfile {
   readonly notFinite: number;
   /** Euclidean lengths of the others. */
   readonly norms: NumberProfile;
-  /**
-   * The sum of the others' directions (vectors of length 1), in units of 2^-15 to which each is rounded, of the first
-   * dimensions. Its direction is the centroid's.
-   */
-  readonly directions: Float64Array;
+  /** The sum of the others' directions. */
+  readonly directions: Directions;
   /** How many vectors fall into each bin by the hash of their elements: one that repeats fills its bin. */
   readonly hashed: Float64Array;
 }
 
 export interface VectorLimits extends ProfileLimits {
-  /** Dimensions of `directions`. */
+  /** Dimensions of `directions`, or groups of them. */
   readonly dimensions: number;
 }
 
@@ -35,11 +40,9 @@ export const noVectors: VectorProfile = {
   zero: 0,
   notFinite: 0,
   norms: noNumbers,
-  directions: new Float64Array(0),
+  directions: noDirections,
   hashed: new Float64Array(hashBins),
 };
-
-const unit = 2 ** 15;
 
 /** Lists [offsets[row], offsets[row + 1]) of `child`, those that are NULL left out. An element that is NULL is NaN. */
 export interface NumberLists {
@@ -52,9 +55,10 @@ export interface NumberLists {
 export function profileVectors(lists: NumberLists, limits: VectorLimits): VectorProfile {
   const { offsets, valid } = lists;
   const rows = offsets.length - 1;
+  const isOlder = limits.version === undefined;
   const found = { ...noVectors, hashed: new Float64Array(hashBins) };
   const norms = new Float64Array(rows);
-  const directions = new Float64Array(Math.min(longest(lists), limits.dimensions));
+  const sums = new Float64Array(Math.min(longest(lists), isOlder ? limits.dimensions : Number.POSITIVE_INFINITY));
   let scratch = createFloatBits(blockValues);
   let counted = 0;
   for (let row = 0; row < rows; row += 1) {
@@ -69,11 +73,16 @@ export function profileVectors(lists: NumberLists, limits: VectorLimits): Vector
       found.maxDimension = Math.max(found.maxDimension, dimension);
       const bin = hashVector(scratch, dimension) % hashBins;
       found.hashed[bin] = (found.hashed[bin] as number) + 1;
-      const norm = normOf(scratch.values, dimension);
+      const squares = squaresOf(scratch.values, dimension);
+      const scale =
+        isOlder || (squares >= leastSquares && squares < Number.POSITIVE_INFINITY)
+          ? 1
+          : rescale(scratch.values, dimension, squares);
+      const norm = Math.sqrt(scale === 1 ? squares : squaresOf(scratch.values, dimension));
       if (norm > 0 && norm < Number.POSITIVE_INFINITY) {
-        norms[counted] = norm;
+        norms[counted] = norm / scale;
         counted += 1;
-        addDirection(directions, scratch.values, dimension, unit / norm);
+        addDirection(sums, scratch.values, dimension, directionUnit / norm);
       } else if (norm === 0) {
         found.zero += 1;
       } else {
@@ -81,6 +90,7 @@ export function profileVectors(lists: NumberLists, limits: VectorLimits): Vector
       }
     }
   }
+  const directions = isOlder ? { sums } : fitDirections({ sums: sums.subarray(0, found.maxDimension) }, limits);
   return { ...found, norms: profileNumbers(numbersOf(norms.subarray(0, counted)), limits), directions };
 }
 
@@ -113,22 +123,25 @@ function hashVector({ words }: FloatBits, dimension: number): number {
   return mixHash(hash);
 }
 
-function normOf(values: Float64Array, dimension: number): number {
+function squaresOf(values: Float64Array, dimension: number): number {
   let sum = 0;
   for (let index = 0; index < dimension; index += 1) {
     const value = values[index] as number;
     sum += value * value;
   }
-  return Math.sqrt(sum);
+  return sum;
 }
 
-function addDirection(directions: Float64Array, values: Float64Array, dimension: number, scale: number): void {
-  const end = Math.min(dimension, directions.length);
-  // Adding it to a number and subtracting it again rounds the number to a whole one, ties to even.
-  const rounder = 1.5 * 2 ** 52;
-  for (let index = 0; index < end; index += 1) {
-    directions[index] = (directions[index] as number) + ((values[index] as number) * scale + rounder - rounder);
+/** Below this sum, squares may be so small that float64 has fewer bits of them, or none. */
+const leastSquares = 2 ** -900;
+
+/** Multiplies a vector by a power of two that keeps its squares within float64. Returns the power. */
+function rescale(values: Float64Array, dimension: number, squares: number): number {
+  const scale = squares < leastSquares ? 2 ** 600 : 2 ** -600;
+  for (let index = 0; index < dimension; index += 1) {
+    values[index] = (values[index] as number) * scale;
   }
+  return scale;
 }
 
 function numbersOf(values: Float64Array): (target: Float64Array) => number {
@@ -142,17 +155,13 @@ function numbersOf(values: Float64Array): (target: Float64Array) => number {
 }
 
 export function mergeVectors(one: VectorProfile, other: VectorProfile, limits: VectorLimits): VectorProfile {
-  const [long, short] =
-    one.directions.length >= other.directions.length
-      ? [one.directions, other.directions]
-      : [other.directions, one.directions];
   return {
     minDimension: Math.min(one.minDimension, other.minDimension),
     maxDimension: Math.max(one.maxDimension, other.maxDimension),
     zero: one.zero + other.zero,
     notFinite: one.notFinite + other.notFinite,
     norms: mergeNumbers(one.norms, other.norms, limits),
-    directions: long.map((sum, index) => sum + (short[index] ?? 0)),
+    directions: mergeDirections(one.directions, other.directions, limits),
     hashed: one.hashed.map((count, bin) => count + (other.hashed[bin] as number)),
   };
 }
@@ -167,28 +176,4 @@ export function repeatedShare({ hashed }: VectorProfile): number {
   const limit = expected + 6 * Math.sqrt(expected);
   const above = hashed.reduce((sum, count) => sum + (count > limit ? count - expected : 0), 0);
   return total === 0 ? 0 : above / total;
-}
-
-/** The angle between the sums of the directions of two profiles, which point to their centroids. */
-export interface CentroidAngle {
-  /** NaN where one has no direction. */
-  readonly cosine: number;
-  /** The scalar product of the sums. */
-  readonly product: number;
-  /** The length of each sum: the number of vectors, if all point in one direction. */
-  readonly lengths: readonly [one: number, other: number];
-}
-
-/** Returns the angle between the centroids of two profiles. */
-export function centroidAngle(one: VectorProfile, other: VectorProfile): CentroidAngle {
-  let [product, ones, others] = [0, 0, 0];
-  const dimensions = Math.max(one.directions.length, other.directions.length);
-  for (let index = 0; index < dimensions; index += 1) {
-    const [a, b] = [(one.directions[index] ?? 0) / unit, (other.directions[index] ?? 0) / unit];
-    product += a * b;
-    ones += a * a;
-    others += b * b;
-  }
-  const cosine = product / Math.sqrt(ones * others);
-  return { cosine, product, lengths: [Math.sqrt(ones), Math.sqrt(others)] };
 }

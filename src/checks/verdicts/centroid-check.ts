@@ -1,4 +1,4 @@
-import { type CentroidAngle, centroidAngle } from "../profiles/vector-profile.js";
+import { type CentroidAngle, centroidAngle } from "../profiles/vector-directions.js";
 import type { ComparedColumn } from "./column-checks.js";
 import type { CheckResult, Level } from "./verdict.js";
 

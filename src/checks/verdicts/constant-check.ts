@@ -106,8 +106,8 @@ function mostFrequentText(values: ValueCounts, rows: number): MostFrequent {
  * numbers are in one bin, such as points in time.
  */
 function mostFrequentNumber(numbers: NumberProfile): MostFrequent {
-  const { finite, min, max, values, histogram } = numbers;
-  if (min === max) {
+  const { finite, min, max, values, histogram, wide = numbers } = numbers;
+  if (wide.min === wide.max) {
     return { rows: finite };
   }
   if (values.kind === "few") {

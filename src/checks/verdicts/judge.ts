@@ -21,8 +21,9 @@ import {
   type RunProfile,
 } from "./run-profile.js";
 import { findFewSampled } from "./sample-size.js";
-import { checkClasses, checkUnseen, checkWanted } from "./value-checks.js";
+import { checkClasses, checkUnseen, uncountedValues } from "./value-checks.js";
 import { type CheckResult, missingType, type Verdict } from "./verdict.js";
+import { checkWanted } from "./wanted-check.js";
 
 const outputPsi = { warn: 0.1, hold: 0.25 };
 const featureWarnPsi = 0.25;
@@ -61,6 +62,10 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
   const drifts = namedDrifts(results, compared(run.features, latest, featuresOf));
   const { listed, unlisted } = boundValues(results);
   const fewSampled = findFewSampled(run.features, latest);
+  const uncounted = compared(run.outputs, latest, ({ outputs }) => outputs).flatMap((column) => {
+    const one = uncountedValues(column);
+    return one === undefined ? [] : [one];
+  });
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
     outcome: holds ? "hold" : "publish",
@@ -74,6 +79,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
     ...(unlisted.length === 0 ? {} : { unlisted }),
     ...(drifts.length === 0 ? {} : { featureDrifts: drifts }),
     ...(fewSampled === undefined ? {} : { fewSampled }),
+    ...(uncounted.length === 0 ? {} : { uncounted }),
   };
 }
 

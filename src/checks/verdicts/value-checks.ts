@@ -2,8 +2,8 @@ import type { ColumnProfile } from "../profiles/column-profile.js";
 import { type FewValues, rareBins, rareRows, rowsInBin } from "../profiles/few-values.js";
 import { namedRows } from "../profiles/rare-values.js";
 import type { ComparedColumn } from "./column-checks.js";
-import type { OutputOptions } from "./run-profile.js";
-import type { CheckResult } from "./verdict.js";
+import { comparableValues, isWholeType, knownValues } from "./known-values.js";
+import type { CheckResult, UncountedColumn } from "./verdict.js";
 
 /** A class collapses if at least this many rows are expected and fewer than this share of them occur. */
 const leastDue = 20;
@@ -15,32 +15,35 @@ const newCategory = 0.02;
 /** A value that may be one of those without names of an earlier run is new above so many times their share. */
 const growth = 10;
 
-/** Whether a class of an output has all but vanished. */
-export function checkClasses({ column, now, earlier }: ComparedColumn): CheckResult[] {
-  const counts = classesOf(now)?.counts;
-  const before = earlier.map(({ runId, profile }) => ({
-    runId,
-    rows: profile.rows,
-    counts: classesOf(profile)?.counts,
-  }));
-  if (counts === undefined) {
+/**
+ * Whether a class of an output has all but vanished, by the earlier runs whose values were counted: while they are few, it
+ * only warns.
+ */
+export function checkClasses(compared: ComparedColumn): CheckResult[] {
+  const { column, now, earlier } = compared;
+  const { now: values, earlier: before } = comparableValues(compared);
+  const known = earlier.flatMap(({ runId, profile: { rows } }, index) => {
+    const of = before[index];
+    return of?.isCounted === true ? [{ runId, rows, counts: of.values.counts }] : [];
+  });
+  if (values?.isCounted !== true) {
     return [];
   }
   const found: CheckResult[] = [];
-  for (const name of before[0]?.counts?.keys() ?? []) {
-    const rare = before
-      .map(({ runId, rows: all, counts: of }) => {
-        const ofClass = of?.get(name) ?? 0;
+  for (const name of known[0]?.counts.keys() ?? []) {
+    const rare = known
+      .map(({ runId, rows: all, counts }) => {
+        const ofClass = counts.get(name) ?? 0;
         return { runId, all, ofClass, share: ofClass / Math.max(all, 1) };
       })
       .reduce((one, other) => (other.share < one.share ? other : one));
     const due = rare.share * now.rows;
-    const rows = counts.get(name) ?? 0;
+    const rows = values.values.counts.get(name) ?? 0;
     if (due >= leastDue) {
       found.push({
         check: "class",
         column,
-        level: rows < collapse * due ? "hold" : "pass",
+        ...classLevel(rows < collapse * due, { known: known.length, earlier: earlier.length }),
         formula: `rows of a class / (its smallest share before · rows), where that is at least ${leastDue}`,
         measured: rows / due,
         limit: collapse,
@@ -59,17 +62,31 @@ export function checkClasses({ column, now, earlier }: ComparedColumn): CheckRes
   return found;
 }
 
+function classLevel(
+  isGone: boolean,
+  { known, earlier }: { readonly known: number; readonly earlier: number },
+): Pick<CheckResult, "level" | "lowered"> {
+  if (!isGone) {
+    return { level: "pass" };
+  }
+  return known === earlier
+    ? { level: "hold" }
+    : { level: "warn", lowered: `the values of only ${known} of ${earlier} earlier runs were counted` };
+}
+
 /** Values of an output or categories of a feature that no run before had. */
-export function checkUnseen({ column, now, earlier }: ComparedColumn, isOutput: boolean): CheckResult[] {
-  const values = classesOf(now);
-  const known = earlier.flatMap(({ profile }) => {
-    const before = classesOf(profile);
-    return before === undefined ? [] : [{ rows: profile.rows, values: before }];
+export function checkUnseen(compared: ComparedColumn, isOutput: boolean): CheckResult[] {
+  const { column, now, earlier } = compared;
+  const { now: counted, earlier: valuesBefore } = comparableValues(compared);
+  const known = earlier.flatMap(({ profile: { rows } }, index) => {
+    const of = valuesBefore[index];
+    return of === undefined ? [] : [{ rows, values: of.values }];
   });
   // Whole numbers among features are quantities as a rule.
-  if (values === undefined || known.length < earlier.length || (!isOutput && now.kind === "numbers")) {
+  if (counted?.isCounted !== true || known.length < earlier.length || (!isOutput && now.kind === "numbers")) {
     return [];
   }
+  const { values } = counted;
   const limit = isOutput ? unseen.hold : newCategory;
   const isFrequent = ([, rows]: readonly [unknown, number]): boolean =>
     rows / now.rows > limit && rows >= unseen.leastRows;
@@ -126,65 +143,41 @@ function unseenValues(
 /** The name of a value that must not be named. */
 const rareName = `of fewer than ${namedRows} rows`;
 
-/** Whether a type, as profiles name it, is one of whole numbers. */
-export function isWholeType(type: string): boolean {
-  return /^u?int\d/.test(type);
+/**
+ * Names the checks that do not compare the values of an output because there are more than are counted, in this run or in
+ * earlier ones. undefined: they do, or the values are obviously no labels.
+ */
+export function uncountedValues(compared: ComparedColumn): UncountedColumn | undefined {
+  const { column, now, earlier } = compared;
+  const before = earlier.map(({ profile }) => knownValues(profile));
+  if (knownValues(now)?.isCounted !== true) {
+    return mayBeLabel(now) ? { column, checks: ["class", "unseen_value"], run: "this" } : undefined;
+  }
+  const checks = [
+    ...(before.some((of) => of?.isCounted === true) ? [] : (["class"] as const)),
+    ...(before.every((of) => of !== undefined) ? [] : (["unseen_value"] as const)),
+  ];
+  return checks.length === 0 ? undefined : { column, checks, run: "earlier" };
 }
 
-/** Counts of the values of texts, truths and whole numbers, while they are few. */
-function classesOf(profile: ColumnProfile): FewValues | undefined {
+/** Whether a column with more values than are counted may be a label: on average, a value has the rows of a class that is checked. */
+function mayBeLabel(profile: ColumnProfile): boolean {
   if (profile.kind === "values") {
-    return profile.values.kind === "few" ? profile.values : undefined;
+    return profile.values.kind === "many" && rowsOfValue(profile.values.hashed ?? new Float64Array(0)) >= leastDue;
   }
-  const isWhole = profile.kind === "numbers" && isWholeType(profile.type);
-  return isWhole && profile.numbers.values.kind === "few" ? profile.numbers.values : undefined;
+  if (profile.kind !== "numbers" || !isWholeType(profile.type)) {
+    return false;
+  }
+  const { min, max, finite } = profile.numbers;
+  return (max - min + 1) * leastDue <= finite;
 }
 
-/** What the spec says of an output's values; absolute. */
-export function checkWanted(
-  column: string,
-  now: ColumnProfile,
-  { range, in: names, nulls }: OutputOptions,
-): CheckResult[] {
-  const found: CheckResult[] = [];
-  const common = { column, against: null };
-  if (range !== undefined && now.kind === "numbers" && now.numbers.finite > 0) {
-    const { min, max } = now.numbers;
-    const isLow = min < range[0];
-    found.push({
-      ...common,
-      check: "range",
-      level: isLow || max > range[1] ? "hold" : "pass",
-      formula: "the smallest and the largest value are within the range",
-      measured: isLow ? min : max,
-      limit: isLow ? range[0] : range[1],
-      numbers: { min, max, from: range[0], to: range[1] },
-    });
-  }
-  if (names !== undefined) {
-    const counts = classesOf(now)?.counts;
-    const strange = [...(counts?.keys() ?? [])].filter((name) => !names.includes(name)).toSorted();
-    found.push({
-      ...common,
-      check: "in",
-      level: counts === undefined || strange.length > 0 ? "hold" : "pass",
-      formula: "values that are not in the list; all values are known while they are few",
-      measured: counts === undefined ? "too many values" : strange.length,
-      limit: 0,
-      numbers: Object.fromEntries(strange.slice(0, 20).map((name) => [name, counts?.get(name) ?? 0])),
-    });
-  }
-  if (nulls !== undefined) {
-    const share = now.nulls === 0 ? 0 : now.nulls / now.rows;
-    found.push({
-      ...common,
-      check: "nulls",
-      level: share > nulls ? "hold" : "pass",
-      formula: "NULLs / rows",
-      measured: share,
-      limit: nulls,
-      numbers: { nulls: now.nulls, rows: now.rows },
-    });
-  }
-  return found;
+/**
+ * About the average rows of the value that a row has, by the index of dispersion of the values' hashes: 1 if all values are
+ * different, n if each occurs n times.
+ */
+function rowsOfValue(hashed: Float64Array): number {
+  const average = hashed.reduce((sum, rows) => sum + rows, 0) / hashed.length;
+  const squares = hashed.reduce((sum, rows) => sum + (rows - average) ** 2, 0);
+  return squares / (hashed.length - 1) / average;
 }

@@ -20,6 +20,8 @@ export interface Verdict {
   readonly featureDrifts?: readonly FeatureDrift[];
   /** The sample that is too small for some checks of features; absent: there is none, or an older version made it. */
   readonly fewSampled?: FewSampled;
+  /** Outputs with more values than are counted, so that checks do not compare them one by one; absent: none. */
+  readonly uncounted?: readonly UncountedColumn[];
 }
 
 /** How many rows the model read, and how many of them the profiles of features describe. */
@@ -31,6 +33,13 @@ export interface SampleSize {
 /** A sample that has few of many rows. `earlier`: the largest one of the earlier runs. */
 export interface FewSampled extends SampleSize {
   readonly of: "run" | "earlier";
+}
+
+/** An output whose values some checks do not compare. `run`: whether this run has too many of them, or earlier runs do. */
+export interface UncountedColumn {
+  readonly column: string;
+  readonly checks: readonly CheckName[];
+  readonly run: "this" | "earlier";
 }
 
 /** Results of one check of a column, of the same level and cause as others in the verdict that matter more. */

@@ -24,6 +24,7 @@ interface Binned {
   readonly min: number;
   readonly max: number;
   readonly mean: number;
+  /** NaN: it is not known. */
   readonly deviation: number;
 }
 

@@ -6,6 +6,9 @@ const months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "
 export function showNumber(value: number): string {
   const short = Number(value.toPrecision(4));
   const size = Math.abs(short);
+  if (size === Number.POSITIVE_INFINITY) {
+    return value.toPrecision(4).replace("e+", "e"); // beyond float64 when it is rounded up
+  }
   return size >= 1e6 ? short.toExponential().replace("e+", "e") : size >= 1e4 ? showCount(short) : String(short);
 }
 

@@ -132,7 +132,7 @@ function caption(now: ColumnProfile, found: Distribution | undefined): string {
         : [
             `${showNumber(numbers.now.min)} to ${showNumber(numbers.now.max)}`,
             `mean ${showNumber(numbers.now.mean)}`,
-            `standard deviation ${showNumber(numbers.now.deviation)}`,
+            ...(Number.isNaN(numbers.now.deviation) ? [] : [`standard deviation ${showNumber(numbers.now.deviation)}`]),
           ];
   const cut =
     numbers !== undefined && isCut(numbers)

@@ -1,7 +1,7 @@
 import { type Contract, outputColumns } from "../../binding/contract.js";
 import { type ColumnProfile, profiledColumns, profileKind } from "../../checks/profiles/column-profile.js";
 import { carriedColumns } from "../../checks/span-profile.js";
-import { isWholeType } from "../../checks/verdicts/value-checks.js";
+import { isWholeType } from "../../checks/verdicts/known-values.js";
 import { type ColumnType, showType } from "../../columnar/types.js";
 import type { JobContext } from "../../scoring/context.js";
 import { keyColumns } from "../../scoring/features.js";

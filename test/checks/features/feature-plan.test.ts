@@ -1,9 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { measureFeatures } from "#src/checks/features/feature-part.js";
-import { featureBytes, featureLimits } from "#src/checks/features/feature-limits.js";
+import { featureLimits } from "#src/checks/features/feature-limits.js";
 import { type FeatureColumn, measuredColumn, planFeatures } from "#src/checks/features/feature-plan.js";
 import { createFeatureRows } from "#src/checks/features/feature-rows.js";
+import { featureShare, planOutputBytes } from "#src/checks/output-limits.js";
 import { profileRows, spanProfileTexts } from "#src/checks/span-profile.js";
 import type { DecodedInput } from "#src/columnar/types.js";
 import { allocate } from "#src/columnar/values.js";
@@ -35,6 +36,8 @@ describe("which features are profiled", () => {
   });
 
   test.each([
+    ["floats in a run that an older version planned", 1, columns(200), true],
+    ["texts in a run that an older version planned", 12, columns(3, { kind: "text", type: "utf8" }), true],
     ["floats", 1, columns(200)],
     ["doubles", 1, columns(200, { type: "float64" })],
     ["doubles beside many outputs", 12, columns(200, { type: "float64" })],
@@ -42,19 +45,25 @@ describe("which features are profiled", () => {
     ["vectors", 3, columns(20, { kind: "vector", type: { kind: "list", element: "float32" } })],
     ["texts", 3, columns(40, { kind: "text", type: "utf8" })],
     ["texts that have all the names that fit", 12, columns(3, { kind: "text", type: "utf8" })],
-  ])("are as many as have their place in 64 KiB of JSON: %s", (_, outputs, all) => {
+  ])("are as many as have their place in 64 KiB of JSON: %s", (_, outputs, all, isOlder = false) => {
     const random = randomOf(23);
     const plan = planFeatures(
       all.map((column, input) => ({ ...column, input, place: 0 })),
       { ...about, outputs },
     );
+    const predicted = Array.from({ length: outputs }, (__, index) => ({
+      name: `output_${index}`.padEnd(63, "x"),
+      type: "float64" as const,
+    }));
+    const bytes = isOlder ? undefined : planOutputBytes(predicted, plan.columns.map(measuredColumn));
+    const share = featureShare(outputs, bytes);
     const wild = (): number => (random() - 0.5) * 10 ** (random() * (all[0]?.type === "float64" ? 610 : 76) - 38);
     const inputs = plan.columns.map(({ kind, type }): DecodedInput => {
       if (kind === "text") {
         // Printable characters, each as likely: of all texts, they are packed least.
         const word = (): string =>
           Array.from({ length: 60 }, () => String.fromCodePoint(33 + Math.floor(random() * 94))).join("");
-        const [{ nameBytes } = { nameBytes: 0 }] = featureLimits(plan.columns.map(measuredColumn), outputs);
+        const [{ nameBytes } = { nameBytes: 0 }] = featureLimits(plan.columns.map(measuredColumn), share);
         const words = Array.from({ length: Math.min(256, Math.floor(nameBytes / 76)) }, word);
         return textColumn(Array.from({ length: 2000 }, () => words[Math.floor(random() * words.length)] ?? ""));
       }
@@ -65,13 +74,13 @@ describe("which features are profiled", () => {
       });
       return { kind: "matrix", width, data, valid: undefined };
     });
-    const span = createFeatureRows(plan, outputs);
+    const span = createFeatureRows(plan, share);
     span.add(measureFeatures(plan, inputs, { from: 0, to: 2000, firstRow: 0 }));
     const output = {
       rowCount: 2000,
-      columns: Array.from({ length: outputs }, (__, index) => ({
-        name: `output_${index}`.padEnd(63, "x"),
-        type: "float64" as const,
+      columns: predicted.map(({ name, type }) => ({
+        name,
+        type,
         column: {
           kind: "fixed",
           elementsPerValue: 1,
@@ -80,13 +89,13 @@ describe("which features are profiled", () => {
         } as const,
       })),
     };
-    const found = profileRows(output, { predicted: output.columns }, span.finish());
+    const found = profileRows(output, { predicted: output.columns, bytes }, span.finish());
     expect(plan.columns.length).toBeGreaterThan(0);
     expect(Buffer.byteLength(wholeProfileText(found))).toBeLessThanOrEqual(64 * 1024);
     const texts = spanProfileTexts(found);
     const sealed = sealedProfile(randomBytes(32), { runId: "job-000000000000", span: 0 }, texts) ?? "";
     // Sealed, features take no more than their place, so the whole is within the limit whatever the outputs are.
-    expect(sealed.length - texts.profile.length).toBeLessThanOrEqual(featureBytes(outputs));
+    expect(sealed.length - texts.profile.length).toBeLessThanOrEqual(share.bytes);
     expect(Buffer.byteLength(sealed)).toBeLessThanOrEqual(64 * 1024);
   });
 });

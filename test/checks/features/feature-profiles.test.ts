@@ -5,6 +5,7 @@ import { measureFeatures } from "#src/checks/features/feature-part.js";
 import { type FeatureColumn, type FeaturePlan } from "#src/checks/features/feature-plan.js";
 import { createFeatureRows } from "#src/checks/features/feature-rows.js";
 import { sampleRows } from "#src/checks/features/row-sample.js";
+import { featureShare } from "#src/checks/output-limits.js";
 import { type ColumnProfile, profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
 import { fitHistogram } from "#src/checks/profiles/histogram.js";
 import { mean } from "#src/checks/profiles/number-profile.js";
@@ -91,11 +92,13 @@ function tableOf(rows: number, seed: number): Table {
   };
 }
 
+/** Of the bytes of a span's profiles, those that outputs share. */
+const outputBytes = 20_000;
 const noOutput = { rowCount: 0, columns: [] };
 
 /** The profile of rows [from, to) of a table, in one span, from batches that end at `cuts`. */
 function spanOf(plan: FeaturePlan, { inputs }: Table, from: number, to: number, cuts: readonly number[]): SpanProfile {
-  const span = createFeatureRows(plan, 1);
+  const span = createFeatureRows(plan, featureShare(1, outputBytes));
   const ends = [...new Set([...cuts.filter((cut) => cut > from && cut < to), to])].toSorted((a, b) => a - b);
   let start = from;
   for (const end of ends) {
@@ -103,7 +106,7 @@ function spanOf(plan: FeaturePlan, { inputs }: Table, from: number, to: number, 
     span.add(measureFeatures(plan, batch, { from: 0, to: end - start, firstRow: start }));
     start = end;
   }
-  return profileRows(noOutput, { predicted: [] }, span.finish());
+  return profileRows(noOutput, { predicted: [], bytes: outputBytes }, span.finish());
 }
 
 function rowsOfInput(input: DecodedInput, from: number, to: number): DecodedInput {
@@ -148,7 +151,7 @@ describe("the profile of features", () => {
     const table = tableOf(5000, 11);
     const plan = planOf(table.columns, every);
     const { features } = spanOf(plan, table, 0, 5000, [777, 1500, 4999]);
-    const limits = featureLimits([...(features ?? [])].map(measuredOf), 1);
+    const limits = featureLimits([...(features ?? [])].map(measuredOf), featureShare(1, outputBytes));
     for (const [index, { name, type, kind, input, place }] of table.columns.entries()) {
       const found = features?.get(name);
       const decoded = table.inputs[input] as DecodedInput;
@@ -214,7 +217,11 @@ describe("the profile of features", () => {
     const table = tableOf(100, 2);
     const plan = planOf(table.columns, 1);
     const whole = spanOf(plan, table, 0, 100, []);
-    const empty = profileRows(noOutput, { predicted: [] }, createFeatureRows(plan, 1).finish());
+    const empty = profileRows(
+      noOutput,
+      { predicted: [], bytes: outputBytes },
+      createFeatureRows(plan, featureShare(1, outputBytes)).finish(),
+    );
     expect(wholeProfileText(mergeSpanProfiles(empty, whole))).toBe(wholeProfileText(whole));
     expect(wholeProfileText(mergeSpanProfiles(whole, empty))).toBe(wholeProfileText(whole));
   });

@@ -1,0 +1,86 @@
+import type { ColumnProfile } from "../profiles/column-profile.js";
+import { type ValueList, valueList } from "../profiles/outside-values.js";
+import { knownValues } from "./known-values.js";
+import type { OutputOptions } from "./run-profile.js";
+import type { CheckResult } from "./verdict.js";
+
+/** What the spec says of an output's values; absolute. */
+export function checkWanted(
+  column: string,
+  now: ColumnProfile,
+  { range, in: names, nulls }: OutputOptions,
+): CheckResult[] {
+  const found: CheckResult[] = [];
+  const common = { column, against: null };
+  if (range !== undefined && now.kind === "numbers" && now.numbers.finite > 0) {
+    const { min, max } = now.numbers.wide ?? now.numbers;
+    const isLow = min < range[0];
+    found.push({
+      ...common,
+      check: "range",
+      level: isLow || max > range[1] ? "hold" : "pass",
+      formula: "the smallest and the largest value are within the range",
+      measured: numberOf(isLow ? min : max),
+      limit: isLow ? range[0] : range[1],
+      numbers: { min: numberOf(min), max: numberOf(max), from: range[0], to: range[1] },
+    });
+  }
+  if (names !== undefined) {
+    found.push({ ...common, ...listResult(now, valueList(names)) });
+  }
+  if (nulls !== undefined) {
+    const share = now.nulls === 0 ? 0 : now.nulls / now.rows;
+    found.push({
+      ...common,
+      check: "nulls",
+      level: share > nulls ? "hold" : "pass",
+      formula: "NULLs / rows",
+      measured: share,
+      limit: nulls,
+      numbers: { nulls: now.nulls, rows: now.rows },
+    });
+  }
+  return found;
+}
+
+/** An integer that JSON cannot have as a text. */
+function numberOf(value: number | bigint): number | string {
+  return typeof value === "number" ? value : String(value);
+}
+
+const manyValues = "too many values";
+
+function listResult(now: ColumnProfile, list: ValueList): Omit<CheckResult, "column" | "against"> {
+  const strange = strangeValues(now, list);
+  const named = [...(strange?.counts ?? [])].toSorted(([one], [other]) => (one < other ? -1 : 1));
+  const isFine = strange !== undefined && named.length === 0 && strange.areAll;
+  return {
+    check: "in",
+    level: isFine ? "pass" : "hold",
+    formula:
+      "values that are not in the list; not all of them are named where there are more than are counted one by one",
+    measured: strange === undefined ? manyValues : strange.areAll ? named.length : `at least ${named.length}`,
+    limit: 0,
+    numbers: Object.fromEntries(named.slice(0, 20)),
+  };
+}
+
+/**
+ * The values that are not in the list. undefined: they are not known, since there are more values than are counted, and rows
+ * were profiled with another list, or by an older version of this program.
+ */
+function strangeValues(
+  now: ColumnProfile,
+  list: ValueList,
+): { readonly counts: ReadonlyMap<string, number>; readonly areAll: boolean } | undefined {
+  const known = knownValues(now);
+  if (known?.isCounted === true) {
+    return { counts: new Map([...known.values.counts].filter(([name]) => !list.names.has(name))), areAll: true };
+  }
+  const { outside } = now;
+  if (outside?.digest !== list.digest) {
+    return undefined;
+  }
+  const named = [...outside.examples.values()].reduce((sum, rows) => sum + rows, 0);
+  return { counts: outside.examples, areAll: named === outside.rows };
+}

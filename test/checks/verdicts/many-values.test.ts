@@ -1,0 +1,170 @@
+import { describe, expect, test } from "vitest";
+import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
+import { mergeProfiles } from "#src/checks/profiles/column-profile.js";
+import { valueList } from "#src/checks/profiles/outside-values.js";
+import { judge } from "#src/checks/verdicts/judge.js";
+import { type CheckOptions, defaultChecks } from "#src/checks/verdicts/run-profile.js";
+import type { Verdict } from "#src/checks/verdicts/verdict.js";
+import { uncountedTexts } from "#src/publish/compared-text.js";
+import { integersProfile, limitsNow, nightsBefore, runProfile, textsProfile } from "../../support/run-profiles.js";
+import { only } from "../../support/verdicts.js";
+
+/** Counts at most this many texts. */
+const few = { ...limitsNow, values: 8 };
+const names = (count: number, rows: number): Record<string, number> =>
+  Object.fromEntries(Array.from({ length: count }, (_, index) => [`class ${index}`, rows]));
+
+const night = (label: ColumnProfile) => ({ outputs: { label }, rows: label.rows });
+
+function verdictOn(now: ColumnProfile, before: (nightsAgo: number) => ColumnProfile, options = defaultChecks): Verdict {
+  const baseline = nightsBefore(8, (ago) => night(before(ago)));
+  return judge({ run: runProfile(night(now)), baseline }, options);
+}
+
+const inList = (values: readonly string[]): CheckOptions => ({
+  ...defaultChecks,
+  outputs: new Map([["label", { in: values }]]),
+});
+
+const list = (values: readonly string[], now: ColumnProfile) =>
+  only(judge({ run: runProfile({ outputs: { label: now } }), baseline: [] }, inList(values)), "in", "label");
+
+describe("a list of the values that an output may have", () => {
+  test("passes however many values it has, if no row has another", () => {
+    const values = Object.keys(names(300, 1));
+    const now = textsProfile(names(300, 3), limitsNow, valueList(values));
+    expect(now.kind === "values" && now.values.kind).toBe("many");
+    expect(list(values, now)).toMatchObject({ level: "pass", measured: 0 });
+  });
+
+  test.each([
+    [
+      "texts",
+      (values: readonly string[]) => textsProfile({ ...names(300, 3), other: 2 }, limitsNow, valueList(values)),
+    ],
+    [
+      "integers",
+      (values: readonly string[]) =>
+        integersProfile(
+          Array.from({ length: 300 }, (_, index) => BigInt(index)).flatMap((id) => [id, 4_000_000_000_000_000_000n]),
+          limitsNow,
+          valueList(values),
+        ),
+    ],
+  ])("holds a run with many %s of which one is not in it, and names it", (kind, of) => {
+    const values = kind === "texts" ? Object.keys(names(300, 1)) : Array.from({ length: 300 }, (_, id) => String(id));
+    const found = list(values, of(values));
+    const numbers = kind === "texts" ? { other: 2 } : { "4000000000000000000": 300 };
+    expect(found).toMatchObject({ level: "hold", measured: 1, numbers });
+  });
+
+  test("names the first of many values that are not in it", () => {
+    const found = list(["class 1"], textsProfile(names(300, 3), limitsNow, valueList(["class 1"])));
+    expect(found).toMatchObject({ level: "hold", measured: expect.stringMatching(/^at least \d+$/) });
+    expect(Object.entries(found.numbers).slice(0, 2)).toEqual([
+      ["class 0", 3],
+      ["class 10", 3],
+    ]);
+  });
+
+  test("is compared with values of more than 64 bytes", () => {
+    const long = "é".repeat(60);
+    expect(list([long], textsProfile({ [long]: 3 }))).toMatchObject({ level: "pass" });
+    expect(list([`${long}e`], textsProfile({ [long]: 3 }))).toMatchObject({ level: "hold", measured: 1 });
+  });
+
+  test("holds a run whose values are not known, because attempts had different lists", () => {
+    const values = Object.keys(names(300, 1));
+    const spans = [values, ["a"]].map((of) => textsProfile(names(300, 3), limitsNow, valueList(of)));
+    const now = spans.reduce((one, other) => mergeProfiles(one, other, limitsNow));
+    expect(list(values, now)).toMatchObject({ level: "hold", measured: "too many values" });
+  });
+});
+
+describe("a column with more values than are counted", () => {
+  const many = textsProfile(names(30, 40), few);
+
+  test("of a label is noted once, with the checks that do not compare it", () => {
+    const verdict = verdictOn(many, () => many);
+    expect(verdict.uncounted).toEqual([{ column: "label", checks: ["class", "unseen_value"], run: "this" }]);
+    expect(uncountedTexts(verdict)).toEqual([
+      "label has more different values than are counted one by one, so `class` and `unseen_value` do not compare them",
+    ]);
+  });
+
+  test.each([
+    ["texts that are all different", textsProfile(names(1000, 1), few)],
+    ["ids", integersProfile(Array.from({ length: 1000 }, (_, id) => BigInt(id)))],
+    ["hashes", integersProfile(Array.from({ length: 1000 }, (_, id) => BigInt(id) * 0x1234567890abcdn))],
+  ])("is not noted if it has %s", (_, now) => {
+    expect(verdictOn(now, () => now).uncounted).toBeUndefined();
+  });
+
+  test("is noted if it has integers with many rows each", () => {
+    const now = integersProfile(
+      Array.from({ length: 600 }, (_, row) => BigInt(row % 30)),
+      few,
+    );
+    expect(verdictOn(now, () => now).uncounted).toHaveLength(1);
+  });
+
+  test("in earlier runs still tells a value that none of them can have had", () => {
+    const label = names(30, 40);
+    const now = textsProfile({ ...label, "class new": 60 });
+    const verdict = verdictOn(now, () => many);
+    expect(only(verdict, "unseen_value", "label")).toMatchObject({
+      level: "hold",
+      numbers: { value: "class new", rows_of_value: 60 },
+    });
+    expect(verdict.uncounted).toEqual([{ column: "label", checks: ["class"], run: "earlier" }]);
+    expect(verdictOn(textsProfile(label), () => many).results.filter(({ level }) => level !== "pass")).toEqual([]);
+  });
+
+  test("in some earlier runs leaves the others to tell that a class is gone, as a warning", () => {
+    const counted = textsProfile(names(30, 40));
+    const now = textsProfile({ ...names(30, 40), "class 7": 1 });
+    const verdict = verdictOn(now, (ago) => (ago > 2 ? many : counted));
+    expect(verdict.results.filter(({ check, level }) => check === "class" && level !== "pass")).toMatchObject([
+      { level: "warn", numbers: { class: "class 7" }, lowered: "the values of only 2 of 8 earlier runs were counted" },
+    ]);
+    expect(verdict.uncounted).toBeUndefined();
+  });
+});
+
+const ids = (...of: readonly bigint[]): bigint[] => of.flatMap((id) => Array.from({ length: 100 }, () => id));
+
+const rangeOf = (range: readonly [number, number], now: ColumnProfile) =>
+  only(
+    judge(
+      { run: runProfile({ outputs: { label: now } }), baseline: [] },
+      { ...defaultChecks, outputs: new Map([["label", { range }]]) },
+    ),
+    "range",
+    "label",
+  );
+
+describe("integers that float64 does not tell apart", () => {
+  const limit = 2n ** 53n;
+
+  test("are compared with a range as they are", () => {
+    const now = integersProfile(ids(limit, limit + 1n));
+    expect(rangeOf([2 ** 53, 2 ** 53], now)).toMatchObject({ level: "hold", measured: "9007199254740993" });
+    expect(rangeOf([2 ** 53, 2 ** 53 + 2], now)).toMatchObject({ level: "pass" });
+  });
+
+  test("are classes of their own, and are not constant", () => {
+    const two = integersProfile(ids(limit, limit + 1n));
+    const verdict = verdictOn(integersProfile(ids(limit, limit)), () => two);
+    expect(only(verdict, "constant", "label")).toMatchObject({ level: "hold" });
+    const gone = verdict.results.filter(({ check, level }) => check === "class" && level === "hold");
+    expect(gone).toMatchObject([{ numbers: { class: "9007199254740993", rows_of_class: 0 } }]);
+  });
+
+  test("are compared by their rounded names with runs of older versions, which rounded them", () => {
+    const labels = ids(4_611_686_018_427_387_905n, -4_611_686_018_427_999_999n, 7n);
+    const { version: _, ...older } = limitsNow;
+    const verdict = verdictOn(integersProfile(labels), () => integersProfile(labels, older));
+    expect(verdict.results.filter(({ level }) => level !== "pass")).toEqual([]);
+    expect(verdict.results.filter(({ check }) => check === "class")).toHaveLength(3);
+  });
+});
