@@ -71,7 +71,7 @@ export const report = z
       "URL to call when the checks hold the run: at least once, as a rule exactly once, by the attempt that makes the verdict, or by the next one if no call is recorded. The attempt then calls neither on_success nor on_failure.",
     ),
     on_late: url.describe(
-      "URL to call when the attempt misses `deadline`, or will miss it at its rate so far. Called at least once for a late run, as a rule exactly once, whichever of its attempts and workers is late: by the first, or by the next one if no call is recorded.",
+      "URL to call when the attempt misses `deadline`, or will miss it at its rate so far. Called once for a late run as a rule, whichever of its attempts and workers is late: by the first. A call that fails is repeated when the attempt ends, and by the next attempt that is late.",
     ),
     deadline: z
       .string()

@@ -29,6 +29,18 @@ export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       expect(run.state.kind).toBe("unfinished");
     });
 
+    test("notes on a run that is not planned yet leave an unfinished run before it open, for history and prune", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = planFor(sink.planTarget);
+      await begun(sink, plan);
+      const request = { job: plan.job, last: 10 };
+      const before = await sink.history?.(request);
+      expect(before?.map(({ runId, status }) => [runId, status])).toEqual([[plan.runId, "unfinished"]]);
+      expect(await notesOf(sink, numberedRunId(plan.runId, 2)).add("late", "a")).toBe(true);
+      expect(await sink.history?.(request)).toEqual(before);
+    });
+
     test("notes on a run that is not planned yet leave the run before it as it is", async () => {
       await using world = await worldOf();
       await using sink = await world.open();

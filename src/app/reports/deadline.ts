@@ -1,7 +1,7 @@
 import { deadlineNear, latenessOf, type Lateness, timeOfDayAt } from "../../report/calls/deadline.js";
-import type { AttemptRecord } from "../../report/attempt-record.js";
-import type { Outcome } from "../../report/outcome.js";
+import { exitCodeOfOutcome, type Outcome } from "../../report/outcome.js";
 import type { DueCall } from "../../report/report.js";
+import { exitCodes, messageOf } from "../../util/errors.js";
 import { type CallContext, callLate } from "./call-urls.js";
 
 /** The attempt whose deadline is watched. */
@@ -33,9 +33,9 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   }
   const startedMs = dateMs();
   const deadlineMs = deadlineNear(startedMs, { time, timeZone: timezone });
-  let telling: Promise<void> | undefined;
+  let told: Promise<LateCall | undefined> | undefined;
   const tell = (lateness: Lateness): void => {
-    telling ??= reportLate(context, lateness);
+    told ??= reportLate(context, lateness);
   };
   const timer = setInterval(() => {
     const mayWork = startedMs < deadlineMs || record.rowsToScore !== undefined || record.inputWaitSeconds > 0;
@@ -48,16 +48,37 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   return {
     async end(outcome) {
       clearInterval(timer);
+      const failed = await told;
+      await (failed && make(context, failed));
       const hadWork = outcome.kind === "failed" || record.counts.spansCommitted > 0;
       if (hadWork && dateMs() >= deadlineMs) {
+        if (record.run === undefined && exitCodeOfOutcome(outcome) !== exitCodes.INPUT_NOT_READY) {
+          record.lateCall = undefined; // a run that is planned only after a correction leaves nothing at the target
+        }
         tell({ deadlineMs, expectedEndMs: undefined });
       }
-      await telling;
+      await told;
+      told &&= Promise.resolve(undefined); // a call that failed now is not made again
     },
   };
 }
 
-async function reportLate(context: DeadlineContext, lateness: Lateness): Promise<void> {
+/** A call of `report.on_late`. */
+interface LateCall {
+  readonly text: string;
+  readonly lateness: Lateness;
+  readonly due: DueCall;
+}
+
+/** Returns whether the call was made. */
+async function make(context: DeadlineContext, { text, lateness, due }: LateCall): Promise<boolean> {
+  const isMade = await callLate(context, text, lateness);
+  await (isMade ? due.done() : undefined);
+  return isMade;
+}
+
+/** Warns, and makes the call if it is due. Returns the call if it failed. */
+async function reportLate(context: DeadlineContext, lateness: Lateness): Promise<LateCall | undefined> {
   const { timezone, report } = context.loaded.spec;
   const { expectedEndMs } = lateness;
   const deadline = `report.deadline, ${report.deadline} ${timezone}`;
@@ -66,13 +87,9 @@ async function reportLate(context: DeadlineContext, lateness: Lateness): Promise
       ? `the run missed ${deadline}`
       : `the run will miss ${deadline}: it is expected to end at ${timeOfDayAt(expectedEndMs, timezone)}`;
   context.log.warn(text);
-  if (report.on_late === "") {
-    return;
-  }
-  const call = await dueCall(context.record, text);
-  if (call !== undefined && (await callLate(context, text, lateness))) {
-    await call.done();
-  }
+  const due = report.on_late === "" ? undefined : await dueCall(context, text);
+  const call = due && { text, lateness, due };
+  return call === undefined || (await make(context, call)) ? undefined : call;
 }
 
 /** The longest time in milliseconds that the call waits for the target. */
@@ -84,12 +101,15 @@ const unrecorded: DueCall = { done: () => Promise.resolve() };
  * Records that the run is late. Returns the call that is due; undefined: another attempt or worker of the run has made it.
  * A target that cannot record it does not keep the call from being made.
  */
-async function dueCall({ lateCall }: AttemptRecord, text: string): Promise<DueCall | undefined> {
+async function dueCall({ record, log }: DeadlineContext, text: string): Promise<DueCall | undefined> {
   let timer: NodeJS.Timeout | undefined;
   const tooLate = new Promise<DueCall>((resolve) => {
     timer = setTimeout(resolve, recordMs, unrecorded);
   });
-  const recorded = (lateCall?.(text) ?? Promise.resolve(unrecorded)).catch(() => unrecorded);
+  const recorded = (record.lateCall?.(text) ?? Promise.resolve(unrecorded)).catch((error: unknown) => {
+    log.debug(`noting a call of report: ${messageOf(error)}`);
+    return unrecorded;
+  });
   const call = await Promise.race([recorded, tooLate]);
   clearTimeout(timer);
   return call;

@@ -19,44 +19,58 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
     return;
   }
   const { kind, by, reason, at } = decision;
+  const failed = (failure: string): void => {
+    log.warn(`writing the decision into the reports: ${failure}`);
+  };
   try {
     const { html, metrics } = await placeReports(loaded, { folder, worker: alone.worker });
     const missing = [
-      ...(await rewrite("html", html, (page) => decidedPage(page, { runId, kind, by, reason }))),
-      ...(await rewrite("metrics", metrics, (text) => decidedMetrics(text, { runId, state, atMs: Date.parse(at) }))),
+      ...(await rewrite("metrics", metrics, {
+        changed: (text) => decidedMetrics(text, { runId, state, atMs: Date.parse(at) }),
+        failed,
+      })),
+      ...(await rewrite("html", html, { changed: (page) => decidedPage(page, { runId, kind, by, reason }), failed })),
     ];
     if (missing.length > 0) {
-      log.warn(
-        `writing the decision into the reports: there is no file of ${missing.join(" and ")} here; one on the machine that scored run ${runId} says that it is held until the job runs there again with the same params, which scores nothing`,
+      failed(
+        `there is no file of ${missing.join(" and ")} here; one on another machine does not show the decision until the job runs there again with the same params, which scores nothing`,
       );
     }
   } catch (error) {
-    log.warn(`writing the decision into the reports: ${messageOf(error)}`);
+    failed(messageOf(error));
   }
   if (carriedOut) {
     await sendDecision(context, { state, by, reason });
   }
 }
 
-/**
- * Replaces the reports of all workers that are about the run. Returns the key of the spec if there are no reports.
- * @param changed returns undefined for a report that is about another run
- */
+interface Rewriting {
+  /** undefined: the report is about another run. */
+  readonly changed: (text: string) => string | undefined;
+  /** Called for each report that cannot be read or written. */
+  readonly failed: (failure: string) => void;
+}
+
+/** Replaces the reports of all workers that are about the run. Returns the key of the spec if there are no reports. */
 async function rewrite(
   key: "html" | "metrics",
   path: string | undefined,
-  changed: (text: string) => string | undefined,
+  { changed, failed }: Rewriting,
 ): Promise<string[]> {
   if (path === undefined) {
     return [];
   }
   const files = await reportsOfWorkers(path);
   for (const file of files) {
-    const earlier = await readReport(file);
-    const text = changed(earlier);
-    const failed = text === undefined || text === earlier ? undefined : await writeReport(file, text);
-    if (failed !== undefined) {
-      throw new Error(`${file}: ${failed}`);
+    try {
+      const earlier = await readReport(file);
+      const text = changed(earlier);
+      const failure = text === undefined || text === earlier ? undefined : await writeReport(file, text);
+      if (failure !== undefined) {
+        failed(`${file}: ${failure}`);
+      }
+    } catch (error) {
+      failed(messageOf(error)); // the other workers' reports can be written all the same
     }
   }
   return files.length > 0 ? [] : [`report.${key}`];

@@ -35,7 +35,15 @@ export function openS3Sink(options: S3SinkOptions): Sink {
   const fs = targetStateInS3(store, folder);
   const folders = { root: `s3://${objectAt(folder).bucket}`, pattern: options.otherRunFolders };
   let exclusive: Promise<boolean> | undefined;
-  const tools: S3Tools = { ...options, isExclusive: () => (exclusive ??= store.honoursIfNoneMatch(probeOf(options))) };
+  const isExclusive = async (): Promise<boolean> => {
+    try {
+      return await (exclusive ??= store.honoursIfNoneMatch(probeOf(options)));
+    } catch (error) {
+      exclusive = undefined; // the store may be back when it is asked again
+      throw error;
+    }
+  };
+  const tools: S3Tools = { ...options, isExclusive };
   return {
     target: folder,
     planTarget: { kind: "parquet", uri: options.uri },

@@ -63,9 +63,11 @@ async function runsIn(
   const manifest = success === undefined ? undefined : publishedManifest(await read(fs.readText(manifestPath)));
   const found: RecordedRun[] = [];
   let before: Pruning | undefined;
-  for (const [index, runId] of latest.entries()) {
+  let isOver = false; // a later run whose folder has notes only was never opened
+  for (const runId of latest) {
     const published = runId === success && manifest?.run_id === runId ? manifest : undefined;
-    const run = await recordedRun(fs, layoutOf(folder, runId), { published, isOver: index > 0 });
+    const run = await recordedRun(fs, layoutOf(folder, runId), { published, isOver });
+    isOver ||= run !== undefined;
     const isTombstone = run?.pruned !== undefined;
     before = isTombstone ? run.pruned : before;
     if (run !== undefined && !isTombstone && (run.plan === undefined || run.plan.job === job)) {
