@@ -1,4 +1,10 @@
-import { costOf, featureBytes, type FeatureShare, type Measured } from "./features/feature-limits.js";
+import {
+  costOf,
+  equalOutputLimits,
+  featureBytes,
+  type FeatureShare,
+  type Measured,
+} from "./features/feature-limits.js";
 import { spanBytes } from "./profiles/column-profile.js";
 import { assertNever } from "../util/errors.js";
 import type { VectorLimits } from "./profiles/vector-profile.js";
@@ -114,10 +120,19 @@ export function divideOutputBytes(outputs: readonly MeasuredOutput[], outputByte
       sum((of) => of.most - of.wanted),
     ),
   ];
+  const equal = equalOutputLimits(outputs.length);
   return outputs.map(({ type }, index) => {
     const of = all[index] as Needs;
     const bytes = of.least + ofWanted * (of.wanted - of.least) + ofMost * (of.most - of.wanted);
-    return limitsIn(kindOf(type), bytes, of);
+    const [kind, limits] = [kindOf(type), limitsIn(kindOf(type), bytes, of)];
+    // Vectors may leave little: labels have at least as many values as older versions counted.
+    return kind === "integer" || kind === "text"
+      ? {
+          ...limits,
+          values: Math.max(limits.values, equal.values),
+          nameBytes: Math.max(limits.nameBytes, equal.nameBytes),
+        }
+      : limits;
   });
 }
 

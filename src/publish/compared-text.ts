@@ -58,9 +58,12 @@ export function neededText(sampled: number): string {
   return sampled < leastPsiRows ? `a PSI needs ${leastPsiRows}` : `quantiles need ${leastQuantileRows}`;
 }
 
-/** Says which outputs some checks do not compare, because they have more different values than are counted. */
+/** Says which columns some checks do not compare, and why. */
 export function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">): string[] {
   return uncounted.map(({ column, checks, run }) => {
+    if (checks.includes("centroid")) {
+      return `\`centroid\` does not compare ${column}: an older version of this program profiled other dimensions of its vectors in the earlier runs`;
+    }
     const names = checks.map((check) => `\`${check}\``).join(" and ");
     const be = checks.length === 1 ? "does" : "do";
     return run === "this"

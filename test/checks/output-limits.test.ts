@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Measured } from "#src/checks/features/feature-limits.js";
+import { equalOutputLimits, type Measured } from "#src/checks/features/feature-limits.js";
 import { divideOutputBytes, type MeasuredOutput, planOutputBytes } from "#src/checks/output-limits.js";
 import { valueList } from "#src/checks/profiles/outside-values.js";
 import type { VectorLimits } from "#src/checks/profiles/vector-profile.js";
@@ -43,6 +43,26 @@ describe("the bytes of a span's profiles are divided by what its columns need", 
     expect(label?.values).toBeGreaterThan(190);
     expect(limitsOf(outputs("int64", "float32"), features(32))[0]).toMatchObject({ values: 256 });
   });
+
+  test.each(["int64", "utf8"])(
+    "but a label, %s, never counts fewer values than by equal parts, beside vectors",
+    (type) => {
+      for (const [vectors, labels] of [
+        [1, 1],
+        [2, 1],
+        [2, 2],
+        [3, 1],
+        [4, 1],
+        [7, 1],
+      ] as const) {
+        const columns = outputs(...several(labels, type), ...several(vectors, "list<float32>"));
+        const equal = equalOutputLimits(columns.length);
+        const [label] = limitsOf(columns, features(32));
+        expect(label?.values, `${labels} and ${vectors} vectors`).toBeGreaterThanOrEqual(equal.values);
+        expect(label?.nameBytes, `${labels} and ${vectors} vectors`).toBeGreaterThanOrEqual(equal.nameBytes);
+      }
+    },
+  );
 
   test("so a vector beside a score and a label has all of its dimensions", () => {
     const beside: Measured[] = [...features(2), { name: "emb", type: "list<float32>", kind: "vector" }];

@@ -1,4 +1,4 @@
-import { readFile } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
@@ -77,6 +77,24 @@ test("a decision on a run that several workers scored is in the page and the met
   expect(await Promise.all(files.map(({ metrics }) => gauges(metrics)))).toEqual([published, published]);
 });
 
+test("a decision is in all reports that can be written", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, reports);
+  await job.night("run", "2026-11-20");
+  await job.rewrite({ ...reports, ...fewRows });
+  for (const worker of ["0/2", "1/2"]) {
+    await job.night("run", "2026-11-21", "--worker", worker);
+  }
+  // In the way of the new page of worker 0.
+  await mkdir(join(folder.path, `.page-2026-11-21.worker-0.html.${process.pid}.tmp`));
+  const { code, stderr } = await job.night("approve", "2026-11-21", "--by", "ana");
+  expect([code, stderr]).toEqual([0, expect.stringMatching(/^warning: writing the decision into the reports: .*\n$/)]);
+  expect(await readFile(join(folder.path, "page-2026-11-21.worker-1.html"), "utf8")).toContain("<h1>PUBLISHED.");
+  for (const index of [0, 1]) {
+    expect((await gauges(join(folder.path, `job.worker-${index}.prom`))).slice(0, 2)).toEqual(["published", 0]);
+  }
+});
+
 test("a decision that is made on another machine than that of the reports says when these change", async () => {
   await using folder = await scratchFolder();
   const job = await nightlyJob(folder.path, reports);
@@ -87,7 +105,7 @@ test("a decision that is made on another machine than that of the reports says w
   await job.rewrite({ ...elsewhere, ...fewRows });
   const { stderr } = await job.night("approve", "2026-11-21", "--by", "ana");
   expect(stderr).toMatch(
-    /^warning: writing the decision into the reports: there is no file of report\.html and report\.metrics here; one on the machine that scored run diabetes-mlp-\w+ says that it is held until the job runs there again with the same params, which scores nothing\n$/,
+    /^warning: writing the decision into the reports: there is no file of report\.metrics and report\.html here; one on another machine does not show the decision until the job runs there again with the same params, which scores nothing\n$/,
   );
   await job.rewrite({ ...reports, ...fewRows });
   expect((await job.night("run", "2026-11-21")).stdout).toContain("already complete");

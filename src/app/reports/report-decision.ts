@@ -47,7 +47,7 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
 interface Rewriting {
   /** undefined: the report is about another run. */
   readonly changed: (text: string) => string | undefined;
-  /** Called for each report that cannot be read or written. */
+  /** Called for each report that cannot be written. */
   readonly failed: (failure: string) => void;
 }
 
@@ -62,15 +62,11 @@ async function rewrite(
   }
   const files = await reportsOfWorkers(path);
   for (const file of files) {
-    try {
-      const earlier = await readReport(file);
-      const text = changed(earlier);
-      const failure = text === undefined || text === earlier ? undefined : await writeReport(file, text);
-      if (failure !== undefined) {
-        failed(`${file}: ${failure}`);
-      }
-    } catch (error) {
-      failed(messageOf(error)); // the other workers' reports can be written all the same
+    const earlier = await readReport(file);
+    const text = changed(earlier);
+    const failure = text === undefined || text === earlier ? undefined : await writeReport(file, text);
+    if (failure !== undefined) {
+      failed(`${file}: ${failure}`); // the other reports can be written all the same
     }
   }
   return files.length > 0 ? [] : [`report.${key}`];

@@ -3,7 +3,7 @@ import { profileJson } from "../profiles/profile-json.js";
 import { carriedColumns } from "../span-profile.js";
 import { boundBins } from "./bound-bins.js";
 import { boundValues } from "./bound-values.js";
-import { checkCentroid } from "./centroid-check.js";
+import { checkCentroid, incomparableVectors } from "./centroid-check.js";
 import { checkColumn, checkFeatureSet, checkShares, type ComparedColumn } from "./column-checks.js";
 import { checkConstant } from "./constant-check.js";
 import { checkUnexplained, lowerExplained, movesOf, nameCause, namedDrifts } from "./feature-causes.js";
@@ -59,13 +59,14 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
   const found = resultsOf(judged, options);
   const results =
     previous === undefined ? found : nameModelCause(found, resultsOfPrevious(judged, previous, options), previous);
-  const drifts = namedDrifts(results, compared(run.features, latest, featuresOf));
   const { listed, unlisted } = boundValues(results);
   const fewSampled = findFewSampled(run.features, latest);
-  const uncounted = compared(run.outputs, latest, ({ outputs }) => outputs).flatMap((column) => {
-    const one = uncountedValues(column);
-    return one === undefined ? [] : [one];
-  });
+  const outputs = compared(run.outputs, latest, (before) => before.outputs);
+  const features = compared(run.features, latest, featuresOf);
+  const uncounted = [...outputs.map(uncountedValues), ...[...outputs, ...features].map(incomparableVectors)].filter(
+    (one) => one !== undefined,
+  );
+  const drifts = namedDrifts(results, features);
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
     outcome: holds ? "hold" : "publish",

@@ -20,7 +20,7 @@ export interface Verdict {
   readonly featureDrifts?: readonly FeatureDrift[];
   /** The sample that is too small for some checks of features; absent: there is none, or an older version made it. */
   readonly fewSampled?: FewSampled;
-  /** Outputs with more values than are counted, so that checks do not compare them one by one; absent: none. */
+  /** Columns that some checks do not compare: they have more values than are counted, or vectors of which an older version left out other dimensions; absent: none. */
   readonly uncounted?: readonly UncountedColumn[];
 }
 
@@ -35,7 +35,7 @@ export interface FewSampled extends SampleSize {
   readonly of: "run" | "earlier";
 }
 
-/** An output whose values some checks do not compare. `run`: whether this run has too many of them, or earlier runs do. */
+/** A column that some checks do not compare. `run`: whether this run is the reason, or earlier runs are. */
 export interface UncountedColumn {
   readonly column: string;
   readonly checks: readonly CheckName[];

@@ -23,12 +23,12 @@ async function watched(
   outcome: Outcome,
   {
     record = recordOf(),
-    answer = 200,
+    answer = () => 200,
     isSeen = false,
     worksMs = 0,
-  }: { record?: AttemptRecord; answer?: number; isSeen?: boolean; worksMs?: number } = {},
+  }: { record?: AttemptRecord; answer?: () => number; isSeen?: boolean; worksMs?: number } = {},
 ): Promise<Watched> {
-  await using server = await listen(() => answer);
+  await using server = await listen(answer);
   const warnings: string[] = [];
   const report = { deadline: "06:00", on_late: `${server.url}/late`, method: "post", timeout: 1 };
   await inScratch({ timezone: "Europe/Berlin", report }, async (spec, folder) => {
@@ -94,6 +94,34 @@ test("on_late is called during an attempt that starts after its deadline if it h
 });
 
 test("a failed call of on_late is logged as one warning and changes nothing else", async () => {
-  const { warnings } = await watched({ startsAt: -60, endsAt: 1 }, partly, { answer: 404 });
+  const { warnings } = await watched({ startsAt: -60, endsAt: 1 }, partly, { answer: () => 404 });
   expect(warnings).toEqual(["the run missed report.deadline, 06:00 Europe/Berlin", "calling report.on_late: HTTP 404"]);
+});
+
+test("a call of on_late that failed during the attempt is made again when it ends, once", async () => {
+  const answers = [404, 200];
+  const { calls } = await watched({ startsAt: -60, endsAt: 1 }, partly, {
+    answer: () => answers.shift() ?? 500,
+    isSeen: true,
+  });
+  expect([calls.length, answers]).toEqual([2, []]);
+  const away = await watched({ startsAt: -60, endsAt: 1 }, partly, { answer: () => 404, isSeen: true });
+  expect(away.calls).toHaveLength(2);
+});
+
+test("an attempt that ends before it has planned its run leaves a note at the target only if its input is late", async () => {
+  const noted: string[] = [];
+  for (const exitCode of [64, 75] as const) {
+    const record: AttemptRecord = {
+      ...recordOf(),
+      run: undefined,
+      lateCall: (text) => {
+        noted.push(`${exitCode}: ${text}`);
+        return Promise.resolve({ done: () => Promise.resolve() });
+      },
+    };
+    const outcome = { ...failed("away"), exitCode } as Outcome;
+    expect((await watched({ startsAt: 30, endsAt: 31 }, outcome, { record })).calls).toHaveLength(1);
+  }
+  expect(noted).toEqual(["75: the run missed report.deadline, 06:00 Europe/Berlin"]);
 });

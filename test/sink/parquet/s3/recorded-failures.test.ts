@@ -30,6 +30,18 @@ s3.describe("errors of attempts at a target in S3", () => {
     expect(seen.count).toBe(0);
   });
 
+  test("a note that fails because the store is away does not keep the run from being planned once it is back", async () => {
+    await using at = await s3World(s3.server());
+    await using sink = await at.open();
+    const plan = s3Plan();
+    let isAway = true;
+    at.proxy.twist = () => (isAway ? s3Error(403, "AccessDenied") : undefined);
+    await expect(sink.notes?.(plan.runId).add("late", "a")).rejects.toThrow();
+    isAway = false;
+    const { run } = await begun(sink, plan);
+    expect(run.state.kind).toBe("unfinished");
+  });
+
   test("requests that only inform people end when they are stopped, although requests may be retried for minutes", async () => {
     await using at = await s3World(s3.server());
     const seen = slowStore(at);
