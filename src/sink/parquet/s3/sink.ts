@@ -34,16 +34,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
   const { folder, store, spool, duckdb } = options;
   const fs = targetStateInS3(store, folder);
   const folders = { root: `s3://${objectAt(folder).bucket}`, pattern: options.otherRunFolders };
-  let exclusive: Promise<boolean> | undefined;
-  const isExclusive = async (): Promise<boolean> => {
-    try {
-      return await (exclusive ??= store.honoursIfNoneMatch(probeOf(options)));
-    } catch (error) {
-      exclusive = undefined; // the store may be back when it is asked again
-      throw error;
-    }
-  };
-  const tools: S3Tools = { ...options, isExclusive };
+  const tools: S3Tools = { ...options, isExclusive: askOnce(options) };
   return {
     target: folder,
     planTarget: { kind: "parquet", uri: options.uri },
@@ -118,4 +109,17 @@ async function createPlan({ store, folder, isExclusive }: S3Tools, plan: Plan): 
     }
     return await storedPlan(fs, layout);
   });
+}
+
+/** Asks whether the store honours `If-None-Match`: once, but again if it was away. */
+function askOnce(options: S3SinkOptions): () => Promise<boolean> {
+  let asked: Promise<boolean> | undefined;
+  return async () => {
+    try {
+      return await (asked ??= options.store.honoursIfNoneMatch(probeOf(options)));
+    } catch (error) {
+      asked = undefined;
+      throw error;
+    }
+  };
 }
