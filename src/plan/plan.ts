@@ -163,7 +163,7 @@ export interface PlannedChecks {
   readonly golden?: PinnedFile | undefined;
   /**
    * The profiles of features describe one of so many rows; undefined: it follows from the planned rows, because
-   * `input.where` leaves out few of them, or because an older version of this program made the plan.
+   * `input.where` leaves out few of them or an unknown number, or because an older version of this program made the plan.
    */
   readonly sampleEvery?: number | undefined;
 }

@@ -4,7 +4,7 @@ import type { Plan, Slice } from "../../plan/plan.js";
 import { spansOf } from "../../plan/spans.js";
 import { coalesceSlices } from "../../scoring/coalesce-slices.js";
 import type { JobContext } from "../../scoring/context.js";
-import { type SliceOfRun, windowsAhead } from "../../scoring/read-windows.js";
+import { type ReadyWindow, type SliceOfRun, windowsAhead } from "../../scoring/read-windows.js";
 import { messageOf } from "../../util/errors.js";
 import { leastSum, type SampledSum } from "../../util/sampling-error.js";
 
@@ -12,6 +12,8 @@ import { leastSum, type SampledSum } from "../../util/sampling-error.js";
 const mostWhole = { rows: 2 ** 22, shards: 128 };
 /** A larger input is counted in so many places, of so many rows each. */
 const places = { count: 64, rows: 2 ** 14 };
+/** If fewer places of a larger input are counted, they say too little about it. */
+const fewestPlaces = 16;
 /** Rows that are counted in one go. After each of them, the time is looked at. */
 const goRows = 2 ** 20;
 /** No more is counted after this time, nor fetched from a store beyond these bytes. */
@@ -19,28 +21,54 @@ const most = { ms: 5000, bytes: 64 * 1024 * 1024 };
 
 /**
  * Counts the rows of a run that `input.where` keeps: all of them, or if the run is large, those in places that are spread
- * over it. Returns how many the run has at least. What cannot be read is not counted: scoring tells why.
+ * over it. Returns how many the run has at least; undefined if an error ended the count, or if too few places were
+ * counted: the estimate would be so low that almost every row would be sampled. The log then says so.
  */
-export async function fewestKept(context: JobContext, plan: Plan, decoder: Decoder): Promise<number> {
+export async function fewestKept(context: JobContext, plan: Plan, decoder: Decoder): Promise<number | undefined> {
   const { rows } = plan.input;
-  const counted: SampledSum[] = [];
+  const slices = slicesToCount(plan);
+  const counted = new Map<string, SampledSum>();
   const sinceMs = context.nowMs();
   try {
-    for await (const place of countPlaces(context, plan, decoder)) {
-      counted.push(place);
+    for await (const { place, read, sum } of countSlices({ context, plan, decoder, sinceMs }, slices)) {
+      const before = counted.get(place) ?? { read: 0, sum: 0 };
+      counted.set(place, { read: before.read + read, sum: before.sum + sum });
     }
   } catch (error) {
     context.signal.throwIfAborted();
-    context.log.debug(`counting the rows that input.where keeps: ${messageOf(error)}`);
+    logUnused(context, rows, `an error ended the count (${messageOf(error)})`);
+    return undefined;
   }
-  const fewest = leastSum(counted, rows);
+  if (counted.size < Math.min(isCountedWhole(plan) ? 1 : fewestPlaces, slices.length)) {
+    const limits = `${most.ms / 1000} s and ${most.bytes / 2 ** 20} MiB`;
+    logUnused(context, rows, `only ${counted.size} of ${slices.length} places could be counted within ${limits}`);
+    return undefined;
+  }
+  const fewest = leastSum([...counted.values()], rows);
   const took = ((context.nowMs() - sinceMs) / 1000).toFixed(2);
   context.log.debug(`input.where keeps at least ${fewest} of ${rows} rows; counting took ${took} s`);
   return fewest;
 }
 
-/** Counts place after place, in an order in which the first ones are spread over the run, too. */
-async function* countPlaces(context: JobContext, plan: Plan, decoder: Decoder): AsyncGenerator<SampledSum> {
+function logUnused({ log }: JobContext, rows: number, why: string): void {
+  log.info(
+    `the number of rows that input.where keeps is unknown, because ${why}: features are sampled as if it kept all ${rows} rows, and if it keeps few, the sample may be too small for some checks`,
+  );
+}
+
+interface Counting {
+  readonly context: JobContext;
+  readonly plan: Plan;
+  readonly decoder: Decoder;
+  /** When the count began. */
+  readonly sinceMs: number;
+}
+
+/** Counts slice after slice, in an order in which the first ones are spread over the run, too. */
+async function* countSlices(
+  { context, plan, decoder, sinceMs }: Counting,
+  slices: readonly Slice[],
+): AsyncGenerator<SampledSum & { readonly place: string }> {
   const { source, signal, nowMs } = context;
   const { contract, input } = plan;
   const list = contract.expressions?.list.filter(({ kind }) => kind === "where") ?? [];
@@ -52,31 +80,53 @@ async function* countPlaces(context: JobContext, plan: Plan, decoder: Decoder): 
   };
   const together = {
     uniform: input.uniform === true,
-    shards: source.readAhead.coalescedFiles,
+    // The error of an estimate is computed over places, so each place is counted alone.
+    shards: isCountedWhole(plan) ? source.readAhead.coalescedFiles : 1,
     rows: goRows,
     bytes: Number.POSITIVE_INFINITY,
   };
-  const groups = coalesceSlices(numbered(spread(slicesToCount(plan))), together);
-  const sinceMs = nowMs();
-  for await (const window of windowsAhead({ source, decoder: withinBytes(decoder), projection }, groups)) {
+  const limited = withinBytes(decoder);
+  const isLate = (): boolean => nowMs() - sinceMs > most.ms;
+  const groups = until(coalesceSlices(numbered(spread(slices)), together), () => isLate() || limited.isSpent());
+  for await (const window of windowsAhead({ source, decoder: limited.decoder, projection }, groups)) {
     signal.throwIfAborted();
     try {
       await window.there;
-      yield { read: window.rowEnd - window.rowStart, sum: await decoder.countKept(window.requests) };
+      const sum = await decoder.countKept(window.requests);
+      yield { place: placeOf(window), read: window.rowEnd - window.rowStart, sum };
     } finally {
       await window.done();
     }
-    if (nowMs() - sinceMs > most.ms) {
+    if (isLate()) {
       return;
     }
   }
 }
 
+/** Names the place that a window belongs to: a store may give the rows of one place in several windows. */
+function placeOf({ requests: [first] }: ReadyWindow): string {
+  return JSON.stringify([first?.file.name, Math.floor((first?.rowStart ?? 0) / places.rows)]);
+}
+
+/** Items up to the first one before which `isOver` says that no more is wanted. */
+function* until<T>(items: Iterable<T>, isOver: () => boolean): Generator<T> {
+  for (const item of items) {
+    if (isOver()) {
+      return;
+    }
+    yield item;
+  }
+}
+
+function isCountedWhole({ input: { rows, shards } }: Plan): boolean {
+  return rows <= mostWhole.rows && shards.length <= mostWhole.shards;
+}
+
 /** All rows of a run, or those in places that are spread over it. */
 function slicesToCount(plan: Plan): Slice[] {
-  const { rows, shards } = plan.input;
+  const { rows } = plan.input;
   const spans = spansOf(plan);
-  if (rows <= mostWhole.rows && shards.length <= mostWhole.shards) {
+  if (isCountedWhole(plan)) {
     return spans.slices({ rowStart: 0, rowEnd: rows }).flatMap(inGoes);
   }
   const found = new Map<string, Slice>();
@@ -118,18 +168,22 @@ function* numbered(slices: readonly Slice[]): Generator<SliceOfRun> {
   }
 }
 
-/** A decoder that leaves out the windows of shards in a store that would need more bytes. */
-function withinBytes(decoder: Decoder): Decoder {
+/** A decoder that leaves out the windows of shards in a store that would need more bytes; `isSpent` once it would do so. */
+function withinBytes(decoder: Decoder): { readonly decoder: Decoder; isSpent(): boolean } {
   let bytes = 0;
+  const isSpent = (): boolean => bytes >= most.bytes;
   return {
-    ...decoder,
-    async windows(slice, windowBytes) {
-      const windows = await decoder.windows(slice, windowBytes);
-      return windows.filter(({ ranges }) => {
-        const isWanted = bytes < most.bytes;
-        bytes += isWanted ? ranges.reduce((sum, { start, end }) => sum + end - start, 0) : 0;
-        return isWanted;
-      });
+    isSpent,
+    decoder: {
+      ...decoder,
+      async windows(slice, windowBytes) {
+        const windows = await decoder.windows(slice, windowBytes);
+        return windows.filter(({ ranges }) => {
+          const isWanted = !isSpent();
+          bytes += isWanted ? ranges.reduce((sum, { start, end }) => sum + end - start, 0) : 0;
+          return isWanted;
+        });
+      },
     },
   };
 }
