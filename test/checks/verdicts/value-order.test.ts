@@ -1,9 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { type ColumnProfile, mergeProfiles } from "#src/checks/profiles/column-profile.js";
 import { parseProfile, profileJson } from "#src/checks/profiles/profile-json.js";
+import { boundValues } from "#src/checks/verdicts/bound-values.js";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
-import type { Verdict } from "#src/checks/verdicts/verdict.js";
+import type { CheckResult, Verdict } from "#src/checks/verdicts/verdict.js";
 import { integersProfile, limitsNow, nightsBefore, runProfile, textsProfile } from "../../support/run-profiles.js";
 
 type Two = readonly [ColumnProfile, ColumnProfile];
@@ -55,4 +56,31 @@ describe("a verdict is the same whatever the order in which the profiles of span
     expect(one?.results.filter(({ check }) => check === "class").length).toBeGreaterThanOrEqual(5);
     expect(others).toEqual([one, one]);
   });
+});
+
+function unseen(value: string, bin?: number): CheckResult {
+  return {
+    check: "unseen_value",
+    column: "label",
+    level: "warn",
+    formula: "",
+    measured: 0.5,
+    limit: 0.1,
+    against: null,
+    numbers: { value, ...(bin === undefined ? {} : { bin }) },
+  };
+}
+
+test("of results that matter as much, the same are listed whatever their order: the first by name, then by bin", () => {
+  const all = [
+    unseen("a"),
+    unseen("b"),
+    unseen("rare", 3),
+    unseen("rare", 20),
+    unseen("rare", 100),
+    unseen("rare", 101),
+    unseen("z"),
+  ];
+  expect(boundValues(all).listed).toEqual(all.slice(0, 5));
+  expect(boundValues(all.toReversed()).listed).toEqual(all.slice(0, 5).toReversed());
 });
