@@ -89,6 +89,11 @@ const fixed = (data: Values): Column => ({
   valid: undefined,
 });
 
+/** The first seven are examples, and one of the others is the cut-off. */
+function longText(row: number): string {
+  return row < 7 ? `text 0${row}` : `text ${"é".repeat(30)} ${row}`;
+}
+
 /** Rows of a column that take as many bytes as a profile of this type can. */
 function worst(
   type: string,
@@ -119,6 +124,8 @@ function worst(
     }
     case "utf8":
       return { type, column: textColumn(Array.from({ length: rows }, (_, row) => `text ${row}`)) };
+    case "long utf8":
+      return { type: "utf8", column: textColumn(Array.from({ length: rows }, (_, row) => longText(row))) };
     default: {
       const lists = Array.from({ length: rows / 20 }, () => Array.from({ length: 1100 }, () => wild(10)));
       return { type: { kind: "list", element: "float32" }, column: listColumn("float32", lists) };
@@ -146,6 +153,7 @@ describe("the JSON of the profiles of a span's outputs takes at most the bytes t
     ["one of each", mixed],
     ["32 of doubles", several(32, "float64")],
     ["32 of texts", several(32, "utf8")],
+    ["32 of long texts", several(32, "long utf8")],
     ["32 of labels", several(32, "few utf8")],
     ["32 of integers", several(32, "int64")],
     ["32 of integer labels", several(32, "few int64")],

@@ -15,13 +15,15 @@ export interface OutsideValues {
   /** The list's digest. */
   readonly digest: string;
   readonly rows: number;
-  /** The first of these values in the order of their names, as many as have their place, with their rows. */
+  /** The values whose names are before `cutOff`, in the order of their names, with all of their rows. */
   readonly examples: ReadonlyMap<string, number>;
+  /** The first name, in the order of names, that does not fit into the bytes of the examples; absent: all fit. */
+  readonly cutOff?: string;
 }
 
 /** Bytes of the JSON of examples. */
 const exampleBytes = 160;
-/** Those of the count of an example, and of what is around it. */
+/** Bytes of the count of an example and of the JSON around it. */
 const countBytes = 12;
 
 const encoder = new TextEncoder();
@@ -58,60 +60,73 @@ interface Outside {
 }
 
 function createOutside(list: ValueList): Outside {
-  const examples = new Map<string, number>();
+  const examples = createExamples();
   let rows = 0;
-  /** Names from this one on have no place. */
-  let end: string | undefined;
   return {
     list,
     add(name, more) {
-      if (list.names.has(name)) {
-        return;
-      }
-      rows += more;
-      if (end !== undefined && name >= end) {
-        return;
-      }
-      const before = examples.get(name);
-      examples.set(name, (before ?? 0) + more);
-      if (before === undefined) {
-        end = endOf(examples) ?? end;
-        dropFrom(examples, end);
+      if (!list.names.has(name)) {
+        rows += more;
+        examples.add(name, more);
       }
     },
-    finish: () => ({ digest: list.digest, rows, examples: sorted(examples) }),
+    finish: () => ({ digest: list.digest, rows, ...examples.finish() }),
   };
 }
 
+interface Example {
+  readonly name: string;
+  /** Bytes of its JSON. */
+  readonly bytes: number;
+  rows: number;
+}
+
+interface Examples {
+  /** Adds rows with a value, unless its name is at or behind the cut-off. */
+  add(name: string, rows: number): void;
+  finish(): Pick<OutsideValues, "examples" | "cutOff">;
+}
+
 /**
- * The first name that has no place; undefined: all have. A name that has a place among some names has one among fewer of
- * them, so that examples merge in any order.
+ * The cut-off is the first name that does not fit together with all names before it. So that of some names is never before
+ * that of these and more, and this one is a name or the cut-off of some part: examples merge in any order.
  */
-function endOf(examples: ReadonlyMap<string, number>): string | undefined {
-  let bytes = 0;
-  for (const name of [...examples.keys()].toSorted(byName)) {
-    bytes += encoder.encode(JSON.stringify(name)).length + countBytes;
-    if (bytes > exampleBytes) {
-      return name;
-    }
-  }
-  return undefined;
+function createExamples(cutOffBefore?: string): Examples {
+  /** In the order of their names. */
+  const kept: Example[] = [];
+  let cutOff = cutOffBefore;
+  return {
+    add(name, rows) {
+      if (cutOff !== undefined && name >= cutOff) {
+        return;
+      }
+      const found = kept.findIndex((one) => one.name >= name);
+      const at = found === -1 ? kept.length : found;
+      const next = kept[at];
+      if (next?.name === name) {
+        next.rows += rows;
+        return;
+      }
+      kept.splice(at, 0, { name, bytes: Buffer.byteLength(JSON.stringify(name)) + countBytes, rows });
+      const end = endOf(kept);
+      cutOff = kept[end]?.name ?? cutOff;
+      kept.length = end;
+    },
+    finish: () => ({
+      examples: new Map(kept.map(({ name, rows }) => [name, rows])),
+      ...(cutOff === undefined ? {} : { cutOff }),
+    }),
+  };
 }
 
-function dropFrom(examples: Map<string, number>, end: string | undefined): void {
-  if (end !== undefined) {
-    for (const name of [...examples.keys()].filter((one) => one >= end)) {
-      examples.delete(name);
-    }
-  }
-}
-
-function byName(one: string, other: string): number {
-  return one < other ? -1 : 1;
-}
-
-function sorted(examples: ReadonlyMap<string, number>): Map<string, number> {
-  return new Map([...examples].toSorted(([one], [other]) => byName(one, other)));
+/** How many of the first examples fit into their bytes. */
+function endOf(examples: readonly Example[]): number {
+  let left = exampleBytes;
+  const end = examples.findIndex(({ bytes }) => {
+    left -= bytes;
+    return left < 0;
+  });
+  return end === -1 ? examples.length : end;
 }
 
 /** Adds the rows of both; undefined: they were compared with different lists, or some were not. */
@@ -122,12 +137,15 @@ export function mergeOutside(
   if (one === undefined || other === undefined || one.digest !== other.digest) {
     return undefined;
   }
-  const examples = new Map(one.examples);
-  for (const [name, rows] of other.examples) {
-    examples.set(name, (examples.get(name) ?? 0) + rows);
+  const examples = createExamples(firstOf(one.cutOff, other.cutOff));
+  for (const [name, rows] of [...one.examples, ...other.examples]) {
+    examples.add(name, rows);
   }
-  dropFrom(examples, endOf(examples));
-  return { digest: one.digest, rows: one.rows + other.rows, examples: sorted(examples) };
+  return { digest: one.digest, rows: one.rows + other.rows, ...examples.finish() };
+}
+
+function firstOf(one: string | undefined, other: string | undefined): string | undefined {
+  return one === undefined || (other !== undefined && other < one) ? other : one;
 }
 
 /** Texts that were found in the list are not decoded again. */

@@ -63,16 +63,22 @@ function parseAll(json: readonly unknown[]): AllRows {
       };
 }
 
+/** A list of the digest, the rows, the rows of each example by its name, and the cut-off if there is one. */
 function outsideJson(outside: OutsideValues | undefined): { readonly outside?: readonly unknown[] } {
-  return outside === undefined ? {} : { outside: [outside.digest, outside.rows, Object.fromEntries(outside.examples)] };
+  if (outside === undefined) {
+    return {};
+  }
+  const { digest, rows, examples, cutOff } = outside;
+  return { outside: [digest, rows, Object.fromEntries(examples), ...(cutOff === undefined ? [] : [cutOff])] };
 }
 
-function parseOutside([digest, rows, examples]: readonly unknown[]): OutsideValues {
+function parseOutside([digest, rows, examples, cutOff]: readonly unknown[]): OutsideValues {
   const counts = Object.entries(examples as Readonly<Record<string, number>>);
   return {
     digest: String(digest),
     rows: Number(rows),
     examples: new Map(counts.toSorted(([one], [other]) => (one < other ? -1 : 1))),
+    ...(cutOff === undefined ? {} : { cutOff: cutOff as string }),
   };
 }
 

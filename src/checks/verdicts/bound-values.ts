@@ -8,7 +8,8 @@ const mostListed = 5;
 
 /**
  * Lists the results of a few classes and values of each column, and counts the others. Of those that did not pass, the ones
- * with the most rows are listed; of those that pass, the ones that are closest to their limit.
+ * with the most rows are listed; of those that pass, the ones that are closest to their limit. Where these are equal, the first
+ * ones by name are listed, so that the order in which spans were merged does not matter.
  */
 export function boundValues(results: readonly CheckResult[]): {
   readonly listed: readonly CheckResult[];
@@ -25,7 +26,7 @@ export function boundValues(results: readonly CheckResult[]): {
   const dropped = new Set<CheckResult>();
   const unlisted: UnlistedResults[] = [];
   for (const group of groups.values()) {
-    const [first, ...more] = group.toSorted((one, other) => weightOf(other) - weightOf(one)).slice(mostListed);
+    const [first, ...more] = group.toSorted(byWeight).slice(mostListed);
     if (first !== undefined) {
       const { check, column, level, isFeature } = first;
       const of = { check, column, level, ...(isFeature === undefined ? {} : { isFeature }) };
@@ -34,6 +35,20 @@ export function boundValues(results: readonly CheckResult[]): {
     }
   }
   return { listed: results.filter((result) => !dropped.has(result)), unlisted };
+}
+
+function byWeight(one: CheckResult, other: CheckResult): number {
+  const [name, otherName] = [nameOf(one), nameOf(other)];
+  return (
+    weightOf(other) - weightOf(one) ||
+    Number(name > otherName) - Number(name < otherName) ||
+    Number(one.numbers["bin"] ?? -1) - Number(other.numbers["bin"] ?? -1)
+  );
+}
+
+/** The class or value that a result is about. Values that must not be named share a name, and differ by their bins. */
+function nameOf({ numbers }: CheckResult): string {
+  return String(numbers["class"] ?? numbers["value"]);
 }
 
 /** How much a result of a class or a value matters among those of its check, its column and its level. */

@@ -30,7 +30,7 @@ export function checkClasses(compared: ComparedColumn): CheckResult[] {
     return [];
   }
   const found: CheckResult[] = [];
-  for (const name of known[0]?.counts.keys() ?? []) {
+  for (const name of [...(known[0]?.counts.keys() ?? [])].toSorted()) {
     const rare = known
       .map(({ runId, rows: all, counts }) => {
         const ofClass = counts.get(name) ?? 0;
@@ -122,7 +122,7 @@ interface UnseenValue {
   readonly before: number;
 }
 
-/** The frequent values that none of the `known` names. A bin of rare values counts as one value. */
+/** The frequent values that none of the `known` names, in the order of their names. A bin of rare values counts as one value. */
 function unseenValues(
   now: FewValues,
   known: readonly { readonly rows: number; readonly values: FewValues }[],
@@ -133,6 +133,7 @@ function unseenValues(
   const named = [...now.counts]
     .filter(([name]) => known.every(({ values }) => !values.counts.has(name)))
     .filter(isFrequent)
+    .toSorted(([one], [other]) => (one < other ? -1 : 1))
     .map(([name, rows]) => ({ name, rows, before: most((values) => rareRows(values, name)) }));
   const rare = rareBins(now)
     .filter(isFrequent)
