@@ -90,8 +90,9 @@ postgres.describe("a run into Postgres that is killed at any statement", () => {
       console.info(
         `${mode}: ${kills.length} kills, which left ${[...resumed].toSorted((a, b) => a - b).join(", ")} spans (4: finished)`,
       );
-      // The kills were spread over the run.
-      expect([...resumed]).toEqual(expect.arrayContaining(mode === "append" ? [0, 3] : [3]));
+      // The kills were spread over the run. Two spans are committed at once: before the last, two or three are there.
+      expect(Math.max(...[...resumed].filter((spans) => spans < 4))).toBeGreaterThanOrEqual(2);
+      expect(resumed.has(0) || mode !== "append").toBe(true);
     },
     1_200_000,
   );
