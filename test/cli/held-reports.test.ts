@@ -6,6 +6,14 @@ import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 
 const reports = { report: { html: "page-${ds}.html", metrics: "job.prom" } };
 
+/** A job that has published 20 November and is held on later dates, which have few rows. */
+async function jobBeforeHold(folder: string): ReturnType<typeof nightlyJob> {
+  const job = await nightlyJob(folder, reports);
+  await job.night("run", "2026-11-20");
+  await job.rewrite({ ...reports, ...fewRows });
+  return job;
+}
+
 test("the page and metrics of a held run show the reason, and then the decision of a person", async () => {
   await using folder = await scratchFolder();
   const job = await nightlyJob(folder.path, reports);
@@ -49,9 +57,7 @@ async function gauges(path: string): Promise<readonly unknown[]> {
 
 test("a decision on a run that several workers scored is in the page and the metrics of each", async () => {
   await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, reports);
-  await job.night("run", "2026-11-20");
-  await job.rewrite({ ...reports, ...fewRows });
+  const job = await jobBeforeHold(folder.path);
   const files = [0, 1].map((index) => ({
     page: join(folder.path, `page-2026-11-21.worker-${index}.html`),
     metrics: join(folder.path, `job.worker-${index}.prom`),
@@ -79,9 +85,7 @@ test("a decision on a run that several workers scored is in the page and the met
 
 test("a decision is in all reports that can be written", async () => {
   await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, reports);
-  await job.night("run", "2026-11-20");
-  await job.rewrite({ ...reports, ...fewRows });
+  const job = await jobBeforeHold(folder.path);
   for (const worker of ["0/2", "1/2"]) {
     await job.night("run", "2026-11-21", "--worker", worker);
   }
@@ -97,9 +101,7 @@ test("a decision is in all reports that can be written", async () => {
 
 test("a decision that is made on another machine than that of the reports says when these change", async () => {
   await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, reports);
-  await job.night("run", "2026-11-20");
-  await job.rewrite({ ...reports, ...fewRows });
+  const job = await jobBeforeHold(folder.path);
   await job.night("run", "2026-11-21");
   const elsewhere = { report: { html: "laptop/page-${ds}.html", metrics: "laptop/job.prom" } };
   await job.rewrite({ ...elsewhere, ...fewRows });
@@ -116,9 +118,7 @@ test("a decision that is made on another machine than that of the reports says w
 
 test("the page of a held run names an approved run as the one that readers have, although later runs are not compared with it", async () => {
   await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, reports);
-  await job.night("run", "2026-11-20");
-  await job.rewrite({ ...reports, ...fewRows });
+  const job = await jobBeforeHold(folder.path);
   await job.night("run", "2026-11-21");
   await job.night("approve", "2026-11-21");
   await job.night("run", "2026-11-22");

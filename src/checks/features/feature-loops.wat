@@ -377,7 +377,7 @@
     (local.set $record (local.get $records))
     (loop $nextFour
       (local.set $offset (call $offsetOf (local.get $column) (local.get $columns)))
-      ;; Of columns that the four before have, too, those know whether the sums are exact.
+      ;; The last four columns may include columns of the four before, which have already told whether their sums are exact.
       (local.set $lane (i32.sub (i32.shl (local.get $column) (i32.const 2)) (local.get $offset)))
       (loop $nextLane
         (local.set $records (i32.add (local.get $record) (local.get $lane)))

@@ -25,7 +25,7 @@ async function statsElsewhere(spec: string, options: StatsOptions & { readonly r
   const stats = await runStats(job, options.run);
   if (stats === undefined) {
     throw new JobError("USAGE", `reading the profiles of run ${options.run}: it has none any more`, {
-      hint: "infer-batch history says what became of it",
+      hint: "infer-batch history shows its state",
     });
   }
   return stats;

@@ -148,6 +148,20 @@ describe("lineage events", () => {
     expect(JSON.stringify([inputs, outputs])).not.toContain("Ana");
   });
 
+  test("a lineage event has at most 300 assertions about all its inputs together, the worst first", () => {
+    const passed: CheckResult = { ...range, check: "psi", level: "pass", column: "f0", isFeature: true };
+    const results = [...Array.from({ length: 400 }, () => passed), { ...passed, level: "hold" as const }];
+    const inputs = ["a", "b"].map((name) => ({ namespace: "s3://lake", name }));
+    const event = endEvent({ ...lineage, inputs }, { record: judged(results), outcome: held.outcome, endedMs });
+    const found = parseEvent(event).inputs.map(
+      ({ inputFacets }) => facetOf(inputFacets, "dataQualityAssertions")["assertions"] as { success: boolean }[],
+    );
+    expect(found.map((assertions) => [assertions.length, assertions[0]?.success])).toEqual([
+      [150, false],
+      [150, false],
+    ]);
+  });
+
   test("the error of a held run names the first checks that failed, without values of rows", () => {
     const psi: CheckResult = { ...range, check: "psi", measured: 1.3, limit: 0.25, isFeature: true };
     const many = ["a", "b", "c", "d", "e"].map((column) => Object.assign({}, psi, { column }));
