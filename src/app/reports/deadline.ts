@@ -49,7 +49,7 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
     async end(outcome) {
       clearInterval(timer);
       const failed = await told;
-      await (failed && make(context, failed));
+      await (failed && makeCall(context, failed));
       const hadWork = outcome.kind === "failed" || record.counts.spansCommitted > 0;
       if (hadWork && dateMs() >= deadlineMs) {
         if (record.run === undefined && exitCodeOfOutcome(outcome) !== exitCodes.INPUT_NOT_READY) {
@@ -71,7 +71,7 @@ interface LateCall {
 }
 
 /** Returns whether the call was made. */
-async function make(context: DeadlineContext, { text, lateness, due }: LateCall): Promise<boolean> {
+async function makeCall(context: DeadlineContext, { text, lateness, due }: LateCall): Promise<boolean> {
   const isMade = await callLate(context, text, lateness);
   await (isMade ? due.done() : undefined);
   return isMade;
@@ -87,9 +87,9 @@ async function reportLate(context: DeadlineContext, lateness: Lateness): Promise
       ? `the run missed ${deadline}`
       : `the run will miss ${deadline}: it is expected to end at ${timeOfDayAt(expectedEndMs, timezone)}`;
   context.log.warn(text);
-  const due = report.on_late === "" ? undefined : await dueCall(context, text);
+  const due = report.on_late === "" ? undefined : await lateCallDue(context, text);
   const call = due && { text, lateness, due };
-  return call === undefined || (await make(context, call)) ? undefined : call;
+  return call === undefined || (await makeCall(context, call)) ? undefined : call;
 }
 
 /** The longest time in milliseconds that the call waits for the target. */
@@ -101,7 +101,7 @@ const unrecorded: DueCall = { done: () => Promise.resolve() };
  * Records that the run is late. Returns the call that is due; undefined: another attempt or worker of the run has made it.
  * A target that cannot record it does not keep the call from being made.
  */
-async function dueCall({ record, log }: DeadlineContext, text: string): Promise<DueCall | undefined> {
+async function lateCallDue({ record, log }: DeadlineContext, text: string): Promise<DueCall | undefined> {
   let timer: NodeJS.Timeout | undefined;
   const tooLate = new Promise<DueCall>((resolve) => {
     timer = setTimeout(resolve, recordMs, unrecorded);
