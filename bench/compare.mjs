@@ -55,6 +55,7 @@ const usage = `Usage: node bench/compare.mjs [--against FOLDER | --without PART]
   --checks          with \`checks: {}\` in the spec: both builds, or this one with and without
   --challenger      with the model of the job as its challenger, too: both builds, or this one with and without
   --where SQL       with this \`input.where\` in the spec of both
+  --carry N         the output of both has the first N features, too; for linear and mlp, whose model has 32
   --nights N        each run has N published runs of earlier dates, over the same table (default 0)
   --only JOB        of bench/jobs, any number of times (default linear, mlp, mixed, strings, embeddings, mlp-small)
   --runs N          in turns (default 10), after one to warm up
@@ -66,6 +67,7 @@ const { values: options } = parseArgs({
     checks: { type: "boolean", default: false },
     challenger: { type: "boolean", default: false },
     where: { type: "string" },
+    carry: { type: "string" },
     nights: { type: "string", default: "0" },
     only: { type: "string", multiple: true, default: ["linear", "mlp", "mixed", "strings", "embeddings", "mlp-small"] },
     runs: { type: "string", default: "10" },
@@ -112,13 +114,20 @@ function specWith(path, { side, more }) {
   process.on("exit", () => rmSync(copy, { force: true }));
   const spec = parse(readFileSync(path, "utf8"));
   const { parquet } = spec.output;
+  const features = Array.from({ length: 32 }, (_, index) => `f${index}`);
+  const output = {
+    ...spec.output,
+    columns: [...spec.output.columns, ...features.slice(0, Number(options.carry ?? 0))],
+  };
+  // A column that the output carries is a feature only if the spec says so.
+  const model = options.carry === undefined ? spec.model : { ...spec.model, inputs: { input: features } };
   const dated = {
     params: { ...spec.params, ds: "${today}" },
-    output: { ...spec.output, parquet: { ...parquet, path: `${parquet.path}-${side}/dt=\${ds}` } },
+    output: { ...output, parquet: { ...parquet, path: `${parquet.path}-${side}/dt=\${ds}` } },
   };
   const keyed = more === undefined ? {} : { [more]: keys[more](spec) };
   const input = options.where === undefined ? spec.input : { ...spec.input, where: options.where };
-  writeFileSync(copy, JSON.stringify({ ...spec, input, ...(nights === 0 ? {} : dated), ...keyed }));
+  writeFileSync(copy, JSON.stringify({ ...spec, input, model, output, ...(nights === 0 ? {} : dated), ...keyed }));
   return copy;
 }
 
@@ -148,7 +157,7 @@ const other =
 function commandOf({ side, folder, key: more }, job) {
   const [name, ...params] = job === "mlp-small" ? ["mlp", "--param", "table=mlp-small"] : [job];
   const path = join(project, "bench/jobs", `${name}.yaml`);
-  const isAsItIs = more === undefined && nights === 0 && options.where === undefined;
+  const isAsItIs = more === undefined && nights === 0 && (options.where ?? options.carry) === undefined;
   const spec = isAsItIs ? path : specWith(path, { side, more });
   const command = [process.execPath, join(folder, "bin/infer-batch.js"), "run", spec, ...params, "--quiet"];
   return (night) => (nights === 0 ? command : [...command, "--param", `ds=${dateOf(night)}`]);
