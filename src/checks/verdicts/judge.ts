@@ -1,5 +1,4 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
-import { profileJson } from "../profiles/profile-json.js";
 import { carriedColumns } from "../span-profile.js";
 import { boundBins } from "./bound-bins.js";
 import { boundValues } from "./bound-values.js";
@@ -21,6 +20,7 @@ import {
   type RunProfile,
 } from "./run-profile.js";
 import { findFewSampled } from "./sample-size.js";
+import { checkStale } from "./stale-check.js";
 import { checkClasses, checkUnseen, uncountedValues } from "./value-checks.js";
 import { type CheckResult, missingType, type Verdict } from "./verdict.js";
 import { checkWanted } from "./wanted-check.js";
@@ -231,32 +231,6 @@ function sliceResults({ slices }: RunProfile, latest: Baseline): CheckResult[] {
       checkPsi({ ...each, column: `${slice}: ${each.column}` }, { warn: slicePsi, hold: Number.POSITIVE_INFINITY }),
     );
   });
-}
-
-/** Whether every feature is the same as in the last run, which suggests that an input table was not refreshed. */
-function checkStale({ features }: RunProfile, last: RunProfile): CheckResult[] {
-  const isSame = ([column, now]: readonly [string, ColumnProfile]): boolean => {
-    const before = last.features.get(column);
-    return (
-      now.rows > 0 &&
-      before?.rows === now.rows &&
-      JSON.stringify(profileJson(before)) === JSON.stringify(profileJson(now))
-    );
-  };
-  if (features.size === 0 || ![...features].every(isSame)) {
-    return [];
-  }
-  const result: CheckResult = {
-    check: "stale",
-    column: null,
-    level: "warn",
-    formula: "features whose profile is that of the last run; fewer than all",
-    measured: features.size,
-    limit: features.size,
-    against: last.runId,
-    numbers: { features: features.size },
-  };
-  return [result];
 }
 
 interface Circumstances {

@@ -1,0 +1,55 @@
+import { expect, test } from "vitest";
+import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
+import { checkStale } from "#src/checks/verdicts/stale-check.js";
+import { normals, numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
+
+type Features = Readonly<Record<string, ColumnProfile>>;
+
+function isStale(now: Features, before: Features): boolean {
+  return checkStale(runProfile({ features: now }), runProfile({ features: before })).length > 0;
+}
+
+/** The profile of every `every`-th of 1,000 numbers, with the exact counts of all. */
+function sampled(every: number, values = normals(1000, { seed: 7 })): ColumnProfile {
+  const whole = numbersProfile(values);
+  if (every === 1 || whole.kind !== "numbers") {
+    return whole;
+  }
+  const { rows, nulls, numbers } = whole;
+  return { ...numbersProfile(values.filter((_, row) => row % every === 0)), all: { rows, nulls, numbers } };
+}
+
+test("features of the last run warn, also if another share of them was sampled", () => {
+  expect(isStale({ weight: sampled(3) }, { weight: sampled(3) })).toBe(true);
+  expect(isStale({ weight: sampled(3) }, { weight: sampled(4) })).toBe(true);
+  expect(isStale({ weight: sampled(3) }, { weight: sampled(1) })).toBe(true);
+  expect(isStale({ weight: sampled(1) }, { weight: sampled(3) })).toBe(true);
+});
+
+test("one number that differs in a row which is not sampled is enough not to warn", () => {
+  const values = normals(1000, { seed: 7 });
+  const changed = values.with(1, 0.5);
+  expect(isStale({ weight: sampled(4, changed) }, { weight: sampled(4, values) })).toBe(false);
+  expect(isStale({ weight: sampled(3, changed) }, { weight: sampled(4, values) })).toBe(false);
+});
+
+test("texts of samples of other sizes are left to the numbers beside them", () => {
+  const country = (rows: number): ColumnProfile => ({
+    ...textsProfile({ AT: rows }),
+    all: { rows: 1000, nulls: 0 },
+  });
+  const [now, before] = [{ country: country(300) }, { country: country(250) }];
+  expect(isStale(now, before)).toBe(false);
+  expect(isStale({ ...now, weight: sampled(3) }, { ...before, weight: sampled(4) })).toBe(true);
+});
+
+test("a number that never changes does not say that the input is that of the last run", () => {
+  const values = Array.from({ length: 1000 }, () => 3);
+  expect(isStale({ version: sampled(3, values) }, { version: sampled(4, values) })).toBe(false);
+});
+
+test("features of which only rows are counted do not say that the input is that of the last run", () => {
+  const text: ColumnProfile = { kind: "rows", type: "utf8", rows: 1000, nulls: 0 };
+  expect(isStale({ text }, { text })).toBe(false);
+  expect(isStale({ text, weight: sampled(1) }, { text, weight: sampled(1) })).toBe(true);
+});
