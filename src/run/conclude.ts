@@ -1,3 +1,4 @@
+import { firstError, JobError } from "../util/errors.js";
 import { reuseCostText } from "../report/reuse-cost.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
@@ -29,14 +30,43 @@ export interface EndingRun {
 
 /** Finishes the run if all spans are committed and nothing holds it; reports what this attempt did. */
 export async function conclude(context: JobContext, ending: EndingRun): Promise<RunReport> {
-  const { record, signal } = context;
-  const { stored, run, shardsUnplanned } = ending;
-  const { plan } = stored;
-  signal.throwIfAborted();
-  const committed = countCommitted(run);
+  const { stored, run } = ending;
+  context.signal.throwIfAborted();
+  const isComplete = countCommitted(run) === spanCount(stored.plan);
   const end =
     (await discardedMeanwhile(context, ending)) ??
-    (committed === spanCount(plan) ? await endRun(context, ending) : ({ status: "partial", verdict: null } as const));
+    (isComplete ? await endRun(context, ending) : ({ status: "partial", verdict: null } as const));
+  return attemptReport(context, ending, end);
+}
+
+/** Does the work of an attempt. If a person discards the run meanwhile, reports that. */
+export async function unlessDiscarded(
+  context: JobContext,
+  ending: Omit<EndingRun, "writer">,
+  work: () => Promise<RunReport>,
+): Promise<RunReport> {
+  try {
+    return await work();
+  } catch (thrown) {
+    const error = firstError(thrown);
+    const isDiscarded = error instanceof JobError && error.code === "DISCARDED";
+    const end = isDiscarded ? await discardedMeanwhile(context, ending) : undefined;
+    if (end === undefined) {
+      throw thrown;
+    }
+    return attemptReport(context, ending, end);
+  }
+}
+
+type AttemptEnd = Pick<RunReport, "status" | "verdict" | "challenger" | "decided">;
+
+function attemptReport(
+  context: JobContext,
+  { stored: { plan }, run, shardsUnplanned }: Omit<EndingRun, "writer">,
+  end: AttemptEnd,
+): RunReport {
+  const { record } = context;
+  const committed = countCommitted(run);
   record.finish();
   const reuseCost = reuseCostText(record);
   if (reuseCost !== undefined) {
@@ -77,8 +107,8 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
 /** Reports a run that a person has discarded since this attempt began, and removes what it has committed. */
 async function discardedMeanwhile(
   context: JobContext,
-  { stored: { plan }, run }: EndingRun,
-): Promise<Pick<RunReport, "status" | "verdict" | "decided"> | undefined> {
+  { stored: { plan }, run }: Pick<EndingRun, "stored" | "run">,
+): Promise<AttemptEnd | undefined> {
   const decision = plan.staged ? await run.decision() : undefined;
   if (decision?.kind !== "discarded") {
     return undefined;
@@ -93,10 +123,7 @@ async function discardedMeanwhile(
 }
 
 /** Ends a run whose spans are all committed. @throws JobError TOO_MANY_REJECTS, PLAN_CHANGED for a superseded run */
-async function endRun(
-  context: JobContext,
-  { stored, run, writer }: EndingRun,
-): Promise<Pick<RunReport, "status" | "verdict" | "challenger" | "decided">> {
+async function endRun(context: JobContext, { stored, run, writer }: EndingRun): Promise<AttemptEnd> {
   const { plan } = stored;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
   checkRejects(context, plan, run);

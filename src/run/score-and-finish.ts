@@ -14,7 +14,7 @@ import type { JobContext } from "../scoring/context.js";
 import { aggregatesOf } from "./aggregates.js";
 import { attemptFacts, recordLateness } from "./attempt.js";
 import { openChallenger } from "./challenger/open-challenger.js";
-import { checkRejects, conclude, countCommitted } from "./conclude.js";
+import { checkRejects, conclude, countCommitted, unlessDiscarded } from "./conclude.js";
 import { both } from "./loading.js";
 import { spendingReport } from "./paid/spending.js";
 import { askFirstRows } from "./paid/ask-first-rows.js";
@@ -44,8 +44,15 @@ export interface RunParts {
   readonly digests: ReadonlyMap<string, string>;
 }
 
-/** Scores the uncommitted spans of this worker's share, and finishes the run if all spans are committed then. */
+/**
+ * Scores the uncommitted spans of this worker's share, and finishes the run if all spans are committed then. Stops at the
+ * next commit if a person discards the run.
+ */
 export async function scoreAndFinish(context: JobContext, parts: RunParts): Promise<RunReport> {
+  return await unlessDiscarded(context, parts, () => scoreShare(context, parts));
+}
+
+async function scoreShare(context: JobContext, parts: RunParts): Promise<RunReport> {
   const { worker, signal, record } = context;
   const { run, engine, decoder } = parts;
   const { plan } = parts.stored;

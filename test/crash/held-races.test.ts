@@ -140,22 +140,33 @@ test.each(torture ? late : late.slice(0, 2))(
   },
 );
 
-test("a worker that is still working when a person discards its unfinished run ends with 67, and leaves nothing", async () => {
-  await using scratch = await scratchFolder();
-  await nightlyJob(scratch.path);
-  const night = nightAt(scratch.path, date);
-  const held = join(scratch.path, "held");
-  const env = { CRASH_ROOT: night.out, CRASH_AT: "hold link control/parts/part-00001 #1", CRASH_HOLD: held };
-  const worker = watchCommand(night.args("run", "--worker", "0/2", "--json"), env);
-  await until(() => existsSync(held));
-  expect(lastJson(await night.run("run", "--worker", "1/2", "--json"))["status"]).toBe("partial");
-  expect((await leftOf(night)).length).toBeGreaterThan(2);
-  expect((await night.run("discard")).code).toBe(0);
-  await rm(held);
-  const ended = await worker;
-  expect([ended.code, lastJson(ended)["status"]], ended.stderr).toEqual([67, "discarded"]);
-  expect(await leftOf(night)).toEqual([]);
-});
+/** How many workers there are, and before which span one of them stands still. */
+const discarding = [
+  { workers: 1, span: 4 },
+  { workers: 2, span: 1 },
+] as const;
+
+test.each(discarding)(
+  "one of $workers workers, about to commit span $span when a person discards its unfinished run, ends with 67 and leaves nothing",
+  async ({ workers, span }) => {
+    await using scratch = await scratchFolder();
+    await nightlyJob(scratch.path);
+    const night = nightAt(scratch.path, date);
+    const held = join(scratch.path, "held");
+    const env = { CRASH_ROOT: night.out, CRASH_AT: `hold link control/parts/part-0000${span} #1`, CRASH_HOLD: held };
+    const worker = watchCommand(night.args("run", "--worker", `0/${workers}`, "--json"), env);
+    await until(() => existsSync(held));
+    if (workers > 1) {
+      expect(lastJson(await night.run("run", "--worker", "1/2", "--json"))["status"]).toBe("partial");
+    }
+    expect((await leftOf(night)).length).toBeGreaterThan(workers);
+    expect((await night.run("discard")).code).toBe(0);
+    await rm(held);
+    const ended = await worker;
+    expect([ended.code, lastJson(ended)["status"]], ended.stderr).toEqual([67, "discarded"]);
+    expect(await leftOf(night)).toEqual([]);
+  },
+);
 
 /** Rows and keys in the control folder. */
 async function leftOf({ out }: Night): Promise<string[]> {

@@ -123,6 +123,22 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await world.ids()).toEqual([]);
     });
 
+    test("a sink takes no more spans of a run that is discarded while an attempt scores it", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+      await commitProfiled(run, stored, (span) => span === 0);
+      await using other = await world.open();
+      const theirs = await other.open(stored);
+      await theirs.decide(decisionOf("discarded", "ann"));
+      const late = (): Promise<void> => commitProfiled(run, stored, (span) => span === 1);
+      await expect(late()).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
+      await theirs.tidy?.();
+      await expect(late()).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
+      await run.tidy?.();
+      expect((await other.open(stored)).committed[1]).toBe(0);
+    });
+
     test("a discarded run leaves the rows of the published run before it, also when it is tidied up", async () => {
       await using world = await worldOf();
       await using sink = await world.open();

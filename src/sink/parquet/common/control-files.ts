@@ -2,7 +2,9 @@ import { createHash } from "node:crypto";
 import { parseJson } from "../../../plan/parse-plan.js";
 import { type Decision, parseDecision } from "../../../publish/decision.js";
 import { parseRunVerdict, type RunVerdict } from "../../../publish/run-verdict.js";
+import { requireApproved } from "../../../publish/require-approved.js";
 import { type RunState, stateOf } from "../../../publish/state.js";
+import type { Target } from "./committed-parts.js";
 import { damagedOutput } from "./damage.js";
 import { ifThere, type TargetState } from "./file-system.js";
 import type { Layout } from "./layout.js";
@@ -72,4 +74,22 @@ export function profileToWrite(
 
 export function sha256Of(text: string): string {
   return createHash("sha256").update(text).digest("hex");
+}
+
+/**
+ * Refuses a run that was superseded or discarded, which removes its key and parts. Returns the decision on a staged run.
+ * @throws JobError DISCARDED, PLAN_CHANGED
+ */
+export async function refuseStopped({
+  fs,
+  layout,
+  stored,
+  check,
+}: Pick<Target, "fs" | "layout" | "stored" | "check">): Promise<Decision | undefined> {
+  await check();
+  const decision = stored.plan.staged ? await readDecision(fs, layout) : undefined;
+  if (decision !== undefined) {
+    requireApproved(decision, layout.runId);
+  }
+  return decision;
 }

@@ -9,9 +9,7 @@ import type { RunProfile } from "../../../checks/verdicts/run-profile.js";
 import type { SpanOutput } from "../../../columnar/types.js";
 import type { RunId } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
-import type { Decision } from "../../../publish/decision.js";
 import { type CommittedProfile, parseRunProfile } from "../../../publish/profile-text.js";
-import { requireApproved } from "../../../publish/require-approved.js";
 import {
   lostKey,
   lostKeyWarning,
@@ -23,7 +21,7 @@ import {
 } from "../../sealing.js";
 import { partProfiles, type Target } from "./committed-parts.js";
 import type { CommittedSpans } from "./committed-spans.js";
-import { readDecision, sha256Of } from "./control-files.js";
+import { refuseStopped, sha256Of } from "./control-files.js";
 import { damagedOutput } from "./damage.js";
 import { ifThere } from "./file-system.js";
 import { layoutOf } from "./layout.js";
@@ -169,19 +167,6 @@ async function reportLostKey(target: Target, warn: KeyStore["warn"]): Promise<vo
     throw lostKey(runId, profileKey);
   }
   warn(lostKeyWarning(runId, `the key of its features, ${profileKey}, is gone or is another one`));
-}
-
-/**
- * Refuses a run that was superseded or discarded, which removes its key and parts. Returns the decision on a staged run.
- * @throws JobError DISCARDED, PLAN_CHANGED
- */
-async function refuseStopped({ fs, layout, stored, check }: Target): Promise<Decision | undefined> {
-  await check();
-  const decision = stored.plan.staged ? await readDecision(fs, layout) : undefined;
-  if (decision !== undefined) {
-    requireApproved(decision, layout.runId);
-  }
-  return decision;
 }
 
 function merged({ profile }: CommittedSpans, others: readonly SpanProfile[]): SpanProfile {

@@ -4,6 +4,7 @@ import { JobError } from "../../../util/errors.js";
 import type { CommitOutcome } from "../../port.js";
 import { adopt, encodePart, type PartToEncode, type SpilledPiece } from "../common/commit.js";
 import type { Target } from "../common/committed-parts.js";
+import { refuseStopped } from "../common/control-files.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import type { FinishedPart } from "../common/manifest.js";
 import { findPart } from "../common/parts.js";
@@ -34,7 +35,7 @@ export async function commitPart(
   const rejects = textOfRejects(commit.output.rejects);
   const counts = await encodePart({ ...commit, rejectsSha256: rejects.sha256 }, temporary);
   // Not before the part is there: see `withFolders`.
-  await check();
+  await refuseStopped(target);
   const rejectsFile = await writeRejects(fs, { layout, span: index, ...rejects, writer: maker.writer, check });
   if (rejectsFile !== undefined) {
     await fs.sync(dirname(rejectsFile)); // the attempt that gave the part its name there may have died before it flushed that

@@ -8,6 +8,7 @@ import { ifThere, nodeFileSystem } from "../common/file-system.js";
 import type { FinishedPart } from "../common/manifest.js";
 import { adopt, encodePart, encodePiece, type SpilledPiece } from "../common/commit.js";
 import type { Target } from "../common/committed-parts.js";
+import { refuseStopped } from "../common/control-files.js";
 import { type RejectsText, textOfRejects } from "../common/rejects.js";
 import type { SpanCommit } from "../common/run-sink.js";
 import type { CommitOutcome } from "../../port.js";
@@ -39,7 +40,7 @@ export async function commitToS3(commit: S3Commit): Promise<{ outcome: CommitOut
   const rejects = textOfRejects(commit.output.rejects);
   try {
     const part = await withSpoolErrors(tools.spool, () => encode(commit, { path, rejectsSha256: rejects.sha256 }));
-    await target.check();
+    await refuseStopped(target);
     if (await isThere(target, span)) {
       return { outcome: "adopted", part: await adopt(target, span) };
     }
