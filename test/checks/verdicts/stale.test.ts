@@ -33,11 +33,11 @@ test("one number that differs in a row which is not sampled is enough not to war
   expect(isStale({ weight: sampled(3, changed) }, { weight: sampled(4, values) })).toBe(false);
 });
 
+function country(rows: number): ColumnProfile {
+  return { ...textsProfile({ AT: rows }), all: { rows: 1000, nulls: 0 } };
+}
+
 test("texts of samples of other sizes are left to the numbers beside them", () => {
-  const country = (rows: number): ColumnProfile => ({
-    ...textsProfile({ AT: rows }),
-    all: { rows: 1000, nulls: 0 },
-  });
   const [now, before] = [{ country: country(300) }, { country: country(250) }];
   expect(isStale(now, before)).toBe(false);
   expect(isStale({ ...now, weight: sampled(3) }, { ...before, weight: sampled(4) })).toBe(true);
