@@ -1,8 +1,6 @@
+import { isNewUnit } from "../checks/verdicts/feature-moves.js";
 import type { CheckResult } from "../checks/verdicts/verdict.js";
 import { digitsApart, percent, shown } from "./shown-numbers.js";
-
-/** A median at least so many times as large, or as small, as before suggests that a unit changed. */
-const unitRatio = 1.9;
 
 /** Describes how a feature moved: "median 4210, usually 4 to 4.3 (×1,000: unit changed?)". */
 export function moveText({ numbers }: CheckResult): string {
@@ -30,7 +28,7 @@ function medianText(numbers: CheckResult["numbers"], runs: number): string[] {
   if (median === undefined || least === undefined || most === undefined) {
     return [];
   }
-  const isUnit = times !== undefined && (Number(times) >= unitRatio || Number(times) <= 1 / unitRatio);
+  const isUnit = times !== undefined && isNewUnit(Number(times));
   const isUsual = median >= least && median <= most;
   const digits = digitsApart(median, isUsual ? median : median < least ? least : most);
   const [small, large] = [shown(least, digits), shown(most, digits)];

@@ -110,6 +110,16 @@ test("the rows that a filter keeps are not counted on after five seconds", async
   expect(await countIn(5, { msEach: 6000 })).toMatchObject({ fewest: 500, left: 0 });
 });
 
+test("a count of a small input that ended early is not used if it has found no row that the filter keeps", async () => {
+  const keep = (): number => 0;
+  expect(await countIn(5, { msEach: 6000, keep })).toMatchObject({
+    fewest: undefined,
+    info: [expect.stringContaining("because only 1 of 5 places could be counted")],
+  });
+  expect((await countIn(5, { keep })).fewest).toBe(0);
+  expect((await countIn(1000, { bytesEach: 0, keep })).fewest).toBe(0);
+});
+
 test("the rows that a filter keeps in a large input are estimated from at least 16 places", async () => {
   expect(await countIn(1000, { bytesEach: mebibyte })).toMatchObject({ fewest: 500_000, left: 0, info: [] });
   expect(await countIn(1000, { bytesEach: 4 * mebibyte })).toMatchObject({ fewest: 500_000, left: 0, info: [] });

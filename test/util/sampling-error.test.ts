@@ -39,10 +39,23 @@ test("the least sum over all rows is exact if all were read", () => {
   expect(leastSum(places, 1000)).toBe(3);
 });
 
-test("the least sum over all rows is what was found if no place was read, or only one", () => {
+test("the least sum over all rows is an eighth of the estimate if only one place was read, and nothing if none was", () => {
   expect(leastSum([], 1_000_000)).toBe(0);
-  expect(leastSum([{ read: 1000, sum: 700 }], 1_000_000)).toBe(700);
+  expect(leastSum([{ read: 1000, sum: 700 }], 1_000_000)).toBe(87_500);
 });
+
+test.each([0.02, 0.05, 0.1])(
+  "the least sum over all rows is not far below the true one if %d of them are together",
+  (share) => {
+    const places = Array.from({ length: 64 }, (_, place) => ({
+      read: 16_384,
+      sum: (place + 0.5) / 64 > 0.5 && (place + 0.5) / 64 <= 0.5 + share ? 16_384 : 0,
+    }));
+    const least = leastSum(places, 1_000_000_000) / 1_000_000_000;
+    expect(least).toBeLessThan(share);
+    expect(least).toBeGreaterThan(share / 12);
+  },
+);
 
 /** Estimates the share of rows with a property from 64 places of 16,384 rows, in which `draw` gives it. */
 function estimates(draw: (random: () => number) => number): number[] {

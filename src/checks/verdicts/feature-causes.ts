@@ -1,5 +1,6 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
+import { isNewUnit, timesSince } from "./feature-moves.js";
 import { type Drift, driftBins, driftFrom, driftLimit, fewRows } from "./psi-checks.js";
 import type { CheckResult, FeatureDrift, MovedFeature } from "./verdict.js";
 
@@ -12,6 +13,8 @@ export interface FeatureMoves {
   readonly isKnown: (runId: string) => boolean;
   /** The feature that has moved most since an earlier run, beyond what chance makes; undefined: none has. */
   readonly mostSince: (runId: string) => MovedFeature | undefined;
+  /** Whether all numbers of a feature were multiplied by a factor that suggests another unit. */
+  readonly hasNewUnit: (feature: MovedFeature) => boolean;
 }
 
 /** Each earlier run is compared once, and only if it is asked for. */
@@ -24,6 +27,13 @@ export function movesOf(features: readonly ComparedColumn[]): FeatureMoves {
         found.set(runId, largestDrift(features, runId));
       }
       return found.get(runId);
+    },
+    hasNewUnit({ column, against }) {
+      const feature = features.find((one) => one.column === column);
+      const before = feature?.earlier.find(({ runId }) => runId === against);
+      const { times = 1 } =
+        feature === undefined || before === undefined ? {} : timesSince(feature.now, before.profile);
+      return isNewUnit(times);
     },
   };
 }
@@ -97,7 +107,10 @@ function driftSince({ now, earlier }: ComparedColumn, runId: string): Drift | un
 /** Above this multiple of its limit, the PSI of an output holds the run even if a feature explains it. */
 const explainedUpTo = 2;
 
-/** An output that moved with the features only warns, up to twice its limit: what came in was different. */
+/**
+ * An output that moved with the features only warns, up to twice its limit: what came in was different. A feature in another
+ * unit is a fault, and explains nothing.
+ */
 export function lowerExplained(results: readonly CheckResult[], moves: FeatureMoves): CheckResult[] {
   return results.map((result) => {
     const { check, level, measured, limit, against } = result;
@@ -106,7 +119,7 @@ export function lowerExplained(results: readonly CheckResult[], moves: FeatureMo
       return result;
     }
     const feature = moves.mostSince(against);
-    return feature === undefined || unexplained * feature.psi < moved
+    return feature === undefined || unexplained * feature.psi < moved || moves.hasNewUnit(feature)
       ? result
       : { ...result, level: "warn", lowered: `feature ${feature.column} moved, too`, isExplained: true, feature };
   });

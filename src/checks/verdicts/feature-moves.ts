@@ -6,7 +6,7 @@ import type { CheckResult } from "./verdict.js";
 /**
  * Returns the result of a check of a feature. If a PSI did not pass, it adds numbers that describe the drift: the
  * shares of NULL and NaN if they rose, the median, the smallest and the largest median of the earlier runs, and the
- * factor if all numbers were multiplied by one (`times`).
+ * factor if all numbers were multiplied by one (`times`): that of the median, from the middle of the earlier ones.
  */
 export function featureResult(result: CheckResult, column: ComparedColumn): CheckResult {
   const moved = result.check === "psi" && result.level !== "pass";
@@ -17,13 +17,21 @@ export function featureResult(result: CheckResult, column: ComparedColumn): Chec
 function moveOf({ now, earlier }: ComparedColumn, against: string | null): CheckResult["numbers"] {
   const nearest = earlier.find(({ runId }) => runId === against) ?? earlier.at(-1);
   const profiles = earlier.map(({ profile }) => profile);
+  const medians = mediansOf(now, profiles);
   return {
     runs_before: earlier.length,
     ...risenShare("nulls", now, { profiles, of: ({ nulls }) => nulls }),
     ...risenShare("nan", now, { profiles, of: nanIn }),
-    ...mediansOf(now, profiles),
-    ...(nearest === undefined ? {} : timesSince(now, nearest.profile)),
+    ...medians,
+    ...(nearest === undefined ? {} : usualTimes(timesSince(now, nearest.profile), medians)),
   };
+}
+
+/** The factor from the middle of the earlier medians, by their logarithms: any one night is a little off. */
+function usualTimes(found: { readonly times?: number }, medians: Medians): { readonly times?: number } {
+  const { median = 0, smallest_median_before: least = 0, largest_median_before: most = 0 } = medians;
+  const times = Math.sign(median) * Math.sign(least) * Math.sqrt((median / least) * (median / most));
+  return found.times === undefined || !Number.isFinite(times) || times <= 0 ? found : { times };
 }
 
 function nanIn(profile: ColumnProfile): number {
@@ -42,7 +50,13 @@ function risenShare(name: string, now: ColumnProfile, { profiles, of }: Counted)
   return shareIn(now) > before + shareStep ? { [name]: shareIn(now), [`${name}_before`]: before } : {};
 }
 
-function mediansOf(now: ColumnProfile, profiles: readonly ColumnProfile[]): Readonly<Record<string, number>> {
+interface Medians {
+  readonly median?: number;
+  readonly smallest_median_before?: number;
+  readonly largest_median_before?: number;
+}
+
+function mediansOf(now: ColumnProfile, profiles: readonly ColumnProfile[]): Medians {
   const median = medianOf(now);
   const before = profiles.flatMap((profile) => medianOf(profile) ?? []);
   return median === undefined || before.length === 0
@@ -73,11 +87,19 @@ const tolerance = 0.1;
  */
 const rangeTolerance = 1.5;
 
+/** A factor of at least so much, or its inverse, suggests that a unit changed: a mile is 1.61 km, a kilogram 2.2 pounds. */
+const unitRatio = 1.45;
+
+/** Whether a factor by which all numbers of a feature were multiplied suggests that a unit changed. */
+export function isNewUnit(times: number): boolean {
+  return times >= unitRatio || times <= 1 / unitRatio;
+}
+
 /**
  * Returns the factor by which the numbers grew, if p10, p50, p90 and the range between them grew by about the same
  * factor.
  */
-function timesSince(now: ColumnProfile, before: ColumnProfile): { readonly times?: number } {
+export function timesSince(now: ColumnProfile, before: ColumnProfile): { readonly times?: number } {
   const [values, was] = [quantilesOf(now) ?? [], quantilesOf(before) ?? []];
   const ratios = values.flatMap((value, index) => {
     const old = was[index] ?? 0;

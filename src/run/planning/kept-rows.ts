@@ -12,7 +12,7 @@ import { leastSum, type SampledSum } from "../../util/sampling-error.js";
 const mostWhole = { rows: 2 ** 22, shards: 128 };
 /** A larger input is counted in so many places, of so many rows each. */
 const places = { count: 64, rows: 2 ** 14 };
-/** If fewer places of a larger input are counted, they say too little about it. */
+/** If fewer places than these are counted, and not all rows, they say too little about the input. */
 const fewestPlaces = 16;
 /** Rows that are counted in one go. After each of them, the time is looked at. */
 const goRows = 2 ** 20;
@@ -39,7 +39,7 @@ export async function fewestKept(context: JobContext, plan: Plan, decoder: Decod
     logUnused(context, rows, `an error ended the count (${messageOf(error)})`);
     return undefined;
   }
-  if (counted.size < Math.min(isCountedWhole(plan) ? 1 : fewestPlaces, slices.length)) {
+  if (isTooLittle(plan, [...counted.values()], slices.length)) {
     const limits = `${most.ms / 1000} s and ${most.bytes / 2 ** 20} MiB`;
     logUnused(context, rows, `only ${counted.size} of ${slices.length} places could be counted within ${limits}`);
     return undefined;
@@ -48,6 +48,13 @@ export async function fewestKept(context: JobContext, plan: Plan, decoder: Decod
   const took = ((context.nowMs() - sinceMs) / 1000).toFixed(2);
   context.log.debug(`input.where keeps at least ${fewest} of ${rows} rows; counting took ${took} s`);
   return fewest;
+}
+
+/** Whether too few places of all `slices` were counted. Even one place of a small input will do, if rows of it are kept. */
+function isTooLittle(plan: Plan, counted: readonly SampledSum[], slices: number): boolean {
+  const [read, kept] = [counted.reduce((rows, place) => rows + place.read, 0), counted.some(({ sum }) => sum > 0)];
+  const wanted = isCountedWhole(plan) && kept ? 1 : Math.min(fewestPlaces, slices);
+  return read < plan.input.rows && counted.length < wanted;
 }
 
 function logUnused({ log }: JobContext, rows: number, why: string): void {
