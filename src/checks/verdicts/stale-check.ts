@@ -6,8 +6,8 @@ import type { CheckResult } from "./verdict.js";
 
 /** Checks whether every feature is the same as in the last run, which suggests that an input table was not refreshed. */
 export function checkStale({ features }: RunProfile, last: RunProfile): CheckResult[] {
-  const columns = [...features].map(([column, now]) => sameness(now, last.features.get(column)));
-  if (columns.includes("other") || !columns.includes("same")) {
+  const found = new Set([...features].map(([column, now]) => sameness(now, last.features.get(column))));
+  if (found.has("other") || !found.has("same")) {
     return [];
   }
   const result: CheckResult = {

@@ -116,9 +116,9 @@ test("a profile is the same for any cut of its rows into spans, merged in any or
       fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 5 }),
       fc.array(fc.nat(), { minLength: 7, maxLength: 7 }),
       anyLimits,
-      ({ about: { list, ...one }, column }, cuts, order, limits) => {
+      ({ about: { list, ...type }, column }, cuts, order, limits) => {
         // Runs that older versions planned round integers, and count no values that are not in a list.
-        const about: ColumnToProfile = limits.version === undefined ? one : { ...one, list };
+        const about: ColumnToProfile = limits.version === undefined ? type : { ...type, list };
         const whole = profileColumn(about, column, limits);
         const ends = [...cuts.map((cut) => Math.floor(cut * whole.rows)), whole.rows].toSorted((a, b) => a - b);
         const spans = ends.map((end, index) =>

@@ -124,12 +124,13 @@ describe("earlier runs without profiles of features", () => {
   });
 });
 
+const distances = (seed: number): number[] => normals(1000, { seed }).map((value) => 100 * Math.exp(0.8 * value));
+
 test.each([
   { how: "multiplied by 1.6, as miles in place of kilometres", now: (km: number) => km * 1.6, level: "hold" },
   { how: "divided by 1.6", now: (km: number) => km / 1.6, level: "hold" },
-  { how: "larger by 20", now: (km: number) => km + 20, level: "warn" },
+  { how: "larger by 35", now: (km: number) => km + 35, level: "warn" },
 ])("an output whose PSI is up to twice the limit has level $level if a feature is $how", ({ now, level }) => {
-  const distances = (seed: number): number[] => normals(1000, { seed }).map((value) => 100 * Math.exp(0.8 * value));
   const night = (seed: number, mean = 0, of = (km: number): number => km): Parameters<typeof runProfile>[0] => ({
     outputs: { score: numbersProfile(normals(1000, { mean, seed })) },
     features: { distance: numbersProfile(distances(seed + 100).map(of)) },
