@@ -126,19 +126,20 @@ describe("earlier runs without profiles of features", () => {
 
 const distances = (seed: number): number[] => normals(1000, { seed }).map((value) => 100 * Math.exp(0.8 * value));
 
+function journeys(seed: number, mean = 0, of = (km: number): number => km): Parameters<typeof runProfile>[0] {
+  return {
+    outputs: { score: numbersProfile(normals(1000, { mean, seed })) },
+    features: { distance: numbersProfile(distances(seed + 100).map(of)) },
+  };
+}
+
 test.each([
   { how: "multiplied by 1.6, as miles in place of kilometres", now: (km: number) => km * 1.6, level: "hold" },
   { how: "divided by 1.6", now: (km: number) => km / 1.6, level: "hold" },
   { how: "larger by 35", now: (km: number) => km + 35, level: "warn" },
 ])("an output whose PSI is up to twice the limit has level $level if a feature is $how", ({ now, level }) => {
-  const night = (seed: number, mean = 0, of = (km: number): number => km): Parameters<typeof runProfile>[0] => ({
-    outputs: { score: numbersProfile(normals(1000, { mean, seed })) },
-    features: { distance: numbersProfile(distances(seed + 100).map(of)) },
-  });
-  const verdict = verdictOf(
-    runProfile(night(0, 0.6, now)),
-    nightsBefore(8, (seed) => night(seed)),
-  );
+  const baseline = nightsBefore(8, (seed) => journeys(seed));
+  const verdict = verdictOf(runProfile(journeys(0, 0.6, now)), baseline);
   expect(Number(only(verdict, "psi", "score").measured)).toBeLessThan(0.5);
   expect(only(verdict, "psi", "distance").level).toBe("warn");
   expect(only(verdict, "psi", "score")).toMatchObject({ level, feature: { column: "distance" } });

@@ -2,7 +2,6 @@ import {
   mergeSpanProfiles,
   parseSpanProfile,
   type SpanProfile,
-  type StoredProfile,
   withPrivatePart,
 } from "../../../checks/span-profile.js";
 import type { RunProfile } from "../../../checks/verdicts/run-profile.js";
@@ -112,41 +111,57 @@ export async function committedProfile(
   }
   const spans = spanCount(target.stored.plan);
   const texts =
-    known.profiled.size === spans ? new Map() : await partProfiles(target, (span) => !known.profiled.has(span));
+    known.profiled.size === spans
+      ? new Map<number, string>()
+      : await partProfiles(target, (span) => !known.profiled.has(span));
   if (known.profiled.size + texts.size < spans) {
     await refuseStopped(target);
     return undefined;
   }
-  const others = new Map([...texts].map(([span, text]) => [span, parseSpanProfile(text)]));
-  const opened = known.profile?.isSealed === true ? undefined : await openedProfiles(target, others);
-  if (opened !== undefined) {
-    return { profile: merged(known, opened) };
+  const profile = known.profile?.isSealed === true ? undefined : await openedProfile(target, known, texts);
+  if (profile !== undefined) {
+    return { profile };
   }
   const published = await publishedProfile(target);
   if (published === undefined) {
     await reportLostKey(target, warn);
   }
-  const stored = [...others.values()].map(({ profile }) => profile);
-  return { profile: merged(known, stored), published };
+  return { profile: merged(known, storedProfiles(texts)), published };
 }
 
-/** The profiles of spans with the parts that the run's key opens; undefined: there is no key that opens all of them. */
-async function openedProfiles(
-  target: Target,
-  stored: ReadonlyMap<number, StoredProfile>,
-): Promise<SpanProfile[] | undefined> {
-  const { runId } = target.layout;
-  const isSealed = [...stored.values()].some(({ sealed }) => sealed !== undefined);
-  const key = isSealed ? await readKey(target) : undefined;
-  if (isSealed && key === undefined) {
-    return undefined;
+/** What is stored of spans, one after the other: the profiles of thousands of them may not fit into memory at once. */
+function* storedProfiles(texts: ReadonlyMap<number, string>): Generator<SpanProfile> {
+  for (const text of texts.values()) {
+    yield parseSpanProfile(text).profile;
   }
+}
+
+/** The profiles of spans with the parts that a key opens. @throws NotSealedWithKey */
+function* openedProfiles(texts: ReadonlyMap<number, string>, { runId, key }: RunKey): Generator<SpanProfile> {
+  for (const [span, text] of texts) {
+    const { profile, sealed } = parseSpanProfile(text);
+    yield sealed === undefined ? profile : withPrivatePart(profile, openSealed(key, { runId, span }, sealed));
+  }
+}
+
+interface RunKey {
+  readonly runId: RunId;
+  readonly key: Buffer;
+}
+
+/** The merged profile with the parts that the run's key opens; undefined: there is no key that opens all of them. */
+async function openedProfile(
+  target: Target,
+  known: CommittedSpans,
+  texts: ReadonlyMap<number, string>,
+): Promise<SpanProfile | undefined> {
+  const { runId } = target.layout;
+  if (![...texts.values()].some((text) => parseSpanProfile(text).sealed !== undefined)) {
+    return merged(known, storedProfiles(texts));
+  }
+  const key = await readKey(target);
   try {
-    return [...stored].map(([span, { profile, sealed }]) =>
-      key === undefined || sealed === undefined
-        ? profile
-        : withPrivatePart(profile, openSealed(key, { runId, span }, sealed)),
-    );
+    return key && merged(known, openedProfiles(texts, { runId, key }));
   } catch (error) {
     if (error instanceof NotSealedWithKey) {
       return undefined; // an attempt has made another key since
@@ -169,9 +184,12 @@ async function reportLostKey(target: Target, warn: KeyStore["warn"]): Promise<vo
   warn(lostKeyWarning(runId, `the key of its features, ${profileKey}, is gone or is another one`));
 }
 
-function merged({ profile }: CommittedSpans, others: readonly SpanProfile[]): SpanProfile {
-  const all = profile === undefined ? others : [profile, ...others];
-  return all.length === 0 ? noRows : all.reduce(mergeSpanProfiles);
+function merged({ profile }: CommittedSpans, others: Iterable<SpanProfile>): SpanProfile {
+  let all: SpanProfile | undefined = profile;
+  for (const other of others) {
+    all = all === undefined ? other : mergeSpanProfiles(all, other);
+  }
+  return all ?? noRows;
 }
 
 /** The profile of a run without spans. */
