@@ -165,7 +165,10 @@ interface OutputShare {
   readonly hasFeatures: boolean;
 }
 
-/** Returns the limits of each predicted column's profile. All profiles of a span share 64 KiB of JSON. */
+/**
+ * Returns the limits of each predicted column's profile. All profiles of a span share 64 KiB of JSON; more than 20 vectors of
+ * doubles need up to 90 KiB, since each has exact sums of large numbers.
+ */
 function limitsOf(outputs: readonly MeasuredOutput[], { outputBytes, hasFeatures: areThere }: OutputShare): LimitsOf {
   if (outputBytes === undefined) {
     const limits = areThere ? equalOutputLimits(outputs.length) : profileLimits(outputs.length);
