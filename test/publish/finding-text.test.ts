@@ -15,6 +15,10 @@ test.each<[CheckResult, string]>([
     "score: PSI 0.6 against the last 8 runs together (limit 0.5)",
   ],
   [
+    { ...common, check: "ranks", measured: 0.126, limit: 0.1, numbers: { runs_together: 8 } },
+    "score: ranks 0.126 away from those of the last 8 runs together (limit 0.1)",
+  ],
+  [
     { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50 } },
     "50 rows, 0.113 times the usual 442 (limit 0.7)",
   ],

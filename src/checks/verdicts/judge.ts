@@ -10,6 +10,7 @@ import { featureResult } from "./feature-moves.js";
 import { asPredictedBy, nameModelCause, outputsOfEarlierModel, type PreviousModel } from "./model-cause.js";
 import { checkPsi, checkSlowDrift, type PsiLevels } from "./psi-checks.js";
 import { checkQuantiles } from "./quantile-check.js";
+import { checkRanks } from "./rank-check.js";
 import { checkRejects, checkRows } from "./row-checks.js";
 import {
   type Baseline,
@@ -214,10 +215,12 @@ function compared(
 }
 
 function checkCompared(column: ComparedColumn, psi: PsiLevels): CheckResult[] {
+  const moved = checkPsi(column, psi);
   return [
     ...checkConstant(column),
     ...checkShares(column),
-    ...checkPsi(column, psi),
+    ...moved,
+    ...(moved.some(failed) ? [] : checkRanks(column, psi.warn)),
     ...checkQuantiles(column),
     ...checkCentroid(column),
   ];

@@ -18,6 +18,7 @@ const ofValues: ReadonlySet<CheckName> = new Set<CheckName>([
   "repeated_vectors",
   "psi",
   "quantiles",
+  "ranks",
   "unexplained",
   "class",
   "unseen_value",

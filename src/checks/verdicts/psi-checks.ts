@@ -1,7 +1,7 @@
 import { type ColumnProfile, mergeProfiles, profileLimits } from "../profiles/column-profile.js";
 import { type Aligned, alignProfiles } from "./align-profiles.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
-import { type EntryBin, nameBins, type PsiBin, psi, psiBins, psiLimit } from "./psi.js";
+import { type EntryBin, nameBins, type PsiBin, psi, psiBins, psiChance, psiLimit } from "./psi.js";
 import type { CheckResult, Level } from "./verdict.js";
 
 /** A PSI above `warn` warns, one above `hold` holds. */
@@ -10,8 +10,7 @@ export interface PsiLevels {
   readonly hold: number;
 }
 
-const psiFormula =
-  "Σ (p - q) · ln(p / q) over the bins, p the share now and q before, each count + 0.5; limit max(wanted, (d + 3.5 · sqrt(2 d)) · (1 / rows before + 1 / rows)), d the number of bins - 1";
+const psiFormula = `Σ (p - q) · ln(p / q) over the bins, p the share now and q before, each count + 0.5; limit max(wanted, (d + c · sqrt(2 d)) · (1 / rows before + 1 / rows)), d the number of bins - 1, c ${psiChance.one}, or ${psiChance.together} against several runs together`;
 
 /** How far a column has moved since an earlier run. */
 export interface Drift {
@@ -21,6 +20,8 @@ export interface Drift {
   readonly psi: number;
   readonly bins: readonly EntryBin[];
   readonly aligned: Aligned;
+  /** Standard deviations that its limit is above what chance makes. */
+  readonly chance: number;
 }
 
 /**
@@ -40,7 +41,7 @@ export function checkPsi({ column, now, earlier }: ComparedColumn, levels: PsiLe
       break; // one run like this is enough
     }
   }
-  const pooled = least <= 1 && now.rows < fewRows ? driftFrom(poolOf(earlier), now) : undefined;
+  const pooled = least <= 1 && now.rows < fewRows ? driftFrom(poolOf(earlier), now, psiChance.together) : undefined;
   if (pooled !== undefined && pooled.psi > driftLimit(levels.warn, pooled, now)) {
     const only = { warn: levels.warn, hold: Number.POSITIVE_INFINITY };
     const result = psiResult("psi", column, { now, drift: pooled, levels: only });
@@ -52,7 +53,8 @@ export function checkPsi({ column, now, earlier }: ComparedColumn, levels: PsiLe
 /** With fewer, chance makes runs differ so much that a single one says little. */
 export const fewRows = 1000;
 
-function poolOf(earlier: readonly EarlierColumn[]): EarlierColumn {
+/** The profile of a column in all earlier runs together. */
+export function poolOf(earlier: readonly EarlierColumn[]): EarlierColumn {
   return {
     runId: "", // of no single run
     profile: pooledProfile(earlier.map(({ profile }) => profile)),
@@ -66,18 +68,22 @@ export function pooledProfile(profiles: readonly ColumnProfile[]): ColumnProfile
 }
 
 /** Compares a column with an earlier run; undefined: there are too few rows, or the two cannot be compared. */
-export function driftFrom({ runId, profile }: EarlierColumn, now: ColumnProfile): Drift | undefined {
+export function driftFrom(
+  { runId, profile }: EarlierColumn,
+  now: ColumnProfile,
+  chance = psiChance.one,
+): Drift | undefined {
   const aligned = alignProfiles(profile, now);
   if (aligned === undefined || psiLimit(0, 1, profile.rows, now.rows) === Number.POSITIVE_INFINITY) {
     return undefined;
   }
   const bins = psiBins(aligned);
-  return { runId, rows: profile.rows, psi: psi(bins), bins, aligned };
+  return { runId, rows: profile.rows, psi: psi(bins), bins, aligned, chance };
 }
 
 /** The limit of a drift: the wanted one, or the PSI that chance can cause if that is larger. */
-export function driftLimit(wanted: number, { rows, bins }: Drift, now: ColumnProfile): number {
-  return psiLimit(wanted, bins.length, rows, now.rows);
+export function driftLimit(wanted: number, { rows, bins, chance }: Drift, now: ColumnProfile): number {
+  return psiLimit(wanted, bins.length, rows, now.rows, chance);
 }
 
 /** The two histograms of a drift, for people. */

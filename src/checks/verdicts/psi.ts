@@ -26,8 +26,8 @@ const ownShare = 0.05;
 const parts = 10;
 /** Added to each bin, so that none is empty. */
 const smoothing = 0.5;
-/** Standard deviations above what chance makes of a PSI. */
-const chance = 3.5;
+/** Standard deviations above what chance makes of a PSI; of one against several runs together, more. */
+export const psiChance = { one: 3.5, together: 4 };
 /** With fewer rows on either side no PSI is computed. */
 export const leastPsiRows = 50;
 
@@ -54,7 +54,7 @@ export function psi(bins: readonly Counts[]): number {
  * distribution, a PSI of k bins is (1 / before + 1 / now) times a chi-squared variable of k - 1 degrees of freedom, whose
  * mean is k - 1 and whose variance twice that. Infinite: there are too few rows.
  */
-export function psiLimit(wanted: number, bins: number, before: number, now: number): number {
+export function psiLimit(wanted: number, bins: number, before: number, now: number, chance = psiChance.one): number {
   const freedom = Math.max(bins - 1, 1);
   const noise = (freedom + chance * Math.sqrt(2 * freedom)) * (1 / before + 1 / now);
   return Math.min(before, now) < leastPsiRows ? Number.POSITIVE_INFINITY : Math.max(wanted, noise);

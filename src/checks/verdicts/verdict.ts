@@ -119,6 +119,7 @@ export type CheckName =
   | "repeated_vectors"
   | "psi"
   | "quantiles"
+  | "ranks"
   | "slow_drift"
   | "unexplained"
   | "stale"

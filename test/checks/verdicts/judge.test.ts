@@ -184,6 +184,8 @@ describe("drift", () => {
     const baseline = nightsBefore(8, (nightsAgo) => few(0, nightsAgo));
     const result = only(judge({ run: runProfile(few(0.55, 99)), baseline }, defaultChecks), "psi", "score");
     expect(result).toMatchObject({ level: "warn", against: null, numbers: { runs_together: 8 } });
+    const freedom = (result.bins ?? []).length - 1;
+    expect(result.limit).toBe((freedom + 4 * Math.sqrt(2 * freedom)) * (1 / 1600 + 1 / 200));
   });
 
   test("of vectors' direction warns, then holds", () => {

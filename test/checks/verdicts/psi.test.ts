@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { alignProfiles } from "#src/checks/verdicts/align-profiles.js";
-import { nameBins, psi, psiBins, type PsiBin, psiLimit } from "#src/checks/verdicts/psi.js";
+import { nameBins, psi, psiBins, type PsiBin, psiChance, psiLimit } from "#src/checks/verdicts/psi.js";
 import { normals, numbersProfile, textsProfile } from "../../support/run-profiles.js";
 
 function binsOf(...profiles: Parameters<typeof alignProfiles>): PsiBin[] {
@@ -130,4 +130,5 @@ test("chance alone stays below the limit, however few rows and bins", () => {
   }
   expect(psiLimit(0.25, 10, 1e6, 1e6)).toBe(0.25);
   expect(psiLimit(0.25, 10, 49, 1e6)).toBe(Number.POSITIVE_INFINITY);
+  expect(psiLimit(0, 9, 100, 100, psiChance.together)).toBe((8 + 4 * Math.sqrt(16)) * (1 / 100 + 1 / 100));
 });
