@@ -67,7 +67,7 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
   unexplained: ({ found, since }) => `PSI ${found}${since}${since === "" ? " that" : ", which"} no feature explains`,
   quantiles: ({ found, since }) => `quantiles shifted by ${found} interquartile ranges${since}`,
   ranks: ({ found, numbers: { runs_together: runs = "?" } }) =>
-    `ranks ${found} away from those of the last ${runs} runs together`,
+    `distance of ranks ${found} from the last ${runs} runs together`,
   stale: ({ found, date }) =>
     `all ${found} features are those of the last run${date === undefined ? "" : `, on ${date}`}: was the input refreshed?`,
   class: classText,

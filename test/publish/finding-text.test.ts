@@ -16,7 +16,7 @@ test.each<[CheckResult, string]>([
   ],
   [
     { ...common, check: "ranks", measured: 0.126, limit: 0.1, numbers: { runs_together: 8 } },
-    "score: ranks 0.126 away from those of the last 8 runs together (limit 0.1)",
+    "score: distance of ranks 0.126 from the last 8 runs together (limit 0.1)",
   ],
   [
     { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50 } },
