@@ -69,7 +69,7 @@ export interface Sink extends AsyncDisposable {
   /**
    * Asks whether a run may be opened after another one, which it abandons or scores again. Not asked for a run that is
    * planned already. Default: it may.
-   * @throws JobError USAGE if the rows of earlier runs would stay in the target with its own
+   * @throws JobError USAGE if rows of earlier runs would stay with its own; OUTPUT_NEWER if it would replace later dates
    */
   admitNewRun?(runId: RunId): Promise<void>;
   /**

@@ -17,7 +17,7 @@ import { dropLeftovers } from "./other-runs/abandoned-runs.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
-import { newerRunCheck } from "./other-runs/newer-runs.js";
+import { newerRunCheck, refuseOlderNewRun } from "./other-runs/newer-runs.js";
 import { replaceMode, rollBack } from "./modes/replace.js";
 import { onceEach } from "../../util/once-each.js";
 import type { RetryTools } from "../../util/retry.js";
@@ -63,6 +63,7 @@ export interface PostgresSink extends Sink {
 
 interface Tools extends RunTools {
   readonly spec: PostgresOutputSpec;
+  readonly allowOlder: boolean;
   /** Whether a new run over existing rows is refused. */
   readonly refusesDuplicates: boolean;
 }
@@ -176,6 +177,7 @@ function toolsOf(options: PostgresSinkOptions): Tools {
     name,
     target,
     refuseNewer,
+    allowOlder,
     warnOnce: onceEach(warn),
     refusesDuplicates,
     ensureControlTables: (last) => ensureControlTables(transactions, { schema: control.schema, program, last }),
@@ -190,9 +192,12 @@ function tableOf(plan: Plan, { server }: ConnectionSettings): string {
 
 async function admitNewRun(
   session: Session,
-  { control, name, refusesDuplicates }: Tools,
+  { control, name, spec: { mode }, allowOlder, refusesDuplicates }: Tools,
   { layout, runId }: { readonly layout: number; readonly runId: RunId },
 ): Promise<void> {
+  if (mode !== "append" && !allowOlder && layout > 1) {
+    await refuseOlderNewRun(session, control, { runId, target: showTable(name), mode });
+  }
   if (!refusesDuplicates || (layout > 1 && (await nothingPublished(session, control, runId)))) {
     return;
   }
