@@ -21,6 +21,8 @@ export interface RunReport {
   readonly challenger?: ChallengerResult | undefined;
   /** Set for a run that is held or discarded. */
   readonly decided?: DecidedReport | undefined;
+  /** Set for a run that is already complete, and whose rows a person has taken out of the table: `rollback`. */
+  readonly rolledBack?: RolledBackReport | undefined;
   readonly rowsPlanned: number;
   /** Rows that this attempt scored. */
   readonly rowsScored: number;
@@ -89,6 +91,14 @@ export interface DecidedReport {
   readonly commands?: DecidingCommands | undefined;
 }
 
+/** What a report says of a run that was rolled back. */
+export interface RolledBackReport {
+  /** The run whose rows readers have, as "run daily-0123456789ab of 2026-11-21"; undefined: none, or it is not known. */
+  readonly readersHave: string | undefined;
+  /** The command that scores the input again. */
+  readonly newRun: string;
+}
+
 /** A call of `report.on_held` or `report.on_late` that is due. */
 export interface DueCall {
   /** Records at the target that the URL was called, so that no later attempt calls it. Never fails. */
@@ -117,6 +127,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
   return {
     run_id: report.runId,
     status: report.status,
+    ...(report.rolledBack === undefined ? {} : { rolled_back: true }),
     rows_planned: report.rowsPlanned,
     rows_scored: report.rowsScored,
     rows_rejected: report.rowsRejected,
@@ -173,7 +184,12 @@ export function rounded(value: number | null): number | null {
 
 /** The report as one line for people. */
 export function reportText(report: RunReport): string {
-  const { runId, output } = report;
+  const { runId, output, rolledBack } = report;
+  if (rolledBack !== undefined) {
+    const { readersHave, newRun } = rolledBack;
+    const readers = readersHave === undefined ? "" : `; readers have ${readersHave}`;
+    return `${runId}: rolled back, its rows are not in ${output}${readers}; to score it again: ${newRun}`;
+  }
   if (report.status === "already_complete") {
     return `${runId}: already complete, ${count(report.rowsPlanned, "row")} in ${output}`;
   }

@@ -43,6 +43,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
   const { state } = run;
   switch (state.kind) {
     case "published": {
+      refuseRolledBack(context, "approving", { stored, run });
       await run.tidy?.(); // of an approval that was killed when it had published the run
       const decision = (stored.plan.staged ? await run.decision() : undefined) ?? null;
       requireAsAsked(runId, decision, request);
@@ -60,6 +61,21 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
     }
     default:
       return assertNever(state);
+  }
+}
+
+/** Refuses a published run whose rows a person has taken out of the table. @throws JobError ALREADY_DECIDED */
+function refuseRolledBack(
+  { command, sink }: JobContext,
+  act: string,
+  { stored: { plan }, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+): void {
+  if (run.rolledBack === true) {
+    throw new JobError(
+      "ALREADY_DECIDED",
+      `${act} run ${plan.runId}: it was published and then rolled back, and its rows are not in ${sink.target}`,
+      { hint: `to score it again: ${command(plan.params)} --new-run` },
+    );
   }
 }
 
@@ -104,6 +120,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const { stored, run } = await findRun(context, "discarding", request);
   const { runId, staged } = stored.plan;
   if (run.state.kind === "published") {
+    refuseRolledBack(context, "discarding", { stored, run });
     throw new JobError(staged ? "ALREADY_DECIDED" : "USAGE", `discarding run ${runId}: it is published`, {
       hint: "score again with run --new-run, which replaces its predictions",
     });

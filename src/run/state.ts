@@ -13,7 +13,14 @@ import type { PaidReport } from "../report/spending/paid-text.js";
 import { countCommitted } from "./conclude.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
-import { allowOlder, decidingCommands, newerRunOf, newerText, readersLine } from "./judging/readers.js";
+import {
+  allowOlder,
+  decidingCommands,
+  newerRunOf,
+  newerText,
+  readersLine,
+  rolledBackReport,
+} from "./judging/readers.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
@@ -24,6 +31,7 @@ export interface RunState {
     | "held"
     | "approved"
     | "published"
+    | "rolled_back"
     | "discarded"
     | "superseded"
     | "pruned"
@@ -38,9 +46,9 @@ export interface RunState {
   readonly lastFailure: AttemptFailure | null;
   /** What an unfinished run has paid for and asked for; undefined: predictions are free, or it was not looked at. */
   readonly paid?: PaidReport | undefined;
-  /** What readers have while the run is held, and what publishing it would replace, a line each; none for another. */
+  /** What readers have while the run is held or rolled back, and what publishing it would replace, a line each. */
   readonly readers: readonly string[];
-  /** The commands that decide on a held run; none for another. */
+  /** The commands that decide on a held run, or score a run again that was rolled back; none for another. */
   readonly commands: readonly string[];
   /** null: the run's plan is gone or unreadable. */
   readonly rowsPlanned: number | null;
@@ -100,7 +108,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   return {
     ...nothing,
     ...planned,
-    status: run.state.kind,
+    status: run.rolledBack === true ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
     paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, stored, run) : undefined,
     lastFailure: ["unfinished", "approved"].includes(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null,
@@ -128,14 +136,25 @@ async function reviewOf(
   const stored = plan.staged && state.kind === "published" ? await run.decision() : undefined;
   return {
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
-    ...(state.kind === "held" ? await decidingTexts(context, plan) : { readers: [], commands: [] }),
+    ...(await decidingTexts(context, plan, run)),
     challenger: verdict?.challenger,
     decision: "decision" in state ? state.decision : (stored ?? null),
   };
 }
 
-/** What a person who decides on a held run needs to know, and the commands. */
-async function decidingTexts(context: JobContext, plan: Plan): Promise<Pick<RunState, "readers" | "commands">> {
+/** What a person needs to know who decides on a held run, or on one that was rolled back; and the commands. */
+async function decidingTexts(
+  context: JobContext,
+  plan: Plan,
+  { state, rolledBack }: RunSink,
+): Promise<Pick<RunState, "readers" | "commands">> {
+  if (rolledBack === true) {
+    const { readersHave, newRun } = await rolledBackReport(context, plan);
+    return { readers: readersHave === undefined ? [] : [`readers have ${readersHave}`], commands: [newRun] };
+  }
+  if (state.kind !== "held") {
+    return { readers: [], commands: [] };
+  }
   const { approve, discard, newRun, newer } = await decidingCommands(context, plan);
   const readers = [await readersLine(context, plan), newer && newerText(newer)].filter((line) => line !== undefined);
   return { readers, commands: [approve, discard, newRun] };

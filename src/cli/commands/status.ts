@@ -131,7 +131,7 @@ function cellsOf({ spec, state, error }: JobState): string[] {
     value === null || status === "not_planned" ? "" : showCount(value),
   );
   const why = status === "published" ? undefined : (verdict?.failed[0] ?? damage[0] ?? lastFailure?.message);
-  return [spec, runId, status, ...rows, firstLine(why ?? "")];
+  return [spec, runId, shownStatus(status), ...rows, firstLine(why ?? "")];
 }
 
 function firstLine(text: string): string {
@@ -142,7 +142,7 @@ function firstLine(text: string): string {
 function totals(jobs: readonly JobState[]): string {
   const counts = new Map<string, number>();
   for (const { state } of jobs) {
-    const status = state?.status ?? "error";
+    const status = state === undefined ? "error" : shownStatus(state.status);
     counts.set(status, (counts.get(status) ?? 0) + 1);
   }
   return `${count(jobs.length, "job")}: ${[...counts].map(([status, number]) => `${showCount(number)} ${status}`).join(", ")}`;
@@ -201,7 +201,12 @@ function summary(state: RunState): string {
     return `${runId}: damaged, ${count(spansPlanned, "span")} planned (${count(rowsPlanned, "row")}) -> ${output}`;
   }
   const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${rowsOf(rowsCommitted, rowsPlanned)})`;
-  return `${runId}: ${status}, ${progress} -> ${output}`;
+  return `${runId}: ${shownStatus(status)}, ${progress} -> ${output}`;
+}
+
+/** A status as people read it. */
+function shownStatus(status: RunState["status"]): string {
+  return status === "rolled_back" ? "rolled back" : status;
 }
 
 function rowsOf(committed: number | null, planned: number): string {

@@ -5,7 +5,7 @@ import { challengerSection } from "./challenger.js";
 import { pageColumns } from "./columns.js";
 import { html, type Html, nothing } from "./html.js";
 import { driftTable, historyCharts, outputCards } from "./sections.js";
-import { type PageState, pageState, stateHeading, stateSection, withTop } from "./state.js";
+import { type PageState, pageState, rolledBackState, stateHeading, stateSection, withTop } from "./state.js";
 import { style } from "./style.js";
 
 /**
@@ -61,6 +61,10 @@ export function pageAfter(
 ): string {
   const status = pageStatus(earlier, record.run?.runId);
   const isIdle = outcome.kind === "done" && record.counts.spansCommitted === 0;
+  if (isIdle && outcome.report.rolledBack !== undefined && record.run !== undefined) {
+    const page = rolledBackPage(earlier, record.run.runId, outcome.report.rolledBack.readersHave);
+    return page ?? htmlReport(record, outcome, endedMs);
+  }
   if (!isIdle || status === undefined || !finalStates.has(status) || !finalStates.has(outcome.report.status)) {
     return htmlReport(record, outcome, endedMs);
   }
@@ -93,6 +97,13 @@ export function decidedPage(
     : withState(earlier, { status: isApproved ? "complete" : "discarded", state });
 }
 
+/** Returns the page of a run that was rolled back; undefined: the earlier page is not about this run. */
+export function rolledBackPage(earlier: string, runId: string, readersHave: string | undefined): string | undefined {
+  return pageStatus(earlier, runId) === undefined
+    ? undefined
+    : withState(earlier, { status: "rolled_back", state: rolledBackState(readersHave) });
+}
+
 /** Replaces the state at the top of a page, and removes the commands that decide. */
 function withState(page: string, { status, state }: { readonly status: string; readonly state: PageState }): string {
   return withStatus(page, { status, word: state.word })
@@ -107,7 +118,7 @@ function withStatus(
 ): string {
   return page
     .replace(new RegExp(`(<meta name="${statusName}" content="\\S* )\\w+`), (_, start: string) => start + status)
-    .replace(/(<title>)\w+/, (_, start: string) => start + word);
+    .replace(/(<title>)[^:]+/, (_, start: string) => start + word);
 }
 
 function predictions(record: AttemptRecord): Html {

@@ -8,7 +8,7 @@ import { showDay } from "./numbers.js";
 
 /** The state of a run at the top of the page. */
 export interface PageState {
-  readonly word: "HELD" | "PUBLISHED" | "DISCARDED" | "UNFINISHED" | "FAILED";
+  readonly word: "HELD" | "PUBLISHED" | "ROLLED BACK" | "DISCARDED" | "UNFINISHED" | "FAILED";
   readonly sentence: string;
   readonly tone: "good" | "warned" | "bad";
 }
@@ -21,6 +21,9 @@ export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
     return { word: "FAILED", sentence: `${outcome.code}, exit code ${outcome.exitCode}.`, tone: "bad" };
   }
   const { report } = outcome;
+  if (report.rolledBack !== undefined) {
+    return rolledBackState(report.rolledBack.readersHave);
+  }
   switch (report.status) {
     case "held":
       return { word: "HELD", sentence: readersSentence(record), tone: "bad" };
@@ -36,6 +39,12 @@ export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
     default:
       return assertNever(report.status);
   }
+}
+
+/** The state of a run whose rows a person has taken out of the table. @param readersHave the run whose rows are there */
+export function rolledBackState(readersHave: string | undefined): PageState {
+  const sentence = `Its rows are not in the table${readersHave === undefined ? "" : `: readers have ${readersHave}`}.`;
+  return { word: "ROLLED BACK", sentence, tone: "bad" };
 }
 
 function publishedState(record: AttemptRecord, report: RunReport): PageState {

@@ -1,6 +1,5 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { OutputRows, SpanOutput } from "../../columnar/types.js";
-import type { RunState } from "../../publish/state.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import type { RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
@@ -29,11 +28,11 @@ import { transact } from "./transaction.js";
 import { unfitRows } from "./copy/unfit-values.js";
 
 export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunSink> {
-  const { state, spans, files } = await transact(tools, (session) => readRun(session, tools, stored));
+  const { state, spans, files, rolledBack } = await transact(tools, (session) => readRun(session, tools, stored));
   if (files !== undefined) {
     await countRows(tools, stored, files);
   }
-  return runSink(tools, stored, { known: committedSpansOf(stored.plan, spans), state });
+  return runSink(tools, stored, { known: committedSpansOf(stored.plan, spans), state, rolledBack });
 }
 
 /**
@@ -59,12 +58,14 @@ async function countRows(tools: RunTools, { plan }: StoredPlan, files: string): 
 function runSink(
   tools: RunTools,
   stored: StoredPlan,
-  { known, state }: { readonly known: CommittedSpans; readonly state: RunState },
+  opened: { readonly known: CommittedSpans } & Pick<RunSink, "state" | "rolledBack">,
 ): RunSink {
   const { connections, control, retry, target, writer } = tools;
   const { plan } = stored;
+  const { known, state, rolledBack } = opened;
   return {
     state,
+    rolledBack,
     ...runDecisions(tools, plan),
     lastFailure: () =>
       retrying(`reading ${target}`, retry, () =>

@@ -1,5 +1,6 @@
 import { assertNever, JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
+import type { RolledBack } from "../../publish/readers-view.js";
 import { requireKept } from "../../publish/pruned-run.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
@@ -58,7 +59,7 @@ export interface PostgresSinkOptions {
 
 export interface PostgresSink extends Sink {
   admitNewRun(runId: RunId): Promise<void>;
-  rollback(): Promise<string>;
+  rollback(): Promise<RolledBack>;
 }
 
 interface Tools extends RunTools {
@@ -244,14 +245,14 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
 }
 
 /** Rolls back the last replacement. @throws JobError USAGE where there is none */
-async function rollBackTarget(tools: Tools, last: unknown): Promise<string> {
+async function rollBackTarget(tools: Tools, last: unknown): Promise<RolledBack> {
   const { spec, control } = tools;
   if (spec.mode !== "replace") {
     throw new JobError("USAGE", `rolling back ${tools.target}: output.postgres.mode is ${spec.mode}`, {
       hint: "only what mode replace swapped in can be swapped back",
     });
   }
-  const work = async (session: Session): Promise<string> => {
+  const work = async (session: Session): Promise<RolledBack> => {
     if ((await controlLayout(session, control.schema)) === 0) {
       throw new JobError("USAGE", `rolling back ${tools.target}: no run has replaced it`);
     }
