@@ -1,5 +1,6 @@
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";
 import { choiceFields, type ProviderChoice } from "./provider-choice.js";
@@ -42,6 +43,8 @@ export interface RunReport {
   /** Spans that another attempt had committed. */
   readonly spansResumed: number;
   /** Files that were added after the run was planned, and are not part of it. */
+  /** What all attempts have made of the run's rows; undefined: this attempt has not counted them. */
+  readonly rowsOfRun?: RowsOfRun | undefined;
   readonly shardsUnplanned: number;
   /** Time spent waiting for input, before `seconds`. */
   readonly inputWaitSeconds: number;
@@ -65,6 +68,19 @@ export interface RunReport {
   /** What answers cost; undefined: predictions are free, or no row was left to score. */
   readonly spending?: SpendingReport | undefined;
   readonly output: string;
+}
+
+/** "6,177 rows, 2,676 rejected". */
+export function rowsOfRunText(rows: RowsOfRun): string {
+  return [count(rows.output, "row"), ...otherRows(rows)].join(", ");
+}
+
+/** The rows of a run that are not in its output: "2,676 rejected". */
+function otherRows({ rejected, filtered }: RowsOfRun): string[] {
+  return [
+    ...(rejected === 0 ? [] : [`${showCount(rejected)} rejected`]),
+    ...(filtered === 0 ? [] : [`${showCount(filtered)} filtered out`]),
+  ];
 }
 
 /** The results of a run's checks. */
@@ -185,19 +201,22 @@ export function rounded(value: number | null): number | null {
 /** The report as one line for people. */
 export function reportText(report: RunReport): string {
   const { runId, output, rolledBack } = report;
+  const found = report.rowsOfRun ?? { output: report.rowsPlanned, rejected: 0, filtered: 0 };
+  const rows = count(found.output, "row");
+  const others = otherRows(found).length === 0 ? "" : ` (${otherRows(found).join(", ")})`;
   if (rolledBack !== undefined) {
     const { readersHave, newRun } = rolledBack;
     const readers = readersHave === undefined ? "" : `; readers have ${readersHave}`;
     return `${runId}: rolled back, its rows are not in ${output}${readers}; to score it again: ${newRun}`;
   }
   if (report.status === "already_complete") {
-    return `${runId}: already complete, ${count(report.rowsPlanned, "row")} in ${output}`;
+    return `${runId}: already complete, ${rows} in ${output}${others}`;
   }
   if (report.status === "discarded") {
     return `${runId}: discarded, nothing of it is published in ${output}`;
   }
   if (report.status === "held" && report.rowsScored === 0) {
-    return `${runId}: held, ${count(report.rowsPlanned, "row")} wait for a decision`;
+    return `${runId}: held, ${rows} wait for a decision${others}`;
   }
   const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
   const filtered = report.rowsFiltered === 0 ? "" : `, ${count(report.rowsFiltered, "row")} filtered out`;

@@ -2,12 +2,14 @@ import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
 import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
 import { count } from "../report/report.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { hideCredentials } from "../spec/secrets.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { assertNever, JobError } from "../util/errors.js";
 import { runFacts } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
+import { rowsOfRun } from "./rows-of-run.js";
 import { publishApproved } from "./held-or-discarded.js";
 
 /** What a person decides on a run. */
@@ -29,6 +31,8 @@ export interface DecisionReport {
   readonly already: boolean;
   /** Whether this command published the run, or decided to discard it. */
   readonly carriedOut: boolean;
+  /** What became of the rows of the run, when it was opened. */
+  readonly rows: RowsOfRun;
   /** null: the run was published without one. */
   readonly decision: Decision | null;
 }
@@ -47,7 +51,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
       await run.tidy?.(); // of an approval that was killed when it had published the run
       const decision = (stored.plan.staged ? await run.decision() : undefined) ?? null;
       requireAsAsked(runId, decision, request);
-      return { runId, state: "published", already: true, carriedOut: false, decision };
+      return { runId, state: "published", already: true, carriedOut: false, rows: rowsOfRun(run), decision };
     }
     case "unfinished":
       throw notHeld(context, { stored, run });
@@ -98,7 +102,7 @@ async function publishIfApproved(
   }
   requireAsAsked(runId, decision, request);
   await publishApproved(context, { stored, run });
-  return { runId, state: "published", already, carriedOut: true, decision };
+  return { runId, state: "published", already, carriedOut: true, rows: rowsOfRun(run), decision };
 }
 
 /** Refuses to say that an approved run is a baseline if it was approved without that. @throws JobError ALREADY_DECIDED */
@@ -136,7 +140,8 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
     throw alreadyDecided("discarding", runId, decision);
   }
   await run.tidy?.();
-  return { runId, state: "discarded", already: known !== undefined, carriedOut: known === undefined, decision };
+  const already = known !== undefined;
+  return { runId, state: "discarded", already, carriedOut: !already, rows: rowsOfRun(run), decision };
 }
 
 async function findRun(

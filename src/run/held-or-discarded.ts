@@ -14,6 +14,7 @@ import { JobError } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure } from "./attempt.js";
 import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
+import { rowsOfRun } from "./rows-of-run.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
 import { fewSampledText, leftOutText, notComparedText, uncountedTexts } from "../publish/compared-text.js";
@@ -144,7 +145,7 @@ export async function reportDecided(
     await run.tidy?.();
   }
   const end = await decidedReport(context, { plan, run, state, verdict });
-  return { ...idleReport(context.record, { plan, output: context.sink.target }), ...end };
+  return { ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }), ...end };
 }
 
 /** Refuses a pruned run, except with `--new-run`. Returns what logs that the next run is opened. @throws JobError PRUNED */
@@ -177,7 +178,7 @@ export async function publishApproved(
   record.finish();
   log.info(`published run ${plan.runId}`);
   return {
-    ...idleReport(record, { plan, output: sink.target }),
+    ...idleReport(record, { plan, rowsOfRun: rowsOfRun(run), output: sink.target }),
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     seconds: record.seconds,

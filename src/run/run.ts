@@ -10,6 +10,7 @@ import { recordingFailure, recordLateness, runFacts } from "./attempt.js";
 import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.js";
 import { checkPublished, checkResumable, type Resumable } from "./check-planned.js";
 import { countCommitted } from "./conclude.js";
+import { rowsOfRun } from "./rows-of-run.js";
 import { publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
 import { checkGolden } from "./golden/golden.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
@@ -288,7 +289,7 @@ async function alreadyComplete(
   const { plan } = stored;
   await run.tidy?.();
   return {
-    ...idleReport(context.record, { plan, output: context.sink.target }),
+    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }),
     rolledBack: run.rolledBack === true ? await rolledBackReport(context, plan) : undefined,
   };
 }

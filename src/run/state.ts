@@ -6,11 +6,13 @@ import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { Decision } from "../publish/decision.js";
 import type { VerdictReport } from "../report/report.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import type { RunSink, StoredPlan, UnfinishedRun } from "../sink/port.js";
 import type { CommittedBy } from "../publish/committed-by.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
 import { countCommitted } from "./conclude.js";
+import { rowsOfRun } from "./rows-of-run.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
 import {
@@ -54,6 +56,8 @@ export interface RunState {
   readonly rowsPlanned: number | null;
   /** Planned rows in committed spans. null: unknown for a damaged run. */
   readonly rowsCommitted: number | null;
+  /** What became of the committed rows; null: unknown for a damaged run, and none for one that is not there. */
+  readonly rowsOfRun: RowsOfRun | null;
   /** null: the run's plan is gone or unreadable. */
   readonly spansPlanned: number | null;
   /** null: unknown for a damaged run. */
@@ -83,6 +87,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     ...undecided,
     rowsPlanned: 0,
     rowsCommitted: 0,
+    rowsOfRun: null,
     spansPlanned: 0,
     spansCommitted: 0,
     attempts: [],
@@ -114,6 +119,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     lastFailure: ["unfinished", "approved"].includes(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null,
     spansCommitted: countCommitted(run),
     rowsCommitted: rowsCommitted(plan, run),
+    rowsOfRun: rowsOfRun(run),
     attempts: countByAttempt(run.committedBy),
     ...about,
   };

@@ -177,6 +177,10 @@ export interface RunSink extends PaidRun {
   readonly committed: Uint8Array;
   /** Rejected rows of all committed spans. */
   readonly rejectedRows: number;
+  /** Rows of all committed spans that `input.where` left out. */
+  readonly filteredRows: number;
+  /** Rows of all committed spans that are in the output: the others were rejected, left out or erased. */
+  readonly outputRows: number;
   /** The attempt that committed each span, by span. */
   readonly committedBy: ReadonlyMap<number, CommittedBy>;
   /** Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files. */

@@ -34,7 +34,11 @@ postgres.describe("a run into Postgres whose checks fail", () => {
       expect(page, "the times of both runs").toMatch(
         /duration <b>.* s<\/b><\/figcaption><svg[^>]*><path class="line" d="M4 \S+L116 \S+"/,
       );
-      expect((await nights.night("run", "2026-11-21")).code).toBe(67);
+      const still = await nights.night("run", "2026-11-21");
+      expect([still.code, still.stdout]).toEqual([
+        67,
+        `${runId}: held, 50 rows wait for a decision (392 filtered out)\n`,
+      ]);
       expect([await rowCount(database), await statesIn(database)]).toEqual([
         442,
         expect.arrayContaining(["published", "held"]),

@@ -2,7 +2,7 @@ import { printable } from "../../util/printable.js";
 import { challengerLines } from "../../report/agreement/challenger-text.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
 import { challengerFields } from "../../report/agreement/fields.js";
-import { count, failureFields, showCount, verdictFields } from "../../report/report.js";
+import { count, failureFields, rowsOfRunText, showCount, verdictFields } from "../../report/report.js";
 import { paidFields, paidLines } from "../../report/spending/paid-text.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
@@ -46,6 +46,9 @@ function stateJson(state: RunState): object {
     status: state.status,
     rows_planned: state.rowsPlanned,
     rows_committed: state.rowsCommitted,
+    rows: state.rowsOfRun?.output ?? null,
+    rows_rejected: state.rowsOfRun?.rejected ?? null,
+    rows_filtered: state.rowsOfRun?.filtered ?? null,
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
     verdict: verdictFields(state.verdict),
@@ -187,7 +190,7 @@ function failureText({ lastFailure }: RunState): string[] {
 }
 
 function summary(state: RunState): string {
-  const { runId, status, rowsPlanned, rowsCommitted, spansPlanned, spansCommitted, output } = state;
+  const { runId, status, rowsPlanned, spansPlanned, spansCommitted, output } = state;
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}`;
   }
@@ -200,7 +203,7 @@ function summary(state: RunState): string {
   if (spansCommitted === null) {
     return `${runId}: damaged, ${count(spansPlanned, "span")} planned (${count(rowsPlanned, "row")}) -> ${output}`;
   }
-  const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${rowsOf(rowsCommitted, rowsPlanned)})`;
+  const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${rowsText(state, rowsPlanned)})`;
   return `${runId}: ${shownStatus(status)}, ${progress} -> ${output}`;
 }
 
@@ -209,8 +212,13 @@ function shownStatus(status: RunState["status"]): string {
   return status === "rolled_back" ? "rolled back" : status;
 }
 
-function rowsOf(committed: number | null, planned: number): string {
-  return committed === planned ? count(planned, "row") : `${showCount(committed ?? 0)} of ${count(planned, "row")}`;
+/** Of a run whose spans are all committed, the rows of its output; before, how many of the planned rows are committed. */
+function rowsText({ rowsCommitted, rowsOfRun }: RunState, planned: number): string {
+  const rows = rowsOfRun ?? { output: planned, rejected: 0, filtered: 0 };
+  const { output, ...others } = rows;
+  return rowsCommitted === planned
+    ? rowsOfRunText(rows)
+    : `${showCount(rowsCommitted ?? 0)} of ${rowsOfRunText({ output: planned, ...others })}`;
 }
 
 /** Lists the attempts in a table, if there are several. */

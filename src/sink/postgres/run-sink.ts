@@ -84,6 +84,12 @@ function runSink(
     get rejectedRows() {
       return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);
     },
+    get filteredRows() {
+      return [...known.spans.values()].reduce((sum, { filtered }) => sum + filtered, 0);
+    },
+    get outputRows() {
+      return [...known.spans.values()].reduce((sum, { rows }) => sum + rows, 0);
+    },
     get committedBy() {
       return new Map([...known.spans.values()].map((one) => [one.span, one.committedBy]));
     },
