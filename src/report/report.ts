@@ -105,6 +105,8 @@ export interface DecidedReport {
   readonly heldCall?: DueCall | undefined;
   /** The commands that decide; undefined: the run was discarded. */
   readonly commands?: DecidingCommands | undefined;
+  /** What readers have, of a run that was discarded; undefined: it is not known. */
+  readonly readers?: string | undefined;
 }
 
 /** What a report says of a run that was rolled back. */
@@ -213,7 +215,8 @@ export function reportText(report: RunReport): string {
     return `${runId}: already complete, ${rows} in ${output}${others}`;
   }
   if (report.status === "discarded") {
-    return `${runId}: discarded, nothing of it is published in ${output}`;
+    const readers = report.decided?.readers === undefined ? "" : `; ${report.decided.readers}`;
+    return `${runId}: discarded, nothing of it is published in ${output}${readers}`;
   }
   if (report.status === "held" && report.rowsScored === 0) {
     return `${runId}: held, ${rows} wait for a decision${others}`;

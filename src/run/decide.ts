@@ -1,5 +1,8 @@
 import { runIdOf } from "../plan/identity.js";
+import { sameSeries } from "../plan/series.js";
+import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
+import { logicalDateOf } from "../publish/published-run.js";
 import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
 import { count } from "../report/report.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
@@ -10,7 +13,9 @@ import { assertNever, JobError } from "../util/errors.js";
 import { runFacts } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
 import { rowsOfRun } from "./rows-of-run.js";
+import { unfinishedRuns } from "./state.js";
 import { publishApproved } from "./held-or-discarded.js";
+import { readersLine } from "./judging/readers.js";
 
 /** What a person decides on a run. */
 export interface DecisionRequest {
@@ -31,6 +36,12 @@ export interface DecisionReport {
   readonly already: boolean;
   /** Whether this command published the run, or decided to discard it. */
   readonly carriedOut: boolean;
+  /** Whether later runs are compared with the approved run, as this command asked. */
+  readonly joinsBaseline: boolean;
+  /** Sentences about other runs of the series that are held, if the run was published before. */
+  readonly held: readonly string[];
+  /** What readers have, of a run that was discarded; undefined: it is not known, or the run is published. */
+  readonly readers?: string | undefined;
   /** What became of the rows of the run, when it was opened. */
   readonly rows: RowsOfRun;
   /** null: the run was published without one. */
@@ -51,7 +62,9 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
       await run.tidy?.(); // of an approval that was killed when it had published the run
       const decision = (stored.plan.staged ? await run.decision() : undefined) ?? null;
       requireAsAsked(runId, decision, request);
-      return { runId, state: "published", already: true, carriedOut: false, rows: rowsOfRun(run), decision };
+      const held = await heldOthers(context, stored.plan);
+      const facts = { joinsBaseline: joinsBaseline(stored.plan, decision), held, rows: rowsOfRun(run), decision };
+      return { runId, state: "published", already: true, carriedOut: false, ...facts };
     }
     case "unfinished":
       throw notHeld(context, { stored, run });
@@ -102,7 +115,20 @@ async function publishIfApproved(
   }
   requireAsAsked(runId, decision, request);
   await publishApproved(context, { stored, run });
-  return { runId, state: "published", already, carriedOut: true, rows: rowsOfRun(run), decision };
+  const facts = { joinsBaseline: joinsBaseline(stored.plan, decision), held: [], rows: rowsOfRun(run), decision };
+  return { runId, state: "published", already, carriedOut: true, ...facts };
+}
+
+/** Whether a person has made a run a baseline of later runs. Runs without a date, and those with a fixed profile, are none. */
+function joinsBaseline(plan: Plan, decision: Decision | null): boolean {
+  const isCompared = logicalDateOf(plan) !== undefined && plan.checks !== null && plan.checks.profile === undefined;
+  return isCompared && decision !== null && decision.asBaseline && decision.by !== byChecks;
+}
+
+/** Sentences about the other runs of a run's series that are held: a person who approves this one may mean one of them. */
+async function heldOthers(context: JobContext, plan: Plan): Promise<readonly string[]> {
+  const others = await unfinishedRuns(context);
+  return others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params)).map(({ text }) => text);
 }
 
 /** Refuses to say that an approved run is a baseline if it was approved without that. @throws JobError ALREADY_DECIDED */
@@ -141,7 +167,9 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   }
   await run.tidy?.();
   const already = known !== undefined;
-  return { runId, state: "discarded", already, carriedOut: !already, rows: rowsOfRun(run), decision };
+  const readers = await readersLine(context, stored.plan);
+  const facts = { joinsBaseline: false, held: [], rows: rowsOfRun(run), readers, decision };
+  return { runId, state: "discarded", already, carriedOut: !already, ...facts };
 }
 
 async function findRun(

@@ -29,7 +29,8 @@ export async function decidedReport(
 ): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
   const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(context, plan, verdict) };
   if (state.kind === "discarded") {
-    return { ...shown, decided: { error: discardedError(context, plan, state.decision), isOwnVerdict: false } };
+    const error = discardedError(context, plan, state.decision);
+    return { ...shown, decided: { error, isOwnVerdict: false, readers: await readersLine(context, plan) } };
   }
   const commands = await decidingCommands(context, plan);
   const { html } = context.spec.report;

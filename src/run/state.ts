@@ -48,7 +48,7 @@ export interface RunState {
   readonly lastFailure: AttemptFailure | null;
   /** What an unfinished run has paid for and asked for; undefined: predictions are free, or it was not looked at. */
   readonly paid?: PaidReport | undefined;
-  /** What readers have while the run is held or rolled back, and what publishing it would replace, a line each. */
+  /** What readers have while the run is held, discarded or rolled back, and what publishing it would replace, a line each. */
   readonly readers: readonly string[];
   /** The commands that decide on a held run, or score a run again that was rolled back; none for another. */
   readonly commands: readonly string[];
@@ -125,6 +125,18 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   };
 }
 
+/**
+ * Refuses to show a run in place of the one that was asked for, which a later run of the same params came after.
+ * @throws JobError USAGE
+ */
+export function requireLatest(latest: RunId, asked: string | undefined): void {
+  if (asked !== undefined && asked !== latest) {
+    throw new JobError("USAGE", `looking for run ${asked}: the latest run of these params is ${latest}`, {
+      hint: "name that run, or leave out --run; infer-batch history says what became of earlier ones",
+    });
+  }
+}
+
 async function paidOf(context: JobContext, stored: StoredPlan, run: RunSink): Promise<PaidReport | undefined> {
   const kept = run.keptAnswers?.();
   const found = kept && (await context.lookAtPaid?.(stored, kept));
@@ -158,12 +170,16 @@ async function decidingTexts(
     const { readersHave, newRun } = await rolledBackReport(context, plan);
     return { readers: readersHave === undefined ? [] : [`readers have ${readersHave}`], commands: [newRun] };
   }
+  const line = ["held", "discarded"].includes(state.kind) ? await readersLine(context, plan) : undefined;
+  const readers = line === undefined ? [] : [line];
   if (state.kind !== "held") {
-    return { readers: [], commands: [] };
+    return { readers, commands: [] };
   }
   const { approve, discard, newRun, newer } = await decidingCommands(context, plan);
-  const readers = [await readersLine(context, plan), newer && newerText(newer)].filter((line) => line !== undefined);
-  return { readers, commands: [approve, discard, newRun] };
+  return {
+    readers: newer === undefined ? readers : [...readers, newerText(newer)],
+    commands: [approve, discard, newRun],
+  };
 }
 
 /** Returns a damaged output as a state; throws any other error. */
@@ -205,10 +221,15 @@ function countByAttempt(committedBy: ReadonlyMap<number, CommittedBy>): (Committ
   return [...counted.values()];
 }
 
-/** Reads the rejected rows of the run's committed spans. */
-export async function* rejectedRows({ spec, sink, sha256 }: JobContext): AsyncGenerator<RejectedRow> {
+/**
+ * Reads the rejected rows of the run's committed spans.
+ * @param asked the id of the run that is meant; default: the latest one
+ * @throws JobError USAGE if it is not the latest run of these params
+ */
+export async function* rejectedRows({ spec, sink, sha256 }: JobContext, asked?: string): AsyncGenerator<RejectedRow> {
   const stored = await sink.find(runIdOf(spec.name, spec.params, sha256));
   if (stored !== undefined) {
+    requireLatest(stored.plan.runId, asked);
     const run = await sink.open(stored);
     yield* run.rejects();
   }
@@ -216,6 +237,9 @@ export async function* rejectedRows({ spec, sink, sha256 }: JobContext): AsyncGe
 
 export interface UnfinishedText {
   readonly runId: RunId;
+  readonly params: Plan["params"];
+  /** Whether its checks hold it. */
+  readonly isHeld: boolean;
   /** The command that finishes it; for a held run, the one that publishes it. */
   readonly command: string;
   /** A sentence for people. */
@@ -244,13 +268,19 @@ async function unfinishedText(
   if (!held) {
     const older = (await newerRunOf(context, plan)) === undefined ? "" : allowOlder;
     const next = `${context.command(params)}${older}`;
-    return { runId, command: next, text: `run ${runId} in ${target} is not finished; to finish it: ${next}` };
+    return {
+      runId,
+      params,
+      isHeld: held,
+      command: next,
+      text: `run ${runId} in ${target} is not finished; to finish it: ${next}`,
+    };
   }
   const { approve, discard, newer } = await decidingCommands(context, plan);
   const later =
     newer === undefined && overwrites(plan) ? " (with --allow-older, once a run of a later date is published)" : "";
   const text = `run ${runId} in ${target} is held by its checks; to publish it: ${approve}${later}; to throw it away: ${discard}`;
-  return { runId, command: approve, text };
+  return { runId, params, isHeld: held, command: approve, text };
 }
 
 /** Whether the rows of a run would overwrite those of a newer one, so that publishing it takes `--allow-older`. */

@@ -14,7 +14,7 @@ import { sendDecision } from "./lineage.js";
  */
 export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
   const { loaded, folder, log } = context;
-  const { runId, state, carriedOut, decision } = report;
+  const { runId, state, carriedOut, decision, readers } = report;
   if (decision === null || decision.kind === "superseded" || (decision.by === byChecks && !carriedOut)) {
     return;
   }
@@ -29,7 +29,10 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
         changed: (text) => decidedMetrics(text, { runId, state, atMs: Date.parse(at) }),
         failed,
       })),
-      ...(await rewrite("html", html, { changed: (page) => decidedPage(page, { runId, kind, by, reason }), failed })),
+      ...(await rewrite("html", html, {
+        changed: (page) => decidedPage(page, { runId, kind, by, reason, readers }),
+        failed,
+      })),
     ];
     if (missing.length > 0) {
       failed(

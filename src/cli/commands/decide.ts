@@ -6,6 +6,7 @@ import { alone, openLoaded } from "../../app/job-context.js";
 import { readRunSpec } from "../../app/reading/read-run-spec.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import type { JobContext } from "../../scoring/context.js";
+import { printable } from "../../util/printable.js";
 import { rowsOfRunText } from "../../report/report.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
@@ -65,7 +66,10 @@ function reportJson({ runId, state, already, rows, decision }: DecisionReport, o
   return JSON.stringify({ run_id: runId, status: state, already, ...counts, decision, output });
 }
 
-function reportText({ runId, state, already, rows }: DecisionReport, output: string): string {
-  const what = state === "published" ? `, ${rowsOfRunText(rows)} -> ${output}` : ", nothing of it is published";
-  return `${runId}: ${already ? "already " : ""}${state}${what}`;
+function reportText(report: DecisionReport, output: string): string {
+  const { runId, state, already, rows, readers, joinsBaseline, held } = report;
+  const left = readers === undefined ? "" : `; ${readers}`;
+  const what = state === "published" ? `, ${rowsOfRunText(rows)} -> ${output}` : `, nothing of it is published${left}`;
+  const baseline = joinsBaseline ? "; later runs are compared with it" : "";
+  return [`${runId}: ${already ? "already " : ""}${state}${what}${baseline}`, ...held].map(printable).join("\n");
 }

@@ -5,7 +5,7 @@ import { challengerFields } from "../../report/agreement/fields.js";
 import { count, failureFields, rowsOfRunText, showCount, verdictFields } from "../../report/report.js";
 import { paidFields, paidLines } from "../../report/spending/paid-text.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
-import { type RunState, runState } from "../../run/state.js";
+import { requireLatest, type RunState, runState } from "../../run/state.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { openJob, openLoaded } from "../../app/job-context.js";
@@ -27,6 +27,9 @@ export async function statusCommand(specs: readonly string[], options: StatusOpt
   }
   await using job = await openLoaded(await readRunSpec(spec, options), spec);
   const state = await runState(job, true);
+  if (state.status !== "damaged") {
+    requireLatest(state.runId, options.run); // of a damaged run, the number may not be known
+  }
   io.stdout.write(`${options.json === true ? JSON.stringify(stateJson(state)) : stateText(state)}\n`);
   if (state.error !== undefined) {
     throw state.error; // with its hint and exit code

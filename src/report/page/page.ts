@@ -5,7 +5,15 @@ import { challengerSection } from "./challenger.js";
 import { pageColumns } from "./columns.js";
 import { html, type Html, nothing } from "./html.js";
 import { driftTable, historyCharts, outputCards } from "./sections.js";
-import { type PageState, pageState, rolledBackState, stateHeading, stateSection, withTop } from "./state.js";
+import {
+  asSentence,
+  type PageState,
+  pageState,
+  rolledBackState,
+  stateHeading,
+  stateSection,
+  withTop,
+} from "./state.js";
 import { style } from "./style.js";
 
 /**
@@ -80,13 +88,20 @@ export function pageAfter(
 const publishedStates: ReadonlySet<string> = new Set(["complete", "already_complete"]);
 const finalStates: ReadonlySet<string> = new Set([...publishedStates, "held", "discarded"]);
 
+interface PageDecision {
+  readonly runId: string;
+  readonly kind: "approved" | "discarded";
+  readonly by: string;
+  readonly reason: string | null;
+  /** What readers have, of a run that was discarded; absent: it is not known. */
+  readonly readers?: string | undefined;
+}
+
 /** Returns the page of a run that a person approved or discarded; undefined: the earlier page is not about this run. */
-export function decidedPage(
-  earlier: string,
-  { runId, kind, by, reason }: { runId: string; kind: "approved" | "discarded"; by: string; reason: string | null },
-): string | undefined {
+export function decidedPage(earlier: string, { runId, kind, by, reason, readers }: PageDecision): string | undefined {
   const isApproved = kind === "approved";
-  const sentence = `${isApproved ? "Approved" : "Nothing of this run is published: discarded"} by ${by}${reason === null ? "" : `: ${reason}`}.`;
+  const left = readers === undefined ? "" : ` ${asSentence(readers)}`;
+  const sentence = `${isApproved ? "Approved" : "Nothing of this run is published: discarded"} by ${by}${reason === null ? "" : `: ${reason}`}.${left}`;
   const state: PageState = {
     word: isApproved ? "PUBLISHED" : "DISCARDED",
     sentence,

@@ -28,7 +28,7 @@ export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
     case "held":
       return { word: "HELD", sentence: readersSentence(record), tone: "bad" };
     case "discarded":
-      return { word: "DISCARDED", sentence: nothingPublished, tone: "bad" };
+      return { word: "DISCARDED", sentence: discardedSentence(report), tone: "bad" };
     case "partial": {
       const left = report.spansPlanned - report.spansCommitted;
       return { word: "UNFINISHED", sentence: `${count(left, "span")} left to other workers.`, tone: "warned" };
@@ -73,6 +73,10 @@ function rowsText(
     ...(filtered === 0 ? [] : [`${count(filtered, "row")} filtered out`]),
   ];
   return { predictions, text: parts.join(", ") };
+}
+
+function discardedSentence({ decided }: RunReport): string {
+  return decided?.readers === undefined ? nothingPublished : `${nothingPublished} ${asSentence(decided.readers)}`;
 }
 
 function readersSentence({ review }: AttemptRecord): string {
@@ -124,7 +128,7 @@ function reasons({ verdict }: RunReport): Html {
 }
 
 /** Makes a text a sentence. */
-function asSentence(text: string): string {
+export function asSentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
