@@ -107,7 +107,8 @@ export function decidedPage(earlier: string, { runId, kind, by, reason, readers 
     sentence,
     tone: isApproved ? "good" : "bad",
   };
-  return pageStatus(earlier, runId) === undefined
+  // The page of an attempt that failed is about the run as well: a person may discard it.
+  return statusLine.exec(earlier)?.[1] !== runId
     ? undefined
     : withState(earlier, { status: isApproved ? "complete" : "discarded", state });
 }

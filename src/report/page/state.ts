@@ -95,7 +95,7 @@ const [begin, end] = ["<!-- state -->", "<!-- end of state -->"];
 
 /** Renders the top of the page: the state, its first reason, the commands that a person can use, and all findings. */
 export function stateSection(record: AttemptRecord, outcome: Outcome): Html {
-  const found = outcome.kind === "failed" ? failure(outcome) : findings(outcome.report);
+  const found = outcome.kind === "failed" ? failure(outcome, record.info.command) : findings(outcome.report);
   return html`${{ markup: begin }}
 ${stateHeading(pageState(record, outcome))}
 ${about(record, outcome)}${outcome.kind === "failed" ? nothing : reasons(outcome.report)}</header>
@@ -114,7 +114,9 @@ export function stateHeading({ word, sentence, tone }: PageState): Html {
 }
 
 function about({ info, run, review }: AttemptRecord, outcome: Outcome): Html {
-  const date = review?.profile.date ?? "";
+  // An attempt that failed early has no review: its params say which date it is about.
+  const params = Object.entries(info.params).map(([name, value]) => `${name}=${value}`);
+  const date = review?.profile.date ?? params.join(" ");
   const output = outcome.kind === "done" ? outcome.report.output : info.output;
   const texts = [info.job, date, run?.runId ?? "no run was planned", output].filter((text) => text !== "");
   return html`<p>${texts.map((text, index) => html`${index === 0 ? nothing : html` · `}<span>${text}</span>`)}</p>`;
@@ -132,9 +134,14 @@ export function asSentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
-function failure({ message, hint }: Extract<Outcome, { kind: "failed" }>): Html {
+function failure({ message, hint }: Extract<Outcome, { kind: "failed" }>, command: string | undefined): Html {
   const lines = message.split("\n").map((line) => html`${line}\n`);
-  return html`<section><pre>${lines}</pre>${hint === undefined ? nothing : html`<p>${hint}</p>`}</section>`;
+  const next =
+    command === undefined
+      ? nothing
+      : html`<section class="deciding"><h2>Commands</h2><p>To continue the run, once the cause is gone:</p><pre>${command}</pre></section>\n`;
+  return html`<section><pre>${lines}</pre>${hint === undefined ? nothing : html`<p>${hint}</p>`}</section>
+${next}`;
 }
 
 function findings({ verdict, decided }: RunReport): Html {
