@@ -11,10 +11,9 @@ import type { DecidingCommands, DueCall, RunReport, VerdictReport } from "../rep
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { attemptFacts, dueCall, recordingFailure } from "./attempt.js";
+import { attemptFacts, dueCall, recordingFailure, rowsOfRun } from "./attempt.js";
 import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
-import { rowsOfRun } from "./rows-of-run.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
 import { fewSampledText, leftOutText, notComparedText, uncountedTexts } from "../publish/compared-text.js";

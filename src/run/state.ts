@@ -11,8 +11,8 @@ import { spanAt, spanCount } from "../plan/spans.js";
 import type { RunSink, StoredPlan, UnfinishedRun } from "../sink/port.js";
 import type { CommittedBy } from "../publish/committed-by.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
+import { rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
-import { rowsOfRun } from "./rows-of-run.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
 import {

@@ -218,10 +218,9 @@ function shownStatus(status: RunState["status"]): string {
 /** Of a run whose spans are all committed, the rows of its output; before, how many of the planned rows are committed. */
 function rowsText({ rowsCommitted, rowsOfRun }: RunState, planned: number): string {
   const rows = rowsOfRun ?? { output: planned, rejected: 0, filtered: 0 };
-  const { output, ...others } = rows;
   return rowsCommitted === planned
     ? rowsOfRunText(rows)
-    : `${showCount(rowsCommitted ?? 0)} of ${rowsOfRunText({ output: planned, ...others })}`;
+    : `${showCount(rowsCommitted ?? 0)} of ${rowsOfRunText({ ...rows, output: planned })}`;
 }
 
 /** Lists the attempts in a table, if there are several. */

@@ -67,15 +67,7 @@ function runSink(
     state,
     rolledBack,
     ...runDecisions(tools, plan),
-    lastFailure: () =>
-      retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => lastFailure(session, control, plan.runId)),
-      ),
-    isWorkedOn: () =>
-      retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => isWorkedOn(session, control, plan.runId)),
-      ),
-    recordFailure: (error) => recordFailure(tools, plan.runId, error),
+    ...failuresOf(tools, plan),
     keptAnswers: () => keptAnswers(tools, plan),
     recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
     recordedSpending: () => recordedSpendingOf(tools, plan.runId),
@@ -106,6 +98,21 @@ function runSink(
       });
       return runWriter(tools, stored, { known, begun: { ...prepared, committedBy: { writer, ...attempt } } });
     },
+  };
+}
+
+/** Reads and records the errors of a run's attempts. */
+function failuresOf(
+  tools: RunTools,
+  { runId }: Plan,
+): Pick<Required<RunSink>, "lastFailure" | "isWorkedOn" | "recordFailure"> {
+  const { control, retry, target } = tools;
+  return {
+    lastFailure: () =>
+      retrying(`reading ${target}`, retry, () => transact(tools, (session) => lastFailure(session, control, runId))),
+    isWorkedOn: () =>
+      retrying(`reading ${target}`, retry, () => transact(tools, (session) => isWorkedOn(session, control, runId))),
+    recordFailure: (error) => recordFailure(tools, runId, error),
   };
 }
 
