@@ -1,6 +1,6 @@
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import type { SafeIo } from "./io.js";
-import { param } from "./options.js";
+import { onceNotEmpty, param } from "./options.js";
 
 export function addApprove(program: Command, io: SafeIo): void {
   decisionCommand(program, "approve")
@@ -32,7 +32,7 @@ function decisionCommand(program: Command, name: string): Command {
     .command(name)
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
-    .option("--reason <text>", "Why; recorded with the decision")
+    .addOption(new Option("--reason <text>", "Why; recorded with the decision").argParser(onceNotEmpty))
     .option("--by <name>", "Who decides, other than `checks`. Default: the Airflow task, else the user of this process")
     .option(
       "--run <id>",

@@ -38,6 +38,17 @@ export function collect(value: string, all: readonly string[] = []): string[] {
   return [...all, value];
 }
 
+/** Parses the text of an option that is given once. @throws InvalidArgumentError */
+export function onceNotEmpty(value: string, before: string | undefined): string {
+  if (before !== undefined) {
+    throw new InvalidArgumentError("expected one text: the option was given before");
+  }
+  if (value.trim() === "") {
+    throw new InvalidArgumentError("expected a text that is not empty, or no such option");
+  }
+  return value;
+}
+
 /** Parses a number from 1. @throws InvalidArgumentError */
 export function countOf(most: number): (value: string) => number {
   return (value) => {

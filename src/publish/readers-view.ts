@@ -8,6 +8,21 @@ export interface VisibleRun {
   readonly params: Plan["params"] | null;
 }
 
+/** What a rollback did to the table of a target. */
+export interface RolledBack {
+  /** The table that keeps the rows which were rolled back. */
+  readonly kept: string;
+  readonly undone: VisibleRun;
+  /** The run whose rows are back; undefined: rows that no run wrote. */
+  readonly restored: VisibleRun | undefined;
+}
+
+/** Names a run and its logical date: "run daily-0123456789ab of 2026-11-21". */
+export function runOfDate({ runId, params }: VisibleRun, dateParam: string | null): string {
+  const date = params === null ? undefined : logicalDateOf({ params, dateParam });
+  return `run ${runId}${date === undefined ? "" : ` of ${date}`}`;
+}
+
 /** What readers have while a run is held. */
 export interface ReadersView {
   /** The run whose rows are where those of the held run would be; undefined: there is none. */

@@ -17,6 +17,8 @@ export interface AttemptInfo {
   readonly job: string;
   readonly worker: { readonly index: number; readonly count: number };
   readonly params: Readonly<Record<string, string>>;
+  /** The command line that carries out the run again; absent: it is not known. */
+  readonly command?: string | undefined;
   /** Versions of this program and its libraries, by name. */
   readonly versions: Readonly<Record<string, string>>;
   /** The target's name in messages. */

@@ -1,12 +1,13 @@
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { AttemptRecord } from "./attempt-record.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import type { RunReport } from "./report.js";
 
 /** The report of an attempt that found all spans of a run committed, and scored none. */
 export function idleReport(
   { inputWaitSeconds }: Pick<AttemptRecord, "inputWaitSeconds">,
-  { plan, output }: { readonly plan: Plan; readonly output: string },
+  { plan, rowsOfRun, output }: { readonly plan: Plan; readonly rowsOfRun: RowsOfRun; readonly output: string },
 ): RunReport {
   return {
     runId: plan.runId,
@@ -19,6 +20,7 @@ export function idleReport(
     rowsDeduplicated: 0,
     rowsReused: 0,
     rowsByTrees: 0,
+    rowsOfRun,
     spansPlanned: spanCount(plan),
     spansCommitted: spanCount(plan),
     spansResumed: spanCount(plan),

@@ -1,5 +1,6 @@
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";
 import { choiceFields, type ProviderChoice } from "./provider-choice.js";
@@ -21,6 +22,8 @@ export interface RunReport {
   readonly challenger?: ChallengerResult | undefined;
   /** Set for a run that is held or discarded. */
   readonly decided?: DecidedReport | undefined;
+  /** Set for a run that is already complete, and whose rows a person has taken out of the table: `rollback`. */
+  readonly rolledBack?: RolledBackReport | undefined;
   readonly rowsPlanned: number;
   /** Rows that this attempt scored. */
   readonly rowsScored: number;
@@ -40,6 +43,8 @@ export interface RunReport {
   /** Spans that another attempt had committed. */
   readonly spansResumed: number;
   /** Files that were added after the run was planned, and are not part of it. */
+  /** What all attempts have made of the run's rows; undefined: this attempt has not counted them. */
+  readonly rowsOfRun?: RowsOfRun | undefined;
   readonly shardsUnplanned: number;
   /** Time spent waiting for input, before `seconds`. */
   readonly inputWaitSeconds: number;
@@ -65,6 +70,19 @@ export interface RunReport {
   readonly output: string;
 }
 
+/** "6,177 rows, 2,676 rejected". */
+export function rowsOfRunText(rows: RowsOfRun): string {
+  return [count(rows.output, "row"), ...otherRows(rows)].join(", ");
+}
+
+/** The rows of a run that are not in its output: "2,676 rejected". */
+function otherRows({ rejected, filtered }: RowsOfRun): string[] {
+  return [
+    ...(rejected === 0 ? [] : [`${showCount(rejected)} rejected`]),
+    ...(filtered === 0 ? [] : [`${showCount(filtered)} filtered out`]),
+  ];
+}
+
 /** The results of a run's checks. */
 export interface VerdictReport {
   readonly outcome: "publish" | "hold";
@@ -87,6 +105,16 @@ export interface DecidedReport {
   readonly heldCall?: DueCall | undefined;
   /** The commands that decide; undefined: the run was discarded. */
   readonly commands?: DecidingCommands | undefined;
+  /** What readers have, of a run that was discarded; undefined: it is not known. */
+  readonly readers?: string | undefined;
+}
+
+/** What a report says of a run that was rolled back. */
+export interface RolledBackReport {
+  /** The run whose rows readers have, as "run daily-0123456789ab of 2026-11-21"; undefined: none, or it is not known. */
+  readonly readersHave: string | undefined;
+  /** The command that scores the input again. */
+  readonly newRun: string;
 }
 
 /** A call of `report.on_held` or `report.on_late` that is due. */
@@ -117,6 +145,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
   return {
     run_id: report.runId,
     status: report.status,
+    ...(report.rolledBack === undefined ? {} : { rolled_back: true }),
     rows_planned: report.rowsPlanned,
     rows_scored: report.rowsScored,
     rows_rejected: report.rowsRejected,
@@ -173,15 +202,24 @@ export function rounded(value: number | null): number | null {
 
 /** The report as one line for people. */
 export function reportText(report: RunReport): string {
-  const { runId, output } = report;
+  const { runId, output, rolledBack } = report;
+  const found = report.rowsOfRun ?? { output: report.rowsPlanned, rejected: 0, filtered: 0 };
+  const rows = count(found.output, "row");
+  const others = otherRows(found).length === 0 ? "" : ` (${otherRows(found).join(", ")})`;
+  if (rolledBack !== undefined) {
+    const { readersHave, newRun } = rolledBack;
+    const readers = readersHave === undefined ? "" : `; readers have ${readersHave}`;
+    return `${runId}: rolled back, its rows are not in ${output}${readers}; to score it again: ${newRun}`;
+  }
   if (report.status === "already_complete") {
-    return `${runId}: already complete, ${count(report.rowsPlanned, "row")} in ${output}`;
+    return `${runId}: already complete, ${rows} in ${output}${others}`;
   }
   if (report.status === "discarded") {
-    return `${runId}: discarded, nothing of it is published in ${output}`;
+    const readers = report.decided?.readers === undefined ? "" : `; ${report.decided.readers}`;
+    return `${runId}: discarded, nothing of it is published in ${output}${readers}`;
   }
   if (report.status === "held" && report.rowsScored === 0) {
-    return `${runId}: held, ${count(report.rowsPlanned, "row")} wait for a decision`;
+    return `${runId}: held, ${rows} wait for a decision${others}`;
   }
   const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
   const filtered = report.rowsFiltered === 0 ? "" : `, ${count(report.rowsFiltered, "row")} filtered out`;

@@ -1,3 +1,4 @@
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { boundColumns, outputColumns } from "../binding/contract.js";
 import { type ColumnType, showType } from "../columnar/types.js";
 import type { NamedType, RunInfo } from "../report/attempt-record.js";
@@ -128,4 +129,9 @@ async function dueLateCall(
 /** Has the attempt record in these notes that its run is late. */
 export function recordLateness(context: Pick<JobContext, "record" | "log">, notes: RunNotes | undefined): void {
   context.record.lateCall = notes && ((text) => dueLateCall(context, notes, text));
+}
+
+/** What became of the rows of all committed spans. */
+export function rowsOfRun({ outputRows, rejectedRows, filteredRows }: RunSink): RowsOfRun {
+  return { output: outputRows, rejected: rejectedRows, filtered: filteredRows };
 }

@@ -1,14 +1,20 @@
 import { runIdOf } from "../plan/identity.js";
+import { sameSeries } from "../plan/series.js";
+import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
+import { logicalDateOf } from "../publish/published-run.js";
 import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
 import { count } from "../report/report.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { hideCredentials } from "../spec/secrets.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { assertNever, JobError } from "../util/errors.js";
-import { runFacts } from "./attempt.js";
+import { runFacts, rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
+import { unfinishedRuns } from "./state.js";
 import { publishApproved } from "./held-or-discarded.js";
+import { readersLine } from "./judging/readers.js";
 
 /** What a person decides on a run. */
 export interface DecisionRequest {
@@ -29,6 +35,14 @@ export interface DecisionReport {
   readonly already: boolean;
   /** Whether this command published the run, or decided to discard it. */
   readonly carriedOut: boolean;
+  /** Whether later runs are compared with the approved run, as this command asked. */
+  readonly joinsBaseline: boolean;
+  /** Sentences about other runs of the series that are held, if the run was published before. */
+  readonly held: readonly string[];
+  /** What readers have, of a run that was discarded; undefined: it is not known, or the run is published. */
+  readonly readers?: string | undefined;
+  /** What became of the rows of the run, when it was opened. */
+  readonly rows: RowsOfRun;
   /** null: the run was published without one. */
   readonly decision: Decision | null;
 }
@@ -43,10 +57,13 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
   const { state } = run;
   switch (state.kind) {
     case "published": {
+      refuseRolledBack(context, "approving", { stored, run });
       await run.tidy?.(); // of an approval that was killed when it had published the run
       const decision = (stored.plan.staged ? await run.decision() : undefined) ?? null;
       requireAsAsked(runId, decision, request);
-      return { runId, state: "published", already: true, carriedOut: false, decision };
+      const held = await heldOthers(context, stored.plan);
+      const facts = { joinsBaseline: joinsBaseline(stored.plan, decision), held, rows: rowsOfRun(run), decision };
+      return { runId, state: "published", already: true, carriedOut: false, ...facts };
     }
     case "unfinished":
       throw notHeld(context, { stored, run });
@@ -60,6 +77,21 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
     }
     default:
       return assertNever(state);
+  }
+}
+
+/** Refuses a published run whose rows a person has taken out of the table. @throws JobError ALREADY_DECIDED */
+function refuseRolledBack(
+  { command, sink }: JobContext,
+  act: string,
+  { stored: { plan }, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+): void {
+  if (run.rolledBack === true) {
+    throw new JobError(
+      "ALREADY_DECIDED",
+      `${act} run ${plan.runId}: it was published and then rolled back, and its rows are not in ${sink.target}`,
+      { hint: `to score it again: ${command(plan.params)} --new-run` },
+    );
   }
 }
 
@@ -82,7 +114,20 @@ async function publishIfApproved(
   }
   requireAsAsked(runId, decision, request);
   await publishApproved(context, { stored, run });
-  return { runId, state: "published", already, carriedOut: true, decision };
+  const facts = { joinsBaseline: joinsBaseline(stored.plan, decision), held: [], rows: rowsOfRun(run), decision };
+  return { runId, state: "published", already, carriedOut: true, ...facts };
+}
+
+/** Whether a person has made a run a baseline of later runs. Runs without a date, and those with a fixed profile, are none. */
+function joinsBaseline(plan: Plan, decision: Decision | null): boolean {
+  const isCompared = logicalDateOf(plan) !== undefined && plan.checks !== null && plan.checks.profile === undefined;
+  return isCompared && decision !== null && decision.asBaseline && decision.by !== byChecks;
+}
+
+/** Sentences about the other runs of a run's series that are held: a person who approves this one may mean one of them. */
+async function heldOthers(context: JobContext, plan: Plan): Promise<readonly string[]> {
+  const others = await unfinishedRuns(context);
+  return others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params)).map(({ text }) => text);
 }
 
 /** Refuses to say that an approved run is a baseline if it was approved without that. @throws JobError ALREADY_DECIDED */
@@ -104,6 +149,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const { stored, run } = await findRun(context, "discarding", request);
   const { runId, staged } = stored.plan;
   if (run.state.kind === "published") {
+    refuseRolledBack(context, "discarding", { stored, run });
     throw new JobError(staged ? "ALREADY_DECIDED" : "USAGE", `discarding run ${runId}: it is published`, {
       hint: "score again with run --new-run, which replaces its predictions",
     });
@@ -119,7 +165,10 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
     throw alreadyDecided("discarding", runId, decision);
   }
   await run.tidy?.();
-  return { runId, state: "discarded", already: known !== undefined, carriedOut: known === undefined, decision };
+  const already = known !== undefined;
+  const readers = await readersLine(context, stored.plan);
+  const facts = { joinsBaseline: false, held: [], rows: rowsOfRun(run), readers, decision };
+  return { runId, state: "discarded", already, carriedOut: !already, ...facts };
 }
 
 async function findRun(

@@ -11,7 +11,7 @@ import type { DecidingCommands, DueCall, RunReport, VerdictReport } from "../rep
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { attemptFacts, dueCall, recordingFailure } from "./attempt.js";
+import { attemptFacts, dueCall, recordingFailure, rowsOfRun } from "./attempt.js";
 import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
@@ -28,7 +28,8 @@ export async function decidedReport(
 ): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
   const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(context, plan, verdict) };
   if (state.kind === "discarded") {
-    return { ...shown, decided: { error: discardedError(context, plan, state.decision), isOwnVerdict: false } };
+    const error = discardedError(context, plan, state.decision);
+    return { ...shown, decided: { error, isOwnVerdict: false, readers: await readersLine(context, plan) } };
   }
   const commands = await decidingCommands(context, plan);
   const { html } = context.spec.report;
@@ -144,7 +145,7 @@ export async function reportDecided(
     await run.tidy?.();
   }
   const end = await decidedReport(context, { plan, run, state, verdict });
-  return { ...idleReport(context.record, { plan, output: context.sink.target }), ...end };
+  return { ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }), ...end };
 }
 
 /** Refuses a pruned run, except with `--new-run`. Returns what logs that the next run is opened. @throws JobError PRUNED */
@@ -177,7 +178,7 @@ export async function publishApproved(
   record.finish();
   log.info(`published run ${plan.runId}`);
   return {
-    ...idleReport(record, { plan, output: sink.target }),
+    ...idleReport(record, { plan, rowsOfRun: rowsOfRun(run), output: sink.target }),
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     seconds: record.seconds,

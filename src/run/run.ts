@@ -6,13 +6,14 @@ import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
 import { byChecks } from "../publish/decision.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import { recordingFailure, recordLateness, runFacts } from "./attempt.js";
+import { recordingFailure, recordLateness, runFacts, rowsOfRun } from "./attempt.js";
 import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.js";
 import { checkPublished, checkResumable, type Resumable } from "./check-planned.js";
 import { countCommitted } from "./conclude.js";
 import { publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
 import { checkGolden } from "./golden/golden.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
+import { rolledBackReport } from "./judging/readers.js";
 import { withInput } from "./planning/input-wait.js";
 import type { JobContext } from "../scoring/context.js";
 import { beginLoading, type LoadedForRun } from "./loading.js";
@@ -281,10 +282,13 @@ async function replaceHeld(
 }
 
 async function alreadyComplete(
-  { sink, record }: JobContext,
+  context: JobContext,
   { stored, run }: { stored: StoredPlan; run: RunSink },
 ): Promise<RunReport> {
   const { plan } = stored;
   await run.tidy?.();
-  return idleReport(record, { plan, output: sink.target });
+  return {
+    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }),
+    rolledBack: run.rolledBack === true ? await rolledBackReport(context, plan) : undefined,
+  };
 }

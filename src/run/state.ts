@@ -6,14 +6,23 @@ import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { Decision } from "../publish/decision.js";
 import type { VerdictReport } from "../report/report.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import type { RunSink, StoredPlan, UnfinishedRun } from "../sink/port.js";
 import type { CommittedBy } from "../publish/committed-by.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
+import { rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
-import { allowOlder, decidingCommands, newerRunOf, newerText, readersLine } from "./judging/readers.js";
+import {
+  allowOlder,
+  decidingCommands,
+  newerRunOf,
+  newerText,
+  readersLine,
+  rolledBackReport,
+} from "./judging/readers.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
@@ -24,6 +33,7 @@ export interface RunState {
     | "held"
     | "approved"
     | "published"
+    | "rolled_back"
     | "discarded"
     | "superseded"
     | "pruned"
@@ -38,14 +48,16 @@ export interface RunState {
   readonly lastFailure: AttemptFailure | null;
   /** What an unfinished run has paid for and asked for; undefined: predictions are free, or it was not looked at. */
   readonly paid?: PaidReport | undefined;
-  /** What readers have while the run is held, and what publishing it would replace, a line each; none for another. */
+  /** What readers have while the run is held, discarded or rolled back, and what publishing it would replace, a line each. */
   readonly readers: readonly string[];
-  /** The commands that decide on a held run; none for another. */
+  /** The commands that decide on a held run, or score a run again that was rolled back; none for another. */
   readonly commands: readonly string[];
   /** null: the run's plan is gone or unreadable. */
   readonly rowsPlanned: number | null;
   /** Planned rows in committed spans. null: unknown for a damaged run. */
   readonly rowsCommitted: number | null;
+  /** What became of the committed rows; null: unknown for a damaged run, and none for one that is not there. */
+  readonly rowsOfRun: RowsOfRun | null;
   /** null: the run's plan is gone or unreadable. */
   readonly spansPlanned: number | null;
   /** null: unknown for a damaged run. */
@@ -75,6 +87,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     ...undecided,
     rowsPlanned: 0,
     rowsCommitted: 0,
+    rowsOfRun: null,
     spansPlanned: 0,
     spansCommitted: 0,
     attempts: [],
@@ -100,15 +113,28 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   return {
     ...nothing,
     ...planned,
-    status: run.state.kind,
+    status: run.rolledBack === true ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
     paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, stored, run) : undefined,
     lastFailure: ["unfinished", "approved"].includes(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null,
     spansCommitted: countCommitted(run),
     rowsCommitted: rowsCommitted(plan, run),
+    rowsOfRun: rowsOfRun(run),
     attempts: countByAttempt(run.committedBy),
     ...about,
   };
+}
+
+/**
+ * Refuses to show a run in place of the one that was asked for, which a later run of the same params came after.
+ * @throws JobError USAGE
+ */
+export function requireLatest(latest: RunId, asked: string | undefined): void {
+  if (asked !== undefined && asked !== latest) {
+    throw new JobError("USAGE", `looking for run ${asked}: the latest run of these params is ${latest}`, {
+      hint: "name that run, or leave out --run; infer-batch history says what became of earlier ones",
+    });
+  }
 }
 
 async function paidOf(context: JobContext, stored: StoredPlan, run: RunSink): Promise<PaidReport | undefined> {
@@ -128,17 +154,32 @@ async function reviewOf(
   const stored = plan.staged && state.kind === "published" ? await run.decision() : undefined;
   return {
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
-    ...(state.kind === "held" ? await decidingTexts(context, plan) : { readers: [], commands: [] }),
+    ...(await decidingTexts(context, plan, run)),
     challenger: verdict?.challenger,
     decision: "decision" in state ? state.decision : (stored ?? null),
   };
 }
 
-/** What a person who decides on a held run needs to know, and the commands. */
-async function decidingTexts(context: JobContext, plan: Plan): Promise<Pick<RunState, "readers" | "commands">> {
+/** What a person needs to know who decides on a held run, or on one that was rolled back; and the commands. */
+async function decidingTexts(
+  context: JobContext,
+  plan: Plan,
+  { state, rolledBack }: RunSink,
+): Promise<Pick<RunState, "readers" | "commands">> {
+  if (rolledBack === true) {
+    const { readersHave, newRun } = await rolledBackReport(context, plan);
+    return { readers: readersHave === undefined ? [] : [`readers have ${readersHave}`], commands: [newRun] };
+  }
+  const line = ["held", "discarded"].includes(state.kind) ? await readersLine(context, plan) : undefined;
+  const readers = line === undefined ? [] : [line];
+  if (state.kind !== "held") {
+    return { readers, commands: [] };
+  }
   const { approve, discard, newRun, newer } = await decidingCommands(context, plan);
-  const readers = [await readersLine(context, plan), newer && newerText(newer)].filter((line) => line !== undefined);
-  return { readers, commands: [approve, discard, newRun] };
+  return {
+    readers: newer === undefined ? readers : [...readers, newerText(newer)],
+    commands: [approve, discard, newRun],
+  };
 }
 
 /** Returns a damaged output as a state; throws any other error. */
@@ -180,10 +221,15 @@ function countByAttempt(committedBy: ReadonlyMap<number, CommittedBy>): (Committ
   return [...counted.values()];
 }
 
-/** Reads the rejected rows of the run's committed spans. */
-export async function* rejectedRows({ spec, sink, sha256 }: JobContext): AsyncGenerator<RejectedRow> {
+/**
+ * Reads the rejected rows of the run's committed spans.
+ * @param asked the id of the run that is meant; default: the latest one
+ * @throws JobError USAGE if it is not the latest run of these params
+ */
+export async function* rejectedRows({ spec, sink, sha256 }: JobContext, asked?: string): AsyncGenerator<RejectedRow> {
   const stored = await sink.find(runIdOf(spec.name, spec.params, sha256));
   if (stored !== undefined) {
+    requireLatest(stored.plan.runId, asked);
     const run = await sink.open(stored);
     yield* run.rejects();
   }
@@ -191,6 +237,9 @@ export async function* rejectedRows({ spec, sink, sha256 }: JobContext): AsyncGe
 
 export interface UnfinishedText {
   readonly runId: RunId;
+  readonly params: Plan["params"];
+  /** Whether its checks hold it. */
+  readonly isHeld: boolean;
   /** The command that finishes it; for a held run, the one that publishes it. */
   readonly command: string;
   /** A sentence for people. */
@@ -219,13 +268,19 @@ async function unfinishedText(
   if (!held) {
     const older = (await newerRunOf(context, plan)) === undefined ? "" : allowOlder;
     const next = `${context.command(params)}${older}`;
-    return { runId, command: next, text: `run ${runId} in ${target} is not finished; to finish it: ${next}` };
+    return {
+      runId,
+      params,
+      isHeld: held,
+      command: next,
+      text: `run ${runId} in ${target} is not finished; to finish it: ${next}`,
+    };
   }
   const { approve, discard, newer } = await decidingCommands(context, plan);
   const later =
     newer === undefined && overwrites(plan) ? " (with --allow-older, once a run of a later date is published)" : "";
   const text = `run ${runId} in ${target} is held by its checks; to publish it: ${approve}${later}; to throw it away: ${discard}`;
-  return { runId, command: approve, text };
+  return { runId, params, isHeld: held, command: approve, text };
 }
 
 /** Whether the rows of a run would overwrite those of a newer one, so that publishing it takes `--allow-older`. */

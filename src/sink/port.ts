@@ -10,7 +10,7 @@ import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune
 import type { Pruning } from "../publish/pruned-run.js";
 import type { CommittedProfile } from "../publish/profile-text.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
-import type { VisibleRun } from "../publish/readers-view.js";
+import type { RolledBack, VisibleRun } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
@@ -69,7 +69,7 @@ export interface Sink extends AsyncDisposable {
   /**
    * Asks whether a run may be opened after another one, which it abandons or scores again. Not asked for a run that is
    * planned already. Default: it may.
-   * @throws JobError USAGE if the rows of earlier runs would stay in the target with its own
+   * @throws JobError USAGE if rows of earlier runs would stay with its own; OUTPUT_NEWER if it would replace later dates
    */
   admitNewRun?(runId: RunId): Promise<void>;
   /**
@@ -146,19 +146,15 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
    */
   erase?(request: TableErasure): Promise<readonly ErasedTable[]>;
-  /**
-   * Finds the tables in which this target keeps what runs replaced, the newest first. Default: it keeps none. Writes
-   * nothing.
-   */
+  /** Finds the tables that keep what runs replaced, the newest first. Default: there are none. Writes nothing. */
   previousTables?(): Promise<readonly PreviousTable[]>;
   /** Drops one of the previous tables, and returns whether it is gone. Offered where `previousTables` is. */
   dropPrevious?(table: string): Promise<boolean>;
   /**
-   * Restores what the last finished run replaced. Returns where the rows of that run are kept. Default: the target
-   * keeps nothing that a run replaces.
+   * Restores what the last finished run replaced. Default: the target keeps nothing that a run replaces.
    * @throws JobError USAGE when there is nothing to restore
    */
-  rollback?(): Promise<string>;
+  rollback?(): Promise<RolledBack>;
 }
 
 export interface UnfinishedRun {
@@ -175,15 +171,19 @@ export type CommitOutcome = "committed" | "adopted";
 export interface RunSink extends PaidRun {
   /** The state when the run was opened. */
   readonly state: RunState;
+  /** Whether a person has put back the table that this published run had replaced. Default: no. */
+  readonly rolledBack?: boolean | undefined;
   /** One byte for each span of the plan: 1 means committed. `commit` and `refresh` update it. */
   readonly committed: Uint8Array;
   /** Rejected rows of all committed spans. */
   readonly rejectedRows: number;
+  /** Rows of all committed spans that `input.where` left out. */
+  readonly filteredRows: number;
+  /** Rows of all committed spans that are in the output: the others were rejected, left out or erased. */
+  readonly outputRows: number;
   /** The attempt that committed each span, by span. */
   readonly committedBy: ReadonlyMap<number, CommittedBy>;
-  /**
-   * Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files.
-   */
+  /** Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files. */
   parts?(): LocalParts;
   /**
    * Yields each committed span as a Parquet file on this machine, in order. A file lasts until the next one is

@@ -153,16 +153,38 @@ postgres.describe("history of a table that is replaced", () => {
   test("history shows a published run whose table was put back as rolled back, and the run before it as published", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
-    const overrides = { params: { ds: "${today}" }, output: { postgres: { mode: "replace" } } };
+    const report = { html: "page-${ds}.html" };
+    const overrides = { params: { ds: "${today}" }, report, output: { postgres: { mode: "replace" } } };
     const spec = await writePgSpec(scratch.path, fixtureNamed("wine-forest"), database, overrides);
     for (const date of ["2026-01-01", "2026-01-02"]) {
       expect((await runHere(["run", spec, "--quiet", "--param", `ds=${date}`])).code).toBe(0);
     }
-    expect((await runHere(["rollback", spec])).code).toBe(0);
+    const undone = await runHere(["rollback", spec]);
+    expect([undone.code, undone.stderr]).toEqual([0, ""]);
+    expect(undone.stdout).toMatch(
+      /^scores\.predictions at \S+: run wine-forest-\w+ of 2026-01-02 is rolled back, and its rows are kept as scores\.predictions__undone_\w+; readers have run wine-forest-\w+ of 2026-01-01 again\n$/,
+    );
     const { stdout } = await runHere(["history", spec]);
     expect(stdout).toMatch(/ds=2026-01-02 {2}rolled back .*\n.* ds=2026-01-01 {2}published /);
     expect(lastJson(await runHere(["history", spec, "--json"]))).toMatchObject({
       runs: [{ status: "rolled_back" }, { status: "published" }],
     });
+
+    const ofDay = ["--param", "ds=2026-01-02"];
+    const status = await runHere(["status", spec, ...ofDay]);
+    expect(status.stdout).toMatch(
+      /^wine-forest-\w+: rolled back, .*\n {2}readers have run wine-forest-\w+ of 2026-01-01\n {2}infer-batch run .* --new-run\n$/,
+    );
+    expect(lastJson(await runHere(["status", spec, ...ofDay, "--json"]))).toMatchObject({ status: "rolled_back" });
+    const again = await runHere(["run", spec, ...ofDay]);
+    expect([again.code, again.stderr]).toEqual([0, ""]);
+    expect(again.stdout).toMatch(
+      /^wine-forest-\w+: rolled back, its rows are not in scores\.predictions at \S+; readers have run wine-forest-\w+ of 2026-01-01; to score it again: infer-batch run .* --new-run\n$/,
+    );
+    const approved = await runHere(["approve", spec, ...ofDay]);
+    expect([approved.code, approved.stderr]).toEqual([66, expect.stringContaining("published and then rolled back")]);
+    const page = await readFile(join(scratch.path, "page-2026-01-02.html"), "utf8");
+    expect(page).toContain("<title>ROLLED BACK: wine-forest");
+    expect(page).toMatch(/<h1>ROLLED BACK\. Its rows are not in the table: readers have run \S+ of 2026-01-01\.<\/h1>/);
   });
 });

@@ -34,7 +34,11 @@ postgres.describe("a run into Postgres whose checks fail", () => {
       expect(page, "the times of both runs").toMatch(
         /duration <b>.* s<\/b><\/figcaption><svg[^>]*><path class="line" d="M4 \S+L116 \S+"/,
       );
-      expect((await nights.night("run", "2026-11-21")).code).toBe(67);
+      const still = await nights.night("run", "2026-11-21");
+      expect([still.code, still.stdout]).toEqual([
+        67,
+        `${runId}: held, 50 rows wait for a decision (392 filtered out)\n`,
+      ]);
       expect([await rowCount(database), await statesIn(database)]).toEqual([
         442,
         expect.arrayContaining(["published", "held"]),
@@ -126,6 +130,38 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     expect([approved.code, approved.stderr]).toEqual([0, expect.stringContaining("as --allow-older says")]);
     expect(await statesIn(database)).toEqual(["published", "published", "published"]);
   });
+
+  test.each(["upsert", "replace"] as const)(
+    "a held run stays held if --new-run may not replace the rows of a later date, and can then be approved: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const nights = await nightsIn(scratch.path, database, mode);
+      const runId = await heldNight(nights);
+      await nights.rewrite({});
+      const later = await nights.night("run", "2026-11-22", "--json");
+      expect(later.code, later.stderr).toBe(0);
+
+      const refused = await nights.night("run", "2026-11-21", "--new-run");
+      expect([refused.code, refused.stderr]).toEqual([
+        66,
+        expect.stringMatching(
+          /^error: opening run \S+-r2: run \S+ is for a later date, and its rows are in scores\.predictions\n {2}hint: nothing was changed, \S+ included; .* with --allow-older\n$/m,
+        ),
+      ]);
+      expect(await database.query("SELECT run_id FROM infer_batch.runs WHERE number > 1")).toEqual([]);
+      expect(lastJson(await nights.night("status", "2026-11-21", "--json"))).toMatchObject({
+        run_id: runId,
+        status: "held",
+      });
+
+      const approved = await nights.night("approve", "2026-11-21", "--run", runId, "--allow-older");
+      expect(approved.code, approved.stderr).toBe(0);
+      const next = await nights.night("run", "2026-11-21", "--new-run", "--allow-older", "--json");
+      expect(next.code, next.stderr).toBe(0);
+      expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete" });
+    },
+  );
 
   test("a run into Postgres is published as it comes with on_fail: warn, with its verdict", async () => {
     await using scratch = await scratchFolder();

@@ -41,6 +41,10 @@ function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] }
       return Uint8Array.from({ length: spanCount(stored(run).plan) }, (_, span) => Number(run.spans.has(span)));
     },
     rejectedRows: 0,
+    filteredRows: 0,
+    get outputRows() {
+      return [...run.spans.values()].reduce((sum, { rowCount }) => sum + rowCount, 0);
+    },
     committedBy: new Map(),
     async *rejects() {},
     refresh: () => Promise.resolve(),

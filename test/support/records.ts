@@ -30,6 +30,7 @@ export function recordOf({
       job,
       worker: { index: 1, count: 4 },
       params: { ds: param },
+      command: `infer-batch run ${job}.yaml --param ds=${param}`,
       versions: { "infer-batch": "0.1.0", node: "20.19.0" },
       output: "out",
     },

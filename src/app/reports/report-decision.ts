@@ -1,5 +1,5 @@
 import { decidedMetrics } from "../../report/metrics/decided-metrics.js";
-import { decidedPage } from "../../report/page/page.js";
+import { decidedPage, rolledBackPage } from "../../report/page/page.js";
 import { byChecks } from "../../publish/decision.js";
 import type { DecisionReport } from "../../run/decide.js";
 import { messageOf } from "../../util/errors.js";
@@ -14,7 +14,7 @@ import { sendDecision } from "./lineage.js";
  */
 export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
   const { loaded, folder, log } = context;
-  const { runId, state, carriedOut, decision } = report;
+  const { runId, state, carriedOut, decision, readers } = report;
   if (decision === null || decision.kind === "superseded" || (decision.by === byChecks && !carriedOut)) {
     return;
   }
@@ -29,7 +29,10 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
         changed: (text) => decidedMetrics(text, { runId, state, atMs: Date.parse(at) }),
         failed,
       })),
-      ...(await rewrite("html", html, { changed: (page) => decidedPage(page, { runId, kind, by, reason }), failed })),
+      ...(await rewrite("html", html, {
+        changed: (page) => decidedPage(page, { runId, kind, by, reason, readers }),
+        failed,
+      })),
     ];
     if (missing.length > 0) {
       failed(
@@ -41,6 +44,25 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
   }
   if (carriedOut) {
     await sendDecision(context, { state, by, reason });
+  }
+}
+
+/**
+ * Says at the top of the HTML pages of a run on this machine that it was rolled back. A failure is only logged.
+ * @param about `readersHave`: the run whose rows are there, with its date; undefined: rows that no run wrote
+ */
+export async function reportRollback(
+  { loaded, folder, log }: Pick<CallContext, "loaded" | "folder" | "log">,
+  { runId, readersHave }: { readonly runId: string; readonly readersHave: string | undefined },
+): Promise<void> {
+  const failed = (failure: string): void => {
+    log.warn(`writing the rollback into the page: ${failure}`);
+  };
+  try {
+    const { html } = await placeReports(loaded, { folder, worker: alone.worker });
+    await rewrite("html", html, { changed: (page) => rolledBackPage(page, runId, readersHave), failed });
+  } catch (error) {
+    failed(messageOf(error));
   }
 }
 

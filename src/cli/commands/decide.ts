@@ -6,6 +6,8 @@ import { alone, openLoaded } from "../../app/job-context.js";
 import { readRunSpec } from "../../app/reading/read-run-spec.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import type { JobContext } from "../../scoring/context.js";
+import { printable } from "../../util/printable.js";
+import { rowsOfRunText } from "../../report/report.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
@@ -58,10 +60,16 @@ async function decide(spec: string, options: DecideOptions, { io, act, work }: D
   );
 }
 
-function reportJson({ runId, state, already, decision }: DecisionReport, output: string): string {
-  return JSON.stringify({ run_id: runId, status: state, already, decision, output });
+function reportJson({ runId, state, already, rows, decision }: DecisionReport, output: string): string {
+  const counts =
+    state === "published" ? { rows: rows.output, rows_rejected: rows.rejected, rows_filtered: rows.filtered } : {};
+  return JSON.stringify({ run_id: runId, status: state, already, ...counts, decision, output });
 }
 
-function reportText({ runId, state, already }: DecisionReport, output: string): string {
-  return `${runId}: ${already ? "already " : ""}${state}${state === "published" ? ` -> ${output}` : ", nothing of it is published"}`;
+function reportText(report: DecisionReport, output: string): string {
+  const { runId, state, already, rows, readers, joinsBaseline, held } = report;
+  const left = readers === undefined ? "" : `; ${readers}`;
+  const what = state === "published" ? `, ${rowsOfRunText(rows)} -> ${output}` : `, nothing of it is published${left}`;
+  const baseline = joinsBaseline ? "; later runs are compared with it" : "";
+  return [`${runId}: ${already ? "already " : ""}${state}${what}${baseline}`, ...held].map(printable).join("\n");
 }

@@ -13,11 +13,11 @@ export async function rejectsCommand(
 ): Promise<void> {
   await using job = await openLoaded(await readRunSpec(spec, options), spec);
   if (options.json === true) {
-    for await (const rejected of rejectedRows(job)) {
+    for await (const rejected of rejectedRows(job, options.run)) {
       io.stdout.write(`${JSON.stringify(rejected)}\n`);
     }
     return;
   }
-  const rows: AsyncIterable<RejectedRow> = rejectedRows(job);
+  const rows: AsyncIterable<RejectedRow> = rejectedRows(job, options.run);
   writeRejects(io.stdout, await rejectsText(rows));
 }

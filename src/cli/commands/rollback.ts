@@ -1,13 +1,18 @@
-import type { SafeIo } from "../io.js";
+import { dirname, resolve } from "node:path";
 import { JobError } from "../../util/errors.js";
 import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/reading/read-spec.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { reportRollback } from "../../app/reports/report-decision.js";
+import { type RolledBack, runOfDate } from "../../publish/readers-view.js";
+import type { SafeIo } from "../io.js";
+import { createWarningLog } from "../logger.js";
 
 export async function rollbackCommand(
   spec: string,
   options: JobOptions & { readonly json?: boolean },
   io: SafeIo,
 ): Promise<void> {
+  const log = createWarningLog(io.stderr);
   await using job = await openJob(spec, options);
   const { sink } = job;
   if (sink.rollback === undefined) {
@@ -15,10 +20,26 @@ export async function rollbackCommand(
       hint: "rollback is for output.postgres with mode: replace",
     });
   }
-  const undone = await sink.rollback();
+  const done = await sink.rollback();
+  const { runId, params } = done.undone;
+  const readersHave = done.restored && runOfDate(done.restored, job.dateParam ?? null);
+  if (params !== null) {
+    const loaded = await readSpec(spec, { param: Object.entries(params).map(([name, value]) => `${name}=${value}`) });
+    await reportRollback({ loaded, folder: dirname(resolve(spec)), log }, { runId, readersHave });
+  }
   io.stdout.write(
     options.json === true
-      ? `${JSON.stringify({ output: sink.target, undone })}\n`
-      : `${sink.target} holds again what it held before; what was rolled back is kept as ${undone}\n`,
+      ? `${JSON.stringify(rollbackJson(done, sink.target))}\n`
+      : `${sink.target}: ${runOfDate(done.undone, job.dateParam ?? null)} is rolled back, and its rows are kept as ${done.kept}; ${readersHave === undefined ? "readers have again what was there before any run" : `readers have ${readersHave} again`}\n`,
   );
+}
+
+function rollbackJson({ kept, undone, restored }: RolledBack, output: string): object {
+  return {
+    output,
+    undone: kept,
+    run_id: undone.runId,
+    params: undone.params,
+    restored: restored === undefined ? null : { run_id: restored.runId, params: restored.params },
+  };
 }

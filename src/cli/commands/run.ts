@@ -10,6 +10,7 @@ import { JobError } from "../../util/errors.js";
 import { runJob } from "../../run/run.js";
 import { chooseProgress } from "../choose-progress.js";
 import type { SafeIo } from "../io.js";
+import { commandFor } from "../../app/command-line.js";
 import { openLoaded, recordOf } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { wantsColor } from "../colors.js";
@@ -106,6 +107,7 @@ async function openAndRun(
   let profile: Profile | undefined;
   const record = recordOf(loaded.spec, {
     worker: attempt.worker,
+    command: commandFor(spec, loaded.spec.params, { limited: attempt.limited }),
     onStage: options.profile === undefined ? undefined : (...piece) => profile?.onStage(...piece),
   });
   const about = { loaded, folder, record, log, signal: stop.signal, dateMs: Date.now };

@@ -2,10 +2,10 @@ import { printable } from "../../util/printable.js";
 import { challengerLines } from "../../report/agreement/challenger-text.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
 import { challengerFields } from "../../report/agreement/fields.js";
-import { count, failureFields, showCount, verdictFields } from "../../report/report.js";
+import { count, failureFields, rowsOfRunText, showCount, verdictFields } from "../../report/report.js";
 import { paidFields, paidLines } from "../../report/spending/paid-text.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
-import { type RunState, runState } from "../../run/state.js";
+import { requireLatest, type RunState, runState } from "../../run/state.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { openJob, openLoaded } from "../../app/job-context.js";
@@ -27,6 +27,9 @@ export async function statusCommand(specs: readonly string[], options: StatusOpt
   }
   await using job = await openLoaded(await readRunSpec(spec, options), spec);
   const state = await runState(job, true);
+  if (state.status !== "damaged") {
+    requireLatest(state.runId, options.run); // of a damaged run, the number may not be known
+  }
   io.stdout.write(`${options.json === true ? JSON.stringify(stateJson(state)) : stateText(state)}\n`);
   if (state.error !== undefined) {
     throw state.error; // with its hint and exit code
@@ -46,6 +49,9 @@ function stateJson(state: RunState): object {
     status: state.status,
     rows_planned: state.rowsPlanned,
     rows_committed: state.rowsCommitted,
+    rows: state.rowsOfRun?.output ?? null,
+    rows_rejected: state.rowsOfRun?.rejected ?? null,
+    rows_filtered: state.rowsOfRun?.filtered ?? null,
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
     verdict: verdictFields(state.verdict),
@@ -131,7 +137,7 @@ function cellsOf({ spec, state, error }: JobState): string[] {
     value === null || status === "not_planned" ? "" : showCount(value),
   );
   const why = status === "published" ? undefined : (verdict?.failed[0] ?? damage[0] ?? lastFailure?.message);
-  return [spec, runId, status, ...rows, firstLine(why ?? "")];
+  return [spec, runId, shownStatus(status), ...rows, firstLine(why ?? "")];
 }
 
 function firstLine(text: string): string {
@@ -142,7 +148,7 @@ function firstLine(text: string): string {
 function totals(jobs: readonly JobState[]): string {
   const counts = new Map<string, number>();
   for (const { state } of jobs) {
-    const status = state?.status ?? "error";
+    const status = state === undefined ? "error" : shownStatus(state.status);
     counts.set(status, (counts.get(status) ?? 0) + 1);
   }
   return `${count(jobs.length, "job")}: ${[...counts].map(([status, number]) => `${showCount(number)} ${status}`).join(", ")}`;
@@ -187,7 +193,7 @@ function failureText({ lastFailure }: RunState): string[] {
 }
 
 function summary(state: RunState): string {
-  const { runId, status, rowsPlanned, rowsCommitted, spansPlanned, spansCommitted, output } = state;
+  const { runId, status, rowsPlanned, spansPlanned, spansCommitted, output } = state;
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}`;
   }
@@ -200,12 +206,21 @@ function summary(state: RunState): string {
   if (spansCommitted === null) {
     return `${runId}: damaged, ${count(spansPlanned, "span")} planned (${count(rowsPlanned, "row")}) -> ${output}`;
   }
-  const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${rowsOf(rowsCommitted, rowsPlanned)})`;
-  return `${runId}: ${status}, ${progress} -> ${output}`;
+  const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${rowsText(state, rowsPlanned)})`;
+  return `${runId}: ${shownStatus(status)}, ${progress} -> ${output}`;
 }
 
-function rowsOf(committed: number | null, planned: number): string {
-  return committed === planned ? count(planned, "row") : `${showCount(committed ?? 0)} of ${count(planned, "row")}`;
+/** A status as people read it. */
+function shownStatus(status: RunState["status"]): string {
+  return status === "rolled_back" ? "rolled back" : status;
+}
+
+/** Of a run whose spans are all committed, the rows of its output; before, how many of the planned rows are committed. */
+function rowsText({ rowsCommitted, rowsOfRun }: RunState, planned: number): string {
+  const rows = rowsOfRun ?? { output: planned, rejected: 0, filtered: 0 };
+  return rowsCommitted === planned
+    ? rowsOfRunText(rows)
+    : `${showCount(rowsCommitted ?? 0)} of ${rowsOfRunText({ ...rows, output: planned })}`;
 }
 
 /** Lists the attempts in a table, if there are several. */

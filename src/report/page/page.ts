@@ -5,7 +5,15 @@ import { challengerSection } from "./challenger.js";
 import { pageColumns } from "./columns.js";
 import { html, type Html, nothing } from "./html.js";
 import { driftTable, historyCharts, outputCards } from "./sections.js";
-import { type PageState, pageState, stateHeading, stateSection, withTop } from "./state.js";
+import {
+  asSentence,
+  type PageState,
+  pageState,
+  rolledBackState,
+  stateHeading,
+  stateSection,
+  withTop,
+} from "./state.js";
 import { style } from "./style.js";
 
 /**
@@ -61,6 +69,10 @@ export function pageAfter(
 ): string {
   const status = pageStatus(earlier, record.run?.runId);
   const isIdle = outcome.kind === "done" && record.counts.spansCommitted === 0;
+  if (isIdle && outcome.report.rolledBack !== undefined && record.run !== undefined) {
+    const page = rolledBackPage(earlier, record.run.runId, outcome.report.rolledBack.readersHave);
+    return page ?? htmlReport(record, outcome, endedMs);
+  }
   if (!isIdle || status === undefined || !finalStates.has(status) || !finalStates.has(outcome.report.status)) {
     return htmlReport(record, outcome, endedMs);
   }
@@ -76,21 +88,36 @@ export function pageAfter(
 const publishedStates: ReadonlySet<string> = new Set(["complete", "already_complete"]);
 const finalStates: ReadonlySet<string> = new Set([...publishedStates, "held", "discarded"]);
 
+interface PageDecision {
+  readonly runId: string;
+  readonly kind: "approved" | "discarded";
+  readonly by: string;
+  readonly reason: string | null;
+  /** What readers have, of a run that was discarded; absent: it is not known. */
+  readonly readers?: string | undefined;
+}
+
 /** Returns the page of a run that a person approved or discarded; undefined: the earlier page is not about this run. */
-export function decidedPage(
-  earlier: string,
-  { runId, kind, by, reason }: { runId: string; kind: "approved" | "discarded"; by: string; reason: string | null },
-): string | undefined {
+export function decidedPage(earlier: string, { runId, kind, by, reason, readers }: PageDecision): string | undefined {
   const isApproved = kind === "approved";
-  const sentence = `${isApproved ? "Approved" : "Nothing of this run is published: discarded"} by ${by}${reason === null ? "" : `: ${reason}`}.`;
+  const left = readers === undefined ? "" : ` ${asSentence(readers)}`;
+  const sentence = `${isApproved ? "Approved" : "Nothing of this run is published: discarded"} by ${by}${reason === null ? "" : `: ${reason}`}.${left}`;
   const state: PageState = {
     word: isApproved ? "PUBLISHED" : "DISCARDED",
     sentence,
     tone: isApproved ? "good" : "bad",
   };
-  return pageStatus(earlier, runId) === undefined
+  // The page of an attempt that failed is about the run as well: a person may discard it.
+  return statusLine.exec(earlier)?.[1] !== runId
     ? undefined
     : withState(earlier, { status: isApproved ? "complete" : "discarded", state });
+}
+
+/** Returns the page of a run that was rolled back; undefined: the earlier page is not about this run. */
+export function rolledBackPage(earlier: string, runId: string, readersHave: string | undefined): string | undefined {
+  return pageStatus(earlier, runId) === undefined
+    ? undefined
+    : withState(earlier, { status: "rolled_back", state: rolledBackState(readersHave) });
 }
 
 /** Replaces the state at the top of a page, and removes the commands that decide. */
@@ -107,7 +134,7 @@ function withStatus(
 ): string {
   return page
     .replace(new RegExp(`(<meta name="${statusName}" content="\\S* )\\w+`), (_, start: string) => start + status)
-    .replace(/(<title>)\w+/, (_, start: string) => start + word);
+    .replace(/(<title>)[^:]+/, (_, start: string) => start + word);
 }
 
 function predictions(record: AttemptRecord): Html {

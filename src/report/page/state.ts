@@ -8,7 +8,7 @@ import { showDay } from "./numbers.js";
 
 /** The state of a run at the top of the page. */
 export interface PageState {
-  readonly word: "HELD" | "PUBLISHED" | "DISCARDED" | "UNFINISHED" | "FAILED";
+  readonly word: "HELD" | "PUBLISHED" | "ROLLED BACK" | "DISCARDED" | "UNFINISHED" | "FAILED";
   readonly sentence: string;
   readonly tone: "good" | "warned" | "bad";
 }
@@ -21,11 +21,14 @@ export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
     return { word: "FAILED", sentence: `${outcome.code}, exit code ${outcome.exitCode}.`, tone: "bad" };
   }
   const { report } = outcome;
+  if (report.rolledBack !== undefined) {
+    return rolledBackState(report.rolledBack.readersHave);
+  }
   switch (report.status) {
     case "held":
       return { word: "HELD", sentence: readersSentence(record), tone: "bad" };
     case "discarded":
-      return { word: "DISCARDED", sentence: nothingPublished, tone: "bad" };
+      return { word: "DISCARDED", sentence: discardedSentence(report), tone: "bad" };
     case "partial": {
       const left = report.spansPlanned - report.spansCommitted;
       return { word: "UNFINISHED", sentence: `${count(left, "span")} left to other workers.`, tone: "warned" };
@@ -36,6 +39,12 @@ export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
     default:
       return assertNever(report.status);
   }
+}
+
+/** The state of a run whose rows a person has taken out of the table. @param readersHave the run whose rows are there */
+export function rolledBackState(readersHave: string | undefined): PageState {
+  const sentence = `Its rows are not in the table${readersHave === undefined ? "" : `: readers have ${readersHave}`}.`;
+  return { word: "ROLLED BACK", sentence, tone: "bad" };
 }
 
 function publishedState(record: AttemptRecord, report: RunReport): PageState {
@@ -66,6 +75,10 @@ function rowsText(
   return { predictions, text: parts.join(", ") };
 }
 
+function discardedSentence({ decided }: RunReport): string {
+  return decided?.readers === undefined ? nothingPublished : `${nothingPublished} ${asSentence(decided.readers)}`;
+}
+
 function readersSentence({ review }: AttemptRecord): string {
   if (review?.readers === undefined) {
     return nothingPublished;
@@ -82,7 +95,7 @@ const [begin, end] = ["<!-- state -->", "<!-- end of state -->"];
 
 /** Renders the top of the page: the state, its first reason, the commands that a person can use, and all findings. */
 export function stateSection(record: AttemptRecord, outcome: Outcome): Html {
-  const found = outcome.kind === "failed" ? failure(outcome) : findings(outcome.report);
+  const found = outcome.kind === "failed" ? failure(outcome, record.info.command) : findings(outcome.report);
   return html`${{ markup: begin }}
 ${stateHeading(pageState(record, outcome))}
 ${about(record, outcome)}${outcome.kind === "failed" ? nothing : reasons(outcome.report)}</header>
@@ -101,7 +114,9 @@ export function stateHeading({ word, sentence, tone }: PageState): Html {
 }
 
 function about({ info, run, review }: AttemptRecord, outcome: Outcome): Html {
-  const date = review?.profile.date ?? "";
+  // An attempt that failed early has no review: its params say which date it is about.
+  const params = Object.entries(info.params).map(([name, value]) => `${name}=${value}`);
+  const date = review?.profile.date ?? params.join(" ");
   const output = outcome.kind === "done" ? outcome.report.output : info.output;
   const texts = [info.job, date, run?.runId ?? "no run was planned", output].filter((text) => text !== "");
   return html`<p>${texts.map((text, index) => html`${index === 0 ? nothing : html` · `}<span>${text}</span>`)}</p>`;
@@ -115,13 +130,18 @@ function reasons({ verdict }: RunReport): Html {
 }
 
 /** Makes a text a sentence. */
-function asSentence(text: string): string {
+export function asSentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
-function failure({ message, hint }: Extract<Outcome, { kind: "failed" }>): Html {
+function failure({ message, hint }: Extract<Outcome, { kind: "failed" }>, command: string | undefined): Html {
   const lines = message.split("\n").map((line) => html`${line}\n`);
-  return html`<section><pre>${lines}</pre>${hint === undefined ? nothing : html`<p>${hint}</p>`}</section>`;
+  const next =
+    command === undefined
+      ? nothing
+      : html`<section class="deciding"><h2>Commands</h2><p>To continue the run, once the cause is gone:</p><pre>${command}</pre></section>\n`;
+  return html`<section><pre>${lines}</pre>${hint === undefined ? nothing : html`<p>${hint}</p>`}</section>
+${next}`;
 }
 
 function findings({ verdict, decided }: RunReport): Html {

@@ -1,8 +1,8 @@
 import type { Plan } from "../../plan/plan.js";
 import { logicalDateOf } from "../../publish/published-run.js";
-import { readersText, type ReadersView } from "../../publish/readers-view.js";
+import { readersText, type ReadersView, runOfDate } from "../../publish/readers-view.js";
 import type { JobContext } from "../../scoring/context.js";
-import type { DecidingCommands } from "../../report/report.js";
+import type { DecidingCommands, RolledBackReport } from "../../report/report.js";
 import { messageOf } from "../../util/errors.js";
 
 type Tools = Pick<JobContext, "sink" | "log">;
@@ -21,6 +21,16 @@ export async function readersOf({ sink, log }: Tools, plan: Plan): Promise<Reade
 export async function readersLine(tools: Tools, plan: Plan): Promise<string | undefined> {
   const readers = await readersOf(tools, plan);
   return readers && readersText(readers, plan);
+}
+
+/** What a report says of a published run whose rows a person has taken out of the table. */
+export async function rolledBackReport(
+  context: Tools & Pick<JobContext, "command">,
+  plan: Plan,
+): Promise<RolledBackReport> {
+  const found = (await readersOf(context, plan))?.run;
+  const { newRun } = await decidingCommands(context, plan);
+  return { readersHave: found && runOfDate(found, plan.dateParam), newRun };
 }
 
 /** Finds the newer run whose rows publishing this run would replace; undefined: none, or it is not known. */

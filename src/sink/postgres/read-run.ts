@@ -11,7 +11,7 @@ import { changedFiles } from "./control/emptied-table.js";
 import { refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
 import { showTable, type TableName } from "./names.js";
-import { lastSwap } from "./modes/swap.js";
+import { isRolledBack } from "./modes/swap.js";
 import { findTable, type FoundTable } from "./table.js";
 import { plannedTarget } from "./target.js";
 
@@ -19,18 +19,20 @@ interface ReadTools {
   readonly control: Control;
   readonly modeOf: (plan: Plan) => Mode;
   readonly name: TableName;
-  readonly warn: (message: string) => void;
 }
 
-/**
- * Reads what is committed of a run, and checks that its rows are there. `files`: see `otherFiles`.
- * @throws JobError OUTPUT_DAMAGED
- */
-export async function readRun(
-  session: Session,
-  tools: ReadTools,
-  stored: StoredPlan,
-): Promise<{ state: RunState; spans: readonly CommittedSpan[]; files: string | undefined }> {
+/** What is stored of a run. */
+interface ReadRun {
+  readonly state: RunState;
+  readonly spans: readonly CommittedSpan[];
+  /** See `otherFiles`. */
+  readonly files: string | undefined;
+  /** Whether the table that the run had replaced was put back. */
+  readonly rolledBack: boolean;
+}
+
+/** Reads what is committed of a run, and checks that its rows are there. @throws JobError OUTPUT_DAMAGED */
+export async function readRun(session: Session, tools: ReadTools, stored: StoredPlan): Promise<ReadRun> {
   const { control } = tools;
   const { plan } = stored;
   const mode = tools.modeOf(plan);
@@ -47,22 +49,20 @@ export async function readRun(
   const state = await readState(session, control, plan, { published: finished });
   const target = plannedTarget(plan);
   if (state.kind === "discarded" || state.kind === "superseded") {
-    return { state, spans, files: undefined }; // its rows may be gone
+    return { state, spans, files: undefined, rolledBack: false }; // its rows may be gone
   }
   // A spec that names another target is reported when it is compared with the plan.
   if (target.table === showTable(tools.name) && target.mode === mode.kind) {
     await refuseLost(session, tools, stored, { name, found, finished, spans });
-    if (finished && mode.kind === "replace") {
-      await warnOfRollback(session, tools, stored);
-    }
     if (!finished && spans.length > 0) {
       await checkOwnTables(session, { control, mode, plan });
       const files =
         mode.writtenRows === undefined ? undefined : await changedFiles(session, { name: tools.name, control, plan });
-      return { state, spans, files };
+      return { state, spans, files, rolledBack: false };
     }
   }
-  return { state, spans, files: undefined };
+  const rolledBack = finished && mode.kind === "replace" && (await isRolledBack(session, control, plan.runId));
+  return { state, spans, files: undefined, rolledBack };
 }
 
 async function readState(
@@ -137,12 +137,4 @@ async function refuseLost(
     hint: `restore it, or start over with --new-run. If its rows are here, as after a restore: ${moved}`,
     damage: { runId },
   });
-}
-
-/** Warns that a finished run was rolled back: it stays finished. */
-async function warnOfRollback(session: Session, tools: ReadTools, { plan: { runId } }: StoredPlan): Promise<void> {
-  const last = await lastSwap(session, tools.control, tools.name);
-  if (last?.action === "rollback" && last.runId === runId) {
-    tools.warn(`run ${runId} was rolled back: its rows are not in ${showTable(tools.name)}; --new-run scores it again`);
-  }
 }

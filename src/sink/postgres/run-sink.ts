@@ -1,6 +1,5 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { OutputRows, SpanOutput } from "../../columnar/types.js";
-import type { RunState } from "../../publish/state.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import type { RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
@@ -29,11 +28,11 @@ import { transact } from "./transaction.js";
 import { unfitRows } from "./copy/unfit-values.js";
 
 export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunSink> {
-  const { state, spans, files } = await transact(tools, (session) => readRun(session, tools, stored));
+  const { state, spans, files, rolledBack } = await transact(tools, (session) => readRun(session, tools, stored));
   if (files !== undefined) {
     await countRows(tools, stored, files);
   }
-  return runSink(tools, stored, { known: committedSpansOf(stored.plan, spans), state });
+  return runSink(tools, stored, { known: committedSpansOf(stored.plan, spans), state, rolledBack });
 }
 
 /**
@@ -59,22 +58,16 @@ async function countRows(tools: RunTools, { plan }: StoredPlan, files: string): 
 function runSink(
   tools: RunTools,
   stored: StoredPlan,
-  { known, state }: { readonly known: CommittedSpans; readonly state: RunState },
+  opened: { readonly known: CommittedSpans } & Pick<RunSink, "state" | "rolledBack">,
 ): RunSink {
   const { connections, control, retry, target, writer } = tools;
   const { plan } = stored;
+  const { known, state, rolledBack } = opened;
   return {
     state,
+    rolledBack,
     ...runDecisions(tools, plan),
-    lastFailure: () =>
-      retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => lastFailure(session, control, plan.runId)),
-      ),
-    isWorkedOn: () =>
-      retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => isWorkedOn(session, control, plan.runId)),
-      ),
-    recordFailure: (error) => recordFailure(tools, plan.runId, error),
+    ...failuresOf(tools, plan),
     keptAnswers: () => keptAnswers(tools, plan),
     recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
     recordedSpending: () => recordedSpendingOf(tools, plan.runId),
@@ -82,6 +75,12 @@ function runSink(
     committed: known.committed,
     get rejectedRows() {
       return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);
+    },
+    get filteredRows() {
+      return [...known.spans.values()].reduce((sum, { filtered }) => sum + filtered, 0);
+    },
+    get outputRows() {
+      return [...known.spans.values()].reduce((sum, { rows }) => sum + rows, 0);
     },
     get committedBy() {
       return new Map([...known.spans.values()].map((one) => [one.span, one.committedBy]));
@@ -99,6 +98,21 @@ function runSink(
       });
       return runWriter(tools, stored, { known, begun: { ...prepared, committedBy: { writer, ...attempt } } });
     },
+  };
+}
+
+/** Reads and records the errors of a run's attempts. */
+function failuresOf(
+  tools: RunTools,
+  { runId }: Plan,
+): Pick<Required<RunSink>, "lastFailure" | "isWorkedOn" | "recordFailure"> {
+  const { control, retry, target } = tools;
+  return {
+    lastFailure: () =>
+      retrying(`reading ${target}`, retry, () => transact(tools, (session) => lastFailure(session, control, runId))),
+    isWorkedOn: () =>
+      retrying(`reading ${target}`, retry, () => transact(tools, (session) => isWorkedOn(session, control, runId))),
+    recordFailure: (error) => recordFailure(tools, runId, error),
   };
 }
 

@@ -1,5 +1,6 @@
 import { assertNever, JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
+import type { RolledBack } from "../../publish/readers-view.js";
 import { requireKept } from "../../publish/pruned-run.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
@@ -17,7 +18,7 @@ import { dropLeftovers } from "./other-runs/abandoned-runs.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
-import { newerRunCheck } from "./other-runs/newer-runs.js";
+import { newerRunCheck, refuseOlderNewRun } from "./other-runs/newer-runs.js";
 import { replaceMode, rollBack } from "./modes/replace.js";
 import { onceEach } from "../../util/once-each.js";
 import type { RetryTools } from "../../util/retry.js";
@@ -58,11 +59,12 @@ export interface PostgresSinkOptions {
 
 export interface PostgresSink extends Sink {
   admitNewRun(runId: RunId): Promise<void>;
-  rollback(): Promise<string>;
+  rollback(): Promise<RolledBack>;
 }
 
 interface Tools extends RunTools {
   readonly spec: PostgresOutputSpec;
+  readonly allowOlder: boolean;
   /** Whether a new run over existing rows is refused. */
   readonly refusesDuplicates: boolean;
 }
@@ -176,6 +178,7 @@ function toolsOf(options: PostgresSinkOptions): Tools {
     name,
     target,
     refuseNewer,
+    allowOlder,
     warnOnce: onceEach(warn),
     refusesDuplicates,
     ensureControlTables: (last) => ensureControlTables(transactions, { schema: control.schema, program, last }),
@@ -190,9 +193,12 @@ function tableOf(plan: Plan, { server }: ConnectionSettings): string {
 
 async function admitNewRun(
   session: Session,
-  { control, name, refusesDuplicates }: Tools,
+  { control, name, spec: { mode }, allowOlder, refusesDuplicates }: Tools,
   { layout, runId }: { readonly layout: number; readonly runId: RunId },
 ): Promise<void> {
+  if (mode !== "append" && !allowOlder && layout > 1) {
+    await refuseOlderNewRun(session, control, { runId, target: showTable(name), mode });
+  }
   if (!refusesDuplicates || (layout > 1 && (await nothingPublished(session, control, runId)))) {
     return;
   }
@@ -239,14 +245,14 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
 }
 
 /** Rolls back the last replacement. @throws JobError USAGE where there is none */
-async function rollBackTarget(tools: Tools, last: unknown): Promise<string> {
+async function rollBackTarget(tools: Tools, last: unknown): Promise<RolledBack> {
   const { spec, control } = tools;
   if (spec.mode !== "replace") {
     throw new JobError("USAGE", `rolling back ${tools.target}: output.postgres.mode is ${spec.mode}`, {
       hint: "only what mode replace swapped in can be swapped back",
     });
   }
-  const work = async (session: Session): Promise<string> => {
+  const work = async (session: Session): Promise<RolledBack> => {
     if ((await controlLayout(session, control.schema)) === 0) {
       throw new JobError("USAGE", `rolling back ${tools.target}: no run has replaced it`);
     }

@@ -45,13 +45,14 @@ export async function commitSpan(
   commit: SpanCommit,
   last: unknown,
 ): Promise<{ outcome: CommitOutcome; committed: CommittedSpan }> {
-  const { span, rejects, committedBy, table } = commit;
+  const { span, rowCount, rejects, filtered, committedBy, table } = commit;
   const work = async (session: Session): Promise<CommittedSpan> => {
     const found = await readControlRow(session, tools.control, commit);
     if (found === undefined) {
       await publish(session, tools.control, commit);
     }
-    return found ?? { span: span.index, rejected: rejects.length, committedBy, table };
+    const counts = { rows: rowCount, rejected: rejects.length, filtered };
+    return found ?? { span: span.index, ...counts, committedBy, table };
   };
   let committed: CommittedSpan;
   try {

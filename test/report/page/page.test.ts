@@ -143,6 +143,11 @@ describe("the page of an attempt", () => {
     const page = pageOf(recordOf(), failed("connecting to db: <refused>"));
     expect(page).toContain("<h1>FAILED. DATABASE, exit code 75.</h1>");
     expect(page).toContain("connecting to db: &lt;refused&gt;");
+    expect(page).toContain("<span>ds=x</span>");
+    expect(page).toContain("<pre>infer-batch run daily.yaml --param ds=x</pre>");
+    const discarded = decidedPage(page, { runId, kind: "discarded", by: "ana", reason: null }) ?? "";
+    expect(discarded).toContain("<h1>DISCARDED. Nothing of this run is published: discarded by ana.</h1>");
+    expect(discarded).not.toContain("infer-batch run");
   });
 
   test("the page of an attempt says what computed decision trees, if the model has some", () => {

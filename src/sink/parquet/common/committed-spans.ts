@@ -5,9 +5,10 @@ import {
   withPrivatePart,
 } from "../../../checks/span-profile.js";
 import type { SpanOutput } from "../../../columnar/types.js";
-import { spanCount } from "../../../plan/spans.js";
+import type { Plan } from "../../../plan/plan.js";
+import { spanAt, spanCount } from "../../../plan/spans.js";
 import type { FinishedPart } from "./manifest.js";
-import type { CommittedPart } from "./parts.js";
+import { type CommittedPart, partRows } from "./parts.js";
 import type { StoredPlan } from "../../port.js";
 import type { CommittedBy } from "../../../publish/committed-by.js";
 
@@ -74,6 +75,16 @@ export function addOwnProfile(
 /** Counts the rejected rows of committed spans. */
 export function rejectedRows({ parts }: CommittedSpans): number {
   return [...parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
+}
+
+/** Counts the rows of committed spans that `input.where` left out. */
+export function filteredRows({ parts }: CommittedSpans): number {
+  return [...parts.values()].reduce((sum, { filtered }) => sum + filtered, 0);
+}
+
+/** Counts the rows in the parts of committed spans. */
+export function outputRows(plan: Plan, { parts }: CommittedSpans): number {
+  return [...parts].reduce((sum, [span, counts]) => sum + partRows(spanAt(plan, span), counts), 0);
 }
 
 /** The attempt that committed each span, by span. */

@@ -18,6 +18,8 @@ import {
   addParts,
   addOwnPart,
   addOwnProfile,
+  filteredRows,
+  outputRows,
   rejectedRows,
 } from "./committed-spans.js";
 import {
@@ -106,6 +108,12 @@ export async function openRun(target: Target, given: Publisher, writer: string):
     committed: known.committed,
     get rejectedRows() {
       return rejectedRows(known);
+    },
+    get filteredRows() {
+      return filteredRows(known);
+    },
+    get outputRows() {
+      return outputRows(stored.plan, known);
     },
     get committedBy() {
       return committedByOf(known);

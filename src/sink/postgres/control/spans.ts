@@ -11,7 +11,9 @@ import { filesSql } from "./emptied-table.js";
 /** A committed span, as its control row describes it. */
 export interface CommittedSpan {
   readonly span: number;
+  readonly rows: number;
   readonly rejected: number;
+  readonly filtered: number;
   readonly committedBy: CommittedBy;
   /** OID of the table that took its rows. */
   readonly table: number;
@@ -69,7 +71,8 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   }
   const { writer, worker, workers, program, provider, batch_size: batchSize, on_bad_row: onBadRow } = data;
   const committedBy = { writer, worker, workers, program, provider, batchSize, onBadRow };
-  return { span: data.span, rejected: data.rejected, committedBy, table: data.table_oid };
+  const { span, rows, rejected, filtered, table_oid: table } = data;
+  return { span, rows, rejected, filtered, committedBy, table };
 }
 
 /** Inserts a span's control row, which commits the span with the transaction. */

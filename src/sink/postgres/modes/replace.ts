@@ -1,6 +1,7 @@
 import { outputColumns } from "../../../binding/contract.js";
 import { JobError } from "../../../util/errors.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
+import type { RolledBack, VisibleRun } from "../../../publish/readers-view.js";
 import { copyRows } from "./append.js";
 import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
@@ -8,6 +9,7 @@ import { refuseDependents, refuseReferred } from "./dependents.js";
 import { lock } from "../locks.js";
 import type { FinishRehearsal, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { currentRun } from "../pruning/previous-tables.js";
 import { refuseOtherShape } from "./shape.js";
 import { checkStaging, copyAttributes, makeRowTable, makeLike, oidOf } from "./staging.js";
 import {
@@ -167,11 +169,10 @@ function writableColumns({ columns }: FoundTable): string[] {
 }
 
 /**
- * Swaps back the table that the last `replace` replaced. The rows of that run are kept in a table whose name is
- * returned.
+ * Swaps back the table that the last `replace` replaced, and keeps the rows of that run in a table.
  * @throws JobError USAGE when there is nothing to restore
  */
-export async function rollBack(session: Session, tools: ModeTools): Promise<string> {
+export async function rollBack(session: Session, tools: ModeTools): Promise<RolledBack> {
   const { name, spec, control } = tools;
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(wholeTables);
@@ -215,5 +216,23 @@ export async function rollBack(session: Session, tools: ModeTools): Promise<stri
     await session.query(`DROP TABLE ${quoteTable(before)}`);
   }
   await recordSwap(session, control, name, { runId: last.runId, action: "rollback", kept: undone.table });
-  return showTable(undone);
+  return {
+    kept: showTable(undone),
+    undone: await runWithParams(session, tools, last.runId),
+    restored: await restoredRun(session, tools),
+  };
+}
+
+/** The run whose rows are in the target again; undefined: rows that no run wrote. */
+async function restoredRun(session: Session, tools: ModeTools): Promise<VisibleRun | undefined> {
+  const runId = await currentRun(session, tools.control, tools.name);
+  return runId === undefined ? undefined : await runWithParams(session, tools, runId);
+}
+
+async function runWithParams(session: Session, { control }: ModeTools, runId: string): Promise<VisibleRun> {
+  const { rows } = await session.query<Pick<VisibleRun, "params">>({
+    text: `SELECT params FROM ${control.table("runs")} WHERE run_id = $1`,
+    values: [runId],
+  });
+  return { runId, params: rows[0]?.params ?? null };
 }

@@ -164,6 +164,15 @@ export async function lastSwap(
     : { runId: row.run_id, action: row.action, kept: row.kept, table: row.table_oid };
 }
 
+/** Whether a rollback has put back the table that a run had replaced. No swap brings its rows in again. */
+export async function isRolledBack(session: Session, control: Control, runId: string): Promise<boolean> {
+  const { rows } = await session.query({
+    text: `SELECT FROM ${control.table("swaps")} WHERE run_id = $1 AND action = 'rollback' LIMIT 1`,
+    values: [runId],
+  });
+  return rows.length > 0;
+}
+
 /** Tables that earlier swaps kept and that still exist, without the newest `keep`. */
 export async function keptTables(
   session: Session,

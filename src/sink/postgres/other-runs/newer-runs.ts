@@ -1,6 +1,8 @@
 import { JobError } from "../../../util/errors.js";
 import { sameSeries } from "../../../plan/series.js";
-import type { Plan } from "../../../plan/plan.js";
+import { numberedRunId, splitRunId } from "../../../plan/identity.js";
+import type { Plan, RunId } from "../../../plan/plan.js";
+import type { PostgresOutputSpec } from "../../../spec/postgres-spec.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import { plannedTarget } from "../target.js";
@@ -46,6 +48,48 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
   };
 }
 
+/** A run that is to be opened after another run of the same params. */
+export interface NextRun {
+  readonly runId: RunId;
+  /** The table that it writes to. */
+  readonly target: string;
+  readonly mode: PostgresOutputSpec["mode"];
+}
+
+/**
+ * Refuses to open a run for an earlier date than one whose rows it would replace: before its plan is stored, and before
+ * the run that it takes the place of is superseded, which could not be approved any more.
+ * @throws JobError OUTPUT_NEWER
+ */
+export async function refuseOlderNewRun(session: Session, control: Control, next: NextRun): Promise<void> {
+  const { runId, target, mode } = next;
+  const { base, number } = splitRunId(runId);
+  const before = numberedRunId(base, number - 1);
+  const { rows } = await session.query<NewerDate>({
+    text: newerDatesSql(control),
+    values: [before, target],
+  });
+  const newer = rows.find(
+    ({ params, own }) => mode === "replace" || params === null || own === null || sameSeries(own, params),
+  );
+  if (newer !== undefined) {
+    throw new JobError(
+      "OUTPUT_NEWER",
+      `opening run ${runId}: run ${newer.run_id} is for a later date, and its rows are in ${target}`,
+      {
+        hint: `nothing was changed, ${before} included; to replace the newer rows with those of this older run: run the same command with --allow-older`,
+      },
+    );
+  }
+}
+
+interface NewerDate {
+  readonly run_id: string;
+  readonly params: Plan["params"] | null;
+  /** The params of the run before the new one. */
+  readonly own: Plan["params"] | null;
+}
+
 /** Finds the newer run whose rows publishing this run would replace. */
 export async function findNewer(session: Session, control: Control, plan: Plan): Promise<string | undefined> {
   const [newer] = plannedTarget(plan).mode === "append" ? [] : await newerRuns(session, control, { plan });
@@ -81,20 +125,34 @@ function hintFor(plan: Plan): string {
 
 /**
  * SQL for the runs that are for a later date than $1, or were planned after it where either has no date or their dates
- * are equal, and have published rows in the same table, without those in $2. A table
- * that was rolled back no longer holds the run's rows.
+ * are equal, and have published rows in the same table, without those in $2.
  */
 function newerRunsSql(control: Control): string {
-  const [runs, spans, finishes, swaps] = (["runs", "spans", "finishes", "swaps"] as const).map((name) =>
-    control.table(name),
-  );
+  const runs = control.table("runs");
   return `SELECT n.run_id, n.params, coalesce(n.logical_date > r.logical_date, false) AS by_date FROM ${runs} r
     JOIN ${runs} n ON n.job = r.job AND n.target = r.target AND n.base <> r.base
       AND CASE WHEN n.logical_date <> r.logical_date THEN n.logical_date > r.logical_date
         ELSE (n.planned_at, n.run_id) > (r.planned_at, r.run_id) END
-    WHERE r.run_id = $1 AND n.run_id <> ALL ($2::text[])
-      AND (n.mode = 'replace' OR EXISTS (SELECT FROM ${spans} s WHERE s.run_id = n.run_id AND s.rows > 0))
-      AND (n.mode <> 'replace' AND NOT n.staged OR EXISTS (SELECT FROM ${finishes} f WHERE f.run_id = n.run_id))
-      AND NOT EXISTS (SELECT FROM ${swaps} s WHERE s.run_id = n.run_id AND s.action = 'rollback')
+    WHERE r.run_id = $1 AND n.run_id <> ALL ($2::text[]) AND ${hasRowsSql(control)}
     ORDER BY n.planned_at DESC`;
+}
+
+/**
+ * SQL for the runs that are for a later date than $1, and have published rows in the table $2. A run that is planned now
+ * is newer than all others of its date.
+ */
+function newerDatesSql(control: Control): string {
+  const runs = control.table("runs");
+  return `SELECT n.run_id, n.params, r.params AS own FROM ${runs} r
+    JOIN ${runs} n ON n.job = r.job AND n.base <> r.base AND n.logical_date > r.logical_date
+    WHERE r.run_id = $1 AND n.target = $2 AND ${hasRowsSql(control)}
+    ORDER BY n.planned_at DESC`;
+}
+
+/** SQL for whether run `n` has published rows. A table that was rolled back no longer holds the run's rows. */
+function hasRowsSql(control: Control): string {
+  const [spans, finishes, swaps] = (["spans", "finishes", "swaps"] as const).map((name) => control.table(name));
+  return `(n.mode = 'replace' OR EXISTS (SELECT FROM ${spans} s WHERE s.run_id = n.run_id AND s.rows > 0))
+      AND (n.mode <> 'replace' AND NOT n.staged OR EXISTS (SELECT FROM ${finishes} f WHERE f.run_id = n.run_id))
+      AND NOT EXISTS (SELECT FROM ${swaps} s WHERE s.run_id = n.run_id AND s.action = 'rollback')`;
 }

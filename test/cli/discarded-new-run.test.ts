@@ -1,0 +1,39 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
+
+test("a discarded new run says that readers still have the run before it, in discard, run, status and the page", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path, { report: { html: "page-${ds}.html" } });
+  await nights.night("run", "2026-11-20");
+  const first = lastJson(await nights.night("run", "2026-11-21", "--json"))["run_id"];
+  await nights.rewrite(fewRows);
+  const held = await nights.night("run", "2026-11-21", "--new-run");
+  expect(held.code, held.stderr).toBe(67);
+
+  const readers = `readers still have run ${String(first)} of 2026-11-21`;
+  const discarded = await nights.night("discard", "2026-11-21");
+  expect(discarded.stdout).toBe(`${String(first)}-r2: discarded, nothing of it is published; ${readers}\n`);
+  const page = async (): Promise<string> => await readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
+  expect(await page()).toContain(`. Readers still have run ${String(first)} of 2026-11-21.</h1>`);
+  const again = await nights.night("run", "2026-11-21");
+  expect([again.code, again.stdout]).toEqual([
+    67,
+    expect.stringMatching(new RegExp(`: discarded, nothing of it is published in \\S+; ${readers}\n$`)),
+  ]);
+  expect((await nights.night("status", "2026-11-21")).stdout).toContain(`\n  ${readers}\n`);
+
+  for (const command of ["status", "rejects"]) {
+    const other = await nights.night(command, "2026-11-21", "--run", String(first));
+    expect([other.code, other.stdout, other.stderr]).toEqual([
+      64,
+      "",
+      expect.stringContaining(
+        `looking for run ${String(first)}: the latest run of these params is ${String(first)}-r2`,
+      ),
+    ]);
+  }
+  expect((await nights.night("status", "2026-11-21", "--run", `${String(first)}-r2`)).code).toBe(0);
+});
