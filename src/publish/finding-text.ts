@@ -1,4 +1,5 @@
 import { type CheckName, type CheckResult, missingType } from "../checks/verdicts/verdict.js";
+import { rowsFinding, rowsText } from "./rows-text.js";
 import { digitsApart, percent, shown } from "./shown-numbers.js";
 
 /** What a check has found, without its column and without the cause: "PSI 1.3 against 2026-11-20 (limit 0.25)". */
@@ -40,7 +41,7 @@ const percentages: ReadonlySet<CheckName> = new Set<CheckName>([
 ]);
 
 /** Checks whose limit says nothing that their finding does not. */
-const withoutLimit: ReadonlySet<CheckName> = new Set<CheckName>(["constant", "in", "stale"]);
+const withoutLimit: ReadonlySet<CheckName> = new Set<CheckName>(["rows", "constant", "in", "stale"]);
 
 /** A result, with what its finding is made of. */
 interface Told extends CheckResult {
@@ -53,8 +54,7 @@ interface Told extends CheckResult {
 }
 
 const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
-  rows: ({ measured, found, numbers: { rows = "?", least = "?" } }) =>
-    `${rowsText(rows)}, ${found} times the usual ${usualOf(rows, measured) ?? shown(least)}`,
+  rows: rowsFinding,
   rejects: ({ found }) => `${found} of the rows were rejected`,
   constant: constantText,
   nulls: (told) => shareText(told, "NULL"),
@@ -80,16 +80,6 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
   sql: ({ found, numbers }) => `${aggregatesText(numbers)}, so the condition is ${found}`,
   in: ({ found, numbers }) => `values that are not in the list: ${strangeNames(numbers) || found}`,
 };
-
-function rowsText(rows: number | string): string {
-  return `${shown(rows)} ${rows === 1 ? "row" : "rows"}`;
-}
-
-/** The number of rows of which `rows` are so many times; undefined: of no rows it is not known. */
-function usualOf(rows: number | string, times: number | string): string | undefined {
-  const usual = Math.round(Number(rows) / Number(times));
-  return Number.isFinite(usual) ? shown(usual) : undefined;
-}
 
 /** "DE in all rows; before, no value had more than 61.3% of them (2026-11-20)". */
 function constantText({ date, numbers }: Told): string {

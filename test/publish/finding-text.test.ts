@@ -15,16 +15,16 @@ test.each<[CheckResult, string]>([
     "score: PSI 0.6 against the last 8 runs together (limit 0.5)",
   ],
   [
-    { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50 } },
-    "50 rows, 0.113 times the usual 442 (limit 0.7)",
+    { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50, least: 442 } },
+    "50 rows, 11.3% of 442, the usual number (limit 70%)",
   ],
   [
-    { ...common, column: null, check: "rows", measured: 0.01, limit: 0.7, numbers: { rows: 1 } },
-    "1 row, 0.01 times the usual 100 (limit 0.7)",
+    { ...common, column: null, check: "rows", measured: 0.01, limit: 0.7, numbers: { rows: 1, least: 100 } },
+    "1 row, 1% of 100, the usual number (limit 70%)",
   ],
   [
     { ...common, column: null, check: "rows", measured: 0, limit: 0.7, numbers: { rows: 0, least: 5000, most: 5200 } },
-    "0 rows, 0 times the usual 5000 (limit 0.7)",
+    "0 rows, 0% of 5,000, the usual number (limit 70%)",
   ],
   [
     {
@@ -35,7 +35,7 @@ test.each<[CheckResult, string]>([
       limit: 3,
       numbers: { rows: 7, least: 0, most: 0 },
     },
-    "7 rows, infinitely many times the usual 0 (limit 3)",
+    "7 rows, the usual number had 0 (limit 300%)",
   ],
   [
     { ...common, column: null, check: "rejects", measured: 0.0512, limit: 0.01 },
@@ -164,7 +164,7 @@ test.each<[Partial<CheckResult> & Pick<CheckResult, "check" | "measured" | "limi
   ],
   [
     { check: "rows", column: null, measured: 0.69996, limit: 0.7, numbers: { rows: 69996, least: 100000 } },
-    "69996 rows, 0.69996 times the usual 100000 (limit 0.7)",
+    "69,996 rows, 69.996% of 100,000, the usual number (limit 70%)",
   ],
   [
     { check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.99996 } },
