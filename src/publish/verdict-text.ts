@@ -2,7 +2,7 @@ import type { CheckName, CheckResult, Level, UnlistedResults, Verdict } from "..
 import { moveText } from "./feature-text.js";
 import { findingText } from "./finding-text.js";
 import type { RunVerdict } from "./run-verdict.js";
-import { shown } from "./shown-numbers.js";
+import { shown, withSeparators } from "./shown-numbers.js";
 
 /** Lines about features; of more, the others are named in one line. */
 const mostFeatures = 10;
@@ -50,6 +50,21 @@ export function resultLines({ verdict, dates }: RunVerdict, level: Level): strin
 export function countResults({ results, unlisted = [] }: Verdict, level?: Level): number {
   const isMeant = (one: { readonly level: Level }): boolean => level === undefined || one.level === level;
   return unlisted.filter(isMeant).reduce((sum, one) => sum + one.results, results.filter(isMeant).length);
+}
+
+/** Counts the results of a verdict: "67 checks passed", "64 checks passed, 3 warned", "30 checks passed, 3 failed". */
+export function countsText(verdict: Verdict): string {
+  const passed = countResults(verdict, "pass");
+  const others = (
+    [
+      ["warn", "warned"],
+      ["hold", "failed"],
+    ] as const
+  ).flatMap(([level, what]) => {
+    const results = countResults(verdict, level);
+    return results === 0 ? [] : [`, ${withSeparators(results)} ${what}`];
+  });
+  return `${withSeparators(passed)} ${passed === 1 ? "check" : "checks"} passed${others.join("")}`;
 }
 
 /**

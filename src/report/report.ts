@@ -73,6 +73,8 @@ export interface VerdictReport {
   readonly failed: readonly string[];
   /** The checks that warn, a line each. */
   readonly warnings: readonly string[];
+  /** How many checks passed, warned and failed, for people: "64 checks passed, 3 warned". */
+  readonly counts: string;
   /** The runs that it was compared with, the latest last. */
   readonly comparedWith: readonly string[];
   /** What was not compared or measured, and why, a line each. */
@@ -176,7 +178,7 @@ export function rounded(value: number | null): number | null {
 export function reportText(report: RunReport): string {
   const { runId, output } = report;
   if (report.status === "already_complete") {
-    return `${runId}: already complete, ${count(report.rowsPlanned, "row")} in ${output}`;
+    return `${runId}: already complete, ${count(report.rowsPlanned, "row")} in ${output}${checksText(report.verdict)}`;
   }
   if (report.status === "discarded") {
     return `${runId}: discarded, nothing of it is published in ${output}`;
@@ -196,8 +198,16 @@ export function reportText(report: RunReport): string {
     report.status !== "partial"
       ? report.status
       : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
-  const where = report.status === "held" ? `; nothing of it is published in ${output}` : ` -> ${output}`;
+  const where =
+    report.status === "held"
+      ? `; nothing of it is published in ${output}`
+      : `${checksText(report.verdict)} -> ${output}`;
   return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${reusedText(report.rowsReused)}${rejected}${filtered}${resumed}${spent}${where}`;
+}
+
+/** The part of a line about a run that counts its checks; nothing for a run without checks, or without a verdict. */
+export function checksText(verdict: VerdictReport | null): string {
+  return verdict === null ? "" : `; ${verdict.counts}`;
 }
 
 /** The part of a report that follows the count of scored rows: how many took the prediction of an equal row. */

@@ -3,7 +3,7 @@ import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
-import { countResults, resultLines } from "../publish/verdict-text.js";
+import { countResults, countsText, resultLines } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
 import { workerFile } from "../report/worker-file.js";
@@ -87,6 +87,7 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
     outcome: verdict.verdict.outcome,
     failed: resultLines(verdict, "hold"),
     warnings: resultLines(verdict, "warn"),
+    counts: countsText(verdict.verdict),
     comparedWith: verdict.verdict.baseline,
     notes: notes.filter((line) => typeof line === "string"),
   };

@@ -27,7 +27,7 @@ test("status of an approved run is published, and keeps the checks that it faile
   await fourNights(nights);
   const approved = (await nights.night("status", "2026-11-22")).stdout.split("\n").slice(0, 4);
   expect(approved).toEqual([
-    expect.stringMatching(/: published, 5 of 5 spans committed \(442 rows\) -> /),
+    expect.stringMatching(/: published, 5 of 5 spans committed \(442 rows\); \d+ checks? passed, 1 failed -> /),
     `  failed: ${failed}`,
     "  note: not compared with 2026-11-21: expected to differ",
     expect.stringMatching(/^ {2}approved by ana at \S+, not as a baseline: one shop$/),

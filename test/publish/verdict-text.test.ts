@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
-import { countResults, resultLines } from "#src/publish/verdict-text.js";
+import { countResults, countsText, resultLines } from "#src/publish/verdict-text.js";
 import { storedVerdict } from "../support/verdicts.js";
 
 const common = { column: "score", level: "hold", formula: "", against: null, numbers: {} } as const;
@@ -239,4 +239,15 @@ test("the message of a value that rare ones may have been says how many rows tho
   expect(resultLines(storedVerdict([{ ...check, numbers }]), "hold")).toEqual([
     "city: value Bern, which at most 0.01% of the rows of an earlier run had, in 33% of the rows (limit 2%)",
   ]);
+});
+
+test("results are counted by what became of them, with those that the verdict does not list", () => {
+  const psi = { ...common, check: "psi", measured: 1, limit: 1 } as const;
+  const unlisted = { check: "class", column: "label", level: "pass", results: 1200 } as const;
+  const counted = (results: readonly CheckResult[], ...more: (typeof unlisted)[]): string =>
+    countsText(storedVerdict(results, more).verdict);
+  expect(counted([{ ...psi, level: "pass" }])).toBe("1 check passed");
+  expect(counted([{ ...psi, level: "pass" }, { ...psi, level: "warn" }, psi], unlisted)).toBe(
+    "1,201 checks passed, 1 warned, 1 failed",
+  );
 });

@@ -33,7 +33,11 @@ test.each([
     { ds: "2026-11-5" },
     "params.ds: found 2026-11-5, expected a date written YYYY-MM-DD: write 2026-11-05",
   ],
-  ["{ ds: '${today}' }", { ds: "2026-13-01" }, "found 2026-13-01, expected a date written YYYY-MM-DD: there is no such"],
+  [
+    "{ ds: '${today}' }",
+    { ds: "2026-13-01" },
+    "found 2026-13-01, expected a date written YYYY-MM-DD: there is no such",
+  ],
   ["{ ds: '${today}' }", { ds: "2026-2-30" }, "found 2026-2-30, expected a date written YYYY-MM-DD: there is no such"],
   [region, { region: "USA" }, "found USA, expected one of EU, US, 007; did you mean `US`?"],
   ["{ region: { type: enum, values: [EU, US] } }", {}, "it has no default; set it with --param region=EU"],

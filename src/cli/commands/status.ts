@@ -2,7 +2,7 @@ import { printable } from "../../util/printable.js";
 import { challengerLines } from "../../report/agreement/challenger-text.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
 import { challengerFields } from "../../report/agreement/fields.js";
-import { count, failureFields, showCount, verdictFields } from "../../report/report.js";
+import { checksText, count, failureFields, showCount, verdictFields } from "../../report/report.js";
 import { paidFields, paidLines } from "../../report/spending/paid-text.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { type RunState, runState } from "../../run/state.js";
@@ -187,7 +187,7 @@ function failureText({ lastFailure }: RunState): string[] {
 }
 
 function summary(state: RunState): string {
-  const { runId, status, rowsPlanned, rowsCommitted, spansPlanned, spansCommitted, output } = state;
+  const { runId, status, rowsPlanned, rowsCommitted, spansPlanned, spansCommitted, verdict, output } = state;
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}`;
   }
@@ -201,7 +201,7 @@ function summary(state: RunState): string {
     return `${runId}: damaged, ${count(spansPlanned, "span")} planned (${count(rowsPlanned, "row")}) -> ${output}`;
   }
   const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${rowsOf(rowsCommitted, rowsPlanned)})`;
-  return `${runId}: ${status}, ${progress} -> ${output}`;
+  return `${runId}: ${status}, ${progress}${checksText(verdict)} -> ${output}`;
 }
 
 function rowsOf(committed: number | null, planned: number): string {

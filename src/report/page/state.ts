@@ -2,7 +2,7 @@ import { readersText } from "../../publish/readers-view.js";
 import { assertNever } from "../../util/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { Outcome } from "../outcome.js";
-import { count, type DecidingCommands, type RunReport, type VerdictReport } from "../report.js";
+import { checksText, count, type DecidingCommands, type RunReport, type VerdictReport } from "../report.js";
 import { html, type Html, nothing } from "./html.js";
 import { showDay } from "./numbers.js";
 
@@ -41,9 +41,8 @@ export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
 function publishedState(record: AttemptRecord, report: RunReport): PageState {
   const warnings = warningsOf(report.verdict).length;
   const { predictions, text } = rowsText(record, report);
-  const warned = warnings === 0 ? "" : `, with ${count(warnings, "warning")}`;
   const isDoubtful = warnings > 0 || (predictions === 0 && report.rowsPlanned > 0);
-  return { word: "PUBLISHED", sentence: `${text}${warned}.`, tone: isDoubtful ? "warned" : "good" };
+  return { word: "PUBLISHED", sentence: `${text}${checksText(report.verdict)}.`, tone: isDoubtful ? "warned" : "good" };
 }
 
 /** The predictions of a run, and what became of its other rows. `predictions`: undefined if they are not counted. */
