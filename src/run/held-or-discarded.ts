@@ -12,6 +12,7 @@ import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure } from "./attempt.js";
+import { inputChanges, specChanges } from "./judging/changed-since.js";
 import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
@@ -24,7 +25,7 @@ export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
 /** What a report says of a run that waits for a person, or that a person discarded; with the error to end with. */
 export async function decidedReport(
   context: JobContext,
-  { plan, run, state, verdict }: DecidedRun,
+  { plan, run, state, verdict, changes }: DecidedRun,
 ): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
   const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(context, plan, verdict) };
   if (state.kind === "discarded") {
@@ -33,7 +34,7 @@ export async function decidedReport(
   const commands = await decidingCommands(context, plan);
   const { html } = context.spec.report;
   const page = html === undefined ? undefined : workerFile(html, context.worker);
-  const error = await heldError(context, plan, { verdict: state.verdict, commands, page });
+  const error = await heldError(context, plan, { verdict: state.verdict, commands, page, changes });
   return {
     ...shown,
     decided: {
@@ -58,6 +59,8 @@ interface DecidedRun {
   readonly run: RunSink;
   readonly state: DecidedState;
   readonly verdict: RunVerdict | undefined;
+  /** Lines about what changed since, beside the spec; default: none. */
+  readonly changes?: readonly string[];
 }
 
 /** The call of `report.on_held` that this attempt is to make. */
@@ -96,6 +99,8 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
 interface HeldRun {
   readonly verdict: RunVerdict;
   readonly commands: DecidingCommands;
+  /** Lines about what changed since, beside the spec; default: none. */
+  readonly changes?: readonly string[] | undefined;
   /** The page of this attempt; absent: it writes none. */
   readonly page?: string | undefined;
 }
@@ -103,7 +108,7 @@ interface HeldRun {
 async function heldError(
   context: JobContext,
   plan: Plan,
-  { verdict, commands, page: file }: HeldRun,
+  { verdict, commands, page: file, changes = [] }: HeldRun,
 ): Promise<JobError> {
   const { approve, discard, newRun, joinsBaseline, newer } = commands;
   const failed = countResults(verdict.verdict, "hold");
@@ -111,6 +116,8 @@ async function heldError(
     `checking run ${plan.runId}: it is held and not published; ${failed} of ${countResults(verdict.verdict)} checks failed`,
     ...resultLines(verdict, "hold"),
     ...[plan.checks && leftOutText(plan.checks)].filter((line) => typeof line === "string"),
+    ...specChanges(context, plan, verdict),
+    ...changes,
   ].join("\n  ");
   const readers = await readersLine(context, plan);
   const page = file === undefined ? "" : `, or the page ${file}`;
@@ -144,7 +151,8 @@ export async function reportDecided(
   } else {
     await run.tidy?.();
   }
-  const end = await decidedReport(context, { plan, run, state, verdict });
+  const changes = state.kind === "held" ? await inputChanges(context, plan) : [];
+  const end = await decidedReport(context, { plan, run, state, verdict, changes });
   return { ...idleReport(context.record, { plan, output: context.sink.target }), ...end };
 }
 
