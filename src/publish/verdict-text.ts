@@ -241,10 +241,26 @@ function causeText({ column, psi, against }: NonNullable<CheckResult["feature"]>
   return `feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)}${since}`}`;
 }
 
-/** Says whether the new model or the data are the cause, and what the previous model shows. */
-function modelText(check: CheckName, { of, previous, rows }: NonNullable<CheckResult["cause"]>): string {
-  const names = { model: "the new model", data: "the data", both: "the new model and the data" };
+/** Says whether the new model or the data are the cause, and what the previous model shows. Models have their short digests. */
+function modelText(check: CheckName, cause: NonNullable<CheckResult["cause"]>): string {
+  const { of, previous, rows, modelSha256, now } = cause;
+  const own = `the new model${digestText(now?.modelSha256)}`;
+  const names = { model: own, data: "the data", both: `${own} and the data` };
   const found =
     check === "psi" ? `has PSI ${shown(previous)}` : of === "model" ? "passes this check" : "does not pass it either";
-  return `; caused by ${names[of]}: the previous model ${found} on ${shown(rows)} of these rows`;
+  const on = rows === now?.rows ? "the same rows" : `${withSeparators(rows)} of these rows`;
+  return `; caused by ${names[of]}: the previous model${digestText(modelSha256)} ${found} on ${on}`;
+}
+
+/** The start of a SHA-256, as `history` shows it: " (e3ea68b422ee)". */
+function digestText(sha256 = ""): string {
+  return sha256 === "" ? "" : ` (${sha256.slice(0, 12)})`;
+}
+
+/** What a person may have to correct before a held run is scored again, by the causes of the checks that hold it. */
+export function toCorrect({ modelChanged, results }: Verdict): string {
+  const causes = new Set(results.filter(({ level }) => level === "hold").map(({ cause }) => cause?.of));
+  const isModel = causes.has("model") || causes.has("both");
+  const isInput = causes.has("data") || causes.has("both") || (causes.has(undefined) && !isModel);
+  return isModel && !isInput ? "the model" : isModel || modelChanged ? "the input or the model" : "the input";
 }

@@ -75,6 +75,8 @@ export interface VerdictReport {
   readonly warnings: readonly string[];
   /** How many checks passed, warned and failed, for people: "64 checks passed, 3 warned". */
   readonly counts: string;
+  /** What may have to be corrected before a held run is scored again: "the input", "the model". */
+  readonly toCorrect: string;
   /** The runs that it was compared with, the latest last. */
   readonly comparedWith: readonly string[];
   /** What was not compared or measured, and why, a line each. */

@@ -3,7 +3,7 @@ import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
-import { countResults, countsText, resultLines } from "../publish/verdict-text.js";
+import { countResults, countsText, resultLines, toCorrect } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
 import { workerFile } from "../report/worker-file.js";
@@ -91,6 +91,7 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
     failed: resultLines(verdict, "hold"),
     warnings: resultLines(verdict, "warn"),
     counts: countsText(verdict.verdict),
+    toCorrect: toCorrect(verdict.verdict),
     comparedWith: verdict.verdict.baseline,
     notes: notes.filter((line) => typeof line === "string"),
   };
@@ -127,7 +128,7 @@ async function heldError(
     `to publish them: ${approve}`,
     ...(joinsBaseline ? [`to publish them, and compare later runs with them: ${approve} --as-baseline`] : []),
     `to throw them away: ${discard}`,
-    `to score again, after you correct the input: ${newRun}`,
+    `to score again, after you correct ${toCorrect(verdict.verdict)}: ${newRun}`,
   ].join("\n    ");
   return new JobError("HELD", message, { hint });
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
-import { countResults, countsText, resultLines } from "#src/publish/verdict-text.js";
+import { countResults, countsText, resultLines, toCorrect } from "#src/publish/verdict-text.js";
 import { storedVerdict } from "../support/verdicts.js";
 
 const common = { column: "score", level: "hold", formula: "", against: null, numbers: {} } as const;
@@ -107,14 +107,15 @@ test("the results of an output are one line, its PSI first and its cause once, w
 });
 
 test("findings of one output with different causes name each cause", () => {
-  const cause = { previous: "pass", modelSha256: "a", rows: 344 } as const;
+  const now = { modelSha256: "e3ea68b422ee06b3", rows: 344 };
+  const cause = { previous: "pass", modelSha256: "0123456789abcdef", rows: 344, now } as const;
   const results: CheckResult[] = [
     { ...psi, cause: { ...cause, of: "model", previous: 0.012 } },
     { ...constant, cause: { ...cause, of: "model" } },
-    { ...common, check: "nulls", measured: 0.4, limit: 0.05, cause: { ...cause, of: "data" } },
+    { ...common, check: "nulls", measured: 0.4, limit: 0.05, cause: { ...cause, of: "data", rows: 1234 } },
   ];
   expect(resultLines(storedVerdict(results), "hold")).toEqual([
-    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, no value had more than 50% of them; caused by the new model: the previous model has PSI 0.012 on 344 of these rows; 40% NULL (limit 5%); caused by the data: the previous model does not pass it either on 344 of these rows",
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, no value had more than 50% of them; caused by the new model (e3ea68b422ee): the previous model (0123456789ab) has PSI 0.012 on the same rows; 40% NULL (limit 5%); caused by the data: the previous model (0123456789ab) does not pass it either on 1,234 of these rows",
   ]);
 });
 
@@ -250,4 +251,20 @@ test("results are counted by what became of them, with those that the verdict do
   expect(counted([{ ...psi, level: "pass" }, { ...psi, level: "warn" }, psi], unlisted)).toBe(
     "1,201 checks passed, 1 warned, 1 failed",
   );
+});
+
+test.each<[("model" | "data" | "both" | undefined)[], boolean, string]>([
+  [[undefined], false, "the input"],
+  [["data", undefined], false, "the input"],
+  [["data", undefined], true, "the input or the model"],
+  [["model", undefined], true, "the model"],
+  [["model", "data"], true, "the input or the model"],
+  [["both"], true, "the input or the model"],
+  [[undefined], true, "the input or the model"],
+])("what a held run with causes %j has to correct, with a new model %j, is %s", (causes, modelChanged, what) => {
+  const results = causes.map((of): CheckResult => {
+    const cause = of === undefined ? {} : { cause: { of, previous: "pass", modelSha256: "a", rows: 1 } };
+    return { ...psi, ...cause };
+  });
+  expect(toCorrect({ ...storedVerdict(results).verdict, modelChanged })).toBe(what);
 });

@@ -125,7 +125,7 @@ function failure({ message, hint }: Extract<Outcome, { kind: "failed" }>): Html 
 
 function findings({ verdict, decided }: RunReport): Html {
   const [, ...others] = verdict?.outcome === "hold" ? verdict.failed : [];
-  const commands = decided?.commands === undefined ? nothing : deciding(decided.commands);
+  const commands = decided?.commands === undefined ? nothing : deciding(decided.commands, verdict?.toCorrect);
   return html`${commands}${list("Other checks that failed", "failed", others)}${list("Warnings", "warned", warningsOf(verdict))}`;
 }
 
@@ -147,12 +147,12 @@ function bullets(name: string, lines: readonly string[]): Html {
 }
 
 /** Renders the commands that decide on a held run. */
-function deciding({ approve, discard, newRun, joinsBaseline, newer }: DecidingCommands): Html {
+function deciding({ approve, discard, newRun, joinsBaseline, newer }: DecidingCommands, toCorrect = "the input"): Html {
   const baseline = joinsBaseline ? " (with --as-baseline, later runs are compared with them)" : "";
   const steps: (readonly [string, string])[] = [
     [`To publish these predictions${baseline}`, approve],
     ["To discard them", discard],
-    ["To score again, after you correct the input", newRun],
+    [`To score again, after you correct ${toCorrect}`, newRun],
   ];
   const warning =
     newer === undefined
