@@ -62,6 +62,14 @@ describe("a feature without values", () => {
     expect(card).toContain("<dt>NaN</dt><dd>0%");
   });
 
+  test("the card of a feature without rows, or with infinite values only, does not say that its type is not profiled", () => {
+    const card = cardOf(pageWith(withNaN([], 0)), "age");
+    expect(card).toContain("<figcaption>0 values</figcaption>");
+    expect(card).not.toContain("not profiled");
+    const infinite = numbersProfile([Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]);
+    expect(cardOf(pageWith(infinite), "age")).toContain("<p>No value is finite.</p><figcaption>2 values</figcaption>");
+  });
+
   test("the table of drifts and the small charts count NaN with NULL", () => {
     const page = pageWith(withNaN([], 400));
     expect(page).toMatch(
