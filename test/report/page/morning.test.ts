@@ -67,7 +67,9 @@ describe("a feature without values", () => {
     expect(card).toContain("<figcaption>0 values</figcaption>");
     expect(card).not.toContain("not profiled");
     const infinite = numbersProfile([Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]);
-    expect(cardOf(pageWith(infinite), "age")).toContain("<p>No value is finite.</p><figcaption>2 values</figcaption>");
+    expect(cardOf(pageWith(infinite), "age")).toMatch(
+      /<p>No value is finite\.<\/p>.*<figcaption>2 values<\/figcaption>/,
+    );
   });
 
   test("the table of drifts and the small charts count NaN with NULL", () => {
