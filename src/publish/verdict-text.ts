@@ -200,7 +200,7 @@ function alsoText(group: readonly CheckResult[], teller: CheckResult): string {
   const names = new Set(
     group.filter((result) => tellerOf(group, result) === teller).map(({ check }) => `\`${check}\``),
   );
-  return names.size === 0 ? "" : `; ${[...names].join(" and ")}, too`;
+  return names.size === 0 ? "" : `; ${[...names].join(" and ")} ${names.size === 1 ? "says" : "say"} the same`;
 }
 
 /** Counts the findings about a column that are not told. */

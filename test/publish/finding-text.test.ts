@@ -43,7 +43,7 @@ test.each<[CheckResult, string]>([
   ],
   [
     { ...common, column: "label", check: "in", measured: 2, limit: 0, numbers: { x: 3, y: 1 } },
-    "label: values that are not in the list: x, y",
+    "label: values that are not in the list: x (3 rows), y (1 row)",
   ],
   [
     {
@@ -53,7 +53,7 @@ test.each<[CheckResult, string]>([
       limit: 0.2,
       numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
     },
-    "score: class churn has 10 rows, 0.0052 times the expected 1911 (limit 0.2)",
+    "score: class churn has 10 rows, 0.0052 times the expected 1,911 (limit 0.2)",
   ],
   [
     {
@@ -64,11 +64,11 @@ test.each<[CheckResult, string]>([
       against: "daily-1",
       numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
     },
-    "score: class churn has 10 rows, 0.0052 times the 1911 expected by its share on 2026-11-20 (limit 0.2)",
+    "score: class churn has 10 rows, 0.0052 times the 1,911 expected by its share on 2026-11-20 (limit 0.2)",
   ],
   [
     { ...common, check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.6134 } },
-    "score: one value in all rows; before, no value had more than 61.3% of them",
+    "score: all rows have one value; before, the most frequent value had at most 61.3% of the rows",
   ],
   [
     {
@@ -79,7 +79,7 @@ test.each<[CheckResult, string]>([
       against: "daily-1",
       numbers: { value: "DE", largest_share_before: 0.0696 },
     },
-    "score: DE in all rows; before, no value had more than 6.96% of them (2026-11-20)",
+    "score: all rows have the value DE; before, the most frequent value had at most 6.96% of the rows (2026-11-20)",
   ],
   [
     {
@@ -90,9 +90,31 @@ test.each<[CheckResult, string]>([
       against: "daily-1",
       numbers: { largest_share_before: 0.2406, least_values_before: 437 },
     },
-    "score: one value in all rows; before, no value had more than 24.1% of them (2026-11-20: at least 437 different values)",
+    "score: all rows have one value; before, the most frequent value had at most 24.1% of the rows (2026-11-20: at least 437 different values)",
   ],
   [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
+  [
+    {
+      ...common,
+      check: "range",
+      measured: 1.5,
+      limit: 1,
+      numbers: { rows_outside_least: 1131, rows_outside_most: 1131 },
+    },
+    "score: 1,131 rows are out of range, up to 1.5 (limit 1)",
+  ],
+  [
+    { ...common, check: "range", measured: -2, limit: 0, numbers: { rows_outside_least: 1, rows_outside_most: 1 } },
+    "score: 1 row is out of range, down to -2 (limit 0)",
+  ],
+  [
+    { ...common, check: "range", measured: 2, limit: 1, numbers: { rows_outside_least: 120, rows_outside_most: 1134 } },
+    "score: 120 to 1,134 rows are out of range, up to 2 (limit 1)",
+  ],
+  [
+    { ...common, level: "warn", check: "slow_drift", measured: 0.3461, limit: 0.25, against: "daily-1" },
+    "score: PSI 0.346 since 2026-11-20, the first run with this model (limit 0.25)",
+  ],
   [
     { ...common, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
     "score: it is no longer in the output; it was float32 on 2026-11-20",
@@ -168,7 +190,7 @@ test.each<[Partial<CheckResult> & Pick<CheckResult, "check" | "measured" | "limi
   ],
   [
     { check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.99996 } },
-    "score: one value in all rows; before, no value had more than 99.996% of them",
+    "score: all rows have one value; before, the most frequent value had at most 99.996% of the rows",
   ],
 ])("a value close to its limit has as many digits as tell the two apart: %#", (result, line) => {
   expect(resultLines(storedVerdict([{ ...common, ...result }]), "hold")).toEqual([line]);
