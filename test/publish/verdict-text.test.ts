@@ -31,17 +31,19 @@ test.each<[CheckResult["numbers"], string]>([
   expect(resultLines(storedVerdict([result]), "hold")).toEqual([line]);
 });
 
+/** The line of a feature whose shares moved like this. */
+function countryLine(...bins: [values: string, before: number, now: number][]): string | undefined {
+  const named = bins.map(([values, before, now]) => ({ values, before, now }));
+  return resultLines(storedVerdict([{ ...moved, column: "country", measured: 1.13, bins: named }]), "hold")[0];
+}
+
 test("a feature of texts that moved is described by the value whose share fell most, if one did", () => {
-  const line = (...bins: [values: string, before: number, now: number][]): string | undefined => {
-    const named = bins.map(([values, before, now]) => ({ values, before, now }));
-    return resultLines(storedVerdict([{ ...moved, column: "country", measured: 1.13, bins: named }]), "hold")[0];
-  };
-  const psi = "PSI 1.13 against 2026-11-20 (limit 1)";
-  expect(line(["DE", 460, 541], ["FR", 180, 212], ["IT", 152, 0], ["NULL", 0, 0])).toBe(
-    `country: IT in 0% of the rows, 19.2% before; ${psi}`,
+  const found = "PSI 1.13 against 2026-11-20 (limit 1)";
+  expect(countryLine(["DE", 460, 541], ["FR", 180, 212], ["IT", 152, 0], ["NULL", 0, 0])).toBe(
+    `country: IT in 0% of the rows, 19.2% before; ${found}`,
   );
-  expect(line(["NULL", 500, 0], ["rare values with hash 7", 9, 0], ["DE", 500, 1000])).toBe(`country: ${psi}`);
-  expect(line(["DE", 500, 500], ["FR", 500, 500])).toBe(`country: ${psi}`);
+  expect(countryLine(["NULL", 500, 0], ["rare values with hash 7", 9, 0], ["DE", 500, 1000])).toBe(`country: ${found}`);
+  expect(countryLine(["DE", 500, 500], ["FR", 500, 500])).toBe(`country: ${found}`);
 });
 
 test("features come first, the one that moved most before the others, in one line each", () => {
@@ -256,12 +258,12 @@ test("the message of a value that rare ones may have been says how many rows tho
 });
 
 test("results are counted by what became of them, with those that the verdict does not list", () => {
-  const psi = { ...common, check: "psi", measured: 1, limit: 1 } as const;
+  const one = { ...common, check: "psi", measured: 1, limit: 1 } as const;
   const unlisted = { check: "class", column: "label", level: "pass", results: 1200 } as const;
   const counted = (results: readonly CheckResult[], ...more: (typeof unlisted)[]): string =>
     countsText(storedVerdict(results, more).verdict);
-  expect(counted([{ ...psi, level: "pass" }])).toBe("1 check passed");
-  expect(counted([{ ...psi, level: "pass" }, { ...psi, level: "warn" }, psi], unlisted)).toBe(
+  expect(counted([{ ...one, level: "pass" }])).toBe("1 check passed");
+  expect(counted([{ ...one, level: "pass" }, { ...one, level: "warn" }, one], unlisted)).toBe(
     "1,201 checks passed, 1 warned, 1 failed",
   );
 });

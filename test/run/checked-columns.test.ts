@@ -42,15 +42,16 @@ test("values that a column of whole numbers or booleans can never have are refus
   expect(limited("churns", "yes")).toThrow("yes is no boolean, and `churns` is bool");
 });
 
+const requireKey = (name: string) => (): void => {
+  const spec = { checks: { outputs: {}, unique: [name] }, output: {} } as unknown as JobContext["spec"];
+  const passthrough = ["parcel_id", "place_north", "place_south"].map((column) => ({
+    column,
+    source: { name: column, type: "int64" },
+  }));
+  requireColumns({ spec, where: (path) => path.join(".") }, { outputs: [], passthrough } as unknown as Contract);
+};
+
 test("a name that is the beginning of one column's only is taken for it", () => {
-  const ofKey = (name: string) => (): void => {
-    const spec = { checks: { outputs: {}, unique: [name] }, output: {} } as unknown as JobContext["spec"];
-    const passthrough = ["parcel_id", "place_north", "place_south"].map((column) => ({
-      column,
-      source: { name: column, type: "int64" },
-    }));
-    requireColumns({ spec, where: (path) => path.join(".") }, { outputs: [], passthrough } as unknown as Contract);
-  };
-  expect(ofKey("parcel")).toThrow("there is no output column `parcel`; did you mean `parcel_id`?");
-  expect(ofKey("place")).toThrow(/no output column `place`$/);
+  expect(requireKey("parcel")).toThrow("there is no output column `parcel`; did you mean `parcel_id`?");
+  expect(requireKey("place")).toThrow(/no output column `place`$/);
 });

@@ -4,6 +4,9 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 const withChecks = (checks: string): string => `${minimalSpec}checks: ${checks}\n`;
 
+const listed = (values: string): unknown =>
+  load(withChecks(`{ outputs: { s: { in: ${values} } } }`)).checks?.outputs["s"]?.in;
+
 describe("checks", () => {
   test("checks are off unless the spec has them, and {} has all defaults", () => {
     expect(load(minimalSpec).checks).toBeUndefined();
@@ -78,8 +81,6 @@ describe("checks", () => {
   });
 
   test("values of one type are listed, also numbers and truths as texts", () => {
-    const listed = (values: string): unknown =>
-      load(withChecks(`{ outputs: { s: { in: ${values} } } }`)).checks?.outputs["s"]?.in;
     expect([listed("[1, -2]"), listed("[true]"), listed('["1", late]')]).toEqual([
       ["1", "-2"],
       ["true"],

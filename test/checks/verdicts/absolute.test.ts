@@ -4,6 +4,15 @@ import { type CheckOptions, defaultChecks } from "#src/checks/verdicts/run-profi
 import { normals, numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
 import { only, told } from "../../support/verdicts.js";
 
+/** The bounds of the rows out of a range, with their number in between. */
+function outside(values: readonly number[], range: readonly [number, number]): [number, number, number] {
+  const options = { ...defaultChecks, outputs: new Map([["score", { range }]]) };
+  const run = runProfile({ outputs: { score: numbersProfile(values) } });
+  const { numbers } = only(judge({ run, baseline: [] }, options), "range", "score");
+  const rows = values.filter((value) => value < range[0] || value > range[1]).length;
+  return [Number(numbers["rows_outside_least"]), rows, Number(numbers["rows_outside_most"])];
+}
+
 describe("absolute checks", () => {
   test("absolute checks hold a first run, which has no earlier runs", () => {
     const options: CheckOptions = {
@@ -33,18 +42,12 @@ describe("absolute checks", () => {
   });
 
   test("a range tells how many rows are out of it: exactly for few different numbers, else between two bounds", () => {
-    const outside = (values: readonly number[], range: readonly [number, number]): [number, number, number] => {
-      const options = { ...defaultChecks, outputs: new Map([["score", { range }]]) };
-      const run = runProfile({ outputs: { score: numbersProfile(values) } });
-      const { numbers } = only(judge({ run, baseline: [] }, options), "range", "score");
-      const rows = values.filter((value) => value < range[0] || value > range[1]).length;
-      return [Number(numbers["rows_outside_least"]), rows, Number(numbers["rows_outside_most"])];
-    };
     expect(outside([0, 0.5, 1, 1.5, 1.5, -2], [0, 1])).toEqual([3, 3, 3]);
     const values = normals(5000);
     for (const range of [
       [-1, 1],
-      [-0.0101, 0.0102],
+      [-0.7707, 1.1303],
+      [-0.0101, 1.3303],
       [-10, 2.5],
       [-10, 10],
       [0, Math.max(...values) * 0.9999],

@@ -63,9 +63,7 @@ describe("a feature without values", () => {
   });
 
   test("the card of a feature without rows, or with infinite values only, does not say that its type is not profiled", () => {
-    const card = cardOf(pageWith(withNaN([], 0)), "age");
-    expect(card).toContain("<figcaption>0 values</figcaption>");
-    expect(card).not.toContain("not profiled");
+    expect(cardOf(pageWith(withNaN([], 0)), "age")).toMatch(/<\/h3><dl.*<figcaption>0 values</);
     const infinite = numbersProfile([Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]);
     expect(cardOf(pageWith(infinite), "age")).toMatch(
       /<p>No value is finite\.<\/p>.*<figcaption>2 values<\/figcaption>/,
