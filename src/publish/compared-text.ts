@@ -2,6 +2,7 @@ import { leastPsiRows } from "../checks/verdicts/psi.js";
 import { leastQuantileRows } from "../checks/verdicts/quantile-check.js";
 import type { FewSampled, Verdict } from "../checks/verdicts/verdict.js";
 import type { Plan, PlannedChecks } from "../plan/plan.js";
+import { withSeparators } from "./shown-numbers.js";
 import { logicalDateOf } from "./published-run.js";
 
 /** Says why a run is compared with no earlier run; undefined: it is compared, or it has no checks. */
@@ -20,7 +21,7 @@ export function whyNotCompared(plan: Pick<Plan, "dateParam" | "params">): string
   }
   return logicalDateOf(plan) === undefined
     ? `param ${dateParam} is ${params[dateParam] ?? ""}, not a date such as 2026-11-23`
-    : "no published run with an earlier date has a profile, or is a baseline";
+    : "no run for an earlier date is published, or none of them counts as a baseline";
 }
 
 /** Runs that a line names one by one; of more, it has the first and the last date. */
@@ -50,7 +51,7 @@ export function datesText(dates: readonly string[]): string {
 export function fewSampledText({ of, rows, sampled }: FewSampled): string {
   const without = sampled < leastPsiRows ? "PSI and quantiles" : "quantiles";
   const whose = of === "run" ? "the sample of this run" : "the largest sample of an earlier run";
-  return `features were compared without ${without}: ${whose} has only ${sampled} of ${rows} rows, and ${neededText(sampled)}`;
+  return `features were compared without ${without}: ${whose} has only ${withSeparators(sampled)} of ${withSeparators(rows)} rows, and ${neededText(sampled)}`;
 }
 
 /** Says how many rows a check needs that a sample of so many is too small for. */

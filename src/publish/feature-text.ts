@@ -3,7 +3,7 @@ import type { CheckResult } from "../checks/verdicts/verdict.js";
 import { digitsApart, percent, shown } from "./shown-numbers.js";
 
 /** Describes how a feature moved: "median 4210, usually 4 to 4.3 (×1,000: unit changed?)". */
-export function moveText({ numbers }: CheckResult): string {
+export function moveText({ numbers, bins }: CheckResult): string {
   const runs = Number(numbers["runs_before"] ?? 0);
   const shares = (["nulls", "nan"] as const).flatMap((name) => {
     const share = numbers[name];
@@ -14,7 +14,26 @@ export function moveText({ numbers }: CheckResult): string {
           `${percent(share)} ${shareNames[name]}, ${before === 0 ? "none" : `at most ${percent(before)}`} in ${runsText(runs)}`,
         ];
   });
-  return [...shares, ...medianText(numbers, runs)].join("; ");
+  // Where most rows became NULL or NaN, all other shares fell.
+  const isOfValues = numbers["median"] === undefined && shares.length === 0;
+  const moved = isOfValues ? fallenText(bins) : medianText(numbers, runs);
+  return [...shares, ...moved].join("; ");
+}
+
+/** A smaller fall of a share is no explanation. */
+const leastFall = 0.01;
+
+/** Names the value whose share fell most: "IT in 0% of the rows, 15.2% before". */
+function fallenText(bins: CheckResult["bins"] = []): string[] {
+  const [allNow, allBefore] = bins.reduce(([now, before], bin) => [now + bin.now, before + bin.before], [0, 0]);
+  const shares = bins
+    .filter(({ values }) => values !== "NULL" && !values.includes("values with hash "))
+    .map(({ values, now, before }) => ({ values, now: now / allNow, before: before / allBefore }))
+    .toSorted((one, other) => other.before - other.now - (one.before - one.now));
+  const [most] = shares;
+  return most === undefined || !(most.before - most.now >= leastFall)
+    ? []
+    : [`${most.values} in ${percent(most.now)} of the rows, ${percent(most.before)} before`];
 }
 
 const shareNames = { nulls: "NULL", nan: "NaN" } as const;

@@ -1,5 +1,6 @@
 import { type CheckName, type CheckResult, missingType } from "../checks/verdicts/verdict.js";
-import { digitsApart, percent, shown } from "./shown-numbers.js";
+import { rowsFinding, rowsText } from "./rows-text.js";
+import { digitsApart, percent, shown, withSeparators } from "./shown-numbers.js";
 
 /** What a check has found, without its column and without the cause: "PSI 1.3 against 2026-11-20 (limit 0.25)". */
 export function findingText(result: CheckResult, dateOf: (runId: string) => string): string {
@@ -40,7 +41,7 @@ const percentages: ReadonlySet<CheckName> = new Set<CheckName>([
 ]);
 
 /** Checks whose limit says nothing that their finding does not. */
-const withoutLimit: ReadonlySet<CheckName> = new Set<CheckName>(["constant", "in", "stale"]);
+const withoutLimit: ReadonlySet<CheckName> = new Set<CheckName>(["rows", "constant", "in", "stale"]);
 
 /** A result, with what its finding is made of. */
 interface Told extends CheckResult {
@@ -53,8 +54,7 @@ interface Told extends CheckResult {
 }
 
 const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
-  rows: ({ measured, found, numbers: { rows = "?", least = "?" } }) =>
-    `${rowsText(rows)}, ${found} times the usual ${usualOf(rows, measured) ?? shown(least)}`,
+  rows: rowsFinding,
   rejects: ({ found }) => `${found} of the rows were rejected`,
   constant: constantText,
   nulls: (told) => shareText(told, "NULL"),
@@ -63,7 +63,8 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
   repeated_vectors: (told) => shareText(told, "repeated vectors"),
   psi: ({ found, since, numbers: { runs_together: runs } }) =>
     `PSI ${found}${runs === undefined ? since : ` against the last ${runs} runs together`}`,
-  slow_drift: ({ found, since }) => `PSI ${found} since the first run with this model${since}`,
+  slow_drift: ({ found, date }) =>
+    `PSI ${found} since ${date === undefined ? "" : `${date}, `}the first run with this model`,
   unexplained: ({ found, since }) => `PSI ${found}${since}${since === "" ? " that" : ", which"} no feature explains`,
   quantiles: ({ found, since }) => `quantiles shifted by ${found} interquartile ranges${since}`,
   ranks: ({ found, numbers: { runs_together: runs = "?" } }) =>
@@ -77,29 +78,21 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
     return `value ${shown(value)}, which ${known}, in ${found} of the rows`;
   },
   centroid: ({ found, since }) => `cosine ${found} between the mean directions${since}`,
-  range: ({ found }) => `value ${found} is out of range`,
+  range: rangeText,
   unique: ({ numbers }) => keysText(numbers),
   sql: ({ found, numbers }) => `${aggregatesText(numbers)}, so the condition is ${found}`,
-  in: ({ found, numbers }) => `values that are not in the list: ${strangeNames(numbers) || found}`,
+  in: ({ found, numbers }) => `values that are not in the list: ${strangeValues(numbers) || found}`,
 };
 
-function rowsText(rows: number | string): string {
-  return `${shown(rows)} ${rows === 1 ? "row" : "rows"}`;
-}
-
-/** The number of rows of which `rows` are so many times; undefined: of no rows it is not known. */
-function usualOf(rows: number | string, times: number | string): string | undefined {
-  const usual = Math.round(Number(rows) / Number(times));
-  return Number.isFinite(usual) ? shown(usual) : undefined;
-}
-
-/** "DE in all rows; before, no value had more than 61.3% of them (2026-11-20)". */
+/** "all rows have the value DE; before, the most frequent value had at most 61.3% of the rows (2026-11-20)". */
 function constantText({ date, numbers }: Told): string {
-  const { value = "one value", largest_share_before: share = "?", least_values_before: values } = numbers;
+  const { value, largest_share_before: share = "?", least_values_before: values } = numbers;
   const several = values === undefined ? [] : [`at least ${shown(values)} different values`];
   const run = [...(date === undefined ? [] : [date]), ...several].join(": ");
   const before = percent(share, digitsApart(share, 1, percent));
-  return `${shown(value)} in all rows; before, no value had more than ${before} of them${run === "" ? "" : ` (${run})`}`;
+  const one = value === undefined ? "one value" : `the value ${shown(value)}`;
+  const had = `the most frequent value had at most ${before} of the rows`;
+  return `all rows have ${one}; before, ${had}${run === "" ? "" : ` (${run})`}`;
 }
 
 /** "40% NULL, at most 1.2% before, on 2026-11-20". */
@@ -110,10 +103,10 @@ function shareText({ found, date, numbers: { share_before: before } }: Told, wha
   return `${found} ${what}, ${before === 0 ? "none before" : `at most ${percent(before)} before, on ${date}`}`;
 }
 
-/** "class churn has 10 rows, 0.0052 times the 1911 expected by its share on 2026-11-20". */
+/** "class churn has 10 rows, 0.0052 times the 1,911 expected by its share on 2026-11-20". */
 function classText({ found, date, numbers }: Told): string {
   const { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share } = numbers;
-  const due = shown(Math.round(Number(all) * Number(share)));
+  const due = withSeparators(Math.round(Number(all) * Number(share)));
   const expected = date === undefined ? `expected ${due}` : `${due} expected by its share on ${date}`;
   return `class ${shown(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
 }
@@ -127,14 +120,33 @@ function aggregatesText(numbers: CheckResult["numbers"]): string {
 function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"]): string {
   const such = examples === undefined ? "" : `, such as ${examples}`;
   const found = [
-    ...(repeated === 0 ? [] : [`${repeated} ${repeated === 1 ? "row repeats" : "rows repeat"} a key${such}`]),
+    ...(repeated === 0
+      ? []
+      : [`${withSeparators(repeated)} ${repeated === 1 ? "row repeats" : "rows repeat"} a key${such}`]),
     ...(nulls === 0
       ? []
-      : [`${nulls} ${nulls === 1 ? "row has" : "rows have"} a NULL in ${nulls === 1 ? "its" : "their"} key`]),
+      : [
+          `${withSeparators(nulls)} ${nulls === 1 ? "row has" : "rows have"} a NULL in ${nulls === 1 ? "its" : "their"} key`,
+        ]),
   ];
   return found.join("; ") || "each key is of one row";
 }
 
-function strangeNames(numbers: CheckResult["numbers"]): string {
-  return Object.keys(numbers).slice(0, 5).join(", ");
+/** "review (413 rows), x (1 row)". */
+function strangeValues(numbers: CheckResult["numbers"]): string {
+  return Object.entries(numbers)
+    .slice(0, 5)
+    .map(([value, rows]) => `${value} (${rowsText(rows)})`)
+    .join(", ");
+}
+
+/** "131 rows are out of range, up to 0.997"; of many values, how many rows there may be: "120 to 134 rows". */
+function rangeText({ found, measured, limit, numbers }: Told): string {
+  const { rows_outside_least: least, rows_outside_most: most } = numbers;
+  if (least === undefined || most === undefined) {
+    return `value ${found} is out of range`; // an older version of this program made the verdict
+  }
+  const rows = least === most ? rowsText(least) : `${withSeparators(least)} to ${rowsText(most)}`;
+  const end = Number(measured) < Number(limit) ? "down to" : "up to";
+  return `${rows} ${most === 1 ? "is" : "are"} out of range, ${end} ${found}`;
 }

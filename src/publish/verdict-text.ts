@@ -2,7 +2,7 @@ import type { CheckName, CheckResult, Level, UnlistedResults, Verdict } from "..
 import { moveText } from "./feature-text.js";
 import { findingText } from "./finding-text.js";
 import type { RunVerdict } from "./run-verdict.js";
-import { shown } from "./shown-numbers.js";
+import { shown, withSeparators } from "./shown-numbers.js";
 
 /** Lines about features; of more, the others are named in one line. */
 const mostFeatures = 10;
@@ -50,6 +50,21 @@ export function resultLines({ verdict, dates }: RunVerdict, level: Level): strin
 export function countResults({ results, unlisted = [] }: Verdict, level?: Level): number {
   const isMeant = (one: { readonly level: Level }): boolean => level === undefined || one.level === level;
   return unlisted.filter(isMeant).reduce((sum, one) => sum + one.results, results.filter(isMeant).length);
+}
+
+/** Counts the results of a verdict: "67 checks passed", "64 checks passed, 3 warned", "30 checks passed, 3 failed". */
+export function countsText(verdict: Verdict): string {
+  const passed = countResults(verdict, "pass");
+  const others = (
+    [
+      ["warn", "warned"],
+      ["hold", "failed"],
+    ] as const
+  ).flatMap(([level, what]) => {
+    const results = countResults(verdict, level);
+    return results === 0 ? [] : [`, ${withSeparators(results)} ${what}`];
+  });
+  return `${withSeparators(passed)} ${passed === 1 ? "check" : "checks"} passed${others.join("")}`;
 }
 
 /**
@@ -185,7 +200,7 @@ function alsoText(group: readonly CheckResult[], teller: CheckResult): string {
   const names = new Set(
     group.filter((result) => tellerOf(group, result) === teller).map(({ check }) => `\`${check}\``),
   );
-  return names.size === 0 ? "" : `; ${[...names].join(" and ")}, too`;
+  return names.size === 0 ? "" : `; ${[...names].join(" and ")} ${names.size === 1 ? "says" : "say"} the same`;
 }
 
 /** Counts the findings about a column that are not told. */
@@ -226,10 +241,26 @@ function causeText({ column, psi, against }: NonNullable<CheckResult["feature"]>
   return `feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)}${since}`}`;
 }
 
-/** Says whether the new model or the data are the cause, and what the previous model shows. */
-function modelText(check: CheckName, { of, previous, rows }: NonNullable<CheckResult["cause"]>): string {
-  const names = { model: "the new model", data: "the data", both: "the new model and the data" };
+/** Says whether the new model or the data are the cause, and what the previous model shows. Models have their short digests. */
+function modelText(check: CheckName, cause: NonNullable<CheckResult["cause"]>): string {
+  const { of, previous, rows, modelSha256, now } = cause;
+  const own = `the new model${digestText(now?.modelSha256)}`;
+  const names = { model: own, data: "the data", both: `${own} and the data` };
   const found =
     check === "psi" ? `has PSI ${shown(previous)}` : of === "model" ? "passes this check" : "does not pass it either";
-  return `; caused by ${names[of]}: the previous model ${found} on ${shown(rows)} of these rows`;
+  const on = rows === now?.rows ? "the same rows" : `${withSeparators(rows)} of these rows`;
+  return `; caused by ${names[of]}: the previous model${digestText(modelSha256)} ${found} on ${on}`;
+}
+
+/** The start of a SHA-256, as `history` shows it: " (e3ea68b422ee)". */
+function digestText(sha256 = ""): string {
+  return sha256 === "" ? "" : ` (${sha256.slice(0, 12)})`;
+}
+
+/** What a person may have to correct before a held run is scored again, by the causes of the checks that hold it. */
+export function toCorrect({ modelChanged, results }: Verdict): string {
+  const causes = new Set(results.filter(({ level }) => level === "hold").map(({ cause }) => cause?.of));
+  const isModel = causes.has("model") || causes.has("both");
+  const isInput = causes.has("data") || causes.has("both") || (causes.has(undefined) && !isModel);
+  return isModel && !isInput ? "the model" : isModel || modelChanged ? "the input or the model" : "the input";
 }

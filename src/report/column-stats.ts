@@ -1,8 +1,8 @@
 import type { AllNumbers } from "../checks/profiles/all-rows.js";
 import type { ColumnProfile } from "../checks/profiles/column-profile.js";
-import { type Histogram, quantile } from "../checks/profiles/histogram.js";
 import { mean, type NumberProfile, standardDeviation } from "../checks/profiles/number-profile.js";
 import { roundExact } from "../checks/profiles/exact-sum.js";
+import { quantileOfColumn } from "../checks/profiles/told-quantile.js";
 import type { ValueCounts } from "../checks/profiles/value-counts.js";
 import { repeatedShare, type VectorProfile } from "../checks/profiles/vector-profile.js";
 import { assertNever } from "../util/errors.js";
@@ -58,14 +58,14 @@ export function columnStats(profile: ColumnProfile): ColumnStats {
       const { numbers } = profile;
       return {
         ...counts,
-        numbers: numberStats(all?.numbers ?? numbers, numbers),
+        numbers: { ...numberStats(all?.numbers ?? numbers, numbers), quantiles: quantilesOf(profile) },
         ...valueStats(numbers.values),
       };
     }
     case "values":
       return { ...counts, ...valueStats(profile.values) };
     case "vectors":
-      return { ...counts, vectors: vectorStats(profile.vectors) };
+      return { ...counts, vectors: { ...vectorStats(profile.vectors), norms: quantilesOf(profile) } };
     case "rows":
       return counts;
     default:
@@ -73,8 +73,8 @@ export function columnStats(profile: ColumnProfile): ColumnStats {
   }
 }
 
-/** Computes the statistics of numbers. The deviation and the quantiles describe the sample, if there is one. */
-function numberStats(all: AllNumbers, sample: NumberProfile): NumberStats {
+/** Computes the statistics of numbers. The deviation describes the sample, if there is one. */
+function numberStats(all: AllNumbers, sample: NumberProfile): Omit<NumberStats, "quantiles"> {
   const { nan, positiveInfinite, negativeInfinite, finite, min, max } = all;
   const orNull = (value: number): number | null => (finite === 0 ? null : value);
   return {
@@ -86,7 +86,6 @@ function numberStats(all: AllNumbers, sample: NumberProfile): NumberStats {
     sum: orNull(roundExact(all.sum)),
     mean: orNull(mean(all)),
     deviation: numberOrNull(standardDeviation(sample)),
-    quantiles: quantilesOf(sample.histogram, all),
   };
 }
 
@@ -94,16 +93,14 @@ function numberOrNull(value: number): number | null {
   return Number.isNaN(value) ? null : value;
 }
 
-/** Computes quantiles, limited to the exact extremes. An empty histogram has none. */
-function quantilesOf(
-  histogram: Histogram,
-  { min, max }: Pick<AllNumbers, "min" | "max">,
-): Readonly<Record<string, number>> {
-  return histogram.counts.length === 0
-    ? {}
-    : Object.fromEntries(
-        quantiles.map((share) => [`p${share * 100}`, Math.min(max, Math.max(min, quantile(histogram, share)))]),
-      );
+/** Computes the quantiles of numbers or of norms. Without any, there are none. */
+function quantilesOf(profile: ColumnProfile): Readonly<Record<string, number>> {
+  return Object.fromEntries(
+    quantiles.flatMap((share) => {
+      const found = quantileOfColumn(profile, share);
+      return found === undefined ? [] : [[`p${share * 100}`, found] as const];
+    }),
+  );
 }
 
 function valueStats(values: ValueCounts): Pick<ColumnStats, "different_values" | "values"> {
@@ -118,14 +115,13 @@ function valueStats(values: ValueCounts): Pick<ColumnStats, "different_values" |
   };
 }
 
-function vectorStats(vectors: VectorProfile): VectorStats {
-  const { minDimension, maxDimension, zero, notFinite, norms } = vectors;
+function vectorStats(vectors: VectorProfile): Omit<VectorStats, "norms"> {
+  const { minDimension, maxDimension, zero, notFinite } = vectors;
   return {
     min_dimension: Math.min(minDimension, maxDimension),
     max_dimension: maxDimension,
     zero,
     not_finite: notFinite,
     repeated: repeatedShare(vectors),
-    norms: quantilesOf(norms.histogram, norms),
   };
 }

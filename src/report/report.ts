@@ -1,6 +1,6 @@
-import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
+import { withSeparators } from "../publish/shown-numbers.js";
 import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";
 import { choiceFields, type ProviderChoice } from "./provider-choice.js";
@@ -90,6 +90,10 @@ export interface VerdictReport {
   readonly failed: readonly string[];
   /** The checks that warn, a line each. */
   readonly warnings: readonly string[];
+  /** How many checks passed, warned and failed, for people: "64 checks passed, 3 warned". */
+  readonly counts: string;
+  /** What may have to be corrected before a held run is scored again: "the input", "the model". */
+  readonly toCorrect: string;
   /** The runs that it was compared with, the latest last. */
   readonly comparedWith: readonly string[];
   /** What was not compared or measured, and why, a line each. */
@@ -186,15 +190,6 @@ export function verdictFields(verdict: VerdictReport | null): Readonly<Record<st
   return { outcome, failed, warnings, compared_with: comparedWith, notes };
 }
 
-/** The error that an attempt ended with, under its JSON names. */
-export function failureFields(failure: AttemptFailure | undefined): Readonly<Record<string, unknown>> | null {
-  if (failure === undefined) {
-    return null;
-  }
-  const { at, code, message, writer } = failure;
-  return { at, code, message, writer };
-}
-
 /** Rounds to three decimals: milliseconds, or thousandths of a share. */
 export function rounded(value: number | null): number | null {
   return value === null ? null : Math.round(value * 1000) / 1000;
@@ -212,7 +207,7 @@ export function reportText(report: RunReport): string {
     return `${runId}: rolled back, its rows are not in ${output}${readers}; to score it again: ${newRun}`;
   }
   if (report.status === "already_complete") {
-    return `${runId}: already complete, ${rows} in ${output}${others}`;
+    return `${runId}: already complete, ${rows} in ${output}${others}${checksText(report.verdict)}`;
   }
   if (report.status === "discarded") {
     const readers = report.decided?.readers === undefined ? "" : `; ${report.decided.readers}`;
@@ -233,8 +228,16 @@ export function reportText(report: RunReport): string {
     report.status !== "partial"
       ? report.status
       : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
-  const where = report.status === "held" ? `; nothing of it is published in ${output}` : ` -> ${output}`;
+  const where =
+    report.status === "held"
+      ? `; nothing of it is published in ${output}`
+      : `${checksText(report.verdict)} -> ${output}`;
   return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${reusedText(report.rowsReused)}${rejected}${filtered}${resumed}${spent}${where}`;
+}
+
+/** The part of a line about a run that counts its checks; nothing for a run without checks, or without a verdict. */
+export function checksText(verdict: VerdictReport | null): string {
+  return verdict === null ? "" : `; ${verdict.counts}`;
 }
 
 /** The part of a report that follows the count of scored rows: how many took the prediction of an equal row. */
@@ -274,9 +277,9 @@ export function count(value: number, noun: string): string {
   return `${showCount(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-/** A whole number with separators: "1,797". Without `Intl`, whose first use takes 15 ms. */
+/** A whole number with separators: "1,797". */
 export function showCount(value: number): string {
-  return String(value).replaceAll(/\B(?=(?:\d{3})+$)/g, ",");
+  return withSeparators(value);
 }
 
 /** A duration: "45 s", "12 min", "3 h 40 min". */

@@ -3,7 +3,7 @@ import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
-import { countResults, resultLines } from "../publish/verdict-text.js";
+import { countResults, countsText, resultLines, toCorrect } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
 import { workerFile } from "../report/worker-file.js";
@@ -12,6 +12,7 @@ import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure, rowsOfRun } from "./attempt.js";
+import { inputChanges, specChanges } from "./judging/changed-since.js";
 import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
@@ -24,7 +25,7 @@ export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
 /** What a report says of a run that waits for a person, or that a person discarded; with the error to end with. */
 export async function decidedReport(
   context: JobContext,
-  { plan, run, state, verdict }: DecidedRun,
+  { plan, run, state, verdict, changes }: DecidedRun,
 ): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
   const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(context, plan, verdict) };
   if (state.kind === "discarded") {
@@ -34,7 +35,7 @@ export async function decidedReport(
   const commands = await decidingCommands(context, plan);
   const { html } = context.spec.report;
   const page = html === undefined ? undefined : workerFile(html, context.worker);
-  const error = await heldError(context, plan, { verdict: state.verdict, commands, page });
+  const error = await heldError(context, plan, { verdict: state.verdict, commands, page, changes });
   return {
     ...shown,
     decided: {
@@ -59,6 +60,8 @@ interface DecidedRun {
   readonly run: RunSink;
   readonly state: DecidedState;
   readonly verdict: RunVerdict | undefined;
+  /** Lines about what changed since, beside the spec; default: none. */
+  readonly changes?: readonly string[];
 }
 
 /** The call of `report.on_held` that this attempt is to make. */
@@ -88,6 +91,8 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
     outcome: verdict.verdict.outcome,
     failed: resultLines(verdict, "hold"),
     warnings: resultLines(verdict, "warn"),
+    counts: countsText(verdict.verdict),
+    toCorrect: toCorrect(verdict.verdict),
     comparedWith: verdict.verdict.baseline,
     notes: notes.filter((line) => typeof line === "string"),
   };
@@ -96,6 +101,8 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
 interface HeldRun {
   readonly verdict: RunVerdict;
   readonly commands: DecidingCommands;
+  /** Lines about what changed since, beside the spec; default: none. */
+  readonly changes?: readonly string[] | undefined;
   /** The page of this attempt; absent: it writes none. */
   readonly page?: string | undefined;
 }
@@ -103,7 +110,7 @@ interface HeldRun {
 async function heldError(
   context: JobContext,
   plan: Plan,
-  { verdict, commands, page: file }: HeldRun,
+  { verdict, commands, page: file, changes = [] }: HeldRun,
 ): Promise<JobError> {
   const { approve, discard, newRun, joinsBaseline, newer } = commands;
   const failed = countResults(verdict.verdict, "hold");
@@ -111,6 +118,8 @@ async function heldError(
     `checking run ${plan.runId}: it is held and not published; ${failed} of ${countResults(verdict.verdict)} checks failed`,
     ...resultLines(verdict, "hold"),
     ...[plan.checks && leftOutText(plan.checks)].filter((line) => typeof line === "string"),
+    ...specChanges(context, plan, verdict),
+    ...changes,
   ].join("\n  ");
   const readers = await readersLine(context, plan);
   const page = file === undefined ? "" : `, or the page ${file}`;
@@ -120,7 +129,7 @@ async function heldError(
     `to publish them: ${approve}`,
     ...(joinsBaseline ? [`to publish them, and compare later runs with them: ${approve} --as-baseline`] : []),
     `to throw them away: ${discard}`,
-    `to score again, after you correct the input: ${newRun}`,
+    `to score again, after you correct ${toCorrect(verdict.verdict)}: ${newRun}`,
   ].join("\n    ");
   return new JobError("HELD", message, { hint });
 }
@@ -144,7 +153,8 @@ export async function reportDecided(
   } else {
     await run.tidy?.();
   }
-  const end = await decidedReport(context, { plan, run, state, verdict });
+  const changes = state.kind === "held" ? await inputChanges(context, plan) : [];
+  const end = await decidedReport(context, { plan, run, state, verdict, changes });
   return { ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }), ...end };
 }
 

@@ -1,4 +1,5 @@
 import { z } from "../util/zod.js";
+import { didYouMean } from "../util/suggest.js";
 import { isCalendarDate } from "../plan/series.js";
 import type { PostgresMode } from "./postgres-spec.js";
 import { anyNumber, name, text } from "./values.js";
@@ -60,6 +61,11 @@ export interface ExpectedRun {
 /** Marks a custom check, whose message follows the value that was found. */
 const showFound = { showFound: true };
 
+/** A share as a percentage: "70%". */
+function percentText(share: number): string {
+  return `${Number((share * 100).toPrecision(12))}%`;
+}
+
 /** A percentage as a share: "60%" is 0.6. */
 function percentage(most: number): z.ZodType<number> {
   const error = `expected a percentage such as 1%, at most ${most}%`;
@@ -72,136 +78,172 @@ function percentage(most: number): z.ZodType<number> {
 
 const number = z.number({ error: "expected a number" });
 
+const psiError = "expected a number greater than 0, such as 0.3";
+
+/** A limit of a PSI. */
+const psiLimit = z
+  .number({
+    error: ({ input }) => {
+      const share = /^(\d+(?:\.\d+)?)%$/.exec(String(input))?.[1];
+      return share === undefined
+        ? psiError
+        : `expected a number, since a PSI is no percentage: write ${Number(share) / 100}`;
+    },
+  })
+  .positive({ error: psiError });
+
 const tolerance = anyNumber.refine((given) => given >= 0, { error: "expected a number from 0", params: showFound });
 
-const golden = z.strictObject({
-  path: text
-    .regex(/^[^*?[\]{}]*$/, "expected a path without wildcards")
-    .describe(
-      "Parquet file with the input columns that the job uses and the expected predictions, relative to the spec or in S3.",
-    ),
-  atol: tolerance
-    .default(1e-5)
-    .describe(
-      "Absolute tolerance: a number may differ by atol + rtol · |expected|. Texts, booleans and integers may not.",
-    ),
-  rtol: tolerance.default(1e-5).describe("Relative tolerance."),
-});
+const goldenError = "expected a mapping such as { path: golden.parquet }";
+const golden = z.strictObject(
+  {
+    path: text
+      .regex(/^[^*?[\]{}]*$/, "expected a path without wildcards")
+      .describe(
+        "Parquet file with the input columns that the job uses and the expected predictions, relative to the spec or in S3.",
+      ),
+    atol: tolerance
+      .default(1e-5)
+      .describe(
+        "Absolute tolerance: a number may differ by atol + rtol · |expected|. Texts, booleans and integers may not.",
+      ),
+    rtol: tolerance.default(1e-5).describe("Relative tolerance."),
+  },
+  { error: goldenError },
+);
+
+const rangeError = "expected [least, most], such as [0, 1]";
 
 const outputChecks = z.strictObject({
   range: z
-    .tuple([number, number])
-    .refine(([least, most]) => least <= most, { error: "expected [least, most]", params: showFound })
+    .tuple([number, number], { error: rangeError })
+    .refine(([least, most]) => least <= most, { error: `${rangeError}: the least comes first`, params: showFound })
     .optional()
     .describe("Least and greatest finite value that a prediction may have."),
   in: z
-    .array(z.union([z.string(), z.int(), z.boolean()]).transform(String))
-    .min(1)
+    .array(z.union([z.string(), z.int(), z.boolean()], { error: "expected a text, a whole number, true or false" }), {
+      error: "expected a list of values, such as [churn, stay]",
+    })
+    .min(1, { error: "expected at least one value" })
+    .refine((values) => new Set(values.map((value) => typeof value)).size <= 1, {
+      error: 'expected values of one type; write a number that is a text in quotes, such as "1"',
+    })
+    .transform((values) => values.map(String))
     .optional()
     .describe("Values that a column of texts, whole numbers or booleans may have."),
   nulls: percentage(100).optional().describe("Largest share of NULLs, such as 0%."),
-  psi: number.positive().optional().describe("PSI against earlier runs above which the run is held. Default: 0.25."),
+  psi: psiLimit.optional().describe("PSI against earlier runs above which the run is held. Default: 0.25."),
 });
 
-export const checks = z.strictObject({
-  on_fail: z
-    .enum(["hold", "warn"])
-    .default("hold")
-    .describe(
-      "hold stages every run, and publishes it once its checks have passed; a run that fails them is held (exit code 67) until a person approves or discards it. warn publishes it with warnings.",
-    ),
-  baseline: text
-    .refine((path) => !path.includes("://"), "expected published, or a file on this machine")
-    .default("published")
-    .describe(
-      "What a run is compared with. published: the published runs of the job with earlier dates. Otherwise a file with a profile, relative to the spec: profile.json of a run, such as one over the training data.",
-    ),
-  rows: z
-    .strictObject({
-      min: percentage(100)
-        .prefault("70%")
-        .describe(
-          "Fewest rows, as a percentage of the usual number on this weekday; a run with fewer is held. The check warns a third of the way from here to the usual number, by default below 80%.",
-        ),
-      max: percentage(9999)
-        .prefault("300%")
-        .describe("Most rows, as a percentage of the usual number on this weekday; a run with more is held."),
-    })
-    .prefault({}),
-  rejects: percentage(100)
-    .prefault("1%")
-    .describe(
-      "Largest share of rejected rows; a run with more is held. If the spec does not set max_rejects, that key has no limit, so rejected rows do not end the run with exit code 65.",
-    ),
-  outputs: z
-    .record(name, outputChecks)
-    .default({})
-    .describe(
-      "Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }. psi is the population stability index, which measures how much the values differ from earlier runs.",
-    ),
-  sql: z
-    .record(name, text.max(1000, "expected at most 1,000 characters"))
-    .refine((given) => Object.keys(given).length <= 16, { error: "expected at most 16 conditions" })
-    .optional()
-    .describe(
-      "Conditions of count, sum, avg, min and max over DuckDB SQL of the output columns, by name: { churners: avg(case when score > 0.5 then 1 else 0 end) between 0.05 and 0.2 }.",
-    ),
-  slices: z
-    .array(name)
-    .min(1)
-    .max(4)
-    .refine((columns) => new Set(columns).size === columns.length, { error: "expected each column once" })
-    .optional()
-    .describe(
-      "Output columns with few different values, such as [country]. For each value, the predictions of its rows are compared with earlier runs. A difference only warns.",
-    ),
-  unique: z
-    .array(name)
-    .min(1)
-    .refine((columns) => new Set(columns).size === columns.length, { error: "a column is named twice" })
-    .optional()
-    .describe(
-      "Output columns that together identify a row, such as [customer_id]. The run fails the check if two rows have the same values, or a row has a NULL in one of them.",
-    ),
-  golden: golden
-    .optional()
-    .describe(
-      "Rows with known predictions. Each attempt scores them before any row of the input; if a prediction differs, it ends with exit code 65.",
-    ),
-  inputs: z
-    .strictObject({
-      psi: number
-        .positive()
-        .default(1)
-        .describe("PSI of a feature against earlier runs above which the run is held; from 0.25 on it warns."),
-    })
-    .prefault({}),
-  expect: z
-    .array(
-      z
-        .object({
-          reason: text.describe("Why the predictions differ from those of other days."),
-          as_baseline: z
-            .boolean()
-            .default(false)
-            .describe("Compare later runs with this one, too, although it would have been held without this entry."),
-        })
-        .catchall(z.string("expected the value of a param"))
-        .refine((entry) => Object.keys(entry).length > 2, {
-          error: "expected a param and its value next to reason",
-          abort: true, // entries that are wrong are not compared with the params
-        })
-        .transform(({ reason, as_baseline: asBaseline, ...params }) => ({
-          params: params as Record<string, string>,
-          reason,
-          asBaseline,
-        })),
-    )
-    .default([])
-    .describe(
-      "Runs that are expected to differ, named by their params: [{ ds: 2026-11-27, reason: Black Friday }]. If such a run differs from earlier runs, it is published with a warning, and later runs are not compared with it.",
-    ),
-}) satisfies z.ZodType<ChecksSpec>;
+export const checks = z.strictObject(
+  {
+    on_fail: z
+      .enum(["hold", "warn"])
+      .default("hold")
+      .describe(
+        "hold stages every run, and publishes it once its checks have passed; a run that fails them is held (exit code 67) until a person approves or discards it. warn publishes it with warnings.",
+      ),
+    baseline: text
+      .refine((path) => !path.includes("://"), "expected published, or a file on this machine")
+      .default("published")
+      .describe(
+        "What a run is compared with. published: the published runs of the job with earlier dates. Otherwise a file with a profile, relative to the spec: profile.json of a run, such as one over the training data.",
+      ),
+    rows: z
+      .strictObject({
+        min: percentage(100)
+          .prefault("70%")
+          .describe(
+            "Fewest rows, as a percentage of the usual number on this weekday; a run with fewer is held. The check warns a third of the way from here to the usual number, by default below 80%.",
+          ),
+        max: percentage(9999)
+          .prefault("300%")
+          .describe("Most rows, as a percentage of the usual number on this weekday; a run with more is held."),
+      })
+      .refine(({ min, max }) => min <= max, {
+        error: ({ input }) => {
+          const { min, max } = input as ChecksSpec["rows"];
+          return `min, ${percentText(min)}, is above max, ${percentText(max)}`;
+        },
+      })
+      .prefault({}),
+    rejects: percentage(100)
+      .prefault("1%")
+      .describe(
+        "Largest share of rejected rows; a run with more is held. If the spec does not set max_rejects, that key has no limit, so rejected rows do not end the run with exit code 65.",
+      ),
+    outputs: z
+      .record(name, outputChecks)
+      .default({})
+      .describe(
+        "Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }. psi is the population stability index, which measures how much the values differ from earlier runs.",
+      ),
+    sql: z
+      .record(name, text.max(1000, "expected at most 1,000 characters"), {
+        error: "expected conditions by name, such as { some_rows: count(*) > 0 }",
+      })
+      .refine((given) => Object.keys(given).length <= 16, { error: "expected at most 16 conditions" })
+      .optional()
+      .describe(
+        "Conditions of count, sum, avg, min and max over DuckDB SQL of the output columns, by name: { churners: avg(case when score > 0.5 then 1 else 0 end) between 0.05 and 0.2 }.",
+      ),
+    slices: z
+      .array(name, { error: "expected a list of columns, such as [country]" })
+      .min(1, { error: "expected at least one column" })
+      .refine((columns) => columns.length <= 4, { error: "expected at most 4 columns" })
+      .refine((columns) => new Set(columns).size === columns.length, { error: "expected each column once" })
+      .optional()
+      .describe(
+        "Output columns with few different values, such as [country]. For each value, the predictions of its rows are compared with earlier runs. A difference only warns.",
+      ),
+    unique: z
+      .array(name, { error: "expected a list of columns, such as [customer_id]" })
+      .min(1, { error: "expected at least one column" })
+      .refine((columns) => new Set(columns).size === columns.length, { error: "a column is named twice" })
+      .optional()
+      .describe(
+        "Output columns that together identify a row, such as [customer_id]. The run fails the check if two rows have the same values, or a row has a NULL in one of them.",
+      ),
+    golden: golden
+      .optional()
+      .describe(
+        "Rows with known predictions. Each attempt scores them before any row of the input; if a prediction differs, it ends with exit code 65.",
+      ),
+    inputs: z
+      .strictObject({
+        psi: psiLimit
+          .default(1)
+          .describe("PSI of a feature against earlier runs above which the run is held; from 0.25 on it warns."),
+      })
+      .prefault({}),
+    expect: z
+      .array(
+        z
+          .object({
+            reason: text.describe("Why the predictions differ from those of other days."),
+            as_baseline: z
+              .boolean()
+              .default(false)
+              .describe("Compare later runs with this one, too, although it would have been held without this entry."),
+          })
+          .catchall(z.string("expected the value of a param"))
+          .refine((entry) => Object.keys(entry).length > 2, {
+            error: "expected a param and its value next to reason",
+            abort: true, // entries that are wrong are not compared with the params
+          })
+          .transform(({ reason, as_baseline: asBaseline, ...params }) => ({
+            params: params as Record<string, string>,
+            reason,
+            asBaseline,
+          })),
+      )
+      .default([])
+      .describe(
+        "Runs that are expected to differ, named by their params: [{ ds: 2026-11-27, reason: Black Friday }]. If such a run differs from earlier runs, it is published with a warning, and later runs are not compared with it.",
+      ),
+  },
+  { error: "expected a mapping; `checks: {}` has all defaults" },
+) satisfies z.ZodType<ChecksSpec>;
 
 /** Checks that the target cannot make. @param mode how rows are written to Postgres; undefined: the output is files */
 export function targetProblems(
@@ -223,13 +265,15 @@ export function expectProblems(
   { expect }: ChecksSpec,
   params: Readonly<Record<string, string>>,
 ): { readonly path: (string | number)[]; readonly message: string }[] {
+  const names = Object.keys(params);
+  const known = names.length === 0 ? ", which has no params" : `; its params are ${names.join(", ")}`;
   return expect.flatMap((entry, index) =>
     Object.entries(entry.params).flatMap(([param, value]) => {
       const now = params[param];
       const isUndatable = now !== undefined && isCalendarDate(now) && !isCalendarDate(value);
       const message =
         now === undefined
-          ? `\`${param}\` is no param of this spec`
+          ? `\`${param}\` is no param of this spec${didYouMean(param, names) || known}`
           : `\`${param}\` is a date such as ${now}, and ${value} is not`;
       return now === undefined || isUndatable ? [{ path: ["checks", "expect", index], message }] : [];
     }),

@@ -4,6 +4,7 @@ import { didYouMean } from "../util/suggest.js";
 import {
   dateParamOf,
   hourParamOf,
+  dateProblems,
   missingProblem,
   paramForms,
   paramProblems,
@@ -142,8 +143,9 @@ function fillParam(node: unknown, { name, given, isDate, types, required }: Para
   const text = String(node.value);
   if (isDate && given === "") {
     scope.problems.push({ path, text: "--param sets it to an empty text, but it is the date of the run" });
-  } else if (type !== undefined && scope.problems.length === before) {
-    scope.problems.push(...paramProblems(name, text, type));
+  } else if (scope.problems.length === before) {
+    scope.problems.push(...(type === undefined ? [] : paramProblems(name, text, type)));
+    scope.problems.push(...(type === undefined && isDate ? dateProblems(name, text) : []));
   }
   return text;
 }

@@ -95,7 +95,7 @@ function expectation(issue: SpecIssue): string {
   if (issue.code === "invalid_value") {
     return `expected ${issue.values.map(String).join(" or ")}`;
   }
-  if (issue.code === "too_small" && issue.origin !== "number") {
+  if (issue.code === "too_small" && issue.origin !== "number" && !issue.message.startsWith("expected ")) {
     return issue.origin === "array" ? "expected at least one entry" : "expected a text that is not empty";
   }
   return issue.message;

@@ -11,7 +11,13 @@ function nearest(word: string, known: readonly string[]): string | undefined {
   );
   const found = known.find((name) => name.toLowerCase() === best);
   const limit = word.length < 4 ? 1 : Math.max(2, Math.floor(word.length / 3)); // swapped letters count as 2
-  return found !== undefined && distance(word.toLowerCase(), best) <= limit ? found : undefined;
+  return found !== undefined && distance(word.toLowerCase(), best) <= limit ? found : longerName(word, known);
+}
+
+/** Returns the only known name that begins with the word and `_`, such as parcel_id for parcel. */
+function longerName(word: string, known: readonly string[]): string | undefined {
+  const [found, ...others] = known.filter((name) => name.toLowerCase().startsWith(`${word.toLowerCase()}_`));
+  return others.length === 0 ? found : undefined;
 }
 
 /** Returns "; did you mean `path`?", or an empty text. */

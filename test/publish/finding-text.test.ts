@@ -19,16 +19,16 @@ test.each<[CheckResult, string]>([
     "score: distance of ranks 0.126 from the last 8 runs together (limit 0.1)",
   ],
   [
-    { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50 } },
-    "50 rows, 0.113 times the usual 442 (limit 0.7)",
+    { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50, least: 442 } },
+    "50 rows, 11.3% of 442, the usual number (limit 70%)",
   ],
   [
-    { ...common, column: null, check: "rows", measured: 0.01, limit: 0.7, numbers: { rows: 1 } },
-    "1 row, 0.01 times the usual 100 (limit 0.7)",
+    { ...common, column: null, check: "rows", measured: 0.01, limit: 0.7, numbers: { rows: 1, least: 100 } },
+    "1 row, 1% of 100, the usual number (limit 70%)",
   ],
   [
     { ...common, column: null, check: "rows", measured: 0, limit: 0.7, numbers: { rows: 0, least: 5000, most: 5200 } },
-    "0 rows, 0 times the usual 5000 (limit 0.7)",
+    "0 rows, 0% of 5,000, the usual number (limit 70%)",
   ],
   [
     {
@@ -39,7 +39,7 @@ test.each<[CheckResult, string]>([
       limit: 3,
       numbers: { rows: 7, least: 0, most: 0 },
     },
-    "7 rows, infinitely many times the usual 0 (limit 3)",
+    "7 rows, the usual number had 0 (limit 300%)",
   ],
   [
     { ...common, column: null, check: "rejects", measured: 0.0512, limit: 0.01 },
@@ -47,7 +47,7 @@ test.each<[CheckResult, string]>([
   ],
   [
     { ...common, column: "label", check: "in", measured: 2, limit: 0, numbers: { x: 3, y: 1 } },
-    "label: values that are not in the list: x, y",
+    "label: values that are not in the list: x (3 rows), y (1 row)",
   ],
   [
     {
@@ -57,7 +57,7 @@ test.each<[CheckResult, string]>([
       limit: 0.2,
       numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
     },
-    "score: class churn has 10 rows, 0.0052 times the expected 1911 (limit 0.2)",
+    "score: class churn has 10 rows, 0.0052 times the expected 1,911 (limit 0.2)",
   ],
   [
     {
@@ -68,11 +68,11 @@ test.each<[CheckResult, string]>([
       against: "daily-1",
       numbers: { class: "churn", rows_of_class: 10, rows: 5000, smallest_share_before: 0.3822 },
     },
-    "score: class churn has 10 rows, 0.0052 times the 1911 expected by its share on 2026-11-20 (limit 0.2)",
+    "score: class churn has 10 rows, 0.0052 times the 1,911 expected by its share on 2026-11-20 (limit 0.2)",
   ],
   [
     { ...common, check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.6134 } },
-    "score: one value in all rows; before, no value had more than 61.3% of them",
+    "score: all rows have one value; before, the most frequent value had at most 61.3% of the rows",
   ],
   [
     {
@@ -83,7 +83,7 @@ test.each<[CheckResult, string]>([
       against: "daily-1",
       numbers: { value: "DE", largest_share_before: 0.0696 },
     },
-    "score: DE in all rows; before, no value had more than 6.96% of them (2026-11-20)",
+    "score: all rows have the value DE; before, the most frequent value had at most 6.96% of the rows (2026-11-20)",
   ],
   [
     {
@@ -94,9 +94,31 @@ test.each<[CheckResult, string]>([
       against: "daily-1",
       numbers: { largest_share_before: 0.2406, least_values_before: 437 },
     },
-    "score: one value in all rows; before, no value had more than 24.1% of them (2026-11-20: at least 437 different values)",
+    "score: all rows have one value; before, the most frequent value had at most 24.1% of the rows (2026-11-20: at least 437 different values)",
   ],
   [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
+  [
+    {
+      ...common,
+      check: "range",
+      measured: 1.5,
+      limit: 1,
+      numbers: { rows_outside_least: 1131, rows_outside_most: 1131 },
+    },
+    "score: 1,131 rows are out of range, up to 1.5 (limit 1)",
+  ],
+  [
+    { ...common, check: "range", measured: -2, limit: 0, numbers: { rows_outside_least: 1, rows_outside_most: 1 } },
+    "score: 1 row is out of range, down to -2 (limit 0)",
+  ],
+  [
+    { ...common, check: "range", measured: 2, limit: 1, numbers: { rows_outside_least: 120, rows_outside_most: 1134 } },
+    "score: 120 to 1,134 rows are out of range, up to 2 (limit 1)",
+  ],
+  [
+    { ...common, level: "warn", check: "slow_drift", measured: 0.3461, limit: 0.25, against: "daily-1" },
+    "score: PSI 0.346 since 2026-11-20, the first run with this model (limit 0.25)",
+  ],
   [
     { ...common, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
     "score: it is no longer in the output; it was float32 on 2026-11-20",
@@ -168,11 +190,11 @@ test.each<[Partial<CheckResult> & Pick<CheckResult, "check" | "measured" | "limi
   ],
   [
     { check: "rows", column: null, measured: 0.69996, limit: 0.7, numbers: { rows: 69996, least: 100000 } },
-    "69996 rows, 0.69996 times the usual 100000 (limit 0.7)",
+    "69,996 rows, 69.996% of 100,000, the usual number (limit 70%)",
   ],
   [
     { check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.99996 } },
-    "score: one value in all rows; before, no value had more than 99.996% of them",
+    "score: all rows have one value; before, the most frequent value had at most 99.996% of the rows",
   ],
 ])("a value close to its limit has as many digits as tell the two apart: %#", (result, line) => {
   expect(resultLines(storedVerdict([{ ...common, ...result }]), "hold")).toEqual([line]);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
-import { countResults, resultLines } from "#src/publish/verdict-text.js";
+import { countResults, countsText, resultLines, toCorrect } from "#src/publish/verdict-text.js";
 import { storedVerdict } from "../support/verdicts.js";
 
 const common = { column: "score", level: "hold", formula: "", against: null, numbers: {} } as const;
@@ -31,6 +31,21 @@ test.each<[CheckResult["numbers"], string]>([
   expect(resultLines(storedVerdict([result]), "hold")).toEqual([line]);
 });
 
+/** The line of a feature whose shares moved like this. */
+function countryLine(...bins: [values: string, before: number, now: number][]): string | undefined {
+  const named = bins.map(([values, before, now]) => ({ values, before, now }));
+  return resultLines(storedVerdict([{ ...moved, column: "country", measured: 1.13, bins: named }]), "hold")[0];
+}
+
+test("a feature of texts that moved is described by the value whose share fell most, if one did", () => {
+  const found = "PSI 1.13 against 2026-11-20 (limit 1)";
+  expect(countryLine(["DE", 460, 541], ["FR", 180, 212], ["IT", 152, 0], ["NULL", 0, 0])).toBe(
+    `country: IT in 0% of the rows, 19.2% before; ${found}`,
+  );
+  expect(countryLine(["NULL", 500, 0], ["rare values with hash 7", 9, 0], ["DE", 500, 1000])).toBe(`country: ${found}`);
+  expect(countryLine(["DE", 500, 500], ["FR", 500, 500])).toBe(`country: ${found}`);
+});
+
 test("features come first, the one that moved most before the others, in one line each", () => {
   const feature = (column: string, measured: number): CheckResult => ({ ...moved, column, measured });
   const nan: CheckResult = { ...moved, check: "nan", column: "b", measured: 1, against: null };
@@ -47,7 +62,7 @@ test("features come first, the one that moved most before the others, in one lin
   const warned: CheckResult = { ...feature("b", 3), check: "quantiles", level: "warn" };
   const stored = storedVerdict([output, feature("a", 2), nan, warned, feature("b", 9), unseen]);
   expect(resultLines(stored, "hold")).toEqual([
-    "b: PSI 9 against 2026-11-20 (limit 1); `nan`, too",
+    "b: PSI 9 against 2026-11-20 (limit 1); `nan` says the same",
     "a: PSI 2 against 2026-11-20 (limit 1)",
     "c: value x, which no earlier run had, in 3% of the rows (limit 2%)",
     "score: PSI 50 (limit 0.25)",
@@ -95,7 +110,7 @@ test("the results of an output are one line, its PSI first and its cause once, w
     { ...psi, feature },
   ];
   const found =
-    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, no value had more than 50% of them";
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); all rows have one value; before, the most frequent value had at most 50% of the rows";
   expect(resultLines(storedVerdict(results), "hold")).toEqual([
     `${found}; feature amount moved, too: PSI 10.8 against 2026-11-20`,
   ]);
@@ -107,14 +122,15 @@ test("the results of an output are one line, its PSI first and its cause once, w
 });
 
 test("findings of one output with different causes name each cause", () => {
-  const cause = { previous: "pass", modelSha256: "a", rows: 344 } as const;
+  const now = { modelSha256: "e3ea68b422ee06b3", rows: 344 };
+  const cause = { previous: "pass", modelSha256: "0123456789abcdef", rows: 344, now } as const;
   const results: CheckResult[] = [
     { ...psi, cause: { ...cause, of: "model", previous: 0.012 } },
     { ...constant, cause: { ...cause, of: "model" } },
-    { ...common, check: "nulls", measured: 0.4, limit: 0.05, cause: { ...cause, of: "data" } },
+    { ...common, check: "nulls", measured: 0.4, limit: 0.05, cause: { ...cause, of: "data", rows: 1234 } },
   ];
   expect(resultLines(storedVerdict(results), "hold")).toEqual([
-    "score: PSI 8.99 against 2026-11-20 (limit 0.25); one value in all rows; before, no value had more than 50% of them; caused by the new model: the previous model has PSI 0.012 on 344 of these rows; 40% NULL (limit 5%); caused by the data: the previous model does not pass it either on 344 of these rows",
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); all rows have one value; before, the most frequent value had at most 50% of the rows; caused by the new model (e3ea68b422ee): the previous model (0123456789ab) has PSI 0.012 on the same rows; 40% NULL (limit 5%); caused by the data: the previous model (0123456789ab) does not pass it either on 1,234 of these rows",
   ]);
 });
 
@@ -155,7 +171,7 @@ test("a column that is constant because all rows are NULL or NaN says so once, a
   const nan: CheckResult = { ...psi, check: "nan", measured: 1, limit: 0.0612, numbers: { share_before: 0 } };
   const empty: CheckResult = { ...constant, numbers: { value: "NaN", largest_share_before: 0.5 } };
   expect(resultLines(storedVerdict([empty, nan, psi]), "hold")).toEqual([
-    "score: PSI 8.99 against 2026-11-20 (limit 0.25); 100% NaN, none before (limit 6.12%); `constant`, too",
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); 100% NaN, none before (limit 6.12%); `constant` says the same",
   ]);
   const ofFeature = { isFeature: true } as const;
   const results: CheckResult[] = [
@@ -164,10 +180,10 @@ test("a column that is constant because all rows are NULL or NaN says so once, a
     { ...psi, ...ofFeature },
   ];
   expect(resultLines(storedVerdict(results), "hold")).toEqual([
-    "score: PSI 8.99 against 2026-11-20 (limit 0.25); `constant` and `nan`, too",
+    "score: PSI 8.99 against 2026-11-20 (limit 0.25); `constant` and `nan` say the same",
   ]);
   expect(resultLines(storedVerdict([{ ...nan, measured: 0.9 }, empty]), "hold")[0]).toContain(
-    "NaN in all rows; before",
+    "all rows have the value NaN; before",
   );
 });
 
@@ -192,7 +208,7 @@ test("a verdict of an older version, which names no run of a feature's drift, is
     { ...constant, level: "warn", feature: { column: "amount", psi: 9.123 } },
   ];
   expect(resultLines(storedVerdict(results), "warn")).toEqual([
-    `score: PSI 8.99 against 2026-11-20 (limit 0.25); only a warning: ${lowered}; one value in all rows; before, no value had more than 50% of them; feature amount moved, too: PSI 9.12`,
+    `score: PSI 8.99 against 2026-11-20 (limit 0.25); only a warning: ${lowered}; all rows have one value; before, the most frequent value had at most 50% of the rows; feature amount moved, too: PSI 9.12`,
   ]);
 });
 
@@ -239,4 +255,31 @@ test("the message of a value that rare ones may have been says how many rows tho
   expect(resultLines(storedVerdict([{ ...check, numbers }]), "hold")).toEqual([
     "city: value Bern, which at most 0.01% of the rows of an earlier run had, in 33% of the rows (limit 2%)",
   ]);
+});
+
+test("results are counted by what became of them, with those that the verdict does not list", () => {
+  const one = { ...common, check: "psi", measured: 1, limit: 1 } as const;
+  const unlisted = { check: "class", column: "label", level: "pass", results: 1200 } as const;
+  const counted = (results: readonly CheckResult[], ...more: (typeof unlisted)[]): string =>
+    countsText(storedVerdict(results, more).verdict);
+  expect(counted([{ ...one, level: "pass" }])).toBe("1 check passed");
+  expect(counted([{ ...one, level: "pass" }, { ...one, level: "warn" }, one], unlisted)).toBe(
+    "1,201 checks passed, 1 warned, 1 failed",
+  );
+});
+
+test.each<[("model" | "data" | "both" | undefined)[], boolean, string]>([
+  [[undefined], false, "the input"],
+  [["data", undefined], false, "the input"],
+  [["data", undefined], true, "the input or the model"],
+  [["model", undefined], true, "the model"],
+  [["model", "data"], true, "the input or the model"],
+  [["both"], true, "the input or the model"],
+  [[undefined], true, "the input or the model"],
+])("what a held run with causes %j has to correct, with a new model %j, is %s", (causes, modelChanged, what) => {
+  const results = causes.map((of): CheckResult => {
+    const cause = of === undefined ? {} : { cause: { of, previous: "pass", modelSha256: "a", rows: 1 } };
+    return { ...psi, ...cause };
+  });
+  expect(toCorrect({ ...storedVerdict(results).verdict, modelChanged })).toBe(what);
 });

@@ -111,6 +111,26 @@ describe("the report as text", () => {
     );
   });
 
+  test("the text report counts the checks of a published run, and says nothing of them where there is no verdict", () => {
+    const counts = "64 checks passed, 3 warned";
+    const verdict = {
+      outcome: "publish",
+      failed: [],
+      warnings: [],
+      counts,
+      toCorrect: "the input",
+      comparedWith: [],
+      notes: [],
+    } as const;
+    expect(reportText({ ...report, verdict })).toMatch(/ rows\/s\); 64 checks passed, 3 warned -> out\//);
+    expect(reportText({ ...already, verdict })).toMatch(/ in out\/dt=2026-11-20; 64 checks passed, 3 warned$/);
+    expect(reportText({ ...report, verdict: null })).not.toContain("check");
+    expect(JSON.parse(reportJson({ ...report, verdict }))).toMatchObject({
+      verdict: { outcome: "publish", failed: [], warnings: [], compared_with: [], notes: [] },
+    });
+    expect(reportJson({ ...report, verdict })).not.toContain(counts);
+  });
+
   test("the text report of a run that is held says that nothing of it is published", () => {
     expect(reportText({ ...report, status: "held" })).toMatch(
       /: held, 1,000,000 rows .*; nothing of it is published in out\/dt=2026-11-20$/,

@@ -23,3 +23,35 @@ test("a limit for a column that comes after those that are profiled is refused, 
     "`c128`, which is not one of the first 128 columns from the input",
   );
 });
+
+test("values that a column of whole numbers or booleans can never have are refused, and any text is fine for texts", () => {
+  const typed = { label: "utf8", class: "int64", churns: "bool" };
+  const outputs = Object.entries(typed).map(([column, type]) => ({ column, type }));
+  const limited =
+    (column: string, ...values: string[]) =>
+    (): void => {
+      const spec = { checks: { outputs: { [column]: { in: values } } }, output: {} } as unknown as JobContext["spec"];
+      requireColumns({ spec, where: (path) => path.join(".") }, { ...contract, outputs } as unknown as Contract);
+    };
+  expect(limited("label", "1", "late")).not.toThrow();
+  expect(limited("class", "1", "-2")).not.toThrow();
+  expect(limited("churns", "true")).not.toThrow();
+  expect(limited("class", "1", "late")).toThrow(
+    "reading checks.outputs.class.in: late is no whole number, and `class` is int64",
+  );
+  expect(limited("churns", "yes")).toThrow("yes is no boolean, and `churns` is bool");
+});
+
+const requireKey = (name: string) => (): void => {
+  const spec = { checks: { outputs: {}, unique: [name] }, output: {} } as unknown as JobContext["spec"];
+  const passthrough = ["parcel_id", "place_north", "place_south"].map((column) => ({
+    column,
+    source: { name: column, type: "int64" },
+  }));
+  requireColumns({ spec, where: (path) => path.join(".") }, { outputs: [], passthrough } as unknown as Contract);
+};
+
+test("a name that is the beginning of one column's only is taken for it", () => {
+  expect(requireKey("parcel")).toThrow("there is no output column `parcel`; did you mean `parcel_id`?");
+  expect(requireKey("place")).toThrow(/no output column `place`$/);
+});

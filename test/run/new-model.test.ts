@@ -81,7 +81,9 @@ describe("the first run with a new model", () => {
     const { lines, verdict } = await job.night("2026-11-21", { shift: 6 });
 
     expect(verdict.modelChanged).toBe(true);
-    expect(lines[0]).toMatch(/^p: PSI .*; caused by the new model: the previous model has PSI 0 on 569 of these rows/);
+    expect(lines[0]).toMatch(
+      /^p: PSI .*; caused by the new model \(\w{12}\): the previous model \(\w{12}\) has PSI 0 on the same rows/,
+    );
     expect(causeOf(verdict, "psi")).toMatchObject({ of: "model", rows: 569 });
   });
 
@@ -91,7 +93,7 @@ describe("the first run with a new model", () => {
 
     const { lines, verdict } = await job.night("2026-11-21", { shift: 0.01, input: { where: "mean_radius > 14" } });
 
-    expect(lines[0]).toMatch(/; caused by the data: the previous model has PSI [\d.]+ on \d+ of these rows/);
+    expect(lines[0]).toMatch(/; caused by the data: the previous model \(\w{12}\) has PSI [\d.]+ on the same rows/);
     expect(causeOf(verdict, "psi")).toMatchObject({ of: "data" });
   });
 

@@ -47,9 +47,12 @@ test("the page and status of a run that is compared with nothing say so", async 
   await using scratch = await scratchFolder();
   const { nights, page } = await nightsIn(scratch.path);
   const first = await nights.night("run", "2026-11-20", "--json");
-  const note = "compared with no earlier run: no published run with an earlier date has a profile, or is a baseline";
+  const note =
+    "compared with no earlier run: no run for an earlier date is published, or none of them counts as a baseline";
   expect(lastJson(first)).toMatchObject({ verdict: { notes: [note] } });
-  expect(await page("2026-11-20")).toContain("<p>Compared with no earlier run: no published run with an earlier date");
+  expect(await page("2026-11-20")).toContain(
+    "<p>Compared with no earlier run: no run for an earlier date is published",
+  );
   expect((await nights.night("status", "2026-11-20")).stdout).toContain(`  note: ${note}\n`);
   expect((await nights.night("run", "2026-11-21")).code).toBe(0);
   expect((await nights.night("status", "2026-11-21")).stdout).not.toContain("note:");

@@ -4,6 +4,9 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 const withChecks = (checks: string): string => `${minimalSpec}checks: ${checks}\n`;
 
+const listed = (values: string): unknown =>
+  load(withChecks(`{ outputs: { s: { in: ${values} } } }`)).checks?.outputs["s"]?.in;
+
 describe("checks", () => {
   test("checks are off unless the spec has them, and {} has all defaults", () => {
     expect(load(minimalSpec).checks).toBeUndefined();
@@ -30,15 +33,59 @@ describe("checks", () => {
     ["{ rows: { min: 0.6 } }", /checks\.rows\.min: found 0\.6, expected a percentage such as 1%/],
     ["{ rejects: 0.01x }", /checks\.rejects.*expected a percentage such as 1%/],
     ["{ rejects: 101% }", /checks\.rejects.*at most 100%/],
-    ["{ outputs: { score: { range: [1, 0] } } }", /checks\.outputs\.score\.range.*expected \[least, most\]/],
+    [
+      "{ outputs: { s: { range: [1, 0] } } }",
+      /s\.range: found a list, expected \[least, most\], .*: the least comes first/,
+    ],
+    ["{ outputs: { s: { range: 0..1 } } }", /s\.range: found "0\.\.1", expected \[least, most\], such as \[0, 1\]$/],
+    ["{ outputs: { s: { range: [0] } } }", /s\.range: found a list, expected \[least, most\], such as \[0, 1\]$/],
+    ["{ inputs: { psi: -1 } }", /inputs\.psi: found -1, expected a number greater than 0, such as 0\.3$/],
+    ["{ outputs: { s: { psi: 0 } } }", /s\.psi: found 0, expected a number greater than 0, such as 0\.3$/],
+    [
+      "{ outputs: { s: { psi: 25% } } }",
+      /s\.psi: found "25%", expected a number, since a PSI is no percentage: write 0\.25$/,
+    ],
+    ["{ rows: { min: 70%, max: 50% } }", /checks\.rows: min, 70%, is above max, 50%$/],
+    ["{ rows: { max: 55.5% } }", /checks\.rows: min, 70%, is above max, 55\.5%$/],
+    ["{ outputs: { s: { in: [0.5] } } }", /s\.in\[0\]: found 0\.5, expected a text, a whole number, true or false$/],
+    [
+      "{ outputs: { s: { in: [late, 1] } } }",
+      /s\.in: expected values of one type; write a number that is a text in quotes/,
+    ],
+    ["{ outputs: { s: { in: late } } }", /s\.in: found "late", expected a list of values, such as \[churn, stay\]$/],
+    ["{ outputs: { s: { in: [] } } }", /s\.in: found a list, expected at least one value$/],
+    ["{ golden: file }", /golden: found "file", expected a mapping such as \{ path: golden\.parquet \}$/],
+    ["{ sql: text }", /sql: found "text", expected conditions by name, such as \{ some_rows: count\(\*\) > 0 \}$/],
+    ["{ unique: id }", /unique: found "id", expected a list of columns, such as \[customer_id\]$/],
+    ["{ unique: [] }", /unique: found a list, expected at least one column$/],
+    ["{ slices: country }", /slices: found "country", expected a list of columns, such as \[country\]$/],
+    ["{ slices: [a, b, c, d, e] }", /slices: expected at most 4 columns$/],
+    ["", /checks: found null, expected a mapping; `checks: \{\}` has all defaults$/],
     ["{ unique: [id, id] }", /checks\.unique.*a column is named twice/],
     ["{ golden: { path: gold*.parquet } }", /checks\.golden\.path.*without wildcards/],
     ["{ golden: { path: a.parquet, atol: -1 } }", /checks\.golden\.atol.*expected a number from 0/],
     ["{ inputs: { nulls: 1 } }", /checks\.inputs\.nulls: unknown key/],
     ["{ expect: [{ reason: why }] }", /checks\.expect.*expected a param and its value next to reason/],
-    ["{ expect: [{ day: 2026-11-27, reason: why }] }", /checks\.expect.*`day` is no param of this spec/],
+    [
+      "{ expect: [{ day: 2026-11-27, reason: why }] }",
+      /checks\.expect.*`day` is no param of this spec, which has no params$/,
+    ],
   ])("refuse what they cannot do: %s", (checks, message) => {
     expect(specRefusal(withChecks(checks))).toMatch(message);
+  });
+
+  test("a key of expect that is no param is refused with the params that the spec has", () => {
+    const spec = `params: { ds: "\${today}", region: EU }\n${withChecks("{ expect: [{ date: 2026-11-27, reason: why }] }")}`;
+    expect(specRefusal(spec)).toMatch(/`date` is no param of this spec; its params are ds, region$/);
+    expect(specRefusal(spec.replace("date: ", "regoin: "))).toMatch(/spec; did you mean `region`\?$/);
+  });
+
+  test("values of one type are listed, also numbers and truths as texts", () => {
+    expect([listed("[1, -2]"), listed("[true]"), listed('["1", late]')]).toEqual([
+      ["1", "-2"],
+      ["true"],
+      ["1", "late"],
+    ]);
   });
 
   test.each(["2026-11-5", "2026-13-17"])("a date in expect that no run has is refused: %s", (date) => {

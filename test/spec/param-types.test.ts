@@ -27,6 +27,18 @@ test.each([
   ["{ top: { type: integer } }", { top: "" }, "found an empty text, expected a whole number such as 7"],
   ["{ top: { type: integer } }", { top: "007" }, "found 007, expected a whole number such as 7"],
   ["{ top: { type: integer, default: many } }", {}, "found many, expected a whole number such as 7"],
+  ["{ ds: '${today}' }", { ds: "2026-11-5" }, "64 SPEC_INVALID\nreading job.yaml:"],
+  [
+    "{ ds: '${today}' }",
+    { ds: "2026-11-5" },
+    "params.ds: found 2026-11-5, expected a date written YYYY-MM-DD: write 2026-11-05",
+  ],
+  [
+    "{ ds: '${today}' }",
+    { ds: "2026-13-01" },
+    "found 2026-13-01, expected a date written YYYY-MM-DD: there is no such",
+  ],
+  ["{ ds: '${today}' }", { ds: "2026-2-30" }, "found 2026-2-30, expected a date written YYYY-MM-DD: there is no such"],
   [region, { region: "USA" }, "found USA, expected one of EU, US, 007; did you mean `US`?"],
   ["{ region: { type: enum, values: [EU, US] } }", {}, "it has no default; set it with --param region=EU"],
   ["{ region: { type: enum, values: [] } }", {}, "expected a text, number or date, or { type: date"],
@@ -35,6 +47,15 @@ test.each([
   ["{ ds: { type: time } }", {}, "expected a text, number or date, or { type: date"],
 ])("params %s with %j are refused: %s", (params, given, message) => {
   expect(specRefusal(withParams(params), { params: given })).toContain(message);
+});
+
+test.each([
+  ["{ ds: '${today}' }", { ds: "20261105" }],
+  ["{ ds: '${today}' }", { ds: "2026-11" }],
+  ["{ ds: '${today}' }", { ds: "backfill 2026-11-5" }],
+  ["{ ds: '${today}', version: 1 }", { version: "2026-11-5" }],
+])("params %s take %j, which does not look like a date, or is no logical date", (params, given) => {
+  expect(load(withParams(params), { params: given }).params).toMatchObject(given);
 });
 
 test("the param that messages and the schema recommend can be written into a spec as it stands", () => {

@@ -1,7 +1,7 @@
 import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
-import { resultLines } from "#src/publish/verdict-text.js";
+import { countsText, resultLines, toCorrect } from "#src/publish/verdict-text.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
 import type { RunReview } from "#src/report/run-review.js";
@@ -76,6 +76,8 @@ function outcomeOf({ verdict }: RunReview, isHeld: boolean): Outcome {
         outcome,
         failed: resultLines(verdict, "hold"),
         warnings: resultLines(verdict, "warn"),
+        counts: countsText(verdict.verdict),
+        toCorrect: toCorrect(verdict.verdict),
         comparedWith: verdict.verdict.baseline,
         notes: [],
       },

@@ -108,7 +108,7 @@ export function mergeHistograms(one: Histogram, other: Histogram, limit: number)
   return fitHistogram({ shift, keys: keys.slice(0, at), counts: counts.slice(0, at) }, limit);
 }
 
-function countIn({ counts }: Histogram): number {
+function countIn(counts: Float64Array): number {
   let sum = 0;
   for (let index = 0; index < counts.length; index += 1) {
     sum += counts[index] as number;
@@ -119,16 +119,20 @@ function countIn({ counts }: Histogram): number {
 /** Smaller numbers count as zero, in whose bin they are. */
 const smallestNormal = 2 ** -1022;
 
-/** The number below which a share of the values is, 0 to 1; spread evenly inside a bin. NaN where there is none. */
+/**
+ * The number below which a share of the values is, 0 to 1; spread evenly inside a bin. In the bin of zero it is 0: even with 16
+ * bins for all numbers, no other number in that bin exceeds 1e-230. NaN where there is none.
+ */
 export function quantile(histogram: Histogram, share: number): number {
   const { shift, keys, counts } = histogram;
-  const { index, below, due } = findQuantile(histogram, share);
+  const { index, inside } = findQuantile(histogram, share);
   if (index === counts.length) {
     return Number.NaN;
   }
-  const [low, high] = binEdges(keys[index] as number, shift);
-  const found = low + ((due - below) / (counts[index] as number)) * (high - low);
-  return Math.abs(found) < smallestNormal ? 0 : found;
+  const key = keys[index] as number;
+  const [low, high] = binEdges(key, shift);
+  const found = low + inside * (high - low);
+  return key === 0 || Math.abs(found) < smallestNormal ? 0 : found;
 }
 
 /** The index of the bin that a quantile is in; the number of bins for an empty histogram. */
@@ -136,19 +140,19 @@ export function quantileBin(histogram: Histogram, share: number): number {
   return findQuantile(histogram, share).index;
 }
 
-function findQuantile(
-  histogram: Histogram,
+/** Finds the bin of a quantile. `inside`: the share of the bin's values that do not exceed the quantile. */
+export function findQuantile(
+  { counts }: Pick<Histogram, "counts">,
   share: number,
-): { readonly index: number; readonly below: number; readonly due: number } {
-  const { counts } = histogram;
-  const due = share * countIn(histogram);
+): { readonly index: number; readonly inside: number } {
+  const due = share * countIn(counts);
   let below = 0;
   for (let index = 0; index < counts.length; index += 1) {
     const count = counts[index] as number;
     if (below + count >= due) {
-      return { index, below, due };
+      return { index, inside: (due - below) / count };
     }
     below += count;
   }
-  return { index: counts.length, below, due };
+  return { index: counts.length, inside: 0 };
 }

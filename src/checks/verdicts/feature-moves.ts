@@ -1,4 +1,5 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
+import { quantileOfColumn } from "../profiles/told-quantile.js";
 import { type ComparedColumn, shareStep } from "./column-checks.js";
 import { quantilesIn } from "./quantile-check.js";
 import type { CheckResult } from "./verdict.js";
@@ -64,12 +65,9 @@ function mediansOf(now: ColumnProfile, profiles: readonly ColumnProfile[]): Medi
     : { median, smallest_median_before: Math.min(...before), largest_median_before: Math.max(...before) };
 }
 
-/** The median, between the exact extremes: it is shown, and a number of a histogram may lie just outside of them. */
+/** The median as people are told it; undefined: there are no numbers. */
 function medianOf(profile: ColumnProfile): number | undefined {
-  const median = quantilesOf(profile)?.[1];
-  return median === undefined || profile.kind !== "numbers"
-    ? undefined
-    : Math.min(Math.max(median, profile.numbers.min), profile.numbers.max);
+  return profile.kind === "numbers" ? quantileOfColumn(profile, 0.5) : undefined;
 }
 
 /** Returns p10, p50 and p90; undefined: there are no numbers. */

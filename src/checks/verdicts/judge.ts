@@ -59,7 +59,9 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
   const latest = latestRuns(baseline);
   const found = resultsOf(judged, options);
   const results =
-    previous === undefined ? found : nameModelCause(found, resultsOfPrevious(judged, previous, options), previous);
+    previous === undefined
+      ? found
+      : nameModelCause(found, resultsOfPrevious(judged, previous, options), { ...previous, now: run });
   const { listed, unlisted } = boundValues(results);
   const fewSampled = findFewSampled(run.features, latest);
   const outputs = compared(run.outputs, latest, (before) => before.outputs);

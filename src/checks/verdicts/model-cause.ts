@@ -79,8 +79,9 @@ const mostOf = 0.5;
 export function nameModelCause(
   results: readonly CheckResult[],
   others: readonly CheckResult[],
-  { modelSha256, rows }: PreviousModel,
+  { modelSha256, rows, now }: Pick<PreviousModel, "modelSha256" | "rows"> & { readonly now: RunProfile },
 ): CheckResult[] {
+  const about = { modelSha256, rows, now: { modelSha256: now.modelSha256, rows: now.rows } };
   const known = new Map(others.map((result) => [keyOf(result), result]));
   return results.map((result) => {
     const other = known.get(keyOf(result));
@@ -88,7 +89,7 @@ export function nameModelCause(
       return result;
     }
     const of = causeOf(result, other);
-    return { ...result, cause: { of, previous: other?.measured ?? "pass", modelSha256, rows } };
+    return { ...result, cause: { of, previous: other?.measured ?? "pass", ...about } };
   });
 }
 

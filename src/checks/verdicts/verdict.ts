@@ -90,13 +90,15 @@ export interface CheckResult {
   readonly feature?: MovedFeature;
   /**
    * For an output that did not pass in a run with a new model: whether the model or the data are the cause. `previous`: what
-   * the same check measures for the last run's model, which scored `rows` of this run's rows.
+   * the same check measures for the last run's model, `modelSha256`, which scored `rows` of this run's rows. `now`: the new
+   * model, and all rows of this run; absent: an older version of this program made the verdict.
    */
   readonly cause?: {
     readonly of: "model" | "data" | "both";
     readonly previous: number | string;
     readonly modelSha256: string;
     readonly rows: number;
+    readonly now?: { readonly modelSha256: string; readonly rows: number };
   };
   /** The two histograms. A verdict has those of all checks that did not pass, and of as many others as its size limit allows. */
   readonly bins?: readonly PsiBin[];

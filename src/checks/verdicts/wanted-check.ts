@@ -1,4 +1,6 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
+import { binEdges } from "../profiles/histogram.js";
+import type { NumberProfile } from "../profiles/number-profile.js";
 import { type ValueList, valueList } from "../profiles/outside-values.js";
 import { knownValues } from "./known-values.js";
 import type { OutputOptions } from "./run-profile.js";
@@ -22,7 +24,13 @@ export function checkWanted(
       formula: "the smallest and the largest value are within the range",
       measured: numberOf(isLow ? min : max),
       limit: isLow ? range[0] : range[1],
-      numbers: { min: numberOf(min), max: numberOf(max), from: range[0], to: range[1] },
+      numbers: {
+        min: numberOf(min),
+        max: numberOf(max),
+        from: range[0],
+        to: range[1],
+        ...rowsOutside(now.numbers, range),
+      },
     });
   }
   if (names !== undefined) {
@@ -41,6 +49,35 @@ export function checkWanted(
     });
   }
   return found;
+}
+
+/**
+ * The rows whose numbers are out of a range: the least and the most that there can be. They are the same where all numbers are
+ * counted one by one, or no bin of the histogram is partly out of range.
+ */
+function rowsOutside(
+  { histogram: { shift, keys, counts }, values, min, max }: NumberProfile,
+  [from, to]: readonly [number, number],
+): { readonly rows_outside_least: number; readonly rows_outside_most: number } {
+  const isOutside = (value: number): boolean => value < from || value > to;
+  if (values.kind === "few" && values.rare === undefined) {
+    const rows = [...values.counts].reduce((sum, [value, of]) => sum + (isOutside(Number(value)) ? of : 0), 0);
+    return { rows_outside_least: rows, rows_outside_most: rows };
+  }
+  let [least, most] = [0, 0];
+  for (const [index, key] of keys.entries()) {
+    // The extremes are exact, so that the first and the last bin end there.
+    const [low, high] = binEdges(key, shift).map((edge) => Math.min(Math.max(edge, min), max)) as [number, number];
+    const rows = counts[index] as number;
+    if (low > to || high < from) {
+      least += rows;
+      most += rows;
+    } else if (isOutside(low) || isOutside(high)) {
+      least += Number(low === min && min < from) + Number(high === max && max > to); // the extreme itself
+      most += rows;
+    }
+  }
+  return { rows_outside_least: least, rows_outside_most: most };
 }
 
 /** An integer that JSON cannot have as a text. */

@@ -1,8 +1,9 @@
 import { printable } from "../../util/printable.js";
 import { challengerLines } from "../../report/agreement/challenger-text.js";
+import type { AttemptFailure } from "../../publish/attempt-failure.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
 import { challengerFields } from "../../report/agreement/fields.js";
-import { count, failureFields, rowsOfRunText, showCount, verdictFields } from "../../report/report.js";
+import { checksText, count, rowsOfRunText, showCount, verdictFields } from "../../report/report.js";
 import { paidFields, paidLines } from "../../report/spending/paid-text.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { requireLatest, type RunState, runState } from "../../run/state.js";
@@ -58,7 +59,7 @@ function stateJson(state: RunState): object {
     ...(state.challenger === undefined ? {} : { challenger: challengerFields(state.challenger, false) }),
     decision: state.decision,
     ...(state.paid === undefined ? {} : { paid: paidFields(state.paid) }),
-    last_error: failureFields(state.lastFailure ?? undefined),
+    last_error: lastFailureFields(state.lastFailure ?? undefined),
     commands: state.commands,
     damage: state.damage,
     workers: state.attempts.map(({ worker, workers, writer, provider, batchSize, spans }) => ({
@@ -193,7 +194,7 @@ function failureText({ lastFailure }: RunState): string[] {
 }
 
 function summary(state: RunState): string {
-  const { runId, status, rowsPlanned, spansPlanned, spansCommitted, output } = state;
+  const { runId, status, rowsPlanned, spansPlanned, spansCommitted, verdict, output } = state;
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}`;
   }
@@ -207,7 +208,7 @@ function summary(state: RunState): string {
     return `${runId}: damaged, ${count(spansPlanned, "span")} planned (${count(rowsPlanned, "row")}) -> ${output}`;
   }
   const progress = `${showCount(spansCommitted)} of ${count(spansPlanned, "span")} committed (${rowsText(state, rowsPlanned)})`;
-  return `${runId}: ${shownStatus(status)}, ${progress} -> ${output}`;
+  return `${runId}: ${shownStatus(status)}, ${progress}${checksText(verdict)} -> ${output}`;
 }
 
 /** A status as people read it. */
@@ -232,4 +233,13 @@ function attemptsText({ attempts }: RunState): string[] {
     attempts.map(({ worker, workers, writer, spans }) => [`worker ${worker}/${workers}`, writer, count(spans, "span")]),
     { right: [2] },
   );
+}
+
+/** The error that an attempt ended with, under its JSON names. */
+function lastFailureFields(failure: AttemptFailure | undefined): Readonly<Record<string, unknown>> | null {
+  if (failure === undefined) {
+    return null;
+  }
+  const { at, code, message, writer } = failure;
+  return { at, code, message, writer };
 }

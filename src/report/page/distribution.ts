@@ -2,6 +2,7 @@ import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
 import { quantile } from "../../checks/profiles/histogram.js";
 import { mean, type NumberProfile, standardDeviation } from "../../checks/profiles/number-profile.js";
 import { type FewValues, matchNames } from "../../checks/profiles/few-values.js";
+import { quantileOfColumn } from "../../checks/profiles/told-quantile.js";
 import type { ValueCounts } from "../../checks/profiles/value-counts.js";
 import { equalSteps } from "../score-summary.js";
 import { showNumber } from "./numbers.js";
@@ -93,26 +94,7 @@ export function middleOf(profile: ColumnProfile): string | undefined {
 
 /** Returns the median of a column's numbers or of its vectors' norms. */
 export function medianOf(profile: ColumnProfile): number | undefined {
-  const numbers = numbersOf(profile);
-  if (numbers === undefined || numbers.finite === 0) {
-    return undefined;
-  }
-  const { values, histogram, min, max, finite } = numbers;
-  return values.kind === "few" && values.rare === undefined
-    ? medianOfCounts(values.counts, finite)
-    : Math.min(Math.max(quantile(histogram, 0.5), min), max);
-}
-
-function medianOfCounts(counts: ReadonlyMap<string, number>, total: number): number {
-  let below = 0;
-  const sorted = [...counts].map(([name, rows]) => ({ value: Number(name), rows }));
-  for (const { value, rows } of sorted.toSorted((one, other) => one.value - other.value)) {
-    below += rows;
-    if (below * 2 >= total) {
-      return value;
-    }
-  }
-  return Number.NaN;
+  return quantileOfColumn(profile, 0.5);
 }
 
 /** Returns the values that are shown one by one; undefined: they are shown as a histogram, or there are too many. */

@@ -43,6 +43,15 @@ ${keyOf("output")}${outputs.length === 0 ? html`<p>${review === undefined ? "Thi
 `;
 }
 
+/** Says why a column has no chart. Nothing for one that has no values: the caption says so. */
+function withoutChart(now: ColumnProfile): Html {
+  const { rows, nulls, nan } = emptyIn(now);
+  if (now.kind === "rows") {
+    return html`<p>The values of type ${now.type} are not profiled.</p>`;
+  }
+  return now.kind === "numbers" && rows > nulls + nan ? html`<p>No value is finite.</p>` : nothing;
+}
+
 /** Says what the checks of columns did. */
 function verbOf(columns: readonly PageColumn[]): string {
   const levels = new Set(columns.map(({ level }) => level));
@@ -88,13 +97,7 @@ function card({ name, now, earlier, level }: PageColumn): Html {
   const found = distributionOf(now, before);
   const empty = emptyShares(now, before);
   const chart =
-    found === undefined
-      ? empty.length === 0
-        ? html`<p>The values of type ${now.type} are not profiled.</p>`
-        : nothing
-      : found.kind === "numbers"
-        ? histogram(name, found)
-        : valueBars(found);
+    found === undefined ? withoutChart(now) : found.kind === "numbers" ? histogram(name, found) : valueBars(found);
   const of = now.kind === "vectors" ? ` (norm, ${now.vectors.maxDimension} dimensions)` : "";
   return html`<figure class="${level}"><h3>${breakable(name)}${of}</h3>${chart}${emptyBars(empty)}<figcaption>${caption(now, found)}</figcaption></figure>`;
 }
@@ -252,16 +255,18 @@ export function historyCharts(columns: readonly PageColumn[], review: RunReview,
   const times = runs.map((run) => (run === profile ? seconds : known?.get(run.runId)));
   const duration = small({ title: "duration", values: times, show: showSeconds, upTo: 1 });
   return html`<section><h2>The last ${runs.length} runs</h2>
-<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; a dot marks this run, or where the check of a number does not pass, a triangle (warns) or a diamond (failed). Each PSI compares a run with the run before it.</p>
+<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; a dot marks this run, or where the check of a number does not pass, a triangle (warns) or a diamond (failed). Each PSI compares a run with the run before it; that of this run is the one that was checked, if one was.</p>
 <div class="history"><h3>all rows</h3>${rows}${rejected}${duration}</div>${shown.slice(0, openColumns)}${folded}</section>
 `;
 }
 
-function columnHistory({ name, role, now, history, levels }: PageColumn): Html {
+function columnHistory({ name, role, now, history, levels, drift }: PageColumn): Html {
   const profiles = [...history, now];
   const each = (of: (column: ColumnProfile) => number | undefined): (number | undefined)[] =>
     profiles.map((column) => (column === undefined ? undefined : of(column)));
-  const psis = profiles.map((column, run) => (run === 0 ? undefined : psiBetween(profiles[run - 1], column)));
+  const between = history.map((column, run) => (run === 0 ? undefined : psiBetween(history[run - 1], column)));
+  // The number that the mark is about, which the table of drifts has, too.
+  const psis = [...between, drift?.psi ?? psiBetween(history.at(-1), now)];
   const charts = [
     small({ title: "NULL/NaN", values: each(emptyShare), show: showShare, upTo: 0.05, level: levels.empty }),
     small({ title: "median", values: each(medianOf), show: showNumber, level: levels.median }),

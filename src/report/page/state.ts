@@ -2,7 +2,7 @@ import { readersText } from "../../publish/readers-view.js";
 import { assertNever } from "../../util/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { Outcome } from "../outcome.js";
-import { count, type DecidingCommands, type RunReport, type VerdictReport } from "../report.js";
+import { checksText, count, type DecidingCommands, type RunReport, type VerdictReport } from "../report.js";
 import { html, type Html, nothing } from "./html.js";
 import { showDay } from "./numbers.js";
 
@@ -50,9 +50,8 @@ export function rolledBackState(readersHave: string | undefined): PageState {
 function publishedState(record: AttemptRecord, report: RunReport): PageState {
   const warnings = warningsOf(report.verdict).length;
   const { predictions, text } = rowsText(record, report);
-  const warned = warnings === 0 ? "" : `, with ${count(warnings, "warning")}`;
   const isDoubtful = warnings > 0 || (predictions === 0 && report.rowsPlanned > 0);
-  return { word: "PUBLISHED", sentence: `${text}${warned}.`, tone: isDoubtful ? "warned" : "good" };
+  return { word: "PUBLISHED", sentence: `${text}${checksText(report.verdict)}.`, tone: isDoubtful ? "warned" : "good" };
 }
 
 /** The predictions of a run, and what became of its other rows. `predictions`: undefined if they are not counted. */
@@ -146,7 +145,7 @@ ${next}`;
 
 function findings({ verdict, decided }: RunReport): Html {
   const [, ...others] = verdict?.outcome === "hold" ? verdict.failed : [];
-  const commands = decided?.commands === undefined ? nothing : deciding(decided.commands);
+  const commands = decided?.commands === undefined ? nothing : deciding(decided.commands, verdict?.toCorrect);
   return html`${commands}${list("Other checks that failed", "failed", others)}${list("Warnings", "warned", warningsOf(verdict))}`;
 }
 
@@ -168,12 +167,12 @@ function bullets(name: string, lines: readonly string[]): Html {
 }
 
 /** Renders the commands that decide on a held run. */
-function deciding({ approve, discard, newRun, joinsBaseline, newer }: DecidingCommands): Html {
+function deciding({ approve, discard, newRun, joinsBaseline, newer }: DecidingCommands, toCorrect = "the input"): Html {
   const baseline = joinsBaseline ? " (with --as-baseline, later runs are compared with them)" : "";
   const steps: (readonly [string, string])[] = [
     [`To publish these predictions${baseline}`, approve],
     ["To discard them", discard],
-    ["To score again, after you correct the input", newRun],
+    [`To score again, after you correct ${toCorrect}`, newRun],
   ];
   const warning =
     newer === undefined

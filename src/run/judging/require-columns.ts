@@ -61,6 +61,7 @@ function requireOutputs({ spec, where }: Pick<JobContext, "spec" | "where">, con
   for (const [name, wanted] of limits) {
     const found = columns.get(name);
     const unfit = found === undefined ? undefined : limitWithoutValues(wanted, found);
+    requireValues({ where }, { name, values: wanted.in, type: found?.type });
     if (found === undefined || unfit !== undefined) {
       const names = [...columns.keys()];
       const [what, hint] =
@@ -69,6 +70,33 @@ function requireOutputs({ spec, where }: Pick<JobContext, "spec" | "where">, con
           : [`\`${unfit}\` cannot be checked of \`${name}\`, which ${found.about}`, hints[unfit]];
       throw new JobError("SPEC_INVALID", `reading ${where(["checks", "outputs", name])}: ${what}`, { hint });
     }
+  }
+}
+
+/** Forms of the values of whole numbers and of booleans. Any text may be a value of a text column. */
+const valueForms: readonly { readonly of: (type: string) => boolean; readonly form: RegExp; readonly what: string }[] =
+  [
+    { of: isWholeType, form: /^-?\d+$/, what: "whole number" },
+    { of: (type) => type === "bool", form: /^(?:true|false)$/, what: "boolean" },
+  ];
+
+/** Refuses a list of values of which the column can never have one. @throws JobError SPEC_INVALID */
+function requireValues(
+  { where }: Pick<JobContext, "where">,
+  {
+    name,
+    values = [],
+    type,
+  }: { readonly name: string; readonly values?: readonly string[] | undefined; readonly type: ColumnType | undefined },
+): void {
+  const known = type === undefined ? undefined : valueForms.find(({ of }) => of(showType(type)));
+  const strange = known && values.find((value) => !known.form.test(value));
+  if (type !== undefined && strange !== undefined) {
+    throw new JobError(
+      "SPEC_INVALID",
+      `reading ${where(["checks", "outputs", name, "in"])}: ${strange} is no ${known?.what}, and \`${name}\` is ${showType(type)}`,
+      { hint: `list values that \`${name}\` may have` },
+    );
   }
 }
 

@@ -110,6 +110,23 @@ export function paramProblems(name: string, text: string, type: ParamType): Prob
     : [{ path: ["params", name], text: `found ${text === "" ? "an empty text" : text}, expected ${expected}` }];
 }
 
+/** Year, month and day in digits, whether they are a date or not. */
+const almostDate = /^(\d{4})-(\d{1,2})-(\d{1,2})$/;
+
+/**
+ * Checks the value of an untyped param that is the logical date. A text that looks like a date, but is none as the checks read
+ * it, would be compared with no earlier run. Any other text is allowed: such runs have no date.
+ */
+export function dateProblems(name: string, text: string): Problem[] {
+  const [, year = "", month = "", day = ""] = almostDate.exec(text) ?? [];
+  if (year === "" || isCalendarDate(text)) {
+    return [];
+  }
+  const padded = `${year}-${month.padStart(2, "0")}-${day.padStart(2, "0")}`;
+  const meant = isCalendarDate(padded) ? `write ${padded}` : `there is no such day`;
+  return [{ path: ["params", name], text: `found ${text}, expected a date written YYYY-MM-DD: ${meant}` }];
+}
+
 /** Makes the problem for a param without a default and without a value. */
 export function missingProblem(name: string, type: ParamType): Problem {
   return { path: ["params", name], text: `it has no default; set it with --param ${name}=${exampleOf(type)}` };

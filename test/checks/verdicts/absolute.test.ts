@@ -1,8 +1,17 @@
 import { describe, expect, test } from "vitest";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { type CheckOptions, defaultChecks } from "#src/checks/verdicts/run-profile.js";
-import { numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
+import { normals, numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
 import { only, told } from "../../support/verdicts.js";
+
+/** The bounds of the rows out of a range, with their number in between. */
+function outside(values: readonly number[], range: readonly [number, number]): [number, number, number] {
+  const options = { ...defaultChecks, outputs: new Map([["score", { range }]]) };
+  const run = runProfile({ outputs: { score: numbersProfile(values) } });
+  const { numbers } = only(judge({ run, baseline: [] }, options), "range", "score");
+  const rows = values.filter((value) => value < range[0] || value > range[1]).length;
+  return [Number(numbers["rows_outside_least"]), rows, Number(numbers["rows_outside_most"])];
+}
 
 describe("absolute checks", () => {
   test("absolute checks hold a first run, which has no earlier runs", () => {
@@ -30,5 +39,24 @@ describe("absolute checks", () => {
     };
     const outputs = { score: numbersProfile([0, 1, null]), label: textsProfile({ a: 1 }) };
     expect(told(judge({ run: runProfile({ outputs }), baseline: [] }, options))).toEqual([]);
+  });
+
+  test("a range tells how many rows are out of it: exactly for few different numbers, else between two bounds", () => {
+    expect(outside([0, 0.5, 1, 1.5, 1.5, -2], [0, 1])).toEqual([3, 3, 3]);
+    const values = normals(5000);
+    for (const range of [
+      [-1, 1],
+      [-0.7707, 1.1303],
+      [-0.0101, 1.3303],
+      [-10, 2.5],
+      [-10, 10],
+      [0, Math.max(...values) * 0.9999],
+    ] as const) {
+      const [least, rows, most] = outside(values, range);
+      expect(least).toBeLessThanOrEqual(rows);
+      expect(most).toBeGreaterThanOrEqual(rows);
+      expect(most - least).toBeLessThan(50);
+      expect(least > 0).toBe(rows > 0);
+    }
   });
 });

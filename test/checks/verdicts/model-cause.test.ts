@@ -105,7 +105,9 @@ describe("the cause of an output that did not pass with a new model", () => {
 
   test("values without names have the cause of the values with the same hash", () => {
     const previous: PreviousModel = { modelSha256: "a", rows: 950, outputs: new Map() };
-    const causes = nameModelCause([rare(1), rare(2)], [rare(2)], previous).map(({ cause }) => cause?.of);
+    const causes = nameModelCause([rare(1), rare(2)], [rare(2)], { ...previous, now: runProfile({}) }).map(
+      ({ cause }) => cause?.of,
+    );
     expect(causes).toEqual(["model", "data"]);
   });
 

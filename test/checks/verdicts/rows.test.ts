@@ -11,7 +11,8 @@ import {
   textsProfile,
   vectorsProfile,
 } from "../../support/run-profiles.js";
-import { only } from "../../support/verdicts.js";
+import { resultLines } from "#src/publish/verdict-text.js";
+import { only, storedVerdict } from "../../support/verdicts.js";
 
 const withRows = (rows: number, before: (nightsAgo: number) => number, nights = 28): CheckResult => {
   const baseline = nightsBefore(nights, (nightsAgo) => ({ rows: before(nightsAgo) }));
@@ -51,6 +52,29 @@ describe("rows", () => {
     expect(withRows(500, byWeekday).numbers["nights"]).toBe(
       "2026-10-26: 300, 2026-11-02: 300, 2026-11-09: 300, 2026-11-16: 300",
     );
+  });
+
+  test.each<[CheckResult, string]>([
+    [
+      withRows(1000, (ago) => 7000 + ago, 8),
+      "1,000 rows, 14.3% of 7,001, the fewest of the last 8 runs (rows.min: 70%)",
+    ],
+    [
+      withRows(30_000, (ago) => 7000 + ago, 8),
+      "30,000 rows, 428% of 7,008, the most of the last 8 runs (rows.max: 300%)",
+    ],
+    [withRows(100, () => 700, 1), "100 rows, 14.3% of 700, the last run (rows.min: 70%)"],
+    [withRows(100, byWeekday, 21), "100 rows, 33.3% of 300, the median of 3 Mondays (rows.min: 70%)"],
+    [withRows(100, byWeekday), "100 rows, 33.3% of 300, the median of 4 Mondays (rows.min: 70%)"],
+    [withRows(230, byWeekday), "230 rows, 76.7% of 300, the median of 4 Mondays (a warning below 80%; rows.min: 70%)"],
+    [withRows(1000, byWeekday), "1,000 rows, 333% of 300, the median of 4 Mondays (rows.max: 300%)"],
+    [withRows(100, (ago) => 1000 + ago), "100 rows, 9.86% of 1,014, the lower median of 4 Mondays (rows.min: 70%)"],
+    [withRows(5, () => 0), "5 rows, the median of 4 Mondays had 0 (rows.max: 300%)"],
+    [withLimit(500, 0.6), "500 rows, 50% of 1,000, the median of 4 Mondays (rows.min: 60%)"],
+  ])("are told with the nights that they are compared with, and the limit as the spec has it: %#", (result, line) => {
+    expect(resultLines(storedVerdict([result]), result.level)).toEqual([
+      expect.stringMatching(`^${line.replaceAll(/[().]/g, "\\$&")}`),
+    ]);
   });
 
   test("of half a table hold", () => {

@@ -62,6 +62,14 @@ describe("a feature without values", () => {
     expect(card).toContain("<dt>NaN</dt><dd>0%");
   });
 
+  test("the card of a feature without rows, or with infinite values only, does not say that its type is not profiled", () => {
+    expect(cardOf(pageWith(withNaN([], 0)), "age")).toMatch(/<\/h3><dl.*<figcaption>0 values</);
+    const infinite = numbersProfile([Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]);
+    expect(cardOf(pageWith(infinite), "age")).toMatch(
+      /<p>No value is finite\.<\/p>.*<figcaption>2 values<\/figcaption>/,
+    );
+  });
+
   test("the table of drifts and the small charts count NaN with NULL", () => {
     const page = pageWith(withNaN([], 400));
     expect(page).toMatch(
@@ -177,13 +185,15 @@ function published(rows: number, rejected: number): string {
 
 describe("the headline of a published run", () => {
   test("the headline counts predictions, then rejected and filtered rows", () => {
-    expect(titleOf(published(5000, 0))).toBe("PUBLISHED. 5,000 predictions.");
-    expect(titleOf(published(4900, 60))).toBe("PUBLISHED. 4,900 predictions, 60 rows rejected, 40 rows filtered out.");
+    expect(titleOf(published(5000, 0))).toBe("PUBLISHED. 5,000 predictions; 17 checks passed.");
+    expect(titleOf(published(4900, 60))).toBe(
+      "PUBLISHED. 4,900 predictions, 60 rows rejected, 40 rows filtered out; 17 checks passed.",
+    );
   });
 
   test("a published run without a prediction is not shown as good", () => {
     const page = published(0, 0);
-    expect(titleOf(page)).toBe("PUBLISHED. 0 predictions, 5,000 rows filtered out.");
+    expect(titleOf(page)).toBe("PUBLISHED. 0 predictions, 5,000 rows filtered out; 17 checks passed.");
     expect(page).toContain('<header class="warned">');
     expect(published(1, 0)).toContain('<header class="good">');
   });

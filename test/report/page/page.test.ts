@@ -101,15 +101,16 @@ describe("the page of a held run", () => {
 });
 
 describe("the page of a published run", () => {
-  test("the page of a published run says how many warnings there are, and offers no commands", () => {
-    expect(publishedPage).toContain("<h1>PUBLISHED. 400 predictions.</h1>");
+  test("the page of a published run says how many checks passed and warned, and offers no commands", () => {
+    expect(publishedPage).toContain("<h1>PUBLISHED. 400 predictions; 17 checks passed.</h1>");
     expect(publishedPage).not.toContain("<h2>Commands</h2>");
     const { record, outcome } = published;
     const warned = outcome.kind === "done" && outcome.report.verdict;
     const report = { ...(outcome.kind === "done" ? outcome.report : expect.fail()) };
     const verdict = { ...(warned || expect.fail()), failed: ["score: PSI 2"], warnings: ["rows: few"] };
+    verdict.counts = "18 checks passed, 1 warned, 1 failed";
     const page = pageOf(record, { kind: "done", report: { ...report, verdict } });
-    expect(page).toContain("<h1>PUBLISHED. 400 predictions, with 2 warnings.</h1>");
+    expect(page).toContain("<h1>PUBLISHED. 400 predictions; 18 checks passed, 1 warned, 1 failed.</h1>");
     expect(page).toContain("<li>score: PSI 2</li><li>rows: few</li>");
   });
 

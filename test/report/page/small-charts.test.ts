@@ -25,5 +25,7 @@ test("the small charts mark the latest run in the colour and shape of the check 
     `NULL/NaN ${dot}`, // of label
     `PSI ${dot}`,
   ]);
+  const checked = /<th>score<\/th><td>([\d.]+) /.exec(page)?.[1];
+  expect(charts).toContain(`<figcaption>PSI <b>${checked}</b> <b class="hold">failed</b>`);
   expect(said.map(([, title, word]) => `${title} ${word}`)).toEqual(["rejected warns", "PSI failed"]);
 });

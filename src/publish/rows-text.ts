@@ -1,0 +1,55 @@
+import type { CheckResult } from "../checks/verdicts/verdict.js";
+import { digitsApart, percent, withSeparators } from "./shown-numbers.js";
+
+/**
+ * What the check `rows` has found, with the limit as the spec has it: "4,426 rows, 57.1% of 7,751, the fewest of the last 8
+ * runs (rows.min: 60%)".
+ */
+export function rowsFinding({ measured, limit, numbers }: CheckResult): string {
+  const { rows = "?", least = "?", most = "?", max = 3 } = numbers;
+  const isMany = typeof measured !== "number" || limit === max;
+  const usual = isMany ? most : least;
+  const whose = usualText(numbers, isMany);
+  const end = ` (${limitText(limit, numbers)})`;
+  if (typeof measured !== "number") {
+    return `${rowsText(rows)}, ${whose} had ${withSeparators(usual)}${end}`;
+  }
+  const share = percent(measured, digitsApart(measured, limit, percent));
+  return `${rowsText(rows)}, ${share} of ${withSeparators(usual)}, ${whose}${end}`;
+}
+
+/** "4,426 rows", "1 row". */
+export function rowsText(rows: number | string): string {
+  return `${withSeparators(rows)} ${rows === 1 ? "row" : "rows"}`;
+}
+
+/** Says what the usual number of rows is: "the fewest of the last 8 runs", "the median of 3 Mondays". */
+function usualText({ compared, nights, least, most }: CheckResult["numbers"], isMany: boolean): string {
+  const before = String(nights ?? "").split(", ");
+  const runs = before.length;
+  if (compared === "weekday") {
+    const half = least === most ? "" : isMany ? "upper " : "lower ";
+    return `the ${half}median of ${runs} ${weekdayOf(before[0])}s`;
+  }
+  if (compared === undefined) {
+    return "the usual number"; // an older version of this program made the verdict
+  }
+  return runs === 1 ? "the last run" : `the ${isMany ? "most" : "fewest"} of the last ${runs} runs`;
+}
+
+const weekdays = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+
+/** The weekday of a night such as "2026-11-23: 1000". */
+function weekdayOf(night = ""): string {
+  return weekdays[new Date(night.slice(0, 10)).getUTCDay()] ?? "night";
+}
+
+/** The limit by its key in the spec. */
+function limitText(limit: number | string, { min, max }: CheckResult["numbers"]): string {
+  if (min === undefined || max === undefined) {
+    return `limit ${percent(limit)}`;
+  }
+  return limit === max
+    ? `rows.max: ${percent(max)}`
+    : `${limit === min ? "" : `a warning below ${percent(limit)}; `}rows.min: ${percent(min)}`;
+}

@@ -1,0 +1,67 @@
+import { compareListing, compareSpec } from "../../plan/compare.js";
+import type { Plan } from "../../plan/plan.js";
+import type { RunVerdict } from "../../publish/run-verdict.js";
+import { count } from "../../report/report.js";
+import type { JobContext } from "../../scoring/context.js";
+import { messageOf } from "../../util/errors.js";
+import { listInput } from "../planning/input.js";
+
+/** Keys of `checks` that may change until a run has its verdict. */
+const limits = ["on_fail", "rows", "rejects", "outputs", "unique", "inputs", "expect"] as const;
+
+/** Says how the spec differs from the one that a run was planned and judged with, since only another run takes it into account. */
+export function specChanges(
+  { spec }: Pick<JobContext, "spec">,
+  plan: Plan,
+  { thresholds }: Pick<RunVerdict, "thresholds">,
+): string[] {
+  const planned = compareSpec(plan, spec);
+  const { checks } = spec;
+  const changed = limits.filter((key) => {
+    const before = thresholds[key];
+    // An older version of this program recorded no such key, or the spec had none.
+    const isKnown = before !== undefined || key === "unique";
+    return checks !== undefined && isKnown && textOf(before) !== textOf(checks[key]);
+  });
+  return [
+    ...(planned.length === 0
+      ? []
+      : [`the spec has changed since this run was planned (${planned.join("; ")}): run --new-run applies it`]),
+    ...(changed.length === 0
+      ? []
+      : [
+          `the limits in the spec are not those of this verdict (${changed.map((key) => `checks.${key}`).join(", ")}): run --new-run applies them`,
+        ]),
+  ];
+}
+
+/** Says how the input differs from that of a run. Nothing if none of its files is left, or they cannot be listed. */
+export async function inputChanges(context: JobContext, plan: Plan): Promise<string[]> {
+  try {
+    const { shards } = await listInput(context);
+    const { added, missing, changed } = compareListing(plan, shards);
+    const found = [
+      [added.length, "added"],
+      [changed.length, "replaced"],
+      [missing.length, "removed"],
+    ] as const;
+    const texts = found.flatMap(([files, what]) =>
+      files === 0 ? [] : [`${count(files, "file")} ${files === 1 ? "was" : "were"} ${what}`],
+    );
+    return shards.length === 0 || texts.length === 0
+      ? []
+      : [`the input has changed since this run was planned (${texts.join(", ")}): run --new-run scores it`];
+  } catch (error) {
+    context.log.debug(`comparing the input with the plan of a held run: ${messageOf(error)}`);
+    return [];
+  }
+}
+
+/** JSON with sorted keys, without those that are undefined. */
+function textOf(value: unknown): string {
+  return JSON.stringify(value, (_, one: unknown) =>
+    typeof one === "object" && one !== null && !Array.isArray(one)
+      ? Object.fromEntries(Object.entries(one).toSorted(([a], [b]) => (a < b ? -1 : 1)))
+      : one,
+  );
+}

@@ -1,0 +1,59 @@
+import { cp, readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, heldNight, nightlyJob } from "../support/nights.js";
+
+const limitsChanged = "the limits in the spec are not those of this verdict";
+const specChanged = "the spec has changed since this run was planned";
+const inputChanged = "the input has changed since this run was planned";
+
+test("run and plan of a held run say that the spec has changed since its verdict, and nothing if it has not", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path);
+  await heldNight(nights);
+  const told = async (command: string, overrides: object): Promise<string> => {
+    await nights.rewrite({ ...fewRows, ...overrides });
+    const { code, stderr } = await nights.night(command, "2026-11-21");
+    expect(code).toBe(67);
+    return stderr;
+  };
+  expect(await told("run", {})).not.toMatch(/since this run|not those of this verdict/);
+  expect(await told("run", { checks: { rows: { min: "5%" }, outputs: { predict: { psi: 2 } } } })).toContain(
+    `\n  ${limitsChanged} (checks.rows, checks.outputs): run --new-run applies them\n`,
+  );
+  expect(await told("plan", { checks: { on_fail: "warn", unique: ["id"] } })).toContain(
+    `\n  ${limitsChanged} (checks.on_fail, checks.unique): run --new-run applies them\n`,
+  );
+  expect(await told("run", { checks: undefined })).toContain(
+    `\n  ${specChanged} (checks is "absent", planned "present"): run --new-run applies it`,
+  );
+  expect(await told("run", { checks: { slices: ["id"] }, input: { where: "id < 90" } })).toMatch(
+    /the spec has changed since this run was planned \(input\.where is "id < 90", planned "id < 50"; checks\.slices .*\): run --new-run applies it\n/,
+  );
+});
+
+test("run of a held run says that files were added, replaced or removed, and nothing if the input is gone", async () => {
+  await using scratch = await scratchFolder();
+  const data = join(scratch.path, "data");
+  await cp(join(projectFolder, "fixtures/data/diabetes"), data, { recursive: true });
+  const input = { path: "data/*.parquet" };
+  const nights = await nightlyJob(scratch.path, { input });
+  const first = (await readdir(data)).find((name) => name.endsWith(".parquet")) ?? expect.fail();
+  expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+  await nights.rewrite({ input: { ...input, ...fewRows.input } });
+  const told = async (): Promise<string> => {
+    const { code, stderr } = await nights.night("run", "2026-11-21");
+    expect(code).toBe(67);
+    return stderr;
+  };
+  expect(await told()).not.toContain(inputChanged);
+  await cp(join(data, first), join(data, "x1.parquet"));
+  await cp(join(data, first), join(data, "x2.parquet"));
+  expect(await told()).toContain(`\n  ${inputChanged} (2 files were added): run --new-run scores it\n`);
+  await rm(join(data, first));
+  expect(await told()).toContain(`\n  ${inputChanged} (2 files were added, 1 file was removed)`);
+  await rm(data, { recursive: true });
+  expect(await told()).not.toContain(inputChanged);
+});
