@@ -68,3 +68,12 @@ function notesText({ errors, begun }: AttemptNotes): string {
   const kept = { errors: errors.slice(-mostNotes), begun: begun.slice(-mostNotes) };
   return `${JSON.stringify({ format: "infer-batch-errors", ...kept }, undefined, 1)}\n`;
 }
+
+/** The error that an attempt ended with, under its JSON names. */
+export function failureFields(failure: AttemptFailure | undefined): Readonly<Record<string, unknown>> | null {
+  if (failure === undefined) {
+    return null;
+  }
+  const { at, code, message, writer } = failure;
+  return { at, code, message, writer };
+}

@@ -217,6 +217,7 @@ export function reportText(report: RunReport): string {
     return `${runId}: held, ${rows} wait for a decision${others}`;
   }
   const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
+  const reused = report.rowsReused === 0 ? "" : `, ${showCount(report.rowsReused)} of them reused`;
   const filtered = report.rowsFiltered === 0 ? "" : `, ${count(report.rowsFiltered, "row")} filtered out`;
   const rejected = report.rowsRejected === 0 ? "" : `, ${count(report.rowsRejected, "row")} rejected`;
   const spent =
@@ -232,7 +233,7 @@ export function reportText(report: RunReport): string {
     report.status === "held"
       ? `; nothing of it is published in ${output}`
       : `${checksText(report.verdict)} -> ${output}`;
-  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${reusedText(report.rowsReused)}${rejected}${filtered}${resumed}${spent}${where}`;
+  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${reused}${rejected}${filtered}${resumed}${spent}${where}`;
 }
 
 /** The part of a line about a run that counts its checks; nothing for a run without checks, or without a verdict. */
@@ -243,10 +244,6 @@ export function checksText(verdict: VerdictReport | null): string {
 /** The part of a report that follows the count of scored rows: how many took the prediction of an equal row. */
 export function repeatedText(rows: number): string {
   return rows === 0 ? "" : `, ${showCount(rows)} of them as repeats`;
-}
-
-function reusedText(rows: number): string {
-  return rows === 0 ? "" : `, ${showCount(rows)} of them reused`;
 }
 
 function rate({ rowsScored, seconds }: RunReport): number {

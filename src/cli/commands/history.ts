@@ -1,3 +1,4 @@
+import { failureFields } from "../../publish/attempt-failure.js";
 import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import type { CheckResult } from "../../checks/verdicts/verdict.js";
@@ -8,15 +9,7 @@ import { byChecks, decisionText } from "../../publish/decision.js";
 import { isInFrontOfReaders, type RecordedRun, type RecordedSpending } from "../../publish/recorded-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import { resultLines } from "../../publish/verdict-text.js";
-import {
-  count,
-  failureFields,
-  paidTwiceText,
-  rounded,
-  showCount,
-  showDuration,
-  spentText,
-} from "../../report/report.js";
+import { count, paidTwiceText, rounded, showCount, showDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, keptHistory, runHistory } from "../../run/history.js";
 import type { JobContext } from "../../scoring/context.js";

@@ -1,6 +1,6 @@
 import { printable } from "../../util/printable.js";
 import { challengerLines } from "../../report/agreement/challenger-text.js";
-import type { AttemptFailure } from "../../publish/attempt-failure.js";
+import { failureFields } from "../../publish/attempt-failure.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
 import { challengerFields } from "../../report/agreement/fields.js";
 import { checksText, count, rowsOfRunText, showCount, verdictFields } from "../../report/report.js";
@@ -59,7 +59,7 @@ function stateJson(state: RunState): object {
     ...(state.challenger === undefined ? {} : { challenger: challengerFields(state.challenger, false) }),
     decision: state.decision,
     ...(state.paid === undefined ? {} : { paid: paidFields(state.paid) }),
-    last_error: lastFailureFields(state.lastFailure ?? undefined),
+    last_error: failureFields(state.lastFailure ?? undefined),
     commands: state.commands,
     damage: state.damage,
     workers: state.attempts.map(({ worker, workers, writer, provider, batchSize, spans }) => ({
@@ -233,13 +233,4 @@ function attemptsText({ attempts }: RunState): string[] {
     attempts.map(({ worker, workers, writer, spans }) => [`worker ${worker}/${workers}`, writer, count(spans, "span")]),
     { right: [2] },
   );
-}
-
-/** The error that an attempt ended with, under its JSON names. */
-function lastFailureFields(failure: AttemptFailure | undefined): Readonly<Record<string, unknown>> | null {
-  if (failure === undefined) {
-    return null;
-  }
-  const { at, code, message, writer } = failure;
-  return { at, code, message, writer };
 }
