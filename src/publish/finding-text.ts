@@ -95,24 +95,33 @@ function usualOf(rows: number | string, times: number | string): string | undefi
 function constantText({ date, numbers }: Told): string {
   const { value = "one value", largest_share_before: share = "?", least_values_before: values } = numbers;
   const several = values === undefined ? [] : [`at least ${shown(values)} different values`];
-  const run = [...(date === undefined ? [] : [date]), ...several].join(": ");
+  const nights = date ?? togetherText(numbers);
+  const run = [...(nights === undefined ? [] : [nights]), ...several].join(": ");
   const before = percent(share, digitsApart(share, 1, percent));
   return `${shown(value)} in all rows; before, no value had more than ${before} of them${run === "" ? "" : ` (${run})`}`;
 }
 
+/** "in 3 runs together": earlier runs with few rows, which count as one run. */
+function togetherText({ runs_together: runs }: CheckResult["numbers"]): string | undefined {
+  return runs === undefined ? undefined : `in ${runs} runs together`;
+}
+
 /** "40% NULL, at most 1.2% before, on 2026-11-20". */
-function shareText({ found, date, numbers: { share_before: before } }: Told, what: string): string {
-  if (before === undefined || date === undefined) {
+function shareText({ found, date, numbers }: Told, what: string): string {
+  const { share_before: before } = numbers;
+  const nights = date === undefined ? togetherText(numbers) : `on ${date}`;
+  if (before === undefined || nights === undefined) {
     return `${found} ${what}`;
   }
-  return `${found} ${what}, ${before === 0 ? "none before" : `at most ${percent(before)} before, on ${date}`}`;
+  return `${found} ${what}, ${before === 0 ? "none before" : `at most ${percent(before)} before, ${nights}`}`;
 }
 
 /** "class churn has 10 rows, 0.0052 times the 1911 expected by its share on 2026-11-20". */
 function classText({ found, date, numbers }: Told): string {
   const { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share } = numbers;
   const due = shown(Math.round(Number(all) * Number(share)));
-  const expected = date === undefined ? `expected ${due}` : `${due} expected by its share on ${date}`;
+  const nights = date === undefined ? togetherText(numbers) : `on ${date}`;
+  const expected = nights === undefined ? `expected ${due}` : `${due} expected by its share ${nights}`;
   return `class ${shown(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
 }
 
