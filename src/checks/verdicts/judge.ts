@@ -163,7 +163,7 @@ function columnResults(
     checkColumn(column, { runId: last.runId, profile }, run.outputs.get(column)),
   );
   const features = compared(run.features, latest, featuresOf);
-  const moves = movesOf(features);
+  const moves = movesOf(features, latest, run.modelSha256);
   const outputs = compared(run.outputs, latest, (before) => before.outputs).flatMap((column) => {
     const profile = first?.outputs.get(column.column);
     const hold = options.outputs.get(column.column)?.psi ?? outputPsi.hold;
