@@ -96,7 +96,7 @@ function resultsOf({ others = [], ...judged }: Judged, options: CheckOptions): C
   const rows = (isReference ? [] : checkRows(run, baseline, options)).map((result) =>
     lowerWhereDue(result, { run, runs: baseline.length, options }),
   );
-  const runs = { latest: latestRuns(baseline), published: judged.baseline.at(-1) };
+  const runs = { latest: latestRuns(baseline), published: judged.baseline.findLast(hasColumns) };
   return [...absolute, ...rows, ...columnResults({ ...judged, baseline }, runs, options)];
 }
 
@@ -148,6 +148,11 @@ function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile, lower
   return [...gone, ...values].filter(failed);
 }
 
+/** Whether a run has profiles of columns: one without rows may have none, and then no column of it is compared. */
+function hasColumns({ rows, outputs }: RunProfile): boolean {
+  return rows > 0 || outputs.size > 0;
+}
+
 function columnResults(
   { run, baseline, first, isReference = false }: Judged,
   { latest, published }: { readonly latest: Baseline; readonly published: RunProfile | undefined },
@@ -155,12 +160,13 @@ function columnResults(
 ): CheckResult[] {
   const lower: Lower = (runs) => (result) =>
     lowerWhereDue(result, { run, runs: isReference ? comparedRuns : runs, options });
-  const last = latest.at(-1);
-  if (last === undefined) {
+  const last = latest.findLast(hasColumns) ?? latest.at(-1);
+  if (last === undefined || !hasColumns(run)) {
     return [];
   }
-  const columns = [...(published ?? last).outputs].flatMap(([column, profile]) =>
-    checkColumn(column, { runId: last.runId, profile }, run.outputs.get(column)),
+  const before = published ?? last;
+  const columns = [...before.outputs].flatMap(([column, profile]) =>
+    checkColumn(column, { runId: before.runId, profile }, run.outputs.get(column)),
   );
   const features = compared(run.features, latest, featuresOf);
   const moves = movesOf(features, latest, run.modelSha256);

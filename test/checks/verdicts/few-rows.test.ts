@@ -11,6 +11,7 @@ import {
   textsProfile,
   vectorsProfile,
 } from "../../support/run-profiles.js";
+import { told } from "../../support/verdicts.js";
 
 /** What a check says of the values of an output, which earlier runs had so, the latest last. */
 function found(check: string, now: ColumnProfile, before: readonly ColumnProfile[]): CheckResult[] {
@@ -133,5 +134,32 @@ describe("a run with few rows after nights with many", () => {
     expect([1, 2, 3, 4].flatMap((rows) => levels(found("repeated_vectors", vectors(rows, 5), nights)))).toEqual(
       times(4, "pass"),
     );
+  });
+});
+
+describe("a run without rows", () => {
+  const night = (): Parameters<typeof runProfile>[0] => ({
+    outputs: { out: numbers(1000, 0), label: labels(1000) },
+    features: { weight: numbers(1000, 0) },
+  });
+  const anyRows = { ...defaultChecks, rows: { min: 0, max: Number.POSITIVE_INFINITY } };
+  const empty = { rows: 0, carried: new Map() };
+
+  test("has no columns to compare", () => {
+    const nights = nightsBefore(8, night).map((run) => Object.assign(run, { carried: new Map([["id", large]]) }));
+    const verdict = judge({ run: { ...runProfile({}), ...empty }, baseline: nights }, anyRows);
+    expect(told(verdict)).toEqual([]);
+  });
+
+  test("is not the last run whose columns the next run must have", () => {
+    const nights = nightsBefore(8, (ago) => (ago === 1 ? { rows: 0 } : night()));
+    const now = { ...night(), outputs: { out: labels(1000) } };
+    const results = judge({ run: runProfile(now), baseline: nights }, anyRows).results;
+    expect(
+      results.filter(({ check }) => check === "column").map(({ column, level, against }) => [column, level, against]),
+    ).toEqual([
+      ["out", "hold", "night-2026-11-21"],
+      ["label", "hold", "night-2026-11-21"],
+    ]);
   });
 });
