@@ -16,6 +16,7 @@ import {
   type CheckOptions,
   type ColumnProfiles,
   comparedRuns,
+  hasColumns,
   latestRuns,
   type RunProfile,
 } from "./run-profile.js";
@@ -148,11 +149,6 @@ function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile, lower
   return [...gone, ...values].filter(failed);
 }
 
-/** Whether a run has profiles of columns: one without rows may have none, and then no column of it is compared. */
-function hasColumns({ rows, outputs }: RunProfile): boolean {
-  return rows > 0 || outputs.size > 0;
-}
-
 function columnResults(
   { run, baseline, first, isReference = false }: Judged,
   { latest, published }: { readonly latest: Baseline; readonly published: RunProfile | undefined },
@@ -160,13 +156,13 @@ function columnResults(
 ): CheckResult[] {
   const lower: Lower = (runs) => (result) =>
     lowerWhereDue(result, { run, runs: isReference ? comparedRuns : runs, options });
-  const last = latest.findLast(hasColumns) ?? latest.at(-1);
+  const last = latest.at(-1);
   if (last === undefined || !hasColumns(run)) {
     return [];
   }
-  const before = published ?? last;
-  const columns = [...before.outputs].flatMap(([column, profile]) =>
-    checkColumn(column, { runId: before.runId, profile }, run.outputs.get(column)),
+  const nights = baseline.filter(hasColumns).length;
+  const columns = [...(published ?? last).outputs].flatMap(([column, profile]) =>
+    checkColumn(column, { runId: last.runId, profile }, run.outputs.get(column)),
   );
   const features = compared(run.features, latest, featuresOf);
   const moves = movesOf(features, latest, run.modelSha256);
@@ -193,14 +189,14 @@ function columnResults(
     [checkUnseen(column, false), checkCompared(column, levels)]
       .flat()
       .map((result) => featureResult(result, column))
-      .map(lower(Math.min(baseline.length, column.earlier.length))),
+      .map(lower(Math.min(nights, column.earlier.length))),
   );
   const others = [...columns, ...outputs, ...sliceResults(run, latest), ...checkStale(run, last)];
   return [
     ...inputs,
     ...checkFeatureSet(run.features, last),
     ...checkCarried(run, latest, last, lower),
-    ...others.map(lower(baseline.length)),
+    ...others.map(lower(nights)),
   ];
 }
 

@@ -11,7 +11,7 @@ import {
   textsProfile,
   vectorsProfile,
 } from "../../support/run-profiles.js";
-import { told } from "../../support/verdicts.js";
+import { only, told } from "../../support/verdicts.js";
 
 /** What a check says of the values of an output, which earlier runs had so, the latest last. */
 function found(check: string, now: ColumnProfile, before: readonly ColumnProfile[]): CheckResult[] {
@@ -151,8 +151,16 @@ describe("a run without rows", () => {
     expect(told(verdict)).toEqual([]);
   });
 
+  test("is none of the eight runs that the next run is compared with", () => {
+    const nights = nightsBefore(9, (ago) => (ago === 1 ? { rows: 0 } : night()));
+    const now = { ...night(), features: { weight: numbers(1000, 900) } };
+    const verdict = judge({ run: runProfile(now), baseline: nights }, anyRows);
+    expect(verdict.baseline).toHaveLength(8);
+    expect(only(verdict, "nulls", "weight").level).toBe("hold");
+  });
+
   test("is not the last run whose columns the next run must have", () => {
-    const nights = nightsBefore(8, (ago) => (ago === 1 ? { rows: 0 } : night()));
+    const nights = nightsBefore(9, (ago) => (ago === 1 ? { rows: 0 } : night()));
     const now = { ...night(), outputs: { out: labels(1000) } };
     const results = judge({ run: runProfile(now), baseline: nights }, anyRows).results;
     expect(
