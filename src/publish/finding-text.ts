@@ -143,5 +143,8 @@ function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"])
 }
 
 function strangeNames(numbers: CheckResult["numbers"]): string {
-  return Object.keys(numbers).slice(0, 5).join(", ");
+  return Object.keys(numbers)
+    .slice(0, 5)
+    .map((name) => (name === "" ? '""' : name))
+    .join(", ");
 }
