@@ -41,6 +41,11 @@ const large = labels(10_000);
 const many = numbers(10_000, 1000);
 const constant = numbersProfile(times(10_000, 1));
 
+const night = (): Parameters<typeof runProfile>[0] => ({
+  outputs: { out: numbers(1000, 0), label: labels(1000) },
+  features: { weight: numbers(1000, 0) },
+});
+
 describe("earlier runs with few rows", () => {
   test.each([0, 1, 20, 30, 300])("two nights of %i rows without a rare class do not end its check", (rows) => {
     const nights = [large, labels(rows, 0), ...times(5, large), labels(rows, 0)];
@@ -86,9 +91,9 @@ describe("earlier runs with few rows", () => {
 
   test("a night whose rows all had one value does not end the check of constants unless chance could not make it", () => {
     const texts = textsProfile({ a: 9500, b: 500 });
-    const only = (rows: number): unknown[] =>
+    const onlyOf = (rows: number): unknown[] =>
       levels(found("constant", textsProfile({ a: 10_000 }), [...times(7, texts), textsProfile({ a: rows })]));
-    expect([only(90), only(120)]).toEqual([["hold"], ["pass"]]);
+    expect([onlyOf(90), onlyOf(120)]).toEqual([["hold"], ["pass"]]);
     const one = times(7, textsProfile({ a: 1 }));
     expect(levels(found("constant", textsProfile({ a: 10_000 }), [texts, ...one]))).toEqual(["hold"]);
   });
@@ -138,10 +143,6 @@ describe("a run with few rows after nights with many", () => {
 });
 
 describe("a run without rows", () => {
-  const night = (): Parameters<typeof runProfile>[0] => ({
-    outputs: { out: numbers(1000, 0), label: labels(1000) },
-    features: { weight: numbers(1000, 0) },
-  });
   const anyRows = { ...defaultChecks, rows: { min: 0, max: Number.POSITIVE_INFINITY } };
   const empty = { rows: 0, carried: new Map() };
 
