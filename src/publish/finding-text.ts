@@ -88,26 +88,35 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
 function constantText({ date, numbers }: Told): string {
   const { value, largest_share_before: share = "?", least_values_before: values } = numbers;
   const several = values === undefined ? [] : [`at least ${shown(values)} different values`];
-  const run = [...(date === undefined ? [] : [date]), ...several].join(": ");
+  const nights = date ?? togetherText(numbers);
+  const run = [...(nights === undefined ? [] : [nights]), ...several].join(": ");
   const before = percent(share, digitsApart(share, 1, percent));
   const one = value === undefined ? "one value" : `the value ${shown(value)}`;
   const had = `the most frequent value had at most ${before} of the rows`;
   return `all rows have ${one}; before, ${had}${run === "" ? "" : ` (${run})`}`;
 }
 
+/** "in 3 runs together": earlier runs with few rows, which count as one run. */
+function togetherText({ runs_together: runs }: CheckResult["numbers"]): string | undefined {
+  return runs === undefined ? undefined : `in ${runs} runs together`;
+}
+
 /** "40% NULL, at most 1.2% before, on 2026-11-20". */
-function shareText({ found, date, numbers: { share_before: before } }: Told, what: string): string {
-  if (before === undefined || date === undefined) {
+function shareText({ found, date, numbers }: Told, what: string): string {
+  const { share_before: before } = numbers;
+  const nights = date === undefined ? togetherText(numbers) : `on ${date}`;
+  if (before === undefined || nights === undefined) {
     return `${found} ${what}`;
   }
-  return `${found} ${what}, ${before === 0 ? "none before" : `at most ${percent(before)} before, on ${date}`}`;
+  return `${found} ${what}, ${before === 0 ? "none before" : `at most ${percent(before)} before, ${nights}`}`;
 }
 
 /** "class churn has 10 rows, 0.0052 times the 1,911 expected by its share on 2026-11-20". */
 function classText({ found, date, numbers }: Told): string {
   const { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share } = numbers;
   const due = withSeparators(Math.round(Number(all) * Number(share)));
-  const expected = date === undefined ? `expected ${due}` : `${due} expected by its share on ${date}`;
+  const nights = date === undefined ? togetherText(numbers) : `on ${date}`;
+  const expected = nights === undefined ? `expected ${due}` : `${due} expected by its share ${nights}`;
   return `class ${shown(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
 }
 
@@ -136,7 +145,7 @@ function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"])
 function strangeValues(numbers: CheckResult["numbers"]): string {
   return Object.entries(numbers)
     .slice(0, 5)
-    .map(([value, rows]) => `${value} (${rowsText(rows)})`)
+    .map(([value, rows]) => `${value === "" ? '""' : value} (${rowsText(rows)})`)
     .join(", ");
 }
 

@@ -1,4 +1,5 @@
 import type { CheckName, CheckResult, Level, UnlistedResults, Verdict } from "../checks/verdicts/verdict.js";
+import { printable } from "../util/printable.js";
 import { moveText } from "./feature-text.js";
 import { findingText } from "./finding-text.js";
 import type { RunVerdict } from "./run-verdict.js";
@@ -22,7 +23,8 @@ interface Known {
 
 /**
  * The results of a level for people: first a line for each feature, the one that moved most before the others, then one
- * for each other column, and for each check of the run: "score: PSI 1.3 against 2026-11-20 (limit 0.25)".
+ * for each other column, and for each check of the run: "score: PSI 1.3 against 2026-11-20 (limit 0.25)". Names of columns
+ * and values may contain anything, such as the end of a line.
  */
 export function resultLines({ verdict, dates }: RunVerdict, level: Level): string[] {
   const asChallenger = new Set(verdict.asChallenger);
@@ -43,7 +45,7 @@ export function resultLines({ verdict, dates }: RunVerdict, level: Level): strin
     ...features.slice(0, mostFeatures).map((group) => featureLine(group, known)),
     ...(features.length > mostFeatures ? [moreFeatures(features.slice(mostFeatures))] : []),
     ...others.map((group) => columnLine(group, known)),
-  ];
+  ].map(printable);
 }
 
 /** The number of results of a level, with those that the verdict only counts; default: of all levels. */

@@ -46,8 +46,8 @@ test.each<[CheckResult, string]>([
     "5.12% of the rows were rejected (limit 1%)",
   ],
   [
-    { ...common, column: "label", check: "in", measured: 2, limit: 0, numbers: { x: 3, y: 1 } },
-    "label: values that are not in the list: x (3 rows), y (1 row)",
+    { ...common, column: "label", check: "in", measured: 2, limit: 0, numbers: { x: 3, "": 1 } },
+    'label: values that are not in the list: x (3 rows), "" (1 row)',
   ],
   [
     {

@@ -46,6 +46,14 @@ test("a feature of texts that moved is described by the value whose share fell m
   expect(countryLine(["DE", 500, 500], ["FR", 500, 500])).toBe(`country: ${found}`);
 });
 
+test("a value or the name of a column cannot end its line", () => {
+  const numbers = { value: "evil\n[2026-11-26] INFO: all fine\r" };
+  const unseen: CheckResult = { ...common, check: "unseen_value", column: "a\nb", measured: 0.5, limit: 0.1, numbers };
+  expect(resultLines(storedVerdict([unseen]), "hold")).toEqual([
+    "a\\x0ab: value evil\\x0a[2026-11-26] INFO: all fine\\x0d, which no earlier run had, in 50% of the rows (limit 10%)",
+  ]);
+});
+
 test("features come first, the one that moved most before the others, in one line each", () => {
   const feature = (column: string, measured: number): CheckResult => ({ ...moved, column, measured });
   const nan: CheckResult = { ...moved, check: "nan", column: "b", measured: 1, against: null };

@@ -173,7 +173,7 @@ export function mergeVectors(one: VectorProfile, other: VectorProfile, limits: V
 export function repeatedShare({ hashed }: VectorProfile): number {
   const total = hashed.reduce((sum, count) => sum + count, 0);
   const expected = total / hashBins;
-  const limit = expected + 6 * Math.sqrt(expected);
+  const limit = Math.max(expected + 6 * Math.sqrt(expected), 1); // a single row repeats nothing
   const above = hashed.reduce((sum, count) => sum + (count > limit ? count - expected : 0), 0);
   return total === 0 ? 0 : above / total;
 }

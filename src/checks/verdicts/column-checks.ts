@@ -1,6 +1,7 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { repeatedShare } from "../profiles/vector-profile.js";
 import type { ColumnProfiles, RunProfile } from "./run-profile.js";
+import { type CountedRows, shareOf, tellingRuns, togetherOf, togetherText } from "./telling-runs.js";
 import { type CheckName, type CheckResult, missingType } from "./verdict.js";
 
 /** A run of the baseline, with its profile of the column that is checked. */
@@ -20,6 +21,9 @@ export interface ComparedColumn {
 export const shareStep = 0.05;
 /** Standard deviations of two counts that chance may add to it. */
 const chance = 3;
+/** A run with fewer rows, and with a smaller part of this run's rows, says nothing of shares. */
+const fewRows = 50;
+const smallPart = 0.25;
 
 /** Whether a column of the last run is missing now, or is of another type. */
 export function checkColumn(column: string, before: EarlierColumn, now: ColumnProfile | undefined): CheckResult[] {
@@ -52,49 +56,58 @@ function columnResult(
 }
 
 /** Shares of NULL, NaN, zero vectors and such, which may not go up by 5 points beyond what chance makes. */
-export function checkShares(compared: ComparedColumn): CheckResult[] {
-  const { column, now } = compared;
-  return sharesOf(now).map(({ check, share }, index) => {
-    const before = compared.earlier.map(({ runId, profile }) => ({
-      runId,
-      rows: profile.rows,
-      share: sharesOf(profile)[index]?.share ?? 0,
-    }));
-    const largest = before.reduce((one, other) => (other.share > one.share ? other : one));
-    const both = (share * now.rows + largest.share * largest.rows) / Math.max(now.rows + largest.rows, 1);
-    const deviation = Math.sqrt(both * (1 - both) * (1 / Math.max(now.rows, 1) + 1 / Math.max(largest.rows, 1)));
-    const limit = largest.share + shareStep + chance * deviation;
-    return {
-      check,
-      column,
-      level: share > limit ? (check === "repeated_vectors" ? "warn" : "hold") : "pass",
-      formula: `the share of rows; at most the largest before + ${shareStep} + ${chance} · sqrt(p (1 - p) (1 / rows before + 1 / rows)), p of both together`,
-      measured: share,
-      limit,
-      against: largest.runId,
-      numbers: { rows: now.rows, share_before: largest.share, rows_before: largest.rows },
-    };
+export function checkShares({ column, now, earlier }: ComparedColumn): CheckResult[] {
+  const leastRows = Math.min(fewRows, now.rows * smallPart);
+  const before = earlier.map(({ runId, profile }) => ({ runId, all: profile.rows, of: checkedRows(profile) }));
+  return checkedRows(now).flatMap(({ check, rows }, index) => {
+    const counted = before.map(({ runId, all, of }) => ({ runId, runs: 1, rows: of[index]?.rows ?? 0, all }));
+    const telling = tellingRuns(counted, ({ all }) => all >= leastRows);
+    const [largest] = telling.toSorted((one, other) => shareOf(other) - shareOf(one));
+    return largest === undefined ? [] : shareResult({ check, column }, { rows, all: now.rows }, largest);
   });
 }
 
-interface Share {
+function shareResult(
+  { check, column }: Pick<CheckResult, "check" | "column">,
+  { rows, all }: Pick<CountedRows, "rows" | "all">,
+  largest: CountedRows,
+): CheckResult {
+  const share = rows / Math.max(all, 1);
+  const both = (rows + largest.rows) / Math.max(all + largest.all, 1);
+  const deviation = Math.sqrt(both * (1 - both) * (1 / Math.max(all, 1) + 1 / Math.max(largest.all, 1)));
+  const limit = shareOf(largest) + shareStep + chance * deviation + 1 / Math.max(all, 1);
+  return {
+    check,
+    column,
+    level: share > limit ? (check === "repeated_vectors" ? "warn" : "hold") : "pass",
+    formula: shareFormula,
+    measured: share,
+    limit,
+    against: largest.runId,
+    numbers: { rows: all, share_before: shareOf(largest), rows_before: largest.all, ...togetherOf(largest) },
+  };
+}
+
+const shareFormula = `the share of rows; at most the largest before + ${shareStep} + ${chance} · sqrt(p (1 - p) (1 / rows before + 1 / rows)) + 1 / rows, p of both together; before: in the runs with at least ${fewRows} rows or ${smallPart} of these rows; ${togetherText}`;
+
+/** So many rows of a column count for a check. */
+interface CheckedRows {
   readonly check: CheckName;
-  readonly share: number;
+  readonly rows: number;
 }
 
 /** For a kind of profile always the same ones, in one order. */
-function sharesOf(profile: ColumnProfile): readonly Share[] {
-  const of = (count: number): number => (count === 0 ? 0 : count / profile.rows);
-  const nulls: Share = { check: "nulls", share: of(profile.nulls) };
+function checkedRows(profile: ColumnProfile): readonly CheckedRows[] {
+  const nulls: CheckedRows = { check: "nulls", rows: profile.nulls };
   if (profile.kind === "numbers") {
-    return [nulls, { check: "nan", share: of(profile.numbers.nan) }];
+    return [nulls, { check: "nan", rows: profile.numbers.nan }];
   }
   return profile.kind === "vectors"
     ? [
         nulls,
-        { check: "nan", share: of(profile.vectors.notFinite) },
-        { check: "zero_vectors", share: of(profile.vectors.zero) },
-        { check: "repeated_vectors", share: repeatedShare(profile.vectors) },
+        { check: "nan", rows: profile.vectors.notFinite },
+        { check: "zero_vectors", rows: profile.vectors.zero },
+        { check: "repeated_vectors", rows: repeatedShare(profile.vectors) * profile.rows },
       ]
     : [nulls];
 }

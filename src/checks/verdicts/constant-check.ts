@@ -4,6 +4,7 @@ import { type NumberProfile, standardDeviation } from "../profiles/number-profil
 import { mostFrequentRows } from "../profiles/rare-values.js";
 import type { ValueCounts } from "../profiles/value-counts.js";
 import type { ComparedColumn } from "./column-checks.js";
+import { leastTelling, shareOf, shareOfAll, tellingRuns, togetherOf, togetherText } from "./telling-runs.js";
 import type { CheckResult } from "./verdict.js";
 
 /** So many rows that differed from the most frequent value are missed, were they due. */
@@ -28,33 +29,43 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
   }
   const before = earlier.map(({ runId, profile }) => {
     const { rows, leastValues } = mostFrequent(profile) ?? { rows: profile.rows };
-    return { runId, rows, leastValues, all: profile.rows, share: rows / Math.max(profile.rows, 1) };
+    return { runId, runs: 1, rows, all: profile.rows, leastValues };
   });
-  const usual = before.reduce((one, other) => (other.share > one.share ? other : one));
-  const due = (1 - usual.share) * now.rows;
+  const others = 1 - shareOfAll(before);
+  // The first row of a run is one of its most frequent value.
+  const telling = tellingRuns(before, ({ all, runs }) => others * (all - runs) >= leastTelling);
+  const [usual] = (telling.length === 0 ? before : telling).toSorted((one, other) => shareOf(other) - shareOf(one));
+  const due = usual === undefined ? 0 : (1 - shareOf(usual)) * now.rows;
+  if (usual === undefined || (telling.length === 0 && due >= leastOthers)) {
+    return [];
+  }
   const level = top === now.rows && due >= leastOthers ? "hold" : "pass";
   const value = level === "hold" ? onlyValue(now) : undefined;
+  const leastValues = before.find(({ runId }) => runId === usual.runId)?.leastValues;
   return [
     {
       check: "constant",
       column,
       level,
-      formula: `the share of the most frequent value, or the most that it can be where values are not counted one by one; below 1 where ${leastOthers} other rows are due by its largest share before`,
+      formula: constantFormula,
       measured: top / now.rows,
       limit: 1,
       against: usual.runId,
       numbers: {
         rows: now.rows,
         rows_of_value: top,
-        largest_share_before: usual.share,
+        largest_share_before: shareOf(usual),
         rows_of_value_before: usual.rows,
         rows_before: usual.all,
-        ...(usual.leastValues === undefined ? {} : { least_values_before: usual.leastValues }),
+        ...togetherOf(usual),
+        ...(leastValues === undefined ? {} : { least_values_before: leastValues }),
         ...(value === undefined ? {} : { value }),
       },
     },
   ];
 }
+
+const constantFormula = `the share of the most frequent value, or the most that it can be where values are not counted one by one; below 1 where ${leastOthers} other rows are due by its largest share before; before: in the runs in which by its share in all of them at least ${leastTelling} other rows are due besides the first row; ${togetherText}`;
 
 /** The value that all rows of a column have. undefined: it has no name. */
 function onlyValue(profile: ColumnProfile): string | number | undefined {

@@ -2,6 +2,7 @@ import type { ColumnProfile } from "../profiles/column-profile.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
 import { isNewUnit, timesSince } from "./feature-moves.js";
 import { type Drift, driftBins, driftFrom, driftLimit, fewRows } from "./psi-checks.js";
+import type { Baseline } from "./run-profile.js";
 import type { CheckResult, FeatureDrift, MovedFeature } from "./verdict.js";
 
 /** A PSI of an output this many times that of each feature has no cause in the features. */
@@ -11,6 +12,8 @@ const unexplained = 3;
 export interface FeatureMoves {
   /** Whether the earlier run has profiles of features: an older version of this program made none. */
   readonly isKnown: (runId: string) => boolean;
+  /** Whether the earlier run was made with this run's model; or any, if none was. */
+  readonly isOfModel: (runId: string) => boolean;
   /** The feature that has moved most since an earlier run, beyond what chance makes; undefined: none has. */
   readonly mostSince: (runId: string) => MovedFeature | undefined;
   /** Whether all numbers of a feature were multiplied by a factor that suggests another unit. */
@@ -18,10 +21,12 @@ export interface FeatureMoves {
 }
 
 /** Each earlier run is compared once, and only if it is asked for. */
-export function movesOf(features: readonly ComparedColumn[]): FeatureMoves {
+export function movesOf(features: readonly ComparedColumn[], latest: Baseline, modelSha256: string): FeatureMoves {
+  const ofModel = new Set(latest.filter((run) => run.modelSha256 === modelSha256).map(({ runId }) => runId));
   const found = new Map<string, MovedFeature | undefined>();
   return {
     isKnown: (runId) => features.some(({ earlier }) => earlier.some((run) => run.runId === runId)),
+    isOfModel: (runId) => ofModel.size === 0 || ofModel.has(runId),
     mostSince: (runId) => {
       if (!found.has(runId)) {
         found.set(runId, largestDrift(features, runId));
@@ -39,7 +44,7 @@ export function movesOf(features: readonly ComparedColumn[]): FeatureMoves {
 }
 
 /**
- * Whether an output moved though the features did not, compared with the run whose features are most like these:
+ * Whether an output moved though the features did not, compared with the run of the same model whose features are most like these:
  * another model, or other preprocessing. Warns, also where an earlier run's output looked like this one.
  */
 export function checkUnexplained(
@@ -48,7 +53,7 @@ export function checkUnexplained(
   warn: number,
 ): CheckResult[] {
   const byFeatures = earlier
-    .filter(({ runId }) => moves.isKnown(runId))
+    .filter(({ runId }) => moves.isKnown(runId) && moves.isOfModel(runId))
     .map((before) => ({ before, feature: moves.mostSince(before.runId) }));
   if (byFeatures.length === 0 || (now.rows < fewRows && !hasMovedLately(earlier, now, warn))) {
     return [];
@@ -66,7 +71,7 @@ export function checkUnexplained(
       check: "unexplained",
       column,
       level: drift.psi > limit ? "warn" : "pass",
-      formula: `the output's PSI since the run whose features are most like these; at most ${unexplained} times the largest PSI of a feature since then that is beyond chance, and the limit of "psi"`,
+      formula: `the output's PSI since the run whose features are most like these, of the runs with this model if there are any; at most ${unexplained} times the largest PSI of a feature since then that is beyond chance, and the limit of "psi"`,
       measured: drift.psi,
       limit,
       against: drift.runId,

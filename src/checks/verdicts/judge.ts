@@ -17,6 +17,7 @@ import {
   type CheckOptions,
   type ColumnProfiles,
   comparedRuns,
+  hasColumns,
   latestRuns,
   type RunProfile,
 } from "./run-profile.js";
@@ -99,7 +100,7 @@ function resultsOf({ others = [], ...judged }: Judged, options: CheckOptions): C
   const rows = (isReference ? [] : checkRows(run, baseline, options)).map((result) =>
     lowerWhereDue(result, { run, runs: baseline.length, options }),
   );
-  const runs = { latest: latestRuns(baseline), published: judged.baseline.at(-1) };
+  const runs = { latest: latestRuns(baseline), published: judged.baseline.findLast(hasColumns) };
   return [...absolute, ...rows, ...columnResults({ ...judged, baseline }, runs, options)];
 }
 
@@ -159,14 +160,15 @@ function columnResults(
   const lower: Lower = (runs) => (result) =>
     lowerWhereDue(result, { run, runs: isReference ? comparedRuns : runs, options });
   const last = latest.at(-1);
-  if (last === undefined) {
+  if (last === undefined || !hasColumns(run)) {
     return [];
   }
+  const nights = baseline.filter(hasColumns).length;
   const columns = [...(published ?? last).outputs].flatMap(([column, profile]) =>
     checkColumn(column, { runId: last.runId, profile }, run.outputs.get(column)),
   );
   const features = compared(run.features, latest, featuresOf);
-  const moves = movesOf(features);
+  const moves = movesOf(features, latest, run.modelSha256);
   const outputs = compared(run.outputs, latest, (before) => before.outputs).flatMap((column) => {
     const profile = first?.outputs.get(column.column);
     const hold = options.outputs.get(column.column)?.psi ?? outputPsi.hold;
@@ -190,14 +192,14 @@ function columnResults(
     [checkUnseen(column, false), checkCompared(column, levels)]
       .flat()
       .map((result) => featureResult(result, column))
-      .map(lower(Math.min(baseline.length, column.earlier.length))),
+      .map(lower(Math.min(nights, column.earlier.length))),
   );
   const others = [...columns, ...outputs, ...sliceResults(run, latest), ...checkStale(run, last)];
   return [
     ...inputs,
     ...checkFeatureSet(run.features, last),
     ...checkCarried(run, latest, last, lower),
-    ...others.map(lower(baseline.length)),
+    ...others.map(lower(nights)),
   ];
 }
 

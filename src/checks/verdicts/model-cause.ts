@@ -1,3 +1,4 @@
+import { knownValues } from "./known-values.js";
 import type { Baseline, ColumnProfiles, RunProfile } from "./run-profile.js";
 import type { CheckName, CheckResult, Verdict } from "./verdict.js";
 
@@ -27,8 +28,10 @@ const ofValues: ReadonlySet<CheckName> = new Set<CheckName>([
   "in",
 ]);
 
-/** Checks that have a result for some values only: without one, a value passes. */
+/** Checks that have a result for some values only. */
 const ofSomeValues: ReadonlySet<CheckName> = new Set<CheckName>(["class", "unseen_value"]);
+/** If a value had so many rows in a sample, fewer than the five that are counted would be no chance. */
+const leastDue = 20;
 
 function isOfOutput({ check, level, isFeature }: CheckResult): boolean {
   return level !== "pass" && isFeature !== true && ofValues.has(check);
@@ -79,18 +82,33 @@ const mostOf = 0.5;
 export function nameModelCause(
   results: readonly CheckResult[],
   others: readonly CheckResult[],
-  { modelSha256, rows, now }: Pick<PreviousModel, "modelSha256" | "rows"> & { readonly now: RunProfile },
+  { now, ...previous }: PreviousModel & { readonly now: RunProfile },
 ): CheckResult[] {
+  const { modelSha256, rows } = previous;
   const about = { modelSha256, rows, now: { modelSha256: now.modelSha256, rows: now.rows } };
   const known = new Map(others.map((result) => [keyOf(result), result]));
   return results.map((result) => {
     const other = known.get(keyOf(result));
-    if (!isOfOutput(result) || (other === undefined && !ofSomeValues.has(result.check))) {
+    if (!isOfOutput(result) || (other === undefined && !lacksValue(previous, result))) {
       return result;
     }
     const of = causeOf(result, other);
     return { ...result, cause: { of, previous: other?.measured ?? "pass", ...about } };
   });
+}
+
+/**
+ * Whether a new value has no result for the previous model because that does not predict it. A class that has none was not
+ * checked: too few of its rows were due in the sample.
+ */
+function lacksValue({ rows, outputs }: PreviousModel, { check, column, measured, numbers }: CheckResult): boolean {
+  const profile = outputs.get(column ?? "");
+  return (
+    check === "unseen_value" &&
+    profile !== undefined &&
+    knownValues(profile)?.isCounted === true &&
+    (rows === numbers["rows"] || Number(measured) * rows >= leastDue)
+  );
 }
 
 function causeOf(result: CheckResult, other: CheckResult | undefined): "model" | "data" | "both" {

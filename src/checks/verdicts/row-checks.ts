@@ -1,4 +1,4 @@
-import { type Baseline, type CheckOptions, comparedRuns, latestRuns, type RunProfile } from "./run-profile.js";
+import { type Baseline, type CheckOptions, comparedRuns, type RunProfile } from "./run-profile.js";
 import type { CheckResult } from "./verdict.js";
 
 const dayMs = 86_400_000;
@@ -13,7 +13,7 @@ export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOp
   }
   const ofWeekday = baseline.filter(({ date }) => isWeekdayOf(date, run.date));
   const byWeekday = ofWeekday.length >= leastWeekdays;
-  const nights = byWeekday ? ofWeekday : latestRuns(baseline);
+  const nights = byWeekday ? ofWeekday : baseline.slice(-comparedRuns);
   const counts = nights.map((before) => before.rows);
   const [least, most] = byWeekday ? middlesOf(counts) : [Math.min(...counts), Math.max(...counts)];
   const few = fewRows(rows.min);

@@ -62,6 +62,12 @@ export type Baseline = readonly RunProfile[];
 /** How many of the latest runs most checks compare with. */
 export const comparedRuns = 8;
 
+/** The runs that columns are compared with. */
 export function latestRuns(baseline: Baseline): Baseline {
-  return baseline.slice(-comparedRuns);
+  return baseline.filter(hasColumns).slice(-comparedRuns);
+}
+
+/** Whether a run has profiles of columns: one without rows may have none. */
+export function hasColumns(run: RunProfile): boolean {
+  return run.rows > 0 || run.outputs.size > 0; // columns that are not needed are not parsed
 }

@@ -3,12 +3,21 @@ import { type FewValues, rareBins, rareRows, rowsInBin } from "../profiles/few-v
 import { namedRows } from "../profiles/rare-values.js";
 import type { ComparedColumn } from "./column-checks.js";
 import { comparableValues, isWholeType, knownValues } from "./known-values.js";
+import {
+  type CountedRows,
+  leastTelling,
+  shareOf,
+  shareOfAll,
+  tellingRuns,
+  togetherOf,
+  togetherText,
+} from "./telling-runs.js";
 import type { CheckResult, UncountedColumn } from "./verdict.js";
 
 /** A class collapses if at least this many rows are expected and fewer than this share of them occur. */
 const leastDue = 20;
 const collapse = 0.2;
-/** An output's value that no run before had. */
+/** An output's value that no run before had, though `leastDue` of its rows were due in all of them together. */
 const unseen = { hold: 0.001, leastRows: 5 };
 /** A feature's. */
 const newCategory = 0.02;
@@ -29,22 +38,20 @@ export function checkClasses(compared: ComparedColumn): CheckResult[] {
   if (values?.isCounted !== true) {
     return [];
   }
+  const names = new Set(known.flatMap(({ counts }) => [...counts.keys()]));
   const found: CheckResult[] = [];
-  for (const name of [...(known[0]?.counts.keys() ?? [])].toSorted()) {
-    const rare = known
-      .map(({ runId, rows: all, counts }) => {
-        const ofClass = counts.get(name) ?? 0;
-        return { runId, all, ofClass, share: ofClass / Math.max(all, 1) };
-      })
-      .reduce((one, other) => (other.share < one.share ? other : one));
-    const due = rare.share * now.rows;
+  for (const name of [...names].toSorted()) {
+    const rare = rarest(
+      known.map(({ runId, rows, counts }) => ({ runId, runs: 1, rows: counts.get(name) ?? 0, all: rows })),
+    );
+    const due = rare === undefined ? 0 : shareOf(rare) * now.rows;
     const rows = values.values.counts.get(name) ?? 0;
-    if (due >= leastDue) {
+    if (rare !== undefined && due >= leastDue) {
       found.push({
         check: "class",
         column,
         ...classLevel(rows < collapse * due, { known: known.length, earlier: earlier.length }),
-        formula: `rows of a class / (its smallest share before · rows), where that is at least ${leastDue}`,
+        formula: classFormula,
         measured: rows / due,
         limit: collapse,
         against: rare.runId,
@@ -52,14 +59,25 @@ export function checkClasses(compared: ComparedColumn): CheckResult[] {
           class: name,
           rows_of_class: rows,
           rows: now.rows,
-          smallest_share_before: rare.share,
-          rows_of_class_before: rare.ofClass,
+          smallest_share_before: shareOf(rare),
+          rows_of_class_before: rare.rows,
           rows_before: rare.all,
+          ...togetherOf(rare),
         },
       });
     }
   }
   return found;
+}
+
+const classFormula = `rows of a class / (its smallest share before · rows), where that is at least ${leastDue}; its share in the runs in which by its share in all of them at least ${leastTelling} of its rows are due; ${togetherText}`;
+
+/** The earlier run in which a class has the smallest share, of those that have enough rows to show it; undefined: none has. */
+function rarest(ofClass: readonly CountedRows[]): CountedRows | undefined {
+  const share = shareOfAll(ofClass);
+  return tellingRuns(ofClass, ({ all }) => share * all >= leastTelling).toSorted(
+    (one, other) => shareOf(one) - shareOf(other),
+  )[0];
 }
 
 function classLevel(
@@ -88,15 +106,16 @@ export function checkUnseen(compared: ComparedColumn, isOutput: boolean): CheckR
   }
   const { values } = counted;
   const limit = isOutput ? unseen.hold : newCategory;
+  const all = known.reduce((sum, { rows }) => sum + rows, 0);
   const isFrequent = ([, rows]: readonly [unknown, number]): boolean =>
-    rows / now.rows > limit && rows >= unseen.leastRows;
+    rows / now.rows > limit && rows >= unseen.leastRows && (rows / now.rows) * all >= leastDue;
   return unseenValues(values, known, isFrequent)
     .filter(({ rows, before }) => rows / now.rows > growth * before)
     .map(({ name, bin, rows, before }) => ({
       check: "unseen_value",
       column,
       level: isOutput ? "hold" : "warn",
-      formula: `the share of a value that no run before had, of at least ${unseen.leastRows} rows${before === 0 ? "" : mayBeKnown}`,
+      formula: `the share of a value that no run before had, of at least ${unseen.leastRows} rows, where that share of the rows before is at least ${leastDue}${before === 0 ? "" : mayBeKnown}`,
       measured: rows / now.rows,
       limit,
       against: null,
@@ -105,6 +124,7 @@ export function checkUnseen(compared: ComparedColumn, isOutput: boolean): CheckR
         ...(bin === undefined ? {} : { bin }),
         rows_of_value: rows,
         rows: now.rows,
+        rows_before: all,
         ...(before === 0 ? {} : { largest_share_before: before }),
       },
     }));

@@ -16,21 +16,17 @@ export function checkWanted(
   const common = { column, against: null };
   if (range !== undefined && now.kind === "numbers" && now.numbers.finite > 0) {
     const { min, max } = now.numbers.wide ?? now.numbers;
-    const isLow = min < range[0];
+    const [from, to] = endsIn(now.type, range);
+    const isLow = min < from;
     found.push({
       ...common,
       check: "range",
-      level: isLow || max > range[1] ? "hold" : "pass",
-      formula: "the smallest and the largest value are within the range",
+      level: isLow || max > to ? "hold" : "pass",
+      formula:
+        "the smallest and the largest value are within the range; of float32, its ends are rounded as the values are",
       measured: numberOf(isLow ? min : max),
-      limit: isLow ? range[0] : range[1],
-      numbers: {
-        min: numberOf(min),
-        max: numberOf(max),
-        from: range[0],
-        to: range[1],
-        ...rowsOutside(now.numbers, range),
-      },
+      limit: isLow ? from : to,
+      numbers: { min: numberOf(min), max: numberOf(max), from, to, ...rowsOutside(now.numbers, [from, to]) },
     });
   }
   if (names !== undefined) {
@@ -78,6 +74,11 @@ function rowsOutside(
     }
   }
   return { rows_outside_least: least, rows_outside_most: most };
+}
+
+/** The ends of a range as values of a type have them: the float32 nearest to 0.1 is within [0, 0.1]. */
+function endsIn(type: string, [from, to]: readonly [number, number]): readonly [number, number] {
+  return type === "float32" ? [Math.fround(from), Math.fround(to)] : [from, to];
 }
 
 /** An integer that JSON cannot have as a text. */

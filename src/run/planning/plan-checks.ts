@@ -81,7 +81,7 @@ async function planComparisons(
   }
   // A profile that cannot be read is reported before rows are scored in vain.
   await requireProfiles({ sink }, [...chosen.baseline, ...(chosen.first === null ? [] : [chosen.first])]);
-  return { ...chosen, isNewModel: chosen.first === null };
+  return { ...chosen, isNewModel: !found.some((run) => run.modelSha256 === modelSha256) };
 }
 
 /** Warns, in the first run of a version of the model, that nothing compares its predictions with known ones. */

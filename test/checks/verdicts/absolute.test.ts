@@ -29,6 +29,21 @@ describe("absolute checks", () => {
     expect(only(verdict, "in", "label").numbers).toEqual({ c: 1 });
   });
 
+  test("the ends of a range are rounded to float32 for an output of float32", () => {
+    const outputs = new Map([["score", { range: [0, 0.1] as const }]]);
+    const found = (value: number, type: "float32" | "float64"): unknown => {
+      const profile = { ...numbersProfile([value]), type };
+      return only(
+        judge({ run: runProfile({ outputs: { score: profile } }), baseline: [] }, { ...defaultChecks, outputs }),
+        "range",
+        "score",
+      ).level;
+    };
+    const tenth = Math.fround(0.1);
+    expect([found(tenth, "float32"), found(tenth, "float64")]).toEqual(["pass", "hold"]);
+    expect(found(tenth + 2 ** -27, "float32")).toBe("hold");
+  });
+
   test("absolute checks pass values within their limits", () => {
     const options: CheckOptions = {
       ...defaultChecks,

@@ -25,6 +25,12 @@ const withWeight = (values: readonly (number | null)[], outputs = usual(0).outpu
 const weightOf = (values: readonly (number | null)[]): CheckResult =>
   only(verdictOf(withWeight(values)), "psi", "weight");
 
+const withModel = (modelSha256: string, mean: number, seed: number): Parameters<typeof runProfile>[0] => ({
+  ...usual(seed),
+  modelSha256,
+  outputs: { score: numbersProfile(normals(1000, { mean, seed })) },
+});
+
 describe("the PSI of a feature that moved", () => {
   test("the PSI of a feature that drifted comes with the factor of all numbers and the medians", () => {
     const { numbers, level, isFeature } = weightOf(weights(1, 1000));
@@ -143,4 +149,12 @@ test.each([
   expect(Number(only(verdict, "psi", "score").measured)).toBeLessThan(0.5);
   expect(only(verdict, "psi", "distance").level).toBe("warn");
   expect(only(verdict, "psi", "score")).toMatchObject({ level, feature: { column: "distance" } });
+});
+
+test("an output is explained by the last run with the same new model, though runs of the old one have the same features", () => {
+  const levels = ["new", "old", "newer"].map((modelSha256) => {
+    const nights = nightsBefore(8, (ago) => (ago === 1 ? withModel("new", 1, ago) : withModel("old", 0, ago)));
+    return only(verdictOf(runProfile(withModel(modelSha256, 1, 9)), nights), "unexplained", "score").level;
+  });
+  expect(levels).toEqual(["pass", "warn", "warn"]);
 });

@@ -60,6 +60,11 @@ const labels = (letter: string): ColumnProfiles =>
     ["label", textsProfile(Object.fromEntries(Array.from({ length: 9 }, (_, at) => [`${letter}${at}`, 100 + at])))],
   ]);
 
+const night = (counts: Readonly<Record<string, number>>, rows = 100_000): Pick<RunProfile, "outputs" | "rows"> => ({
+  outputs: new Map([["label", textsProfile(counts)]]),
+  rows,
+});
+
 const rare = (bin: number): CheckResult => ({
   check: "unseen_value",
   column: "label",
@@ -104,11 +109,39 @@ describe("the cause of an output that did not pass with a new model", () => {
   });
 
   test("values without names have the cause of the values with the same hash", () => {
-    const previous: PreviousModel = { modelSha256: "a", rows: 950, outputs: new Map() };
+    const previous: PreviousModel = { modelSha256: "a", rows: 950, outputs: labels("b") };
     const causes = nameModelCause([rare(1), rare(2)], [rare(2)], { ...previous, now: runProfile({}) }).map(
       ({ cause }) => cause?.of,
     );
     expect(causes).toEqual(["model", "data"]);
+  });
+
+  test("a class or a value of which the sample of the previous model has too few rows has no cause", () => {
+    const before = { a: 89_900, b: 10_000, rare: 100 };
+    const baseline = nightsBefore(10, () => ({})).map((one) => Object.assign(one, night(before)));
+    const run = { ...runProfile({ modelSha256: "new" }), ...night({ a: 89_800, b: 10_000, new: 200 }) };
+    const causes = (counts: Readonly<Record<string, number>>, rows: number): unknown[] =>
+      judge({ run, baseline, previous: { modelSha256: "a", ...night(counts, rows) } }, defaultChecks)
+        .results.filter(({ level, check }) => level === "hold" && (check === "class" || check === "unseen_value"))
+        .map(({ check, cause }) => [check, cause?.of]);
+    const few = { a: 8980, b: 1000 };
+    expect(causes(few, 9980)).toEqual([
+      ["class", undefined],
+      ["unseen_value", undefined],
+    ]);
+    expect(causes({ ...few, a: 18_980 }, 19_980)).toEqual([
+      ["class", undefined],
+      ["unseen_value", "model"],
+    ]);
+    const enough = { a: 27_000, b: 2990 };
+    expect(causes({ ...enough, rare: 30 }, 30_020)).toEqual([
+      ["class", "model"],
+      ["unseen_value", "model"],
+    ]);
+    expect(causes({ ...enough, new: 60 }, 30_050)).toEqual([
+      ["class", "data"],
+      ["unseen_value", "data"],
+    ]);
   });
 
   test("a result that passes, and a result of a run whose previous model was not asked, have no cause", () => {
