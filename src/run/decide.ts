@@ -1,5 +1,6 @@
 import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
+import { prunedError } from "../publish/pruned-run.js";
 import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
 import { count } from "../report/report.js";
 import { hideCredentials } from "../spec/secrets.js";
@@ -142,6 +143,9 @@ async function findRun(
         hint: "infer-batch status shows it; without --run the latest run is meant",
       },
     );
+  }
+  if (stored.pruned !== undefined) {
+    throw prunedError(stored.pruned, `${command(stored.plan.params)} --new-run`);
   }
   record.setRun(runFacts(stored));
   return { stored, run: await sink.open(stored) };

@@ -101,7 +101,9 @@ const onDisk = (folder: string, name: string, rows: Rows): Place => ({
 });
 
 const inStore = (scratch: string, bucket: Bucket, { name, rows }: { name: string; rows: Rows }): Place => ({
-  output: { parquet: { path: `s3://${bucket.name}/${name}`, endpoint: s3.server().endpoint, spool: { path: "spool" } } },
+  output: {
+    parquet: { path: `s3://${bucket.name}/${name}`, endpoint: s3.server().endpoint, spool: { path: "spool" } },
+  },
   async rows() {
     const here = await mkdtemp(join(scratch, "mirror-"));
     await mirror(bucket, name, here);
@@ -122,9 +124,7 @@ const inDatabase = (database: Database, table: string, { columns }: Rows): Place
     rows: async () =>
       found(
         await database
-          .query(
-            `SELECT id, score, ${digestOf(columns)} AS body FROM ${table.replaceAll("-", "_")} ORDER BY id`,
-          )
+          .query(`SELECT id, score, ${digestOf(columns)} AS body FROM ${table.replaceAll("-", "_")} ORDER BY id`)
           .catch(() => []),
       ),
     isFinished: async () => (await count("finishes")) > 0,
