@@ -65,6 +65,11 @@ export interface Plan {
   readonly erasure?: PlannedErasure | undefined;
   /** Set if only the rows that an earlier run has rejected are scored; absent: all rows are. */
   readonly rejectsOf?: PlannedRejects | undefined;
+  /**
+   * Set if the run is the kept predictions of a challenger, and each of its spans has all of them; absent for such a run:
+   * an older version of this program planned it, which could lose rows of a span without a message.
+   */
+  readonly kept?: 2 | undefined;
 }
 
 /** The run of the same params, and of the same rows, whose predictions a run keeps, and whose rejects it scores. */

@@ -3,6 +3,7 @@ import { sameSeries } from "../plan/series.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { logicalDateOf } from "../publish/published-run.js";
+import { prunedError } from "../publish/pruned-run.js";
 import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
 import { count } from "../report/report.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
@@ -191,6 +192,9 @@ async function findRun(
         hint: "infer-batch status shows it; without --run the latest run is meant",
       },
     );
+  }
+  if (stored.pruned !== undefined) {
+    throw prunedError(stored.pruned, `${command(stored.plan.params)} --new-run`);
   }
   record.setRun(runFacts(stored));
   return { stored, run: await sink.open(stored) };

@@ -31,9 +31,20 @@ export interface Spool extends AsyncDisposable {
   newPath(): string;
 }
 
-/** Makes a spool; its folder is created by `prepare`. */
+/** How many spools this process has opened under each name: two targets of a job have one each for the same use. */
+const opened = new Map<string, number>();
+
+/** Returns a folder that no other spool of this process has. Its name begins with the writer's, whose death removes it. */
+function ownFolder({ root, writer, use }: Pick<SpoolOptions, "root" | "writer" | "use">): string {
+  const first = join(root, `${writer}.${use}`);
+  const number = (opened.get(first) ?? 0) + 1;
+  opened.set(first, number);
+  return number === 1 ? first : `${first}.${number}`;
+}
+
+/** Makes a spool; its folder is created by `prepare`, and no other spool has it. */
 export function openSpool({ root, writer, use, isDead, maxBytes }: SpoolOptions): Spool {
-  const folder = join(root, `${writer}.${use}`);
+  const folder = ownFolder({ root, writer, use });
   // Another process that had this one's id before is dead; a folder under this writer's name is this process's own.
   const isOwn = (name: string): boolean => name.startsWith(`${writer}.`);
   let files = 0;

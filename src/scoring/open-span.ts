@@ -35,6 +35,8 @@ export interface OpenSpan {
   readonly scored: ScoredRows;
   /** The first fault of each row of the span that is set aside, by the run's number of the row. */
   readonly faults: ReadonlyMap<number, RowFault>;
+  /** Rows of the piece that came, also those that were filtered out. */
+  readonly readRows: number;
   /** Rows of the piece that came and were not filtered out. */
   readonly keptRows: number;
   /** The run's number of a row of the piece, which is numbered as in `rows`. */
@@ -118,6 +120,7 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
   };
   const { distinct, reuse } = comparedRows(options, piece);
   const rows = createSpanRows({ contract, span: piece, onFault: tell, distinct, reuse });
+  let readRows = 0;
   const open: OpenSpan = {
     span,
     piece,
@@ -130,6 +133,9 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
     predictions: [],
     scored: { ...before.scored },
     faults,
+    get readRows() {
+      return readRows;
+    },
     get keptRows() {
       return numbers.count;
     },
@@ -138,6 +144,7 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
       const { from, to } = rowsBetween(batch, read);
       const range = { from, to, row: piece.rowStart + numbers.count };
       numbers.add(batch, range, read);
+      readRows += read.to - read.from;
       rows.carry(batch, range);
       for (const { row, expression } of batch.selection?.failed ?? []) {
         const column = contract.expressions?.list[expression]?.name; // undefined: only the challenger uses it

@@ -86,7 +86,7 @@ export function createSpanPipeline(
       sinceMs = stages.took("encode", sinceMs);
     };
     const output = fittingRows(options.target, open);
-    const totals = await totalsWith(options, open, output);
+    const totals = await totalsWith(options, open, { output, isLast: true });
     const rejects = await options.describe([...open.faults.values()]);
     const filtered = span.rowEnd - span.rowStart - totals.keptRows;
     const rows = options.complete(output);
@@ -149,22 +149,23 @@ async function spillPiece(
   await Promise.all(open.predictions);
   const output = fittingRows(target, open);
   await target.spill?.(open.span, complete(output));
-  return await totalsWith(options, open, output);
+  return await totalsWith(options, open, { output, isLast: false });
 }
 
 type ProfileOption = "profiled" | "slices" | "aggregate";
 
-/** Adds a piece to the pieces of the span before it. */
+/** Adds a piece to the pieces of the span before it. `isLast`: no more rows of the span come. */
 async function totalsWith(
   { profiled, slices, aggregate }: Pick<SpanPipelineOptions, ProfileOption>,
   open: OpenSpan,
-  output: OutputRows,
+  { output, isLast }: { readonly output: OutputRows; readonly isLast: boolean },
 ): Promise<SpanTotals & { readonly profile: SpanProfile }> {
-  const { before, keptRows, rows, faults, scored, features } = open;
+  const { before, readRows, keptRows, rows, faults, scored, features } = open;
   const { repeated, reused } = rows.copied;
   const isInOutput = (row: number): boolean => !faults.has(open.rowInRun(row));
   const names = new Set(profiled.predicted.map(({ name }) => name));
-  const agreement = await open.challenger?.compare({ ...open, keptRows, isInOutput, predicted: names }, output);
+  const champion = { ...open, isLast, readRows, keptRows, isInOutput, predicted: names };
+  const agreement = await open.challenger?.compare(champion, output);
   const profile: SpanProfile = {
     ...profileRows(output, profiled, features?.finish()),
     ...(slices === undefined ? {} : { slices: profileSlices(output, slices) }),

@@ -51,7 +51,13 @@ test("prune removes the output of old nights, keeps what must stay, and pruned n
     stderr: expect.stringMatching(/pruned it at .*\n.*--param ds=2026-01-01 --new-run/),
   });
   expect(await publishedRun(job.folder("2026-01-01"))).toBeUndefined();
-  expect((await job.night("approve", "2026-01-01")).code).toBe(67);
+  for (const decide of ["approve", "discard"]) {
+    const { code, stderr } = await job.night(decide, "2026-01-01");
+    expect([code, stderr]).toEqual([
+      67,
+      expect.stringMatching(/pruned it at .*\n.*infer-batch run \S+ --param ds=2026-01-01 --new-run/),
+    ]);
+  }
   expect((await job.night("rejects", "2026-01-01")).code).toBe(67);
   expect(lastJson(await job.night("status", "2026-01-01", "--json"))).toMatchObject({ status: "pruned", damage: [] });
   expect((await job.night("history", "2026-01-01")).stdout).toMatch(/ pruned +442 .* pruned by \w+\n/);

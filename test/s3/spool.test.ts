@@ -67,6 +67,31 @@ test.skipIf(!isRoot)("a user other than root spools to a volume that root owns, 
   }
 });
 
+test("each spool of a process has a folder of its own, which goes when it is closed or its process is dead", async () => {
+  await using scratch = await scratchFolder();
+  const spools = ["out", "out", "rows", "out"].map((use) => spoolAt(scratch.path, use as SpoolOptions["use"]));
+  for (const spool of spools) {
+    await spool.prepare();
+    await writeFile(spool.newPath(), "");
+  }
+  const [first, second, rows, third] = spools;
+  expect((await readdir(scratch.path)).toSorted()).toEqual([
+    "here.1.a.out",
+    "here.1.a.out.2",
+    "here.1.a.out.3",
+    "here.1.a.rows",
+  ]);
+  await second?.[Symbol.asyncDispose]();
+  await rows?.[Symbol.asyncDispose]();
+  expect(await readdir(first?.folder ?? "")).toHaveLength(1);
+  expect(await readdir(third?.folder ?? "")).toHaveLength(1);
+  expect((await readdir(scratch.path)).toSorted()).toEqual(["here.1.a.out", "here.1.a.out.3"]);
+
+  const isDead = (name: string): boolean => name.startsWith("here.1.");
+  await openSpool({ root: scratch.path, use: "in", writer: "here.2.b", isDead, maxBytes: 1 }).prepare();
+  expect(await readdir(scratch.path)).toEqual(["here.2.b.in"]);
+});
+
 const full = (): Promise<never> => Promise.reject(Object.assign(new Error("full"), { code: "ENOSPC" }));
 
 test("a spool whose disk is full names the key of the spec that sets its folder", async () => {

@@ -116,7 +116,7 @@ function compareLabels({ rowNumbers, one, other, options }: PredictionPair): Col
       equal += 1;
       continue;
     }
-    if (flips.size <= options.limits.values) {
+    if (flips.size <= options.flips.values) {
       const [a, b] = [valueAt(one.type, one.column, row), valueAt(other.type, other.column, row)];
       const name = JSON.stringify([shown(a), shown(b)]);
       flips.set(name, (flips.get(name) ?? 0) + 1);
@@ -126,7 +126,7 @@ function compareLabels({ rowNumbers, one, other, options }: PredictionPair): Col
       most.add({ row: number, distance: 1, ...textsAt({ one, other }, row) });
     }
   }
-  const limited = limitValues(flips, options.limits, undefined);
+  const limited = limitValues(flips, options.flips, undefined);
   return { rows, kind: "labels", equal, flips: limited, ...distributions({ one, other }, options), most: most.rows };
 }
 
@@ -147,7 +147,7 @@ function distributions(
 export function mergeColumnAgreements(
   first: ColumnAgreement,
   second: ColumnAgreement,
-  { limits }: AgreementOptions,
+  { limits, flips }: AgreementOptions,
 ): ColumnAgreement {
   const rows = first.rows + second.rows;
   const most = mostDifferent([...first.most, ...second.most]);
@@ -168,7 +168,7 @@ export function mergeColumnAgreements(
       rows,
       kind: "labels",
       equal: first.equal + second.equal,
-      flips: mergeValues(first.flips, second.flips, limits, undefined),
+      flips: mergeValues(first.flips, second.flips, flips, undefined),
       one: mergeProfiles(first.one, second.one, limits),
       other: mergeProfiles(first.other, second.other, limits),
       most,

@@ -1,5 +1,6 @@
 import type { NamedColumn } from "../../columnar/types.js";
 import { profileLimits } from "../profiles/column-profile.js";
+import type { ValueLimits } from "../profiles/value-counts.js";
 import type { VectorLimits } from "../profiles/vector-profile.js";
 import { blockValues, type NumberProfile } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
@@ -30,12 +31,14 @@ export interface PredictionPair {
 export interface AgreementOptions {
   /** The limits of each profile. */
   readonly limits: VectorLimits;
+  /** The limits of the pairs of different labels that are counted. */
+  readonly flips: ValueLimits;
   /** The level of the sample for the rank correlation, see `RankSample`; it is raised where rows are many. */
   readonly level: number;
 }
 
 /** The options of an agreement that is held in memory only. */
-export const unboundOptions: AgreementOptions = { limits: profileLimits(1), level: 0 };
+export const unboundOptions: AgreementOptions = { limits: profileLimits(1), flips: profileLimits(1), level: 0 };
 
 /** Profiles numbers. */
 export function profileOf(values: Float64Array, limits: VectorLimits): NumberProfile {

@@ -62,12 +62,20 @@ export function planAgreement(
   const rowBytes = types.reduce((sum, type) => sum + (bytesOf[type] ?? 0), 0);
   const ofSpan = levelFor(Math.min(rows, spanRows), Math.floor(sampleBytes / Math.max(1, rowBytes)));
   const level = Math.max(ofSpan, levelFor(rows, sampledRows));
-  return { compared, apart, tolerance, options: { limits: limitsOf(compared.length), level } };
+  return { compared, apart, tolerance, options: { ...limitsOf(compared.length), level } };
 }
 
-/** Each column has three profiles. */
-function limitsOf(columns: number): AgreementOptions["limits"] {
-  return profileLimits(3 * columns, profileBytes);
+/** Pairs of labels that are counted for a column, if their names are short enough. */
+const mostFlips = 256;
+
+/**
+ * Each column has three profiles of the same size. Of labels, the third one is the counts of pairs, which have no histogram
+ * beside them: their names may take all of it.
+ */
+function limitsOf(columns: number): Pick<AgreementOptions, "limits" | "flips"> {
+  const profiles = 3 * columns;
+  const flips = { values: mostFlips, nameBytes: Math.floor(profileBytes / Math.max(profiles, 1)) };
+  return { limits: profileLimits(profiles, profileBytes), flips };
 }
 
 /** The agreement of rows for which the challenger has no prediction. */
@@ -85,6 +93,6 @@ export function mergeSpanAgreements(one: SpanAgreement, other: SpanAgreement): S
   return {
     compared: one.compared + other.compared,
     missed,
-    columns: mergeAgreements(one.columns, other.columns, { limits, level: 0 }),
+    columns: mergeAgreements(one.columns, other.columns, { ...limits, level: 0 }),
   };
 }

@@ -1,10 +1,11 @@
 import { profileRows, mergeSpanProfiles, type SpanProfile, spanProfileText } from "../../checks/span-profile.js";
 import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
-import type { Plan, RunId } from "../../plan/plan.js";
+import type { OutputRows } from "../../columnar/types.js";
+import type { Plan, RunId, Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { attemptJson } from "../../report/attempt-json.js";
 import { count } from "../../report/report.js";
-import type { PredictionKeeper } from "../../scoring/challenger/port.js";
+import type { KeptPiece, PredictionKeeper } from "../../scoring/challenger/port.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink, Sink, StoredPlan } from "../../sink/port.js";
 import { messageOf } from "../../util/errors.js";
@@ -34,6 +35,7 @@ function keptPlan(context: JobContext, plan: Plan, sink: Sink, runId: RunId): Pl
     target: sink.planTarget,
     staged: false,
     checks: null,
+    kept: 2, // a run without it may lack rows: `isSame` tells them apart
   };
 }
 
@@ -115,8 +117,10 @@ export async function openKeeper(
   }
 }
 
+/** What the pieces of a span add up to. */
 interface OpenKept {
   readonly rows: number;
+  readonly leftOut: number;
   readonly profile: SpanProfile;
 }
 
@@ -126,31 +130,33 @@ function createKeeper(
   writer: Awaited<ReturnType<RunSink["begin"]>>,
 ): PredictionKeeper {
   const predicted = (challenger?.contract.outputs ?? []).map(({ column: name }) => ({ name }));
-  /** What came before of spans that come in pieces. */
+  /** The pieces so far of spans that come in several. */
   const before = new Map<number, OpenKept>();
   let hasFailed = false;
+  const spill = async (span: Span, rows: OutputRows): Promise<void> => {
+    if (writer.spill === undefined) {
+      throw new Error(`writing span ${span.index}: the target takes no pieces of spans`);
+    }
+    await writer.spill(span, rows);
+  };
   return {
-    async keep(span, piece, rows) {
-      if (rows === undefined || hasFailed) {
+    async keep(span, piece) {
+      if (piece === undefined || hasFailed) {
         hasFailed = true; // a span without some of its rows would look complete
         return;
       }
       try {
-        const profile = profileRows(rows, { predicted });
-        const earlier = before.get(span.index);
-        const all = {
-          rows: (earlier?.rows ?? 0) + rows.rowCount,
-          profile: earlier === undefined ? profile : mergeSpanProfiles(earlier.profile, profile),
-        };
-        if (piece.rowEnd < span.rowEnd) {
-          await writer.spill?.(span, rows);
+        const all = sumOf(before.get(span.index), piece, profileRows(piece.rows, { predicted }));
+        if (!piece.isLast) {
           before.set(span.index, all);
+          await spill(span, piece.rows);
           return;
         }
         before.delete(span.index);
-        const filtered = span.rowEnd - span.rowStart - all.rows;
-        const profileText = spanProfileText(all.profile);
-        await writer.commit(span, { rows, rejects: [], filtered, batchSize: 0, profile: profileText });
+        requireWhole(span, all);
+        const { leftOut: filtered, profile } = all;
+        const output = { rows: piece.rows, rejects: [], filtered, batchSize: 0, profile: spanProfileText(profile) };
+        await writer.commit(span, output);
       } catch (error) {
         if (!hasFailed) {
           hasFailed = true; // other spans may be under way, and fail as well
@@ -159,6 +165,23 @@ function createKeeper(
       }
     },
   };
+}
+
+function sumOf(before: OpenKept | undefined, { rows, leftOut }: KeptPiece, profile: SpanProfile): OpenKept {
+  return {
+    rows: (before?.rows ?? 0) + rows.rowCount,
+    leftOut: (before?.leftOut ?? 0) + leftOut,
+    profile: before === undefined ? profile : mergeSpanProfiles(before.profile, profile),
+  };
+}
+
+/** Each row of a span is kept, or is known not to be: a span is never committed without rows that were lost on the way. */
+function requireWhole({ index, rowStart, rowEnd }: Span, { rows, leftOut }: OpenKept): void {
+  if (rows + leftOut !== rowEnd - rowStart) {
+    throw new Error(
+      `writing span ${index}: ${rows} rows are kept and ${leftOut} left out of ${rowEnd - rowStart}, which is a defect of this program`,
+    );
+  }
 }
 
 /**

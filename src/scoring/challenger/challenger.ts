@@ -99,7 +99,7 @@ function openPiece(scorer: Scorer, rows: ChallengedRows): ChallengerPiece {
     end: () => guarded(scorer, rows, () => scoreRest(scorer, rows)),
     async compare(champion, output) {
       const { agreement, kept } = await compareOutputs(scorer, { champion, output, rows });
-      await scorer.keeper?.keep(champion.span, champion.piece, kept);
+      await scorer.keeper?.keep(champion.span, kept);
       return agreement;
     },
   };

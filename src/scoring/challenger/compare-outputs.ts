@@ -11,7 +11,7 @@ import { jsonOf } from "../../columnar/json-text.js";
 import type { NamedColumn, OutputRows } from "../../columnar/types.js";
 import type { RowNumbers } from "../../checks/agreement/prediction-pair.js";
 import type { ChallengedRows } from "./challenged-rows.js";
-import type { ChampionRows } from "./port.js";
+import type { ChampionRows, KeptPiece } from "./port.js";
 
 interface Compared {
   readonly champion: ChampionRows;
@@ -22,8 +22,8 @@ interface Compared {
 
 interface ComparedRows {
   readonly agreement: SpanAgreement;
-  /** The rows that both models scored, with the copied columns and the challenger's predictions; undefined: not running. */
-  readonly kept: OutputRows | undefined;
+  /** The challenger's predictions; undefined: it was not running. */
+  readonly kept: KeptPiece | undefined;
 }
 
 /** Compares the predictions of both models for the rows of the output that the challenger could score. */
@@ -48,7 +48,24 @@ export async function compareOutputs(
     columns: withKeys(columns, { keys, output, rowNumbers, places }),
   };
   const copied = output.columns.filter(({ name }) => !champion.predicted.has(name));
-  return { agreement, kept: { rowCount: rowNumbers.length, columns: [...taken(copied), ...theirs] } };
+  return {
+    agreement,
+    kept: {
+      isLast: champion.isLast,
+      rows: { rowCount: rowNumbers.length, columns: [...taken(copied), ...theirs] },
+      leftOut: leftOut(champion, output, missed),
+    },
+  };
+}
+
+/** Counts the rows that came and are not kept, each by its own reason, so that a row that is lost is not among them. */
+function leftOut(
+  { readRows, keptRows }: ChampionRows,
+  { rowCount }: OutputRows,
+  missed: ReadonlyMap<MissedReason, number>,
+): number {
+  const [filtered, rejected] = [readRows - keptRows, keptRows - rowCount];
+  return [...missed.values()].reduce((sum, rows) => sum + rows, filtered + rejected);
 }
 
 /** Rows that a challenger did not score because it was not running. */

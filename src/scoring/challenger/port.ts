@@ -46,8 +46,18 @@ export interface ChallengerPiece {
 
 /** Keeps the challenger's predictions. Failures are logged, never thrown. */
 export interface PredictionKeeper {
-  /** Keeps the rows of a piece, before the champion's rows of its span are committed. undefined: it has none of them. */
-  keep(span: Span, piece: PieceRows, rows: OutputRows | undefined): Promise<void>;
+  /** Keeps a piece of a span, before the champion's rows of the span are committed. undefined: it has no predictions. */
+  keep(span: Span, piece: KeptPiece | undefined): Promise<void>;
+}
+
+/** The challenger's predictions of a piece of a span. The pieces of a span come in order. */
+export interface KeptPiece {
+  /** Whether no more rows of the span come: they may end before the last row that the piece could have had. */
+  readonly isLast: boolean;
+  /** The rows that both models scored, with the copied columns. */
+  readonly rows: OutputRows;
+  /** Rows that came and are not kept: filtered out, rejected, or without a prediction of the challenger. */
+  readonly leftOut: number;
 }
 
 /** The champion's rows of a piece of a span. */
@@ -56,6 +66,10 @@ export interface ChampionRows {
   /** The output columns that the champion predicts; the others are copied. */
   readonly predicted: ReadonlySet<string>;
   readonly piece: PieceRows;
+  /** Whether no more rows of the span come. */
+  readonly isLast: boolean;
+  /** Rows of the piece that came, also those that were filtered out. */
+  readonly readRows: number;
   /** Rows of the piece that came and were not filtered out. */
   readonly keptRows: number;
   /** Whether the output has a row: it was not rejected. */

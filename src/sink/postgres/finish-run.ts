@@ -6,12 +6,11 @@ import { JobError, messageOf } from "../../util/errors.js";
 import { type RecordedSpending, recordedSpending } from "../../publish/recorded-run.js";
 import type { Plan } from "../../plan/plan.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
-import { clearAbandonedRuns, ownerOfKey, tablesOfClosedRuns, tablesToDrop } from "./other-runs/abandoned-runs.js";
+import { clearAbandonedRuns, tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/abandoned-runs.js";
 import { committedSpansOf } from "./committed-spans.js";
 import type { Session } from "./connections.js";
 import { readDecision } from "./control/decisions.js";
 import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
-import { profileKeyTable } from "./control/profile-key.js";
 import { sha256Of } from "./control/profiles.js";
 import { committedProfile } from "./control/run-profile.js";
 import { readSpans } from "./control/spans.js";
@@ -127,21 +126,18 @@ async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promis
     ...(await tablesOfClosedRuns(session, control, showTable(name))),
     ...(await tablesToDrop(session, control, plan)), // the others are those of the latest runs only
   ]);
-  await warnOfKeptKey(tools, plan);
+  await warnOfKeptTables(tools, plan);
 }
 
-/** Warns if the table with the key of a run that is over is still there because another role made it. */
-export async function warnOfKeptKey(tools: RunTools, plan: Plan): Promise<void> {
-  const { control } = tools;
-  const owner =
-    plan.checks === null
-      ? undefined
-      : await transact(tools, (session) => ownerOfKey(session, control, plan)).catch(() => undefined);
-  if (owner !== undefined) {
-    const table = showTable(profileKeyTable(control.schema, plan.runId));
-    tools.warnOnce(
-      `table ${table} still has the key of rare values in the profiles of the run's spans: ${owner}, which owns it, must drop it`,
-    );
+/** Warns of each table of a run that is over which is still there because another role made it. */
+export async function warnOfKeptTables(tools: RunTools, plan: Plan): Promise<void> {
+  if (plan.checks === null) {
+    return; // it is not staged, and has no key
+  }
+  const kept = await transact(tools, (session) => tablesOfOthers(session, tools.control, plan)).catch(() => []);
+  for (const { owner, has, ...table } of kept) {
+    const what = has === "key" ? "the key of rare values in the profiles of the run's spans" : "rows of the run";
+    tools.warnOnce(`table ${showTable(table)} still has ${what}: ${owner}, which owns it, must drop it`);
   }
 }
 

@@ -7,7 +7,7 @@ import type { Session } from "./connections.js";
 import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
 import { committedProfile } from "./control/run-profile.js";
 import { countKeys } from "./control/key-counts.js";
-import { dropTables, finishSeconds, warnOfKeptKey } from "./finish-run.js";
+import { dropTables, finishSeconds, warnOfKeptTables } from "./finish-run.js";
 import { lockRuns, refuseSuperseded } from "./locks.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
@@ -51,7 +51,7 @@ export function runDecisions(
       ),
     async tidy() {
       await dropTables(tools, (session) => tablesToDrop(session, control, plan));
-      await warnOfKeptKey(tools, plan);
+      await warnOfKeptTables(tools, plan);
     },
   };
 }

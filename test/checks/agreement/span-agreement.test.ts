@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { compareRows } from "#src/checks/agreement/agreement.js";
+import { compareRows, measure } from "#src/checks/agreement/agreement.js";
 import {
   type AgreementPlan,
   mergeSpanAgreements,
@@ -21,6 +21,15 @@ const floats = (length: number, random: () => number): Column => ({
   data: Float64Array.from({ length }, () => random() ** 8 * 1e300 * (random() < 0.5 ? -1 : 1)),
   valid: undefined,
 });
+
+function texts(length: number, textOf: (row: number) => string): Column {
+  const values = Array.from({ length }, (_row, index) => Buffer.from(textOf(index)));
+  const offsets = new Uint32Array(length + 1);
+  for (const [row, value] of values.entries()) {
+    offsets[row + 1] = (offsets[row] as number) + value.length;
+  }
+  return { kind: "bytes", offsets, bytes: Buffer.concat(values), valid: undefined };
+}
 
 const columnsOf = (names: readonly string[], rows: number, random: () => number): NamedColumn[] =>
   names.map((name) => ({ name, type: "float64" as ColumnType, column: floats(rows, random) }));
@@ -76,6 +85,36 @@ describe("the agreement of a champion and its challenger", () => {
     const plan = planAgreement(typesOf(names), typesOf(names), { rows: 10, spanRows: 10, tolerance: 0 });
     expect([plan.compared.length, plan.apart.length]).toEqual([8, 12]);
   });
+
+  test.each([
+    [1, 16, 240],
+    [7, 6, 30],
+    [8, 6, 30],
+  ])(
+    "of %i compared columns, a label of %i values has all %i pairs that differ, within 64 KiB for each span",
+    (columns, values, pairs) => {
+      const names = Array.from({ length: columns }, (_name, index) => `column_${index}`);
+      const types = names.map((name) => ({ name, type: "utf8" as ColumnType }));
+      const plan = planAgreement(types, types, { rows: 4000, spanRows: 1000, tolerance: 0 });
+      const spanOf = (firstRow: number): SpanAgreement => {
+        const rowNumbers = { first: firstRow, length: values * values };
+        const labels = (labelOf: (row: number) => number): NamedColumn[] =>
+          names.map((name) => ({ name, type: "utf8", column: texts(values * values, (row) => `lab${labelOf(row)}`) }));
+        const one = labels((row) => Math.floor(row / values));
+        const other = labels((row) => row % values);
+        return { compared: values * values, missed: new Map(), columns: compareRows({ rowNumbers, one, other }, plan) };
+      };
+      const spans = [0, 1000, 2000].map((row) => spanOf(row));
+      for (const span of spans) {
+        expect(textOf(span).length).toBeLessThan(64 * 1024);
+      }
+      for (const column of spans.reduce(mergeSpanAgreements).columns.values()) {
+        const found = measure(column);
+        const flips = found.kind === "labels" ? found.flips : undefined;
+        expect(flips?.map(({ rows }) => rows)).toEqual(Array.from({ length: pairs }, () => 3));
+      }
+    },
+  );
 
   test("a run of few rows has the rank correlation of all of them, and a large run at most about 100,000 rows", () => {
     expect(levelOf(500, 262_144)).toBe(0);

@@ -45,9 +45,9 @@ test("a verdict says nothing of the samples of small runs, or of a run that is c
 
 test("the note on a small sample says whose it is, and which comparisons were left out", () => {
   expect(fewSampledText({ of: "run", sampled: 41, rows: 2000 })).toBe(
-    "features were compared without PSI and quantiles: the sample of this run has only 41 of 2000 rows, and a PSI needs 50",
+    "features were compared without PSI and quantiles: the sample of this run has only 41 of 2,000 rows, and a PSI needs 50",
   );
   expect(fewSampledText({ of: "earlier", sampled: 50, rows: 2000 })).toBe(
-    "features were compared without quantiles: the largest sample of an earlier run has only 50 of 2000 rows, and quantiles need 1000",
+    "features were compared without quantiles: the largest sample of an earlier run has only 50 of 2,000 rows, and quantiles need 1,000",
   );
 });

@@ -93,7 +93,13 @@ function worldOf(fail: (values: readonly number[]) => EngineResponse["kind"] | u
         ],
       };
       const span = { ...piece, index: 0 };
-      const scored = { keptRows: values.length, isInOutput: () => true, rowInRun: (row: number) => row };
+      const scored = {
+        isLast: true,
+        readRows: values.length,
+        keptRows: values.length,
+        isInOutput: () => true,
+        rowInRun: (row: number) => row,
+      };
       const rows = { ...scored, piece, span, predicted: new Set(["score"]) };
       return await open.compare(rows, output);
     },

@@ -202,7 +202,7 @@ postgres.describe("the key of a run in Postgres", () => {
     expect(warnings).toEqual([]);
   });
 
-  test("a role that discards a run whose key belongs to another role warns of the key", async () => {
+  test("a role that discards a run whose key belongs to another role warns of the key and of the table with the staged rows", async () => {
     await using database = await postgres.server().createDatabase();
     await using owner = sinkOf(database).sink;
     const { run, stored } = await begun(owner, stagedPlan(owner.planTarget));
@@ -216,9 +216,14 @@ postgres.describe("the key of a run in Postgres", () => {
     expect(warnings).toEqual([]); // the run needs its key
     await held.decide(decisionOf("discarded"));
     await held.tidy?.();
-    expect(warnings).toEqual([expect.stringMatching(/still has the key .*, which owns it, must drop it$/)]);
+    expect(warnings.toSorted()).toEqual([
+      expect.stringMatching(/^table infer_batch\.profile_key_\S* still has the key .*, which owns it, must drop it$/),
+      expect.stringMatching(/^table infer_batch\.\S* still has rows of the run: \S*, which owns it, must drop it$/),
+    ]);
     await run.tidy?.();
     expect(await keysIn(database)).toEqual([]);
+    await held.tidy?.();
+    expect(warnings).toHaveLength(2);
   });
 
   test("a key that is locked when its run is published is tried once, and named once", async () => {

@@ -72,21 +72,29 @@ async function isClosed(session: Session, control: Control, runId: RunId): Promi
   );
 }
 
-/**
- * Returns the role that owns the key of a published or discarded run, if the key is still there, and this role may not drop
- * it.
- */
-export async function ownerOfKey(session: Session, control: Control, { runId }: Plan): Promise<string | undefined> {
+/** A table that is no longer needed, and belongs to a role whose tables this one may not drop. */
+export interface OthersTable extends TableName {
+  readonly owner: string;
+  /** `key`: of rare values in profiles. `rows`: rows that the run staged, keys of its rows, or answers that it paid for. */
+  readonly has: "key" | "rows";
+}
+
+/** Finds the tables of their own that a published or discarded run still has, and that this role may not drop. */
+export async function tablesOfOthers(session: Session, control: Control, plan: Plan): Promise<readonly OthersTable[]> {
+  const { runId } = plan;
   if (!(await isClosed(session, control, runId))) {
-    return undefined;
+    return [];
   }
-  const { schema, table } = profileKeyTable(control.schema, runId);
-  const { rows } = await session.query<{ owner: string }>({
-    text: `SELECT pg_get_userbyid(c.relowner) AS owner FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-      WHERE n.nspname = $1 AND c.relname = $2 AND NOT pg_has_role(c.relowner, 'USAGE')`,
-    values: [schema, table],
+  const { table: target, mode } = plannedTarget(plan);
+  const names = leftoversOf(control, { runId, target, mode });
+  const { rows } = await session.query<Omit<OthersTable, "has">>({
+    text: `SELECT w.schema, w.table, pg_get_userbyid(c.relowner) AS owner FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
+      JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table
+      WHERE NOT pg_has_role(c.relowner, 'USAGE')`,
+    values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],
   });
-  return rows[0]?.owner;
+  const key = quoteTable(profileKeyTable(control.schema, runId));
+  return rows.map((row) => ({ ...row, has: quoteTable(row) === key ? "key" : "rows" }));
 }
 
 /** Names the tables of its own that a run may have. */
