@@ -3,6 +3,7 @@ import type { ColumnProfile } from "../profiles/column-profile.js";
 import { type NumberProfile, standardDeviation } from "../profiles/number-profile.js";
 import { mostFrequentRows } from "../profiles/rare-values.js";
 import type { ValueCounts } from "../profiles/value-counts.js";
+import type { VectorProfile } from "../profiles/vector-profile.js";
 import type { ComparedColumn } from "./column-checks.js";
 import type { CheckResult } from "./verdict.js";
 
@@ -31,8 +32,9 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
     return { runId, rows, leastValues, all: profile.rows, share: rows / Math.max(profile.rows, 1) };
   });
   const usual = before.reduce((one, other) => (other.share > one.share ? other : one));
-  const due = (1 - usual.share) * now.rows;
-  const level = top === now.rows && due >= leastOthers ? "hold" : "pass";
+  // Of whole numbers: a share is rounded.
+  const areDue = (usual.all - usual.rows) * now.rows >= leastOthers * usual.all;
+  const level = top === now.rows && areDue ? "hold" : "pass";
   const value = level === "hold" ? onlyValue(now) : undefined;
   return [
     {
@@ -65,6 +67,9 @@ function onlyValue(profile: ColumnProfile): string | number | undefined {
   if (numbers?.nan === profile.rows) {
     return "NaN";
   }
+  if (profile.kind === "vectors") {
+    return "one vector";
+  }
   const values = profile.kind === "values" ? profile.values : numbers?.values;
   const [name] = values?.kind === "few" ? values.counts.keys() : [];
   return name ?? numbers?.min;
@@ -81,7 +86,7 @@ function mostFrequent(profile: ColumnProfile): MostFrequent | undefined {
     case "rows":
       return { rows: nulls };
     case "vectors":
-      return undefined;
+      return mostOf(nulls, mostFrequentVector(profile.vectors));
     default:
       return assertNever(profile);
   }
@@ -120,6 +125,25 @@ function mostFrequentNumber(numbers: NumberProfile): MostFrequent {
     rows: Math.min(largest(histogram.counts), finite - Math.max(others, 1)),
     leastValues: Math.max(filled(histogram.counts), 2),
   };
+}
+
+/** Vectors are counted by hash, so that a vector has at most the rows of the largest bin. */
+function mostFrequentVector(vectors: VectorProfile): MostFrequent {
+  const { hashed } = vectors;
+  const rows = hashed.reduce((sum, count) => sum + count, 0);
+  return rows === 0 || areEqual(vectors, rows)
+    ? { rows }
+    : { rows: Math.min(largest(hashed), rows - 1), leastValues: Math.max(filled(hashed), 2) };
+}
+
+/**
+ * Whether all vectors are one: they share a bin, a dimension and a norm, and each sum of their directions, which are whole
+ * numbers, is a multiple of their number. Vectors that differ have all of this in one of billions of cases.
+ */
+function areEqual({ hashed, zero, notFinite, norms, directions, ...of }: VectorProfile, rows: number): boolean {
+  const haveOneBin = filled(hashed) === 1 && of.minDimension === of.maxDimension && notFinite === 0;
+  const haveOneNorm = zero === rows || (norms.finite === rows && norms.min === norms.max);
+  return haveOneBin && haveOneNorm && directions.sums.every((sum) => sum % rows === 0);
 }
 
 function largest(counts: Float64Array): number {
