@@ -183,7 +183,7 @@ function unnamedRows(
 }
 
 /** Six digits tell the edges of neighbouring bins apart: they differ by a two-thousandth at least. */
-function edgeText(edge: number): string {
+export function edgeText(edge: number): string {
   return String(Number(edge.toPrecision(6)));
 }
 

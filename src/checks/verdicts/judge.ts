@@ -1,5 +1,6 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { carriedColumns } from "../span-profile.js";
+import { normsOf } from "./align-norms.js";
 import { boundBins } from "./bound-bins.js";
 import { boundValues } from "./bound-values.js";
 import { checkCentroid, incomparableVectors } from "./centroid-check.js";
@@ -186,7 +187,7 @@ function columnResults(
   const inputs = features.flatMap((column) =>
     [checkUnseen(column, false), checkCompared(column, levels)]
       .flat()
-      .map((result) => featureResult(result, column))
+      .map((result) => featureResult(result, ofNumbers(column)))
       .map(lower(Math.min(baseline.length, column.earlier.length))),
   );
   const others = [...columns, ...outputs, ...sliceResults(run, latest), ...checkStale(run, last)];
@@ -196,6 +197,12 @@ function columnResults(
     ...checkCarried(run, latest, last, lower),
     ...others.map(lower(baseline.length)),
   ];
+}
+
+/** A column of vectors as one of their norms. */
+function ofNumbers({ column, now, earlier }: ComparedColumn): ComparedColumn {
+  const norms = earlier.map(({ runId, profile }) => ({ runId, profile: normsOf(profile) }));
+  return { column, now: normsOf(now), earlier: norms };
 }
 
 /** Columns of a run with those of the same name and type before; those that never were have nothing to compare. */

@@ -1,6 +1,7 @@
 import { type ColumnProfile, mergeProfiles, profileLimits } from "../profiles/column-profile.js";
-import { type Aligned, alignProfiles } from "./align-profiles.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
+import { alignNorms } from "./align-norms.js";
+import { type Aligned, alignProfiles } from "./align-profiles.js";
 import { type EntryBin, nameBins, type PsiBin, psi, psiBins, psiLimit } from "./psi.js";
 import type { CheckResult, Level } from "./verdict.js";
 
@@ -13,14 +14,18 @@ export interface PsiLevels {
 const psiFormula =
   "Σ (p - q) · ln(p / q) over the bins, p the share now and q before, each count + 0.5; limit max(wanted, (d + 3.5 · sqrt(2 d)) · (1 / rows before + 1 / rows)), d the number of bins - 1";
 
-/** How far a column has moved since an earlier run. */
-export interface Drift {
-  readonly runId: string;
-  /** Rows of the earlier run. */
-  readonly rows: number;
+/** The PSI of a column between two profiles, and the bins that it was computed from. */
+export interface Comparison {
   readonly psi: number;
   readonly bins: readonly EntryBin[];
   readonly aligned: Aligned;
+}
+
+/** How far a column has moved since an earlier run. */
+export interface Drift extends Comparison {
+  readonly runId: string;
+  /** Rows of the earlier run. */
+  readonly rows: number;
 }
 
 /**
@@ -67,12 +72,29 @@ export function pooledProfile(profiles: readonly ColumnProfile[]): ColumnProfile
 
 /** Compares a column with an earlier run; undefined: there are too few rows, or the two cannot be compared. */
 export function driftFrom({ runId, profile }: EarlierColumn, now: ColumnProfile): Drift | undefined {
-  const aligned = alignProfiles(profile, now);
-  if (aligned === undefined || psiLimit(0, 1, profile.rows, now.rows) === Number.POSITIVE_INFINITY) {
+  if (psiLimit(0, 1, profile.rows, now.rows) === Number.POSITIVE_INFINITY) {
     return undefined;
   }
-  const bins = psiBins(aligned);
-  return { runId, rows: profile.rows, psi: psi(bins), bins, aligned };
+  const found = compareProfiles(profile, now);
+  return found && { runId, rows: profile.rows, ...found };
+}
+
+/**
+ * Compares the distributions of a column in two profiles; of vectors, those of their norms. undefined: profiles of these kinds
+ * have no distribution in common.
+ */
+export function compareProfiles(before: ColumnProfile, now: ColumnProfile): Comparison | undefined {
+  const ways =
+    before.kind === "vectors" && now.kind === "vectors"
+      ? alignNorms(before, now)
+      : [alignProfiles(before, now)].filter((one) => one !== undefined);
+  let least: Comparison | undefined;
+  for (const aligned of ways) {
+    const bins = psiBins(aligned);
+    const found = { psi: psi(bins), bins, aligned };
+    least = least === undefined || found.psi < least.psi ? found : least;
+  }
+  return least;
 }
 
 /** The limit of a drift: the wanted one, or the PSI that chance can cause if that is larger. */
@@ -102,7 +124,7 @@ function psiResult(check: "psi" | "slow_drift", column: string, { now, drift, le
     measured: drift.psi,
     limit: level === "hold" ? limits.hold : limits.warn,
     against: drift.runId,
-    numbers: { rows: now.rows, rows_before: drift.rows },
+    numbers: { rows: now.rows, rows_before: drift.rows, ...(now.kind === "vectors" && { of: "norms" }) },
     bins: driftBins(drift),
   };
 }
