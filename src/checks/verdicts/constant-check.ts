@@ -4,6 +4,7 @@ import { type NumberProfile, standardDeviation } from "../profiles/number-profil
 import { mostFrequentRows } from "../profiles/rare-values.js";
 import type { ValueCounts } from "../profiles/value-counts.js";
 import type { VectorProfile } from "../profiles/vector-profile.js";
+import { isWholeType } from "./known-values.js";
 import type { ComparedColumn } from "./column-checks.js";
 import type { CheckResult } from "./verdict.js";
 
@@ -24,7 +25,7 @@ interface MostFrequent {
 /** Whether all values are one, where they never were. */
 export function checkConstant({ column, now, earlier }: ComparedColumn): CheckResult[] {
   const top = mostFrequent(now)?.rows;
-  if (top === undefined || now.rows === 0) {
+  if (top === undefined || now.rows === 0 || (top === now.rows && mayDiffer(now))) {
     return [];
   }
   const before = earlier.map(({ runId, profile }) => {
@@ -56,6 +57,19 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
       },
     },
   ];
+}
+
+/**
+ * Whether values that are one as float64 may differ: integers and decimals of more digits than float64 has. Outputs of integers
+ * are counted without rounding; features are not.
+ */
+function mayDiffer({ type, ...profile }: ColumnProfile): boolean {
+  const [, scale = isWholeType(type) ? "0" : undefined] = /^decimal\(\d+,(\d+)\)$/.exec(type) ?? [];
+  if (profile.kind !== "numbers" || scale === undefined) {
+    return false;
+  }
+  const { finite, min, max, wide } = profile.numbers;
+  return wide === undefined && finite > 0 && Math.max(-min, max) * 10 ** Number(scale) >= 2 ** 53;
 }
 
 /** The value that all rows of a column have. undefined: it has no name. */

@@ -2,7 +2,14 @@ import { expect, test } from "vitest";
 import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
 import { checkConstant } from "#src/checks/verdicts/constant-check.js";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
-import { limitsNow, normals, numbersProfile, textsProfile, vectorsProfile } from "../../support/run-profiles.js";
+import {
+  integersProfile,
+  limitsNow,
+  normals,
+  numbersProfile,
+  textsProfile,
+  vectorsProfile,
+} from "../../support/run-profiles.js";
 
 function resultOf(now: ColumnProfile, ...earlier: readonly ColumnProfile[]): CheckResult {
   const nights = earlier.map((profile, index) => ({ runId: `night-${index}`, profile }));
@@ -87,6 +94,38 @@ test("20 other values of 8,000 are due in as many rows, and 19 are not", () => {
   const all = textsProfile({ a: 8000 });
   const levels = [21, 20, 19].map((others) => resultOf(all, textsProfile({ a: 8000 - others, b: others })).level);
   expect(levels).toEqual(["hold", "hold", "pass"]);
+});
+
+test("integers and decimals that only rounding makes equal are not called constant", () => {
+  const { version: _, ...rounding } = limitsNow; // as features are profiled
+  const ids = Array.from({ length: 500 }, (__, row) => 2n ** 63n - 501n + BigInt(row));
+  const spread = integersProfile(
+    ids.map((id, row) => (row % 2 === 0 ? 0n : id)),
+    rounding,
+  );
+  const night = { runId: "night", profile: spread };
+  expect(checkConstant({ column: "id", now: integersProfile(ids, rounding), earlier: [night] })).toEqual([]);
+  const cents = numbersProfile(
+    ids.map(() => 1e14 / 100),
+    "float64",
+  );
+  const prices = { ...cents, type: "decimal(20,4)" };
+  expect(checkConstant({ column: "price", now: prices, earlier: [{ runId: "night", profile: withOnes(7) }] })).toEqual(
+    [],
+  );
+  const others = [
+    integersProfile(
+      ids.map(() => 2n ** 62n),
+      limitsNow,
+    ),
+    integersProfile(
+      ids.map(() => 7n),
+      rounding,
+    ),
+    numbersProfile(ids.map(() => 1e300)),
+    { ...cents, type: "decimal(20,2)" },
+  ];
+  expect(others.map((now) => resultOf(now, spread).level)).toEqual(["hold", "hold", "hold", "hold"]);
 });
 
 /** Vectors of normally distributed elements. */
