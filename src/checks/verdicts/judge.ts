@@ -9,7 +9,7 @@ import { checkConstant } from "./constant-check.js";
 import { checkUnexplained, lowerExplained, movesOf, nameCause, namedDrifts } from "./feature-causes.js";
 import { featureResult } from "./feature-moves.js";
 import { asPredictedBy, nameModelCause, outputsOfEarlierModel, type PreviousModel } from "./model-cause.js";
-import { checkPsi, checkSlowDrift, type PsiLevels } from "./psi-checks.js";
+import { checkPsi, checkSlowDrift, coarseBin, type PsiLevels } from "./psi-checks.js";
 import { checkQuantiles } from "./quantile-check.js";
 import { checkRejects, checkRows } from "./row-checks.js";
 import {
@@ -67,6 +67,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
   const uncounted = [...outputs.map(uncountedValues), ...[...outputs, ...features].map(incomparableVectors)].filter(
     (one) => one !== undefined,
   );
+  const coarse = outputs.map(coarseBin).filter((one) => one !== undefined);
   const drifts = namedDrifts(results, features);
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
@@ -82,6 +83,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
     ...(drifts.length === 0 ? {} : { featureDrifts: drifts }),
     ...(fewSampled === undefined ? {} : { fewSampled }),
     ...(uncounted.length === 0 ? {} : { uncounted }),
+    ...(coarse.length === 0 ? {} : { coarse }),
   };
 }
 

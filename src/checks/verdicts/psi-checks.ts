@@ -1,9 +1,13 @@
 import { type ColumnProfile, mergeProfiles, profileLimits } from "../profiles/column-profile.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
+import { binEdges, quantile } from "../profiles/histogram.js";
+import type { NumberProfile } from "../profiles/number-profile.js";
 import { alignNorms } from "./align-norms.js";
+import { alignHistograms, edgeText } from "./align-numbers.js";
+import { isWholeType } from "./known-values.js";
 import { type Aligned, alignProfiles } from "./align-profiles.js";
 import { type EntryBin, nameBins, type PsiBin, psi, psiBins, psiLimit } from "./psi.js";
-import type { CheckResult, Level } from "./verdict.js";
+import type { CheckResult, CoarseColumn, Level } from "./verdict.js";
 
 /** A PSI above `warn` warns, one above `hold` holds. */
 export interface PsiLevels {
@@ -157,4 +161,44 @@ export function checkSlowDrift(
 function isBeyond(first: EarlierColumn, profile: ColumnProfile, warn: number): boolean {
   const drift = driftFrom(first, profile);
   return drift !== undefined && drift.psi > driftLimit(warn, drift, profile);
+}
+
+/** With so many rows in a bin, a PSI can miss much. */
+const coarseShare = 0.2;
+/** A bin is wide if it is at least this part of the range from p10 to p90. */
+const wideBin = 0.1;
+
+/**
+ * The bin that makes the PSI of an output coarse: with a fifth of the rows of this run or the last one, and wide, so that it
+ * may have many values. undefined: there is none, or all values are counted one by one.
+ */
+export function coarseBin({ column, now, earlier }: ComparedColumn): CoarseColumn | undefined {
+  const before = earlier.at(-1)?.profile;
+  if (before?.kind !== "numbers" || now.kind !== "numbers" || areCounted(before.numbers, now.numbers)) {
+    return undefined;
+  }
+  const bins = alignHistograms(before.numbers.histogram, now.numbers.histogram);
+  const range = Math.max(rangeOf(before.numbers), rangeOf(now.numbers));
+  const sides = [
+    { run: "this", rows: now.rows, counts: bins.now },
+    { run: "earlier", rows: before.rows, counts: bins.before },
+  ] as const;
+  const found = sides.flatMap(({ run, rows, counts }) =>
+    Array.from(counts, (rowsInBin, index): CoarseColumn[] => {
+      const [low, high] = binEdges(bins.keys[index] as number, bins.shift);
+      const isWide = low !== 0 && high !== 0 && high - low > Math.max(wideBin * range, isWholeType(now.type) ? 1 : 0);
+      const values = `${edgeText(low)} to ${edgeText(high)}`;
+      return isWide && rowsInBin > coarseShare * rows ? [{ column, run, values, rowsInBin, rows }] : [];
+    }).flat(),
+  );
+  return found.toSorted((one, other) => other.rowsInBin / other.rows - one.rowsInBin / one.rows)[0];
+}
+
+function areCounted(...all: readonly NumberProfile[]): boolean {
+  return all.every(({ values }) => values.kind === "few");
+}
+
+/** From p10 to p90. */
+function rangeOf({ histogram }: NumberProfile): number {
+  return quantile(histogram, 0.9) - quantile(histogram, 0.1);
 }
