@@ -60,7 +60,7 @@ export function neededText(sampled: number): string {
 }
 
 /** Says which columns some checks do not compare, and why. */
-export function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">): string[] {
+function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">): string[] {
   return uncounted.map(({ column, checks, run }) => {
     if (checks.includes("centroid")) {
       return `\`centroid\` does not compare ${column}: an older version of this program profiled other dimensions of its vectors in the earlier runs`;

@@ -156,7 +156,9 @@ test("two vectors with one hash and one norm are not taken for one", () => {
   const permutations = (rest: readonly number[]): number[][] =>
     rest.length === 0
       ? [[]]
-      : rest.flatMap((first) => permutations(rest.filter((one) => one !== first)).map((others) => [first, ...others]));
+      : rest.flatMap((first) =>
+          permutations(rest.filter((one) => one !== first)).map((others) => [first].concat(others)),
+        );
   const byBin = new Map<number, number[]>();
   let pair: readonly (readonly number[])[] | undefined;
   for (const vector of permutations([1, 2, 3, 4, 5])) {
