@@ -34,16 +34,16 @@ export function alignNumbers(before: NumbersOfRows, now: NumbersOfRows): Aligned
   for (let index = 0; index < bins.keys.length; index += 1) {
     const key = bins.keys[index] as number;
     const inBin: NamedValue[] = [];
-    for (; at < named.length && binOf(Number(named[at]?.name), bins.shift) === key; at += 1) {
+    for (; at < named.length && binOf(named[at]?.number as number, bins.shift) === key; at += 1) {
       inBin.push(named[at] as NamedValue);
     }
     const counts = { before: bins.before[index] as number, now: bins.now[index] as number };
-    entries.push(...entriesOf({ counts, key, shift: bins.shift, inBin }, [before, now]));
+    entries.push(...(inBin.length === 0 ? [{ ...counts, key }] : entriesOf({ counts, key, inBin }, [before, now])));
   }
   return {
     before: Float64Array.from(entries, (entry) => entry.before),
     now: Float64Array.from(entries, (entry) => entry.now),
-    name: (from, to) => rangeText(entries[from] as Entry, entries[to] as Entry),
+    name: (from, to) => rangeText(entries[from] as Entry, entries[to] as Entry, bins.shift),
   };
 }
 
@@ -87,6 +87,7 @@ function countsAt(histogram: Histogram, keys: Int32Array): Float64Array {
 /** A value that a profile names. undefined: that side has no rows with the value, or too few to name it. */
 interface NamedValue {
   readonly name: string;
+  readonly number: number;
   readonly before: number | undefined;
   readonly now: number | undefined;
 }
@@ -97,48 +98,75 @@ function namedIn(before: NumberProfile, now: NumberProfile): NamedValue[] {
     return [];
   }
   const areRounded = hasRoundedNames(before) || hasRoundedNames(now);
-  const [was, is] = [before.values.counts, now.values.counts].map((counts) =>
-    areRounded ? roundNames(counts) : counts,
+  const [was, is] = [before.values, now.values].map(({ counts }) =>
+    sortedValues(areRounded ? roundNames(counts) : counts),
   );
-  return [...new Set([...(was?.keys() ?? []), ...(is?.keys() ?? [])])]
-    .map((name) => ({ name, before: was?.get(name), now: is?.get(name) }))
-    .toSorted((one, other) => compareNumbers(one.name, other.name));
+  return mergeSorted(was ?? [], is ?? []);
+}
+
+interface CountedValue {
+  readonly name: string;
+  readonly number: number;
+  readonly rows: number;
+}
+
+/** A run is compared with several others, and its values are sorted once. */
+const sortedOnce = new WeakMap<ReadonlyMap<string, number>, readonly CountedValue[]>();
+
+function sortedValues(counts: ReadonlyMap<string, number>): readonly CountedValue[] {
+  const found =
+    sortedOnce.get(counts) ??
+    Array.from(counts, ([name, rows]) => ({ name, number: Number(name), rows })).toSorted(compareValues);
+  sortedOnce.set(counts, found);
+  return found;
+}
+
+function mergeSorted(before: readonly CountedValue[], now: readonly CountedValue[]): NamedValue[] {
+  const merged: NamedValue[] = [];
+  let [atBefore, atNow] = [0, 0];
+  while (atBefore < before.length || atNow < now.length) {
+    const [was, is] = [before[atBefore], now[atNow]];
+    const order = was === undefined ? 1 : is === undefined ? -1 : compareValues(was, is);
+    const { name, number } = (order <= 0 ? was : is) as CountedValue;
+    merged.push({ name, number, before: order <= 0 ? was?.rows : undefined, now: order >= 0 ? is?.rows : undefined });
+    atBefore += order <= 0 ? 1 : 0;
+    atNow += order >= 0 ? 1 : 0;
+  }
+  return merged;
 }
 
 /** Integers beyond 2^53 may be equal as float64. */
-function compareNumbers(one: string, other: string): number {
-  const difference = Number(one) - Number(other);
-  return difference === 0 && one !== other ? (BigInt(one) < BigInt(other) ? -1 : 1) : difference;
+function compareValues(one: CountedValue, other: CountedValue): number {
+  const difference = one.number - other.number;
+  return difference === 0 && one.name !== other.name ? (BigInt(one.name) < BigInt(other.name) ? -1 : 1) : difference;
 }
 
-/** One value, or the range of a bin. */
+/** A bin, or one of its values. */
 interface Entry {
   readonly before: number;
   readonly now: number;
+  readonly key: number;
   /** The value, if it is one. */
   readonly value?: string;
-  readonly low: string;
-  readonly high: string;
   /** The values of the bin that have entries of their own. */
-  readonly except: readonly string[];
+  readonly except?: readonly string[];
 }
 
 interface Bin {
   readonly counts: { readonly before: number; readonly now: number };
   readonly key: number;
-  readonly shift: number;
   readonly inBin: readonly NamedValue[];
 }
 
 /** The entries of a bin: first that of the rows without a named value, if there are any. */
-function entriesOf({ counts, key, shift, inBin }: Bin, sides: readonly [NumbersOfRows, NumbersOfRows]): Entry[] {
+function entriesOf({ counts, key, inBin }: Bin, sides: readonly [NumbersOfRows, NumbersOfRows]): Entry[] {
   const rest = {
     before: counts.before - total(inBin, "before"),
     now: counts.now - total(inBin, "now"),
   };
   const [before, now] = sides.map(({ numbers: { values }, rows }) => ({ values, rows })) as [Side, Side];
   const values: Entry[] = [];
-  for (const { name, ...rows } of inBin) {
+  for (const { name, number: _, ...rows } of inBin) {
     const found = {
       before: rows.before ?? unnamedRows(rows.now ?? 0, { of: now, other: before, rest: rest.before }),
       now: rows.now ?? unnamedRows(rows.before ?? 0, { of: before, other: now, rest: rest.now }),
@@ -149,11 +177,10 @@ function entriesOf({ counts, key, shift, inBin }: Bin, sides: readonly [NumbersO
     } else {
       rest.before -= rows.before === undefined ? found.before : 0;
       rest.now -= rows.now === undefined ? found.now : 0;
-      values.push({ before: found.before, now: found.now, ...namesOf(name) });
+      values.push({ before: found.before, now: found.now, key, value: name });
     }
   }
-  const [low, high] = binEdges(key, shift).map(edgeText) as [string, string];
-  const others = { ...rest, low, high, except: values.map(({ value = "" }) => value) };
+  const others = { ...rest, key, except: values.map(({ value = "" }) => value) };
   return rest.before + rest.now > 0 ? [others, ...values] : values;
 }
 
@@ -187,22 +214,26 @@ export function edgeText(edge: number): string {
   return String(Number(edge.toPrecision(6)));
 }
 
-/** Nine digits tell any two float32 apart; other numbers have all of their digits. At an end of a range, six are enough. */
-function namesOf(name: string): Pick<Entry, "value" | "low" | "high" | "except"> {
+/** Nine digits tell any two float32 apart; other numbers have all of their digits. */
+function valueText(name: string): string {
   const number = Number(name);
-  if (Number.isInteger(number)) {
-    return { value: name, low: name, high: name, except: [] };
-  }
-  const value = Math.fround(number) === number ? String(Number(number.toPrecision(9))) : name;
-  return { value, low: edgeText(number), high: edgeText(number), except: [] };
+  return Number.isInteger(number) || Math.fround(number) !== number ? name : String(Number(number.toPrecision(9)));
 }
 
-function rangeText(from: Entry, to: Entry): string {
+/** The lower (0) or the upper (1) end of an entry. */
+function endText({ key, value }: Entry, end: 0 | 1, shift: number): string {
+  const number = value === undefined ? binEdges(key, shift)[end] : Number(value);
+  return value !== undefined && Number.isInteger(number) ? value : edgeText(number);
+}
+
+function rangeText(from: Entry, to: Entry, shift: number): string {
+  const range = `${endText(from, 0, shift)} to ${endText(to, 1, shift)}`;
   if (from !== to) {
-    return `${from.low} to ${to.high}`;
+    return range;
   }
-  const { value, low, high, except } = from;
+  const { value, except = [] } = from;
   const [one] = except;
-  const others = one === undefined ? "" : `, except ${except.length === 1 ? one : `${except.length} other bins`}`;
-  return value ?? `${low} to ${high}${others}`;
+  const others =
+    one === undefined ? "" : `, except ${except.length === 1 ? valueText(one) : `${except.length} other bins`}`;
+  return value === undefined ? `${range}${others}` : valueText(value);
 }
