@@ -4,6 +4,7 @@ import type { FewSampled, Verdict } from "../checks/verdicts/verdict.js";
 import type { Plan, PlannedChecks } from "../plan/plan.js";
 import { withSeparators } from "./shown-numbers.js";
 import { logicalDateOf } from "./published-run.js";
+import { percent } from "./shown-numbers.js";
 
 /** Says why a run is compared with no earlier run; undefined: it is compared, or it has no checks. */
 export function notComparedText(plan: Pick<Plan, "checks" | "dateParam" | "params">): string | undefined {
@@ -60,7 +61,7 @@ export function neededText(sampled: number): string {
 }
 
 /** Says which columns some checks do not compare, and why. */
-export function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">): string[] {
+function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">): string[] {
   return uncounted.map(({ column, checks, run }) => {
     if (checks.includes("centroid")) {
       return `\`centroid\` does not compare ${column}: an older version of this program profiled other dimensions of its vectors in the earlier runs`;
@@ -70,5 +71,17 @@ export function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">): 
     return run === "this"
       ? `${column} has more different values than are counted one by one, so ${names} ${be} not compare them`
       : `${column} had more different values in earlier runs than were counted one by one, so ${names} ${be} not compare them`;
+  });
+}
+
+/** Says of which columns some checks see less than of others, and why. */
+export function columnNotes(verdict: Pick<Verdict, "uncounted" | "coarse">): string[] {
+  return [...uncountedTexts(verdict), ...coarseTexts(verdict)];
+}
+
+function coarseTexts({ coarse = [] }: Pick<Verdict, "coarse">): string[] {
+  return coarse.map(({ column, run, values, rowsInBin, rows }) => {
+    const whose = run === "this" ? "of the rows" : "of the last run's rows";
+    return `the PSI of ${column} is coarse: ${percent(rowsInBin / rows)} ${whose} are in one bin, ${values}, and a change within it is not seen`;
   });
 }

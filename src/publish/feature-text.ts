@@ -53,7 +53,8 @@ function medianText(numbers: CheckResult["numbers"], runs: number): string[] {
   const [small, large] = [shown(least, digits), shown(most, digits)];
   const before = small === large ? small : `${small} to ${large}`;
   const usual = runs === 1 ? `${before} in ${runsText(runs)}` : `usually ${before}`;
-  return [`median ${shown(median, digits)}, ${usual}${isUnit ? ` (${timesText(Number(times))}: unit changed?)` : ""}`];
+  const what = numbers["of"] === "norms" ? "median norm" : "median";
+  return [`${what} ${shown(median, digits)}, ${usual}${isUnit ? ` (${timesText(Number(times))}: unit changed?)` : ""}`];
 }
 
 /** Ratios of usual units; a ratio close to one of them is shown as that one. */

@@ -61,8 +61,8 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
   nan: (told) => shareText(told, "NaN"),
   zero_vectors: (told) => shareText(told, "vectors of zeros"),
   repeated_vectors: (told) => shareText(told, "repeated vectors"),
-  psi: ({ found, since, numbers: { runs_together: runs } }) =>
-    `PSI ${found}${runs === undefined ? since : ` against the last ${runs} runs together`}`,
+  psi: ({ found, since, numbers: { runs_together: runs, of } }) =>
+    `PSI ${found}${of === "norms" ? " of the norms" : ""}${runs === undefined ? since : ` against the last ${runs} runs together`}`,
   slow_drift: ({ found, date }) =>
     `PSI ${found} since ${date === undefined ? "" : `${date}, `}the first run with this model`,
   unexplained: ({ found, since }) => `PSI ${found}${since}${since === "" ? " that" : ", which"} no feature explains`,

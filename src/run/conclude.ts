@@ -3,7 +3,7 @@ import { reuseCostText } from "../report/reuse-cost.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { byChecks } from "../publish/decision.js";
-import { uncountedTexts } from "../publish/compared-text.js";
+import { columnNotes } from "../publish/compared-text.js";
 import { requireApproved } from "../publish/require-approved.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
@@ -159,7 +159,7 @@ function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined): vo
     for (const line of [...failed, ...resultLines(verdict, "warn")]) {
       log.warn(`checks: ${line}`);
     }
-    for (const line of uncountedTexts(verdict.verdict)) {
+    for (const line of columnNotes(verdict.verdict)) {
       log.info(`checks: ${line}`);
     }
   }

@@ -17,7 +17,7 @@ import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { fewSampledText, leftOutText, notComparedText, uncountedTexts } from "../publish/compared-text.js";
+import { fewSampledText, leftOutText, notComparedText, columnNotes } from "../publish/compared-text.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -85,7 +85,7 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
     plan.checks && leftOutText(plan.checks),
     unprofiledText(plan, keyColumns(spec)),
     fewSampled && fewSampledText(fewSampled),
-    ...uncountedTexts(verdict.verdict),
+    ...columnNotes(verdict.verdict),
   ];
   return {
     outcome: verdict.verdict.outcome,

@@ -2,7 +2,7 @@ import { type ColumnType, type NamedColumn, showType } from "../../columnar/type
 import { assertNever } from "../../util/errors.js";
 import { toldQuantile } from "../profiles/told-quantile.js";
 import { mean, type NumberProfile } from "../profiles/number-profile.js";
-import { alignProfiles } from "../verdicts/align-profiles.js";
+import { alignProfiles } from "../verdicts/align/profiles.js";
 import { psi, psiBins } from "../verdicts/psi.js";
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { type ColumnAgreement, comparableKind, compareColumns, mergeColumnAgreements } from "./column-agreement.js";

@@ -37,6 +37,13 @@ function magnitudeAt(key: number, shift: number): number {
   return single.values[0] as number;
 }
 
+/** The key of the bin that a finite number is in. */
+export function binOf(value: number, shift: number): number {
+  single.values[0] = Math.abs(value);
+  const key = (single.words[upperWord] as number) >>> (keyDropsBits + shift);
+  return value < 0 ? ~key : key;
+}
+
 /** The same values in bins of this shift, which is no smaller. */
 export function coarsen(histogram: Histogram, shift: number): Histogram {
   const by = shift - histogram.shift;

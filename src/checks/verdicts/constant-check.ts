@@ -3,6 +3,8 @@ import type { ColumnProfile } from "../profiles/column-profile.js";
 import { type NumberProfile, standardDeviation } from "../profiles/number-profile.js";
 import { mostFrequentRows } from "../profiles/rare-values.js";
 import type { ValueCounts } from "../profiles/value-counts.js";
+import type { VectorProfile } from "../profiles/vector-profile.js";
+import { isWholeType } from "./known-values.js";
 import type { ComparedColumn } from "./column-checks.js";
 import { leastTelling, shareOf, shareOfAll, tellingRuns, togetherOf, togetherText } from "./telling-runs.js";
 import type { CheckResult } from "./verdict.js";
@@ -24,7 +26,7 @@ interface MostFrequent {
 /** Whether all values are one, where they never were. */
 export function checkConstant({ column, now, earlier }: ComparedColumn): CheckResult[] {
   const top = mostFrequent(now)?.rows;
-  if (top === undefined || now.rows === 0) {
+  if (top === undefined || now.rows === 0 || (top === now.rows && mayDiffer(now))) {
     return [];
   }
   const before = earlier.map(({ runId, profile }) => {
@@ -35,11 +37,12 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
   // The first row of a run is one of its most frequent value.
   const telling = tellingRuns(before, ({ all, runs }) => others * (all - runs) >= leastTelling);
   const [usual] = (telling.length === 0 ? before : telling).toSorted((one, other) => shareOf(other) - shareOf(one));
-  const due = usual === undefined ? 0 : (1 - shareOf(usual)) * now.rows;
-  if (usual === undefined || (telling.length === 0 && due >= leastOthers)) {
+  // Of whole numbers: a share is rounded.
+  const areDue = usual !== undefined && (usual.all - usual.rows) * now.rows >= leastOthers * usual.all;
+  if (usual === undefined || (telling.length === 0 && areDue)) {
     return [];
   }
-  const level = top === now.rows && due >= leastOthers ? "hold" : "pass";
+  const level = top === now.rows && areDue ? "hold" : "pass";
   const value = level === "hold" ? onlyValue(now) : undefined;
   const leastValues = before.find(({ runId }) => runId === usual.runId)?.leastValues;
   return [
@@ -66,6 +69,18 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
 }
 
 const constantFormula = `the share of the most frequent value, or the most that it can be where values are not counted one by one; below 1 where ${leastOthers} other rows are due by its largest share before; before: in the runs in which by its share in all of them at least ${leastTelling} other rows are due besides the first row; ${togetherText}`;
+/**
+ * Whether values that are one as float64 may differ: integers and decimals of more digits than float64 has. Outputs of integers
+ * are counted without rounding; features are not.
+ */
+function mayDiffer({ type, ...profile }: ColumnProfile): boolean {
+  const [, scale = isWholeType(type) ? "0" : undefined] = /^decimal\(\d+,(\d+)\)$/.exec(type) ?? [];
+  if (profile.kind !== "numbers" || scale === undefined) {
+    return false;
+  }
+  const { finite, min, max, wide } = profile.numbers;
+  return wide === undefined && finite > 0 && Math.max(-min, max) * 10 ** Number(scale) >= 2 ** 53;
+}
 
 /** The value that all rows of a column have. undefined: it has no name. */
 function onlyValue(profile: ColumnProfile): string | number | undefined {
@@ -75,6 +90,9 @@ function onlyValue(profile: ColumnProfile): string | number | undefined {
   const numbers = profile.kind === "numbers" ? profile.numbers : undefined;
   if (numbers?.nan === profile.rows) {
     return "NaN";
+  }
+  if (profile.kind === "vectors") {
+    return "one vector";
   }
   const values = profile.kind === "values" ? profile.values : numbers?.values;
   const [name] = values?.kind === "few" ? values.counts.keys() : [];
@@ -92,7 +110,7 @@ function mostFrequent(profile: ColumnProfile): MostFrequent | undefined {
     case "rows":
       return { rows: nulls };
     case "vectors":
-      return undefined;
+      return mostOf(nulls, mostFrequentVector(profile.vectors));
     default:
       return assertNever(profile);
   }
@@ -131,6 +149,25 @@ function mostFrequentNumber(numbers: NumberProfile): MostFrequent {
     rows: Math.min(largest(histogram.counts), finite - Math.max(others, 1)),
     leastValues: Math.max(filled(histogram.counts), 2),
   };
+}
+
+/** Vectors are counted by hash, so that a vector has at most the rows of the largest bin. */
+function mostFrequentVector(vectors: VectorProfile): MostFrequent {
+  const { hashed } = vectors;
+  const rows = hashed.reduce((sum, count) => sum + count, 0);
+  return rows === 0 || areEqual(vectors, rows)
+    ? { rows }
+    : { rows: Math.min(largest(hashed), rows - 1), leastValues: Math.max(filled(hashed), 2) };
+}
+
+/**
+ * Whether all vectors are one: they share a bin, a dimension and a norm, and each sum of their directions, which are whole
+ * numbers, is a multiple of their number. Vectors that differ have all of this in one of billions of cases.
+ */
+function areEqual({ hashed, zero, notFinite, norms, directions, ...of }: VectorProfile, rows: number): boolean {
+  const haveOneBin = filled(hashed) === 1 && of.minDimension === of.maxDimension && notFinite === 0;
+  const haveOneNorm = zero === rows || (norms.finite === rows && norms.min === norms.max);
+  return haveOneBin && haveOneNorm && directions.sums.every((sum) => sum % rows === 0);
 }
 
 function largest(counts: Float64Array): number {

@@ -1,5 +1,6 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { carriedColumns } from "../span-profile.js";
+import { normsOf } from "./align/norms.js";
 import { boundBins } from "./bound-bins.js";
 import { boundValues } from "./bound-values.js";
 import { checkCentroid, incomparableVectors } from "./centroid-check.js";
@@ -8,7 +9,7 @@ import { checkConstant } from "./constant-check.js";
 import { checkUnexplained, lowerExplained, movesOf, nameCause, namedDrifts } from "./feature-causes.js";
 import { featureResult } from "./feature-moves.js";
 import { asPredictedBy, nameModelCause, outputsOfEarlierModel, type PreviousModel } from "./model-cause.js";
-import { checkPsi, checkSlowDrift, type PsiLevels } from "./psi-checks.js";
+import { checkPsi, checkSlowDrift, coarseBin, type PsiLevels } from "./psi-checks.js";
 import { checkQuantiles } from "./quantile-check.js";
 import { checkRanks } from "./rank-check.js";
 import { checkRejects, checkRows } from "./row-checks.js";
@@ -70,6 +71,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
   const uncounted = [...outputs.map(uncountedValues), ...[...outputs, ...features].map(incomparableVectors)].filter(
     (one) => one !== undefined,
   );
+  const coarse = outputs.map(coarseBin).filter((one) => one !== undefined);
   const drifts = namedDrifts(results, features);
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
@@ -85,6 +87,7 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
     ...(drifts.length === 0 ? {} : { featureDrifts: drifts }),
     ...(fewSampled === undefined ? {} : { fewSampled }),
     ...(uncounted.length === 0 ? {} : { uncounted }),
+    ...(coarse.length === 0 ? {} : { coarse }),
   };
 }
 
@@ -191,7 +194,7 @@ function columnResults(
   const inputs = features.flatMap((column) =>
     [checkUnseen(column, false), checkCompared(column, levels)]
       .flat()
-      .map((result) => featureResult(result, column))
+      .map((result) => featureResult(result, ofNumbers(column)))
       .map(lower(Math.min(nights, column.earlier.length))),
   );
   const others = [...columns, ...outputs, ...sliceResults(run, latest), ...checkStale(run, last)];
@@ -201,6 +204,12 @@ function columnResults(
     ...checkCarried(run, latest, last, lower),
     ...others.map(lower(nights)),
   ];
+}
+
+/** A column of vectors as one of their norms. */
+function ofNumbers({ column, now, earlier }: ComparedColumn): ComparedColumn {
+  const norms = earlier.map(({ runId, profile }) => ({ runId, profile: normsOf(profile) }));
+  return { column, now: normsOf(now), earlier: norms };
 }
 
 /** Columns of a run with those of the same name and type before; those that never were have nothing to compare. */

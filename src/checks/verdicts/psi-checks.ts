@@ -1,8 +1,13 @@
 import { type ColumnProfile, mergeProfiles, profileLimits } from "../profiles/column-profile.js";
-import { type Aligned, alignProfiles } from "./align-profiles.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
+import { binEdges, quantile } from "../profiles/histogram.js";
+import type { NumberProfile } from "../profiles/number-profile.js";
+import { alignNorms } from "./align/norms.js";
+import { alignHistograms, edgeText } from "./align/numbers.js";
+import { isWholeType } from "./known-values.js";
+import { type Aligned, alignProfiles } from "./align/profiles.js";
 import { type EntryBin, nameBins, type PsiBin, psi, psiBins, psiChance, psiLimit } from "./psi.js";
-import type { CheckResult, Level } from "./verdict.js";
+import type { CheckResult, CoarseColumn, Level } from "./verdict.js";
 
 /** A PSI above `warn` warns, one above `hold` holds. */
 export interface PsiLevels {
@@ -12,14 +17,18 @@ export interface PsiLevels {
 
 const psiFormula = `Σ (p - q) · ln(p / q) over the bins, p the share now and q before, each count + 0.5; limit max(wanted, (d + c · sqrt(2 d)) · (1 / rows before + 1 / rows)), d the number of bins - 1, c ${psiChance.one}, or ${psiChance.together} against several runs together`;
 
-/** How far a column has moved since an earlier run. */
-export interface Drift {
-  readonly runId: string;
-  /** Rows of the earlier run. */
-  readonly rows: number;
+/** The PSI of a column between two profiles, and the bins that it was computed from. */
+export interface Comparison {
   readonly psi: number;
   readonly bins: readonly EntryBin[];
   readonly aligned: Aligned;
+}
+
+/** How far a column has moved since an earlier run. */
+export interface Drift extends Comparison {
+  readonly runId: string;
+  /** Rows of the earlier run. */
+  readonly rows: number;
   /** Standard deviations that its limit is above what chance makes. */
   readonly chance: number;
 }
@@ -73,12 +82,29 @@ export function driftFrom(
   now: ColumnProfile,
   chance = psiChance.one,
 ): Drift | undefined {
-  const aligned = alignProfiles(profile, now);
-  if (aligned === undefined || psiLimit(0, 1, profile.rows, now.rows) === Number.POSITIVE_INFINITY) {
+  if (psiLimit(0, 1, profile.rows, now.rows) === Number.POSITIVE_INFINITY) {
     return undefined;
   }
-  const bins = psiBins(aligned);
-  return { runId, rows: profile.rows, psi: psi(bins), bins, aligned, chance };
+  const found = compareProfiles(profile, now);
+  return found && { runId, rows: profile.rows, chance, ...found };
+}
+
+/**
+ * Compares the distributions of a column in two profiles; of vectors, those of their norms. undefined: profiles of these kinds
+ * have no distribution in common.
+ */
+export function compareProfiles(before: ColumnProfile, now: ColumnProfile): Comparison | undefined {
+  const ways =
+    before.kind === "vectors" && now.kind === "vectors"
+      ? alignNorms(before, now)
+      : [alignProfiles(before, now)].filter((one) => one !== undefined);
+  let least: Comparison | undefined;
+  for (const aligned of ways) {
+    const bins = psiBins(aligned);
+    const found = { psi: psi(bins), bins, aligned };
+    least = least === undefined || found.psi < least.psi ? found : least;
+  }
+  return least;
 }
 
 /** The limit of a drift: the wanted one, or the PSI that chance can cause if that is larger. */
@@ -108,7 +134,7 @@ function psiResult(check: "psi" | "slow_drift", column: string, { now, drift, le
     measured: drift.psi,
     limit: level === "hold" ? limits.hold : limits.warn,
     against: drift.runId,
-    numbers: { rows: now.rows, rows_before: drift.rows },
+    numbers: { rows: now.rows, rows_before: drift.rows, ...(now.kind === "vectors" && { of: "norms" }) },
     bins: driftBins(drift),
   };
 }
@@ -141,4 +167,44 @@ export function checkSlowDrift(
 function isBeyond(first: EarlierColumn, profile: ColumnProfile, warn: number): boolean {
   const drift = driftFrom(first, profile);
   return drift !== undefined && drift.psi > driftLimit(warn, drift, profile);
+}
+
+/** With so many rows in a bin, a PSI can miss much. */
+const coarseShare = 0.2;
+/** A bin is wide if it is at least this part of the range from p10 to p90. */
+const wideBin = 0.1;
+
+/**
+ * The bin that makes the PSI of an output coarse: with a fifth of the rows of this run or the last one, and wide, so that it
+ * may have many values. undefined: there is none, or all values are counted one by one.
+ */
+export function coarseBin({ column, now, earlier }: ComparedColumn): CoarseColumn | undefined {
+  const before = earlier.at(-1)?.profile;
+  if (before?.kind !== "numbers" || now.kind !== "numbers" || areCounted(before.numbers, now.numbers)) {
+    return undefined;
+  }
+  const bins = alignHistograms(before.numbers.histogram, now.numbers.histogram);
+  const range = Math.max(rangeOf(before.numbers), rangeOf(now.numbers));
+  const sides = [
+    { run: "this", rows: now.rows, counts: bins.now },
+    { run: "earlier", rows: before.rows, counts: bins.before },
+  ] as const;
+  const found = sides.flatMap(({ run, rows, counts }) =>
+    Array.from(counts, (rowsInBin, index): CoarseColumn[] => {
+      const [low, high] = binEdges(bins.keys[index] as number, bins.shift);
+      const isWide = low !== 0 && high !== 0 && high - low > Math.max(wideBin * range, isWholeType(now.type) ? 1 : 0);
+      const values = `${edgeText(low)} to ${edgeText(high)}`;
+      return isWide && rowsInBin > coarseShare * rows ? [{ column, run, values, rowsInBin, rows }] : [];
+    }).flat(),
+  );
+  return found.toSorted((one, other) => other.rowsInBin / other.rows - one.rowsInBin / one.rows)[0];
+}
+
+function areCounted(...all: readonly NumberProfile[]): boolean {
+  return all.every(({ values }) => values.kind === "few");
+}
+
+/** From p10 to p90. */
+function rangeOf({ histogram }: NumberProfile): number {
+  return quantile(histogram, 0.9) - quantile(histogram, 0.1);
 }

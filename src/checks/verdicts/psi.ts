@@ -1,4 +1,5 @@
-import type { Aligned } from "./align-profiles.js";
+import { ownShare } from "./align/numbers.js";
+import type { Aligned } from "./align/profiles.js";
 
 /** One bin of the two histograms that a PSI was computed from. */
 export interface PsiBin extends Counts {
@@ -21,8 +22,6 @@ export interface EntryBin extends Counts {
   readonly isOwn?: true;
 }
 
-/** A value with at least this share of either side has a bin of its own. */
-const ownShare = 0.05;
 const parts = 10;
 /** Added to each bin, so that none is empty. */
 const smoothing = 0.5;

@@ -1,7 +1,7 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { type Histogram, quantile, quantileBin } from "../profiles/histogram.js";
 import type { ValueCounts } from "../profiles/value-counts.js";
-import { alignProfiles } from "./align-profiles.js";
+import { alignProfiles } from "./align/profiles.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
 import type { CheckResult } from "./verdict.js";
 

@@ -1,4 +1,4 @@
-import { alignProfiles } from "./align-profiles.js";
+import { alignProfiles } from "./align/profiles.js";
 import type { ComparedColumn } from "./column-checks.js";
 import { leastPsiRows } from "./psi.js";
 import { fewRows, poolOf } from "./psi-checks.js";

@@ -22,6 +22,8 @@ export interface Verdict {
   readonly fewSampled?: FewSampled;
   /** Columns that some checks do not compare: they have more values than are counted, or vectors of which an older version left out other dimensions; absent: none. */
   readonly uncounted?: readonly UncountedColumn[];
+  /** Outputs whose PSI can miss much; absent: there are none, or an older version made it. */
+  readonly coarse?: readonly CoarseColumn[];
 }
 
 /** How many rows the model read, and how many of them the profiles of features describe. */
@@ -40,6 +42,17 @@ export interface UncountedColumn {
   readonly column: string;
   readonly checks: readonly CheckName[];
   readonly run: "this" | "earlier";
+}
+
+/** An output that has many rows in one wide bin of its histogram: a PSI does not tell them apart. */
+export interface CoarseColumn {
+  readonly column: string;
+  /** Which run's rows these are: this one's, or the last one's. */
+  readonly run: "this" | "earlier";
+  /** The range of the bin. */
+  readonly values: string;
+  readonly rowsInBin: number;
+  readonly rows: number;
 }
 
 /** Results of one check of a column, of the same level and cause as others in the verdict that matter more. */

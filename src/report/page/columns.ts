@@ -1,6 +1,6 @@
 import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
-import { alignProfiles } from "../../checks/verdicts/align-profiles.js";
-import { leastPsiRows, psi, psiBins } from "../../checks/verdicts/psi.js";
+import { compareProfiles } from "../../checks/verdicts/psi-checks.js";
+import { leastPsiRows } from "../../checks/verdicts/psi.js";
 import type { ColumnProfiles, RunProfile } from "../../checks/verdicts/run-profile.js";
 import type { CheckName, CheckResult, Level } from "../../checks/verdicts/verdict.js";
 import type { AttemptRecord } from "../attempt-record.js";
@@ -138,8 +138,7 @@ export function psiBetween(before: ColumnProfile | undefined, now: ColumnProfile
   if (before === undefined || now === undefined || Math.min(before.rows, now.rows) < leastPsiRows) {
     return undefined;
   }
-  const aligned = alignProfiles(before, now);
-  return aligned === undefined ? undefined : psi(psiBins(aligned));
+  return compareProfiles(before, now)?.psi;
 }
 
 /** Rows of a column without a number or a value. */

@@ -2,7 +2,14 @@ import { expect, test } from "vitest";
 import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
 import { checkConstant } from "#src/checks/verdicts/constant-check.js";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
-import { normals, numbersProfile, textsProfile } from "../../support/run-profiles.js";
+import {
+  integersProfile,
+  limitsNow,
+  normals,
+  numbersProfile,
+  textsProfile,
+  vectorsProfile,
+} from "../../support/run-profiles.js";
 
 function resultOf(now: ColumnProfile, ...earlier: readonly ColumnProfile[]): CheckResult {
   const nights = earlier.map((profile, index) => ({ runId: `night-${index}`, profile }));
@@ -81,4 +88,86 @@ test("a constant is named: a text, a number, NULL or NaN", () => {
   const names = [ones, always(null), always(Number.NaN), always(0.31)].map((now) => resultOf(now, withOnes(7)).numbers);
   expect(names.map(({ value }) => value)).toEqual(["1", "NULL", "NaN", "0.31"]);
   expect(resultOf(ones, ones).numbers).not.toHaveProperty("value"); // nothing is wrong
+});
+
+test("20 other values of 8,000 are due in as many rows, and 19 are not", () => {
+  const all = textsProfile({ a: 8000 });
+  const levels = [21, 20, 19].map((others) => resultOf(all, textsProfile({ a: 8000 - others, b: others })).level);
+  expect(levels).toEqual(["hold", "hold", "pass"]);
+});
+
+test("integers and decimals that only rounding makes equal are not called constant", () => {
+  const { version: _, ...rounding } = limitsNow; // as features are profiled
+  const ids = Array.from({ length: 500 }, (__, row) => 2n ** 63n - 501n + BigInt(row));
+  const spread = integersProfile(
+    ids.map((id, row) => (row % 2 === 0 ? 0n : id)),
+    rounding,
+  );
+  const night = { runId: "night", profile: spread };
+  expect(checkConstant({ column: "id", now: integersProfile(ids, rounding), earlier: [night] })).toEqual([]);
+  const cents = numbersProfile(
+    ids.map(() => 1e14 / 100),
+    "float64",
+  );
+  const prices = { ...cents, type: "decimal(20,4)" };
+  expect(checkConstant({ column: "price", now: prices, earlier: [{ runId: "night", profile: withOnes(7) }] })).toEqual(
+    [],
+  );
+  const others = [
+    integersProfile(
+      ids.map(() => 2n ** 62n),
+      limitsNow,
+    ),
+    integersProfile(
+      ids.map(() => 7n),
+      rounding,
+    ),
+    numbersProfile(ids.map(() => 1e300)),
+    { ...cents, type: "decimal(20,2)" },
+  ];
+  expect(others.map((now) => resultOf(now, spread).level)).toEqual(["hold", "hold", "hold", "hold"]);
+});
+
+/** Vectors of normally distributed elements. */
+function vectors(rows: number, dimensions: number, seed = 1): number[][] {
+  const elements = normals(rows * dimensions, { mean: 1, seed });
+  return Array.from({ length: rows }, (_, row) => elements.slice(row * dimensions, (row + 1) * dimensions));
+}
+
+test("one vector in all rows holds, where vectors differed before, also of more dimensions than fit", () => {
+  for (const dimensions of [2, 8, 384]) {
+    const before = vectorsProfile(vectors(300, dimensions), { ...limitsNow, dimensions: 64 });
+    const [one = []] = vectors(1, dimensions, 2);
+    const same = vectorsProfile(
+      Array.from({ length: 300 }, () => one),
+      { ...limitsNow, dimensions: 64 },
+    );
+    const result = resultOf(same, before);
+    expect(result).toMatchObject({ level: "hold", measured: 1, numbers: { value: "one vector", rows_of_value: 300 } });
+    expect(shareOf(result)).toBeLessThan(0.05);
+    expect(resultOf(same, same).level).toBe("pass");
+    expect(resultOf(before, before).level).toBe("pass");
+  }
+  const zeros = vectorsProfile(Array.from({ length: 300 }, () => [0, 0]));
+  expect(resultOf(zeros, vectorsProfile(vectors(300, 2))).level).toBe("hold");
+});
+
+test("two vectors with one hash and one norm are not taken for one", () => {
+  const permutations = (rest: readonly number[]): number[][] =>
+    rest.length === 0
+      ? [[]]
+      : rest.flatMap((first) =>
+          permutations(rest.filter((one) => one !== first)).map((others) => [first].concat(others)),
+        );
+  const byBin = new Map<number, number[]>();
+  let pair: readonly (readonly number[])[] | undefined;
+  for (const vector of permutations([1, 2, 3, 4, 5])) {
+    const { vectors: of } = vectorsProfile([vector]) as Extract<ColumnProfile, { kind: "vectors" }>;
+    const other = byBin.get(of.hashed.indexOf(1));
+    pair ??= other && [other, vector];
+    byBin.set(of.hashed.indexOf(1), vector);
+  }
+  const mixed = vectorsProfile(Array.from({ length: 300 }, (_, row) => pair?.[row % 3 === 0 ? 0 : 1] ?? []));
+  expect(mixed).toMatchObject({ vectors: { norms: { values: { counts: new Map([[String(Math.sqrt(55)), 300]]) } } } });
+  expect(resultOf(mixed, vectorsProfile(vectors(300, 5))).level).toBe("pass");
 });

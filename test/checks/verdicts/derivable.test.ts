@@ -42,6 +42,8 @@ test("each PSI in a stored verdict is that of its bins, also if the check passes
     "slow_drift score pass",
     "psi label pass",
     "slow_drift label pass",
+    "psi place pass",
+    "slow_drift place pass",
   ]);
   for (const { bins, measured } of found) {
     expect(psi(bins ?? [])).toBe(measured);

@@ -5,7 +5,7 @@ import { valueList } from "#src/checks/profiles/outside-values.js";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { type CheckOptions, defaultChecks } from "#src/checks/verdicts/run-profile.js";
 import type { Verdict } from "#src/checks/verdicts/verdict.js";
-import { uncountedTexts } from "#src/publish/compared-text.js";
+import { columnNotes } from "#src/publish/compared-text.js";
 import { integersProfile, limitsNow, nightsBefore, runProfile, textsProfile } from "../../support/run-profiles.js";
 import { only } from "../../support/verdicts.js";
 
@@ -87,7 +87,7 @@ describe("a column with more values than are counted", () => {
   test("of a label is noted once, with the checks that do not compare it", () => {
     const verdict = verdictOn(many, () => many);
     expect(verdict.uncounted).toEqual([{ column: "label", checks: ["class", "unseen_value"], run: "this" }]);
-    expect(uncountedTexts(verdict)).toEqual([
+    expect(columnNotes(verdict)).toEqual([
       "label has more different values than are counted one by one, so `class` and `unseen_value` do not compare them",
     ]);
   });

@@ -1,0 +1,54 @@
+import { expect, test } from "vitest";
+import { type ColumnProfile, profileColumn } from "#src/checks/profiles/column-profile.js";
+import { judge } from "#src/checks/verdicts/judge.js";
+import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
+import type { Verdict } from "#src/checks/verdicts/verdict.js";
+import { columnNotes } from "#src/publish/compared-text.js";
+import { limitsNow, nightsBefore, normals, numbersProfile, runProfile } from "../../support/run-profiles.js";
+
+const night = (x: ColumnProfile): Parameters<typeof runProfile>[0] => ({ outputs: { x } });
+
+function verdictOn(now: ColumnProfile, before = now): Verdict {
+  return judge({ run: runProfile(night(now)), baseline: nightsBefore(8, () => night(before)) }, defaultChecks);
+}
+
+/** Numbers around a mean, but for one in twenty, which is anywhere between 1e-6 and 1e6, in 32 bins. */
+function withTail(mean: number, seed = 1): ColumnProfile {
+  const data = Float64Array.from(normals(2000, { mean, deviation: 0.3, seed }), (value, row) =>
+    row % 20 === 0 ? 10 ** (((row * 7) % 1200) / 100 - 6) : value,
+  );
+  const column = { kind: "fixed", elementsPerValue: 1, data, valid: undefined } as const;
+  return profileColumn({ type: "float64" }, column, { ...limitsNow, bins: 32 });
+}
+
+test("a verdict says if a fifth of the rows of an output is in one wide bin, and notes say what that means", () => {
+  const verdict = verdictOn(withTail(5.6), withTail(5, 2));
+  expect(verdict.outcome).toBe("publish");
+  expect(verdict.coarse).toMatchObject([{ column: "x", rows: 2000 }]);
+  expect(columnNotes(verdict)).toEqual([
+    "the PSI of x is coarse: 95.3% of the rows are in one bin, 2 to 8, and a change within it is not seen",
+  ]);
+});
+
+test("points in time of one day are in one bin, which the verdict says", () => {
+  const times = normals(2000).map((z) => 1.79e12 + 43_200_000 + z * 10_000_000);
+  expect(verdictOn(numbersProfile(times)).coarse).toHaveLength(1);
+});
+
+test("a PSI of narrow bins, of zeros or of values that are counted one by one is not called coarse", () => {
+  const many = normals(2000, { mean: 5 });
+  const others = [
+    many,
+    normals(4000).map((value, row) => (row % 10 === 0 ? value : 0)),
+    many.map((value, row) => (row % 3 === 0 ? value : 1)),
+    many.map((_, row) => 30_000 + (row % 3)),
+  ];
+  for (const values of others) {
+    expect(verdictOn(numbersProfile(values))).not.toHaveProperty("coarse");
+  }
+  const whole = numbersProfile(
+    Array.from({ length: 2000 }, (_, row) => (row % 2 === 0 ? 3 : row)),
+    "int64",
+  );
+  expect(verdictOn(whole)).not.toHaveProperty("coarse");
+});
