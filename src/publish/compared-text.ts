@@ -57,7 +57,7 @@ export function fewSampledText({ of, rows, sampled }: FewSampled): string {
 
 /** Says how many rows a check needs that a sample of so many is too small for. */
 export function neededText(sampled: number): string {
-  return sampled < leastPsiRows ? `a PSI needs ${leastPsiRows}` : `quantiles need ${leastQuantileRows}`;
+  return sampled < leastPsiRows ? `a PSI needs ${leastPsiRows}` : `quantiles need ${withSeparators(leastQuantileRows)}`;
 }
 
 /** Says which columns some checks do not compare, and why. */

@@ -20,6 +20,8 @@ export interface PageColumn {
   /** The levels of the checks that are about what each small chart shows. */
   readonly levels: ChartLevels;
   readonly drift: Drift | undefined;
+  /** The classes and values that checks that did not pass name. */
+  readonly failing: ReadonlySet<string>;
 }
 
 interface ChartLevels {
@@ -65,10 +67,22 @@ export function pageColumns(record: AttemptRecord): PageColumn[] {
           psi: levelOf(results, ["psi"]),
         },
         drift: driftOf(results, review?.earlier ?? []),
+        failing: failingValues(results),
       };
     });
   return [...of("output", outputs), ...of("feature", features)].toSorted(
     (one, other) => rank(other) - rank(one) || (one.level === "pass" ? 0 : excess(other) - excess(one)),
+  );
+}
+
+function failingValues(results: readonly CheckResult[]): ReadonlySet<string> {
+  const failed = results.filter(({ level }) => level !== "pass");
+  return new Set(
+    failed.flatMap(({ check, numbers }) =>
+      check === "in"
+        ? Object.keys(numbers)
+        : [numbers["class"], numbers["value"]].flatMap((name) => (name === undefined ? [] : [String(name)])),
+    ),
   );
 }
 

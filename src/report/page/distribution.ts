@@ -53,15 +53,19 @@ const mostBars = 10;
 
 /**
  * Returns the distribution of a column; undefined: its values are not profiled. `before`: the profile of the column in
- * an earlier run.
+ * an earlier run. `failing`: values that checks name, which always have a bar.
  */
-export function distributionOf(now: ColumnProfile, before: ColumnProfile | undefined): Distribution | undefined {
+export function distributionOf(
+  now: ColumnProfile,
+  before: ColumnProfile | undefined,
+  failing: ReadonlySet<string> = new Set(),
+): Distribution | undefined {
   const [few, fewBefore] = [fewValues(now), before === undefined ? undefined : fewValues(before)];
   if (few !== undefined && (fewBefore !== undefined || before === undefined)) {
-    return valuesOf(few, fewBefore, now.kind === "numbers");
+    return valuesOf([few, fewBefore], failing, now.kind === "numbers");
   }
   if (now.kind === "values") {
-    return now.values.kind === "many" ? manyValues(now, before) : valuesOf(now.values, undefined, false);
+    return now.values.kind === "many" ? manyValues(now, before) : valuesOf([now.values, undefined], failing, false);
   }
   const [numbers, numbersBefore] = [numbersOf(now), before === undefined ? undefined : numbersOf(before)];
   if (numbers === undefined || numbers.finite === 0) {
@@ -118,7 +122,11 @@ function areClasses(counts: ReadonlyMap<string, number>): boolean {
 
 const noValues: FewValues = { kind: "few", counts: new Map() };
 
-function valuesOf(fewNow: FewValues, fewBefore: FewValues | undefined, areNumbers: boolean): ValueDistribution {
+function valuesOf(
+  [fewNow, fewBefore]: readonly [FewValues, FewValues | undefined],
+  failing: ReadonlySet<string>,
+  areNumbers: boolean,
+): ValueDistribution {
   const [now, before] = matchNames(fewNow, fewBefore ?? noValues);
   const rare = { now: sum(now.rare?.hashed ?? []), before: sum(before.rare?.hashed ?? []) };
   const hasRare = rare.now + rare.before > 0;
@@ -130,9 +138,11 @@ function valuesOf(fewNow: FewValues, fewBefore: FewValues | undefined, areNumber
   }));
   const share = (value: ValueCount): number =>
     Math.max(value.now / Math.max(total, 1), value.before / Math.max(totalBefore, 1));
-  const ranked = all.toSorted((one, other) => share(other) - share(one) || (one.name < other.name ? -1 : 1));
-  const shown = ranked.slice(0, all.length + Number(hasRare) <= mostBars ? mostBars : mostBars - 1);
-  const rest = ranked.slice(shown.length);
+  const byShare = all.toSorted((one, other) => share(other) - share(one) || (one.name < other.name ? -1 : 1));
+  const fails = ({ name }: ValueCount): number => Number(failing.has(name));
+  const ranked = byShare.toSorted((one, other) => fails(other) - fails(one));
+  const rest = ranked.slice(all.length + Number(hasRare) <= mostBars ? mostBars : mostBars - 1);
+  const shown = byShare.filter((value) => !rest.includes(value));
   const others = { ...together([...rest, rare]), name: hasRare ? "other values" : `${rest.length} other values` };
   const values = areNumbers ? shown.toSorted((one, other) => Number(one.name) - Number(other.name)) : shown;
   return { kind: "values", values, others: rest.length === 0 && !hasRare ? undefined : others, total, totalBefore };

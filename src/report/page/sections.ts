@@ -92,9 +92,9 @@ function wasChallenger({ verdict }: RunReview, { runId }: RunProfile): boolean {
   return verdict?.verdict.asChallenger?.includes(runId) ?? false;
 }
 
-function card({ name, now, earlier, level }: PageColumn): Html {
+function card({ name, now, earlier, level, failing }: PageColumn): Html {
   const before = earlier.at(-1);
-  const found = distributionOf(now, before);
+  const found = distributionOf(now, before, failing);
   const empty = emptyShares(now, before);
   const chart =
     found === undefined ? withoutChart(now) : found.kind === "numbers" ? histogram(name, found) : valueBars(found);

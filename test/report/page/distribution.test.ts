@@ -80,3 +80,14 @@ test("numbers and shares are short, and ticks are round", () => {
   expect(ticksBetween(-250, 300)).toEqual([-200, 0, 200]);
   expect(ticksBetween(5, 5)).toEqual([5]);
 });
+
+test("a value that a check names has a bar, however rare it is", () => {
+  const counts = Object.fromEntries(Array.from({ length: 14 }, (_, at) => [`v${at}`, 100 - at]));
+  const found = distributionOf(
+    textsProfile({ ...counts, new: 1 }),
+    textsProfile({ ...counts, gone: 1 }),
+    new Set(["new", "gone"]),
+  );
+  const names = found?.kind === "values" ? found.values.map(({ name }) => name) : [];
+  expect([names.length, names.includes("new"), names.includes("gone"), names[0]]).toEqual([9, true, true, "v0"]);
+});
