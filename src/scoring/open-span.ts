@@ -146,12 +146,7 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
       numbers.add(batch, range, read);
       readRows += read.to - read.from;
       rows.carry(batch, range);
-      for (const { row, expression } of batch.selection?.failed ?? []) {
-        const column = contract.expressions?.list[expression]?.name; // undefined: only the challenger uses it
-        if (column !== undefined && row >= from && row < to) {
-          tell({ reason: "expression", column, row: range.row + (row - from), value: undefined });
-        }
-      }
+      tellFailed(contract, batch, { range, tell });
       return { range, filtered: read.to - read.from - (to - from) };
     },
     onFault: tell,
@@ -165,6 +160,20 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
     },
   };
   return open;
+}
+
+/** Reports the rows of a range for which an expression failed. */
+function tellFailed(
+  { expressions }: Contract,
+  { selection }: RecordBatch,
+  { range: { from, to, row: first }, tell }: { readonly range: RowRange; readonly tell: (fault: RowFault) => void },
+): void {
+  for (const { row, expression } of selection?.failed ?? []) {
+    const column = expressions?.list[expression]?.name; // undefined: only the challenger uses it
+    if (column !== undefined && row >= from && row < to) {
+      tell({ reason: "expression", column, row: first + (row - from), value: undefined });
+    }
+  }
 }
 
 /** What is known of rows that are compared before they are scored. */

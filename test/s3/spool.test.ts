@@ -87,8 +87,8 @@ test("each spool of a process has a folder of its own, which goes when it is clo
   expect(await readdir(third?.folder ?? "")).toHaveLength(1);
   expect((await readdir(scratch.path)).toSorted()).toEqual(["here.1.a.out", "here.1.a.out.3"]);
 
-  const isDead = (name: string): boolean => name.startsWith("here.1.");
-  await openSpool({ root: scratch.path, use: "in", writer: "here.2.b", isDead, maxBytes: 1 }).prepare();
+  const later = { root: scratch.path, use: "in", writer: "here.2.b", maxBytes: 1 } as const;
+  await openSpool({ ...later, isDead: (name) => name.startsWith("here.1.") }).prepare();
   expect(await readdir(scratch.path)).toEqual(["here.2.b.in"]);
 });
 

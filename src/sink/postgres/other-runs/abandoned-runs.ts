@@ -94,7 +94,10 @@ export async function tablesOfOthers(session: Session, control: Control, plan: P
     values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],
   });
   const key = quoteTable(profileKeyTable(control.schema, runId));
-  return rows.map((row) => ({ ...row, has: quoteTable(row) === key ? "key" : "rows" }));
+  return rows.map(({ owner, schema, table }) => {
+    const has = quoteTable({ schema, table }) === key ? "key" : "rows";
+    return { owner, schema, table, has };
+  });
 }
 
 /** Names the tables of its own that a run may have. */
