@@ -1,5 +1,6 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
+import { valueChanges } from "./one-value.js";
 import { isNewUnit, timesSince } from "./feature-moves.js";
 import { type Drift, driftBins, driftFrom, driftLimit, fewRows } from "./psi-checks.js";
 import type { Baseline } from "./run-profile.js";
@@ -95,7 +96,7 @@ function hasMovedLately(earlier: readonly EarlierColumn[], now: ColumnProfile, w
 
 function largestDrift(features: readonly ComparedColumn[], runId: string): MovedFeature | undefined {
   let most: MovedFeature | undefined;
-  for (const feature of features) {
+  for (const feature of features.filter((one) => valueChanges(one) === undefined)) {
     const found = driftSince(feature, runId);
     if (found !== undefined && found.psi > Math.max(most?.psi ?? 0, driftLimit(0, found, feature.now))) {
       most = { column: feature.column, psi: found.psi, against: runId };

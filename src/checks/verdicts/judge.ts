@@ -9,6 +9,7 @@ import { checkConstant } from "./constant-check.js";
 import { checkUnexplained, lowerExplained, movesOf, nameCause, namedDrifts } from "./feature-causes.js";
 import { featureResult } from "./feature-moves.js";
 import { asPredictedBy, nameModelCause, outputsOfEarlierModel, type PreviousModel } from "./model-cause.js";
+import { valueChanges } from "./one-value.js";
 import { checkPsi, checkSlowDrift, coarseBin, type PsiLevels } from "./psi-checks.js";
 import { checkQuantiles } from "./quantile-check.js";
 import { checkRanks } from "./rank-check.js";
@@ -192,8 +193,7 @@ function columnResults(
   const levels = { warn: Math.min(featureWarnPsi, hold), hold };
   // Earlier runs may have no profiles of features: an older version of this program made them.
   const inputs = features.flatMap((column) =>
-    [checkUnseen(column, false), checkCompared(column, levels)]
-      .flat()
+    featureResults(column, levels)
       .map((result) => featureResult(result, ofNumbers(column)))
       .map(lower(Math.min(nights, column.earlier.length))),
   );
@@ -204,6 +204,17 @@ function columnResults(
     ...checkCarried(run, latest, last, lower),
     ...others.map(lower(nights)),
   ];
+}
+
+/** Of a feature that has another value in each run, the values are not compared; one that has changed once only warns. */
+function featureResults(column: ComparedColumn, levels: PsiLevels): CheckResult[] {
+  const changes = valueChanges(column);
+  return changes === "usually"
+    ? checkCompared(column, undefined)
+    : [
+        ...checkUnseen(column, false),
+        ...checkCompared(column, changes === "once" ? { ...levels, hold: Number.POSITIVE_INFINITY } : levels),
+      ];
 }
 
 /** A column of vectors as one of their norms. */
@@ -227,13 +238,13 @@ function compared(
   });
 }
 
-function checkCompared(column: ComparedColumn, psi: PsiLevels): CheckResult[] {
-  const moved = checkPsi(column, psi);
+function checkCompared(column: ComparedColumn, psi: PsiLevels | undefined): CheckResult[] {
+  const moved = psi === undefined ? [] : checkPsi(column, psi);
   return [
     ...checkConstant(column),
     ...checkShares(column),
     ...moved,
-    ...(moved.some(failed) ? [] : checkRanks(column, psi.warn)),
+    ...(psi === undefined || moved.some(failed) ? [] : checkRanks(column, psi.warn)),
     ...checkQuantiles(column),
     ...checkCentroid(column),
   ];
