@@ -2,9 +2,8 @@ import { leastPsiRows } from "../checks/verdicts/psi.js";
 import { leastQuantileRows } from "../checks/verdicts/quantile-check.js";
 import type { FewSampled, Verdict } from "../checks/verdicts/verdict.js";
 import type { Plan, PlannedChecks } from "../plan/plan.js";
-import { withSeparators } from "./shown-numbers.js";
 import { logicalDateOf } from "./published-run.js";
-import { percent } from "./shown-numbers.js";
+import { percent, withSeparators } from "./shown-numbers.js";
 
 /** Says why a run is compared with no earlier run; undefined: it is compared, or it has no checks. */
 export function notComparedText(plan: Pick<Plan, "checks" | "dateParam" | "params">): string | undefined {

@@ -7,10 +7,11 @@ import { digitsApart, percent, withSeparators } from "./shown-numbers.js";
  */
 export function rowsFinding({ measured, limit, numbers }: CheckResult): string {
   const { rows = "?", least = "?", most = "?", max = 3 } = numbers;
-  const isMany = typeof measured !== "number" || limit === max;
+  // Of a verdict without the limits, which an older version of this program made, only the comparison tells.
+  const isMany = typeof measured !== "number" || (measured >= 1 && (limit === max || numbers["max"] === undefined));
   const usual = isMany ? most : least;
   const whose = usualText(numbers, isMany);
-  const end = ` (${limitText(limit, numbers)})`;
+  const end = ` (${limitText(limit, numbers, isMany)})`;
   if (typeof measured !== "number") {
     return `${rowsText(rows)}, ${whose} had ${withSeparators(usual)}${end}`;
   }
@@ -45,11 +46,11 @@ function weekdayOf(night = ""): string {
 }
 
 /** The limit by its key in the spec. */
-function limitText(limit: number | string, { min, max }: CheckResult["numbers"]): string {
+function limitText(limit: number | string, { min, max }: CheckResult["numbers"], isMany: boolean): string {
   if (min === undefined || max === undefined) {
     return `limit ${percent(limit)}`;
   }
-  return limit === max
+  return isMany
     ? `rows.max: ${percent(max)}`
     : `${limit === min ? "" : `a warning below ${percent(limit)}; `}rows.min: ${percent(min)}`;
 }

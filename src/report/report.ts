@@ -42,9 +42,9 @@ export interface RunReport {
   readonly spansCommitted: number;
   /** Spans that another attempt had committed. */
   readonly spansResumed: number;
-  /** Files that were added after the run was planned, and are not part of it. */
   /** What all attempts have made of the run's rows; undefined: this attempt has not counted them. */
   readonly rowsOfRun?: RowsOfRun | undefined;
+  /** Files that were added after the run was planned, and are not part of it. */
   readonly shardsUnplanned: number;
   /** Time spent waiting for input, before `seconds`. */
   readonly inputWaitSeconds: number;

@@ -1,9 +1,10 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
 import { valueChanges } from "./one-value.js";
+import { normsOf } from "./align/norms.js";
 import { isNewUnit, timesSince } from "./feature-moves.js";
 import { type Drift, driftBins, driftFrom, driftLimit, fewRows } from "./psi-checks.js";
-import type { Baseline } from "./run-profile.js";
+import type { Baseline, RunProfile } from "./run-profile.js";
 import type { CheckResult, FeatureDrift, MovedFeature } from "./verdict.js";
 
 /** A PSI of an output this many times that of each feature has no cause in the features. */
@@ -13,34 +14,40 @@ const unexplained = 3;
 export interface FeatureMoves {
   /** Whether the earlier run has profiles of features: an older version of this program made none. */
   readonly isKnown: (runId: string) => boolean;
-  /** Whether the earlier run was made with this run's model; or any, if none was. */
-  readonly isOfModel: (runId: string) => boolean;
+  /** Whether an earlier run's output was predicted with this run's model; or any, if none was. */
+  readonly isOfModel: (runId: string, output: string) => boolean;
   /** The feature that has moved most since an earlier run, beyond what chance makes; undefined: none has. */
   readonly mostSince: (runId: string) => MovedFeature | undefined;
-  /** Whether all numbers of a feature were multiplied by a factor that suggests another unit. */
-  readonly hasNewUnit: (feature: MovedFeature) => boolean;
+  /** Whether all numbers of a feature that moved since an earlier run were multiplied by a factor that suggests another unit. */
+  readonly hasNewUnit: (runId: string) => boolean;
 }
 
 /** Each earlier run is compared once, and only if it is asked for. */
 export function movesOf(features: readonly ComparedColumn[], latest: Baseline, modelSha256: string): FeatureMoves {
-  const ofModel = new Set(latest.filter((run) => run.modelSha256 === modelSha256).map(({ runId }) => runId));
+  const isOwn = ({ modelSha256: sha256, challenger }: RunProfile, output: string): boolean =>
+    sha256 === modelSha256 && (challenger?.modelSha256 !== modelSha256 || challenger.outputs.has(output));
   const found = new Map<string, MovedFeature | undefined>();
   return {
     isKnown: (runId) => features.some(({ earlier }) => earlier.some((run) => run.runId === runId)),
-    isOfModel: (runId) => ofModel.size === 0 || ofModel.has(runId),
+    isOfModel(runId, output) {
+      const own = latest.filter((run) => isOwn(run, output));
+      return own.length === 0 || own.some((run) => run.runId === runId);
+    },
     mostSince: (runId) => {
       if (!found.has(runId)) {
         found.set(runId, largestDrift(features, runId));
       }
       return found.get(runId);
     },
-    hasNewUnit({ column, against }) {
-      const feature = features.find((one) => one.column === column);
-      const before = feature?.earlier.find(({ runId }) => runId === against);
-      const { times = 1 } =
-        feature === undefined || before === undefined ? {} : timesSince(feature.now, before.profile);
-      return isNewUnit(times);
-    },
+    hasNewUnit: (runId) =>
+      features.some((feature) => {
+        const before = feature.earlier.find((run) => run.runId === runId);
+        const drift = before && driftFrom(before, feature.now);
+        if (before === undefined || drift === undefined || drift.psi <= driftLimit(0, drift, feature.now)) {
+          return false;
+        }
+        return isNewUnit(timesSince(normsOf(feature.now), normsOf(before.profile)).times ?? 1);
+      }),
   };
 }
 
@@ -54,7 +61,7 @@ export function checkUnexplained(
   warn: number,
 ): CheckResult[] {
   const byFeatures = earlier
-    .filter(({ runId }) => moves.isKnown(runId) && moves.isOfModel(runId))
+    .filter(({ runId }) => moves.isKnown(runId) && moves.isOfModel(runId, column))
     .map((before) => ({ before, feature: moves.mostSince(before.runId) }));
   if (byFeatures.length === 0 || (now.rows < fewRows && !hasMovedLately(earlier, now, warn))) {
     return [];
@@ -125,7 +132,7 @@ export function lowerExplained(results: readonly CheckResult[], moves: FeatureMo
       return result;
     }
     const feature = moves.mostSince(against);
-    return feature === undefined || unexplained * feature.psi < moved || moves.hasNewUnit(feature)
+    return feature === undefined || unexplained * feature.psi < moved || moves.hasNewUnit(against)
       ? result
       : { ...result, level: "warn", lowered: `feature ${feature.column} moved, too`, isExplained: true, feature };
   });

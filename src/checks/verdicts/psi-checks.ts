@@ -2,6 +2,7 @@ import { type ColumnProfile, mergeProfiles, profileLimits } from "../profiles/co
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
 import { binEdges, quantile } from "../profiles/histogram.js";
 import type { NumberProfile } from "../profiles/number-profile.js";
+import { manyNumbers } from "../profiles/value-counts.js";
 import { alignNorms } from "./align/norms.js";
 import { alignHistograms, edgeText } from "./align/numbers.js";
 import { isWholeType } from "./known-values.js";
@@ -50,7 +51,10 @@ export function checkPsi({ column, now, earlier }: ComparedColumn, levels: PsiLe
       break; // one run like this is enough
     }
   }
-  const pooled = least <= 1 && now.rows < fewRows ? driftFrom(poolOf(earlier), now, psiChance.together) : undefined;
+  const pooled =
+    (nearest === undefined || least <= 1) && now.rows < fewRows
+      ? driftFrom(poolOf(earlier), now, psiChance.together)
+      : undefined;
   if (pooled !== undefined && pooled.psi > driftLimit(levels.warn, pooled, now)) {
     const only = { warn: levels.warn, hold: Number.POSITIVE_INFINITY };
     const result = psiResult("psi", column, { now, drift: pooled, levels: only });
@@ -66,8 +70,20 @@ export const fewRows = 1000;
 export function poolOf(earlier: readonly EarlierColumn[]): EarlierColumn {
   return {
     runId: "", // of no single run
-    profile: pooledProfile(earlier.map(({ profile }) => profile)),
+    profile: withoutNames(pooledProfile(earlier.map(({ profile }) => profile))),
   };
+}
+
+/** Rare in each of several runs, a number may have any rows in all of them: the histogram alone counts these. */
+function withoutNames(profile: ColumnProfile): ColumnProfile {
+  if (
+    profile.kind !== "numbers" ||
+    profile.numbers.values.kind !== "few" ||
+    profile.numbers.values.rare === undefined
+  ) {
+    return profile;
+  }
+  return { ...profile, numbers: { ...profile.numbers, values: manyNumbers } };
 }
 
 /** The profile of a column in several runs together; at least one. */

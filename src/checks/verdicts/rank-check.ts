@@ -14,9 +14,12 @@ const formula = `location² + spread². location: the mean of sqrt(12) · u over
  * are; warns. Two figures of which chance makes little find a shift that a PSI of a dozen bins cannot tell from chance.
  */
 export function checkRanks({ column, now, earlier }: ComparedColumn, wanted: number): CheckResult[] {
+  if (now.kind !== "numbers" || now.rows >= fewRows) {
+    return [];
+  }
   const { profile } = poolOf(earlier);
   const aligned = alignProfiles(profile, now);
-  if (now.kind !== "numbers" || profile.kind !== "numbers" || aligned === undefined || now.rows >= fewRows) {
+  if (profile.kind !== "numbers" || aligned === undefined) {
     return [];
   }
   const [before, values] = [profile.numbers.finite, now.numbers.finite];

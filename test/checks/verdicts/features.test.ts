@@ -2,7 +2,14 @@ import { describe, expect, test } from "vitest";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { defaultChecks, type RunProfile } from "#src/checks/verdicts/run-profile.js";
 import type { CheckResult, Verdict } from "#src/checks/verdicts/verdict.js";
-import { nightsBefore, normals, numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
+import {
+  nightsBefore,
+  normals,
+  numbersProfile,
+  runProfile,
+  textsProfile,
+  vectorsProfile,
+} from "../../support/run-profiles.js";
 import { only } from "../../support/verdicts.js";
 
 const weights = (seed: number, times = 1): number[] =>
@@ -157,4 +164,27 @@ test("an output is explained by the last run with the same new model, though run
     return only(verdictOf(runProfile(withModel(modelSha256, 1, 9)), nights), "unexplained", "score").level;
   });
   expect(levels).toEqual(["pass", "warn", "warn"]);
+});
+
+test("a feature in another unit explains nothing, also if another one moved more, or if it is the norm of a vector", () => {
+  const lengths = (seed: number): number[] => distances(seed).map((km) => km / 100);
+  const night = (seed: number, unit: number, mixed: number): Parameters<typeof runProfile>[0] => ({
+    outputs: { score: numbersProfile(normals(1000, { seed, mean: unit === 1 ? 0 : 0.6 })) },
+    features: {
+      vector: vectorsProfile(lengths(seed + 100).map((length) => [3 * length * unit, length * unit])),
+      mix: numbersProfile(normals(1000, { mean: mixed, seed: seed + 200 })),
+    },
+  });
+  const scoreOf = (unit: number, mixed: number): CheckResult =>
+    only(
+      verdictOf(
+        runProfile(night(0, unit, mixed)),
+        nightsBefore(8, (seed) => night(seed, 1, 0)),
+      ),
+      "psi",
+      "score",
+    );
+  expect(scoreOf(1.6, 0).level).toBe("hold");
+  expect(scoreOf(1.6, 0.8)).toMatchObject({ level: "hold", feature: { column: "mix" } });
+  expect(scoreOf(1.1, 0.8)).toMatchObject({ level: "warn", feature: { column: "mix" } });
 });

@@ -1,9 +1,11 @@
 import { expect, test } from "vitest";
+import { hideRareValues } from "#src/checks/profiles/rare-values.js";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { checkRanks } from "#src/checks/verdicts/rank-check.js";
 import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
 import { nightsBefore, normals, numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
+import { randomOf } from "../../support/random.js";
 import { only } from "../../support/verdicts.js";
 
 type Of = Parameters<typeof normals>[1];
@@ -87,4 +89,22 @@ test("ranks are not compared with 1,000 rows or more, with fewer than 50 values,
   expect(ranksOf([...normals(49), null, null], normals(200))).toEqual([]);
   const texts = textsProfile({ a: 100, b: 100 });
   expect(checkRanks({ column: "label", now: texts, earlier: [{ runId: "a", profile: texts }] }, 0)).toEqual([]);
+});
+
+test("small runs with a feature of few numbers do not warn because its rare values have no names", () => {
+  const night = (seed: number): Parameters<typeof runProfile>[0] => {
+    const random = randomOf(seed);
+    const days = numbersProfile(Array.from({ length: 400 }, () => 1 + Math.floor(18 * random())));
+    return {
+      outputs: { score: scoresOf(400, { seed }) },
+      features: { days: hideRareValues(new Map([["days", days]])).get("days") ?? days },
+    };
+  };
+  for (const seed of [100, 200, 300]) {
+    const { results } = judge(
+      { run: runProfile(night(seed)), baseline: nightsBefore(8, (ago) => night(seed + ago)) },
+      defaultChecks,
+    );
+    expect(results.filter(({ column, level }) => column === "days" && level !== "pass")).toEqual([]);
+  }
 });

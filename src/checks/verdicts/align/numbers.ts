@@ -29,6 +29,14 @@ export interface NumbersOfRows {
 export function alignNumbers(before: NumbersOfRows, now: NumbersOfRows): AlignedCounts {
   const bins = alignHistograms(before.numbers.histogram, now.numbers.histogram);
   const named = namedIn(before.numbers, now.numbers);
+  if (named.length === 0) {
+    const entry = (index: number): Entry => ({ before: 0, now: 0, key: bins.keys[index] as number });
+    return {
+      before: bins.before,
+      now: bins.now,
+      name: (from, to) => rangeText(entry(from), entry(to), bins.shift),
+    };
+  }
   const entries: Entry[] = [];
   let at = 0;
   for (let index = 0; index < bins.keys.length; index += 1) {
@@ -171,13 +179,15 @@ function entriesOf({ counts, key, inBin }: Bin, sides: readonly [NumbersOfRows, 
       before: rows.before ?? unnamedRows(rows.now ?? 0, { of: now, other: before, rest: rest.before }),
       now: rows.now ?? unnamedRows(rows.before ?? 0, { of: before, other: now, rest: rest.now }),
     };
-    if (found.before === undefined || found.now === undefined) {
+    // A value that the other side cannot have stays in its bin: a date as a number is another one each night.
+    if ((rows.before ?? found.before ?? 0) === 0 || (rows.now ?? found.now ?? 0) === 0) {
       rest.before += rows.before ?? 0;
       rest.now += rows.now ?? 0;
     } else {
-      rest.before -= rows.before === undefined ? found.before : 0;
-      rest.now -= rows.now === undefined ? found.now : 0;
-      values.push({ before: found.before, now: found.now, key, value: name });
+      const { before: was = 0, now: is = 0 } = found;
+      rest.before -= rows.before === undefined ? was : 0;
+      rest.now -= rows.now === undefined ? is : 0;
+      values.push({ before: was, now: is, key, value: name });
     }
   }
   const others = { ...rest, key, except: values.map(({ value = "" }) => value) };
