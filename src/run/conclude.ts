@@ -39,6 +39,9 @@ export async function conclude(context: JobContext, ending: EndingRun): Promise<
   return attemptReport(context, ending, end);
 }
 
+/** Codes of errors that an attempt may end with if `discard` removes what it has committed. */
+const signsOfDiscard: ReadonlySet<string> = new Set(["DISCARDED", "DISK", "OUTPUT_DAMAGED"]);
+
 /** Does the work of an attempt. If a person discards the run meanwhile, reports that. */
 export async function unlessDiscarded(
   context: JobContext,
@@ -49,8 +52,8 @@ export async function unlessDiscarded(
     return await work();
   } catch (thrown) {
     const error = firstError(thrown);
-    const isDiscarded = error instanceof JobError && error.code === "DISCARDED";
-    const end = isDiscarded ? await discardedMeanwhile(context, ending) : undefined;
+    const mayBe = error instanceof JobError && signsOfDiscard.has(error.code);
+    const end = mayBe ? await discardedMeanwhile(context, ending).catch(() => undefined) : undefined;
     if (end === undefined) {
       throw thrown;
     }

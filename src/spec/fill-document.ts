@@ -27,6 +27,8 @@ export interface SpecContext {
   readonly nowMs: number;
   /** For rows that come and go through a pipe. */
   readonly pipe?: true | undefined;
+  /** For a run that is there: an earlier version of this program may have taken its date. */
+  readonly ofRun?: true | undefined;
   /**
    * For a generated spec: the option that a key's value comes from ("--model"), which messages name instead of a line.
    */
@@ -97,7 +99,11 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   for (const { key, value } of isMap(params) ? params.items : []) {
     const name = isScalar(key) ? String(key.value) : "";
     const given = Object.hasOwn(context.params, name) ? context.params[name] : undefined;
-    const text = fillParam(value, { ...defaults, name, given, isDate: name === dateParam }, scope);
+    const text = fillParam(
+      value,
+      { ...defaults, name, given, isDate: name === dateParam, ofRun: context.ofRun },
+      scope,
+    );
     if (text !== undefined) {
       known.set(name, { text, from: "param" });
     }
@@ -118,10 +124,15 @@ interface Param extends ReturnType<typeof takeDefaults> {
   readonly given: string | undefined;
   /** Whether the param is the run's logical date. */
   readonly isDate: boolean;
+  readonly ofRun: SpecContext["ofRun"];
 }
 
 /** Fills in the value of a param, and returns it. undefined: it has none, which is reported as a problem. */
-function fillParam(node: unknown, { name, given, isDate, types, required }: Param, scope: Scope): string | undefined {
+function fillParam(
+  node: unknown,
+  { name, given, isDate, ofRun, types, required }: Param,
+  scope: Scope,
+): string | undefined {
   const path = ["params", name];
   if (name === "__proto__") {
     scope.problems.push({ path, atKey: true, text: "a param cannot have this name; choose another" });
@@ -145,7 +156,7 @@ function fillParam(node: unknown, { name, given, isDate, types, required }: Para
     scope.problems.push({ path, text: "--param sets it to an empty text, but it is the date of the run" });
   } else if (scope.problems.length === before) {
     scope.problems.push(...(type === undefined ? [] : paramProblems(name, text, type)));
-    scope.problems.push(...(type === undefined && isDate ? dateProblems(name, text) : []));
+    scope.problems.push(...(type === undefined && isDate && ofRun !== true ? dateProblems(name, text) : []));
   }
   return text;
 }

@@ -187,4 +187,22 @@ postgres.describe("history of a table that is replaced", () => {
     expect(page).toContain("<title>ROLLED BACK: wine-forest");
     expect(page).toMatch(/<h1>ROLLED BACK\. Its rows are not in the table: readers have run \S+ of 2026-01-01\.<\/h1>/);
   });
+
+  test("a rollback whose page cannot be updated, because the spec has lost a param, says so and ends well", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const of = (params: object): Promise<string> =>
+      writePgSpec(scratch.path, fixtureNamed("wine-forest"), database, {
+        params,
+        report: { html: "page.html" },
+        output: { postgres: { mode: "replace" } },
+      });
+    const spec = await of({ ds: "${today}", region: "EU" });
+    for (const date of ["2026-01-01", "2026-01-02"]) {
+      expect((await runHere(["run", spec, "--quiet", "--param", `ds=${date}`])).code).toBe(0);
+    }
+    const undone = await runHere(["rollback", await of({ ds: "${today}" })]);
+    expect([undone.code, undone.stdout]).toEqual([0, expect.stringContaining(" of 2026-01-02 is rolled back")]);
+    expect(undone.stderr).toContain("writing the rollback into the page: ");
+  });
 });

@@ -128,6 +128,9 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using sink = await world.open();
       const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
       await commitProfiled(run, stored, (span) => span === 0);
+      const last = spanAt(stored.plan, 2);
+      const [first = 0, ...rest] = idsOf(last);
+      await run.spill?.(last, outputOf([first]));
       await using other = await world.open();
       const theirs = await other.open(stored);
       await theirs.decide(decisionOf("discarded", "ann"));
@@ -135,6 +138,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await expect(late()).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
       await theirs.tidy?.();
       await expect(late()).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
+      await expect(run.commit(last, profiled(rest))).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
       await run.tidy?.();
       expect((await other.open(stored)).committed[1]).toBe(0);
     });

@@ -17,7 +17,7 @@ export interface RunOptions extends JobOptions {
  */
 export async function readRunSpec(specPath: string, { run, ...options }: RunOptions): Promise<LoadedSpec> {
   return run === undefined || options.param.length > 0
-    ? await readSpec(specPath, options)
+    ? await readSpec(specPath, options, run === undefined ? {} : { ofRun: true })
     : await readSpecOfRun(specPath, { run, ...options });
 }
 
@@ -30,7 +30,7 @@ export async function readSpecOfRun(
   specPath: string,
   { run, ...options }: RunOptions & { readonly run: string },
 ): Promise<LoadedSpec> {
-  const loaded = await readSpec(specPath, options);
+  const loaded = await readSpec(specPath, options, { ofRun: true });
   await using job = await openLoaded(loaded, specPath);
   const runs = (await job.sink.history?.({ job: loaded.spec.name, last: everyRun })) ?? [];
   const found = runs.find(({ runId }) => runId === run);
@@ -52,7 +52,6 @@ export async function readSpecOfRun(
       hint: "name the later run; infer-batch history says what became of this one",
     });
   }
-  return await readSpec(specPath, {
-    param: Object.entries(found.plan.params).map(([name, value]) => `${name}=${value}`),
-  });
+  const param = Object.entries(found.plan.params).map(([name, value]) => `${name}=${value}`);
+  return await readSpec(specPath, { param }, { ofRun: true });
 }

@@ -15,14 +15,17 @@ const specLimitBytes = 1024 * 1024;
 /** Ids of runs, which some people give in place of a spec. */
 const runIdForm = /^[\w-]+-[0-9a-f]{12}(?:-r\d+)?$/;
 
-/** Reads and checks a spec. @param pipe whether its rows come and go through a pipe */
+/**
+ * Reads and checks a spec.
+ * @param how `pipe`: its rows come and go through a pipe. `ofRun`: the params are those of a run that is there
+ */
 export async function readSpec(
   path: string,
   { param }: JobOptions,
-  { pipe }: { readonly pipe?: true } = {},
+  how: { readonly pipe?: true; readonly ofRun?: true } = {},
 ): Promise<LoadedSpec> {
   const text = await readText(path);
-  const given = { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), pipe };
+  const given = { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), ...how };
   return loadSpec(text, { ...given, readFile: readerRelativeTo(path) });
 }
 

@@ -52,14 +52,14 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
  * @param about `readersHave`: the run whose rows are there, with its date; undefined: rows that no run wrote
  */
 export async function reportRollback(
-  { loaded, folder, log }: Pick<CallContext, "loaded" | "folder" | "log">,
+  { load, folder, log }: Pick<CallContext, "folder" | "log"> & { readonly load: () => Promise<CallContext["loaded"]> },
   { runId, readersHave }: { readonly runId: string; readonly readersHave: string | undefined },
 ): Promise<void> {
   const failed = (failure: string): void => {
     log.warn(`writing the rollback into the page: ${failure}`);
   };
   try {
-    const { html } = await placeReports(loaded, { folder, worker: alone.worker });
+    const { html } = await placeReports(await load(), { folder, worker: alone.worker });
     await rewrite("html", html, { changed: (page) => rolledBackPage(page, runId, readersHave), failed });
   } catch (error) {
     failed(messageOf(error));

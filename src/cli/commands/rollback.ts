@@ -3,6 +3,7 @@ import { JobError } from "../../util/errors.js";
 import { openJob } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { reportRollback } from "../../app/reports/report-decision.js";
+import type { LoadedSpec } from "../../spec/load.js";
 import { type RolledBack, runOfDate } from "../../publish/readers-view.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
@@ -23,15 +24,17 @@ export async function rollbackCommand(
   const done = await sink.rollback();
   const { runId, params } = done.undone;
   const readersHave = done.restored && runOfDate(done.restored, job.dateParam ?? null);
-  if (params !== null) {
-    const loaded = await readSpec(spec, { param: Object.entries(params).map(([name, value]) => `${name}=${value}`) });
-    await reportRollback({ loaded, folder: dirname(resolve(spec)), log }, { runId, readersHave });
-  }
   io.stdout.write(
     options.json === true
       ? `${JSON.stringify(rollbackJson(done, sink.target))}\n`
       : `${sink.target}: ${runOfDate(done.undone, job.dateParam ?? null)} is rolled back, and its rows are kept as ${done.kept}; ${readersHave === undefined ? "readers have again what was there before any run" : `readers have ${readersHave} again`}\n`,
   );
+  if (params !== null) {
+    const param = Object.entries(params).map(([name, value]) => `${name}=${value}`);
+    // The spec may have lost a param since.
+    const load = (): Promise<LoadedSpec> => readSpec(spec, { param }, { ofRun: true });
+    await reportRollback({ load, folder: dirname(resolve(spec)), log }, { runId, readersHave });
+  }
 }
 
 function rollbackJson({ kept, undone, restored }: RolledBack, output: string): object {

@@ -6,8 +6,8 @@ import type { JobContext } from "../../scoring/context.js";
 import { messageOf } from "../../util/errors.js";
 import { listInput } from "../planning/input.js";
 
-/** Keys of `checks` that may change until a run has its verdict. */
-const limits = ["on_fail", "rows", "rejects", "outputs", "unique", "inputs", "expect"] as const;
+/** Keys of `checks` that may change until a run has its verdict; `expect` may name other dates. */
+const limits = ["on_fail", "rows", "rejects", "outputs", "unique", "inputs"] as const;
 
 /** Says how the spec differs from the one that a run was planned and judged with, since only another run takes it into account. */
 export function specChanges(
@@ -35,8 +35,14 @@ export function specChanges(
   ];
 }
 
-/** Says how the input differs from that of a run. Nothing if none of its files is left, or they cannot be listed. */
+/**
+ * Says how the input differs from that of a run. Nothing if none of its files is left, or they cannot be listed. A store is not
+ * asked: if it is away, the command would wait for it.
+ */
 export async function inputChanges(context: JobContext, plan: Plan): Promise<string[]> {
+  if (plan.input.shards.some(({ uri }) => uri.startsWith("s3://"))) {
+    return [];
+  }
   try {
     const { shards } = await listInput(context);
     const { added, missing, changed } = compareListing(plan, shards);
@@ -52,6 +58,7 @@ export async function inputChanges(context: JobContext, plan: Plan): Promise<str
       ? []
       : [`the input has changed since this run was planned (${texts.join(", ")}): run --new-run scores it`];
   } catch (error) {
+    context.signal.throwIfAborted();
     context.log.debug(`comparing the input with the plan of a held run: ${messageOf(error)}`);
     return [];
   }

@@ -63,8 +63,8 @@ async function exist(fs: FileSystem, spilled: readonly SpilledPiece[]): Promise<
  * committed.
  */
 async function adoptCleared(target: DiskTarget, span: Span): Promise<FinishedPart> {
-  const { fs, layout, check } = target;
-  await check();
+  const { fs, layout } = target;
+  await refuseStopped(target);
   if ((await findPart(fs, layout, span.index)) === undefined) {
     throw new JobError("DISK", `writing span ${span.index}: its temporary files in ${layout.temporary} are gone`, {
       hint: "something else removes files there; run the same command again, which scores this span anew",
