@@ -13,7 +13,7 @@ import {
 } from "./params/param-types.js";
 import type { Problem } from "./problems.js";
 import { hideCredentials, isSecretKey, secretFile, secretKeys } from "./secrets.js";
-import { anyValue, clockParams, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
+import { anyValue, clockParamsIn, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
 import type { YamlDocument } from "./yaml-text.js";
 
 type Path = readonly (string | number)[];
@@ -92,7 +92,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   const hourParam = hourParamOf(document);
   const defaults = takeDefaults(document.get("params", true));
   fillNode(document.get("timezone", true), ["timezone"], scope);
-  for (const [name, text] of Object.entries(clock(document, context))) {
+  for (const [name, text] of Object.entries(clockParamsIn(document.get("timezone"), context.nowMs))) {
     known.set(name, { text, from: "clock" });
   }
   const params = document.get("params", true);
@@ -177,15 +177,6 @@ function patternOf(document: YamlDocument, { lookup, declared }: Scope, output: 
 function environmentValue({ env }: SpecContext, name: string): Value | undefined {
   const text = Object.hasOwn(env, name) ? env[name] : undefined;
   return text === undefined ? undefined : { text, from: "environment" };
-}
-
-function clock(document: YamlDocument, context: SpecContext): Record<string, string> {
-  const zone = document.get("timezone");
-  try {
-    return clockParams(context.nowMs, typeof zone === "string" ? zone : "UTC");
-  } catch {
-    return clockParams(context.nowMs, "UTC"); // the schema check names the wrong zone
-  }
 }
 
 function paramNames(document: YamlDocument): string[] {

@@ -139,6 +139,15 @@ export function clockParams(nowMs: number, timeZone: string): { today: string; y
   return { today, yesterday, hour };
 }
 
+/** The params from the clock in the time zone of a spec; in UTC if it has none, or a wrong one, which the check of the schema names. */
+export function clockParamsIn(zone: unknown, nowMs: number): Record<string, string> {
+  try {
+    return clockParams(nowMs, typeof zone === "string" ? zone : "UTC");
+  } catch {
+    return clockParams(nowMs, "UTC");
+  }
+}
+
 function isoHour(ms: number): string[] {
   return new Date(ms).toISOString().slice(0, 13).split("T");
 }

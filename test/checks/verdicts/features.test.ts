@@ -166,20 +166,23 @@ test("an output is explained by the last run with the same new model, though run
   expect(levels).toEqual(["pass", "warn", "warn"]);
 });
 
-test("a feature in another unit explains nothing, also if another one moved more, or if it is the norm of a vector", () => {
-  const lengths = (seed: number): number[] => distances(seed).map((km) => km / 100);
-  const night = (seed: number, unit: number, mixed: number): Parameters<typeof runProfile>[0] => ({
+function embedded(seed: number, unit: number, mixed: number): Parameters<typeof runProfile>[0] {
+  const vectors = distances(seed + 100).map((km) => [(3 * km * unit) / 100, (km * unit) / 100]);
+  return {
     outputs: { score: numbersProfile(normals(1000, { seed, mean: unit === 1 ? 0 : 0.6 })) },
     features: {
-      vector: vectorsProfile(lengths(seed + 100).map((length) => [3 * length * unit, length * unit])),
+      vector: vectorsProfile(vectors),
       mix: numbersProfile(normals(1000, { mean: mixed, seed: seed + 200 })),
     },
-  });
+  };
+}
+
+test("a feature in another unit explains nothing, also if another one moved more, or if it is the norm of a vector", () => {
   const scoreOf = (unit: number, mixed: number): CheckResult =>
     only(
       verdictOf(
-        runProfile(night(0, unit, mixed)),
-        nightsBefore(8, (seed) => night(seed, 1, 0)),
+        runProfile(embedded(0, unit, mixed)),
+        nightsBefore(8, (seed) => embedded(seed, 1, 0)),
       ),
       "psi",
       "score",

@@ -62,8 +62,9 @@ test("the date of the night explains no drift of an output", () => {
   expect(score.feature).toBeUndefined();
 });
 
+const week = (last: number): ColumnProfile =>
+  numbersProfile(Array.from({ length: 2000 }, (_, row) => last - (row % 7)));
+
 test("a feature with the dates of the last days as numbers holds no night", () => {
-  const week = (last: number): ColumnProfile =>
-    numbersProfile(Array.from({ length: 2000 }, (_, row) => last - (row % 7)));
   expect(failedOf(verdictOn(week(20_261_126), dates.map(week)), "date")).toEqual([]);
 });
