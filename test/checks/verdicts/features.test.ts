@@ -177,16 +177,12 @@ function embedded(seed: number, unit: number, mixed: number): Parameters<typeof 
   };
 }
 
+function scoreOf(unit: number, mixed: number): CheckResult {
+  const baseline = nightsBefore(8, (seed) => embedded(seed, 1, 0));
+  return only(verdictOf(runProfile(embedded(0, unit, mixed)), baseline), "psi", "score");
+}
+
 test("a feature in another unit explains nothing, also if another one moved more, or if it is the norm of a vector", () => {
-  const scoreOf = (unit: number, mixed: number): CheckResult =>
-    only(
-      verdictOf(
-        runProfile(embedded(0, unit, mixed)),
-        nightsBefore(8, (seed) => embedded(seed, 1, 0)),
-      ),
-      "psi",
-      "score",
-    );
   expect(scoreOf(1.6, 0).level).toBe("hold");
   expect(scoreOf(1.6, 0.8)).toMatchObject({ level: "hold", feature: { column: "mix" } });
   expect(scoreOf(1.1, 0.8)).toMatchObject({ level: "warn", feature: { column: "mix" } });

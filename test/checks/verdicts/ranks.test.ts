@@ -91,18 +91,19 @@ test("ranks are not compared with 1,000 rows or more, with fewer than 50 values,
   expect(checkRanks({ column: "label", now: texts, earlier: [{ runId: "a", profile: texts }] }, 0)).toEqual([]);
 });
 
-test("small runs with a feature of few numbers do not warn because its rare values have no names", () => {
-  const night = (seed: number): Parameters<typeof runProfile>[0] => {
-    const random = randomOf(seed);
-    const days = numbersProfile(Array.from({ length: 400 }, () => 1 + Math.floor(18 * random())));
-    return {
-      outputs: { score: scoresOf(400, { seed }) },
-      features: { days: hideRareValues(new Map([["days", days]])).get("days") ?? days },
-    };
+function smallNight(seed: number): Parameters<typeof runProfile>[0] {
+  const random = randomOf(seed);
+  const days = numbersProfile(Array.from({ length: 400 }, () => 1 + Math.floor(18 * random())));
+  return {
+    outputs: { score: scoresOf(400, { seed }) },
+    features: { days: hideRareValues(new Map([["days", days]])).get("days") ?? days },
   };
+}
+
+test("small runs with a feature of few numbers do not warn because its rare values have no names", () => {
   for (const seed of [100, 200, 300]) {
     const { results } = judge(
-      { run: runProfile(night(seed)), baseline: nightsBefore(8, (ago) => night(seed + ago)) },
+      { run: runProfile(smallNight(seed)), baseline: nightsBefore(8, (ago) => smallNight(seed + ago)) },
       defaultChecks,
     );
     expect(results.filter(({ column, level }) => column === "days" && level !== "pass")).toEqual([]);
