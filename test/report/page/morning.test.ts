@@ -185,15 +185,15 @@ function published(rows: number, rejected: number): string {
 
 describe("the headline of a published run", () => {
   test("the headline counts predictions, then rejected and filtered rows", () => {
-    expect(titleOf(published(5000, 0))).toBe("PUBLISHED. 5,000 predictions; 17 checks passed.");
+    expect(titleOf(published(5000, 0))).toBe("PUBLISHED. 5,000 predictions; 19 checks passed.");
     expect(titleOf(published(4900, 60))).toBe(
-      "PUBLISHED. 4,900 predictions, 60 rows rejected, 40 rows filtered out; 17 checks passed.",
+      "PUBLISHED. 4,900 predictions, 60 rows rejected, 40 rows filtered out; 19 checks passed.",
     );
   });
 
   test("a published run without a prediction is not shown as good", () => {
     const page = published(0, 0);
-    expect(titleOf(page)).toBe("PUBLISHED. 0 predictions, 5,000 rows filtered out; 17 checks passed.");
+    expect(titleOf(page)).toBe("PUBLISHED. 0 predictions, 5,000 rows filtered out; 19 checks passed.");
     expect(page).toContain('<header class="warned">');
     expect(published(1, 0)).toContain('<header class="good">');
   });

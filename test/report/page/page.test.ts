@@ -102,7 +102,7 @@ describe("the page of a held run", () => {
 
 describe("the page of a published run", () => {
   test("the page of a published run says how many checks passed and warned, and offers no commands", () => {
-    expect(publishedPage).toContain("<h1>PUBLISHED. 400 predictions; 17 checks passed.</h1>");
+    expect(publishedPage).toContain("<h1>PUBLISHED. 400 predictions; 19 checks passed.</h1>");
     expect(publishedPage).not.toContain("<h2>Commands</h2>");
     const { record, outcome } = published;
     const warned = outcome.kind === "done" && outcome.report.verdict;
