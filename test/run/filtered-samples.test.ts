@@ -77,7 +77,7 @@ test("a run that an older version has planned keeps its sample, and says that it
   const second = await runHere(["run", ...args, "--json"]);
   expect(second, second.stderr).toMatchObject({ code: 0 });
   const note = expect.stringMatching(
-    /^features were compared without PSI and quantiles: the sample of this run has only \d\d of 1000 rows, and a PSI needs 50$/,
+    /^features were compared without PSI and quantiles: the sample of this run has only \d\d of 1,000 rows, and a PSI needs 50$/,
   );
   expect(lastJson(second)["verdict"]).toMatchObject({ notes: [note] });
   expect(second.stderr).toContain("features were compared without PSI and quantiles");
