@@ -13,7 +13,7 @@ describe("the rows of a run that is over", () => {
     const held = await nights.night("run", "2026-11-21");
     expect(held.stdout).toBe(`${runId}: held, 50 rows wait for a decision (392 filtered out)\n`);
     const status = await nights.night("status", "2026-11-21");
-    expect(status.stdout).toContain(`${runId}: held, 5 of 5 spans committed (${rows}) -> `);
+    expect(status.stdout).toContain(`${runId}: held, 5 of 5 spans committed (${rows}); `);
     const approved = await nights.night("approve", "2026-11-21");
     expect(approved.stdout).toContain(`${runId}: published, ${rows} -> `);
     const again = await nights.night("approve", "2026-11-21", "--json");
