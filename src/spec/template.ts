@@ -131,7 +131,7 @@ function sqlText(value: string): string {
  * Returns the values that a spec may use from the clock: calendar dates as `yyyy-mm-dd`, and the hour from 00 to 23, in
  * `timeZone`.
  */
-export function clockParams(nowMs: number, timeZone: string): { today: string; yesterday: string; hour: string } {
+function clockParams(nowMs: number, timeZone: string): { today: string; yesterday: string; hour: string } {
   const [today = "", hour = ""] = timeZone === "UTC" ? isoHour(nowMs) : hourIn(timeZone, nowMs);
   const [year = 0, month = 1, day = 1] = today.split("-").map(Number);
   // Calendar arithmetic, not minus 24 hours: days around a clock change have 23 or 25.
