@@ -14,6 +14,11 @@ export function runIdOf(job: string, params: Readonly<Record<string, string>>, s
   return `${job}-${sha256(JSON.stringify(canonical)).slice(0, 12)}` as RunId;
 }
 
+/** Params as the option `--param` takes them: "ds=2026-11-20", one each. */
+export function paramTexts(params: Readonly<Record<string, string>>): string[] {
+  return Object.entries(params).map(([name, value]) => `${name}=${value}`);
+}
+
 /** The id of the `number`-th run with the same job and params: `base`, then `base-r2` and so on, for `--new-run`. */
 export function numberedRunId(base: RunId, number: number): RunId {
   return number === 1 ? base : (`${base}-r${number}` as RunId);

@@ -2,7 +2,7 @@ import type { AllNumbers } from "../checks/profiles/all-rows.js";
 import type { ColumnProfile } from "../checks/profiles/column-profile.js";
 import { mean, type NumberProfile, standardDeviation } from "../checks/profiles/number-profile.js";
 import { roundExact } from "../checks/profiles/exact-sum.js";
-import { quantileOfColumn } from "../checks/profiles/told-quantile.js";
+import { quantileOfColumn } from "../checks/profiles/shown-quantile.js";
 import type { ValueCounts } from "../checks/profiles/value-counts.js";
 import { repeatedShare, type VectorProfile } from "../checks/profiles/vector-profile.js";
 import { assertNever } from "../util/errors.js";

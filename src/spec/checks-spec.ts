@@ -78,6 +78,14 @@ function percentage(most: number): z.ZodType<number> {
 
 const number = z.number({ error: "expected a number" });
 
+/** A list of different columns. */
+function columnsSuchAs(example: string): z.ZodArray<typeof name> {
+  return z
+    .array(name, { error: `expected a list of columns, such as [${example}]` })
+    .min(1, { error: "expected at least one column" })
+    .refine((columns) => new Set(columns).size === columns.length, { error: "a column is named twice" });
+}
+
 const psiError = "expected a number greater than 0, such as 0.3";
 
 /** A limit of a PSI. */
@@ -187,19 +195,13 @@ export const checks = z.strictObject(
       .describe(
         "Conditions of count, sum, avg, min and max over DuckDB SQL of the output columns, by name: { churners: avg(case when score > 0.5 then 1 else 0 end) between 0.05 and 0.2 }.",
       ),
-    slices: z
-      .array(name, { error: "expected a list of columns, such as [country]" })
-      .min(1, { error: "expected at least one column" })
+    slices: columnsSuchAs("country")
       .refine((columns) => columns.length <= 4, { error: "expected at most 4 columns" })
-      .refine((columns) => new Set(columns).size === columns.length, { error: "expected each column once" })
       .optional()
       .describe(
         "Output columns with few different values, such as [country]. For each value, the predictions of its rows are compared with earlier runs. A difference only warns.",
       ),
-    unique: z
-      .array(name, { error: "expected a list of columns, such as [customer_id]" })
-      .min(1, { error: "expected at least one column" })
-      .refine((columns) => new Set(columns).size === columns.length, { error: "a column is named twice" })
+    unique: columnsSuchAs("customer_id")
       .optional()
       .describe(
         "Output columns that together identify a row, such as [customer_id]. The run fails the check if two rows have the same values, or a row has a NULL in one of them.",

@@ -35,6 +35,21 @@ test.each<[CheckResult, string]>([
       ...common,
       column: null,
       check: "rows",
+      measured: 0.9,
+      limit: 1,
+      numbers: { rows: 900, least: 1000, most: 1000, min: 1, max: 1, compared: "last runs", nights: "a: 1, b: 1" },
+    },
+    "900 rows, 90% of 1,000, the fewest of the last 2 runs (rows.min: 100%)",
+  ],
+  [
+    { ...common, column: null, check: "rows", measured: 6, limit: 5, numbers: { rows: 6000, least: 400, most: 1000 } },
+    "6,000 rows, 600% of 1,000, the usual number (limit 500%)",
+  ],
+  [
+    {
+      ...common,
+      column: null,
+      check: "rows",
       measured: "infinitely many",
       limit: 3,
       numbers: { rows: 7, least: 0, most: 0 },

@@ -1,9 +1,18 @@
 import { cp, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import type { Plan } from "#src/plan/plan.js";
+import { inputChanges } from "#src/run/judging/changed-since.js";
+import type { JobContext } from "#src/scoring/context.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, heldNight, nightlyJob } from "../support/nights.js";
+
+test("the input of a held run is not listed in a store, for which the message would wait", async () => {
+  const plan = { input: { shards: [{ uri: "s3://lake/a.parquet" }] } } as unknown as Plan;
+  const context = { source: { list: () => expect.fail("the store was asked") } } as unknown as JobContext;
+  expect(await inputChanges(context, plan)).toEqual([]);
+});
 
 const limitsChanged = "the limits in the spec are not those of this verdict";
 const specChanged = "the spec has changed since this run was planned";

@@ -1,3 +1,4 @@
+import { paramTexts } from "../../plan/identity.js";
 /**
  * Runs in a process of its own: scores the first rows of a job on one execution provider, into a temporary folder, and
  * prints how fast the whole job is. The first argument is a `MeasureTask`.
@@ -43,7 +44,7 @@ function endWithParent(folder: string): void {
 async function measure(request: MeasureTask): Promise<object> {
   const { provider, firstRows, targetSeconds, folder } = request;
   const { [limitParam]: _, ...params } = request.params;
-  const param = Object.entries(params).map(([name, value]) => `${name}=${value}`);
+  const param = paramTexts(params);
   const loaded = trialSpec(await readSpec(request.specPath, { param }), request);
   for (let [rows, round] = [firstRows, 0]; ; round += 1) {
     const startedMs = performance.now();

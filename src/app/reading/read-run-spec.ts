@@ -1,4 +1,4 @@
-import { splitRunId } from "../../plan/identity.js";
+import { paramTexts, splitRunId } from "../../plan/identity.js";
 import { everyRun } from "../../publish/recorded-run.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";
@@ -52,6 +52,6 @@ export async function readSpecOfRun(
       hint: "name the later run; infer-batch history says what became of this one",
     });
   }
-  const param = Object.entries(found.plan.params).map(([name, value]) => `${name}=${value}`);
+  const param = paramTexts(found.plan.params);
   return await readSpec(specPath, { param }, { ofRun: true });
 }

@@ -1,6 +1,6 @@
 import { type ColumnType, type NamedColumn, showType } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
-import { toldQuantile } from "../profiles/told-quantile.js";
+import { shownQuantile } from "../profiles/shown-quantile.js";
 import { mean, type NumberProfile } from "../profiles/number-profile.js";
 import { alignProfiles } from "../verdicts/align/profiles.js";
 import { psi, psiBins } from "../verdicts/psi.js";
@@ -184,7 +184,7 @@ export function measure(column: ColumnAgreement): Measures {
 
 /** A quantile of differences; NaN if there are none. */
 function quantileOf(numbers: NumberProfile, share: number): number {
-  return toldQuantile({ numbers, type: "float64", min: numbers.min, max: numbers.max }, share);
+  return shownQuantile({ numbers, type: "float64", min: numbers.min, max: numbers.max }, share);
 }
 
 function psiOf({ one, other }: { readonly one: ColumnProfile; readonly other: ColumnProfile }): number {

@@ -1,7 +1,7 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import { repeatedShare } from "../profiles/vector-profile.js";
 import type { ColumnProfiles, RunProfile } from "./run-profile.js";
-import { type CountedRows, shareOf, tellingRuns, togetherOf, togetherText } from "./telling-runs.js";
+import { type CountedRows, shareOf, informativeRuns, pooledNumbers, pooledText } from "./informative-runs.js";
 import { type CheckName, type CheckResult, missingType } from "./verdict.js";
 
 /** A run of the baseline, with its profile of the column that is checked. */
@@ -61,8 +61,8 @@ export function checkShares({ column, now, earlier }: ComparedColumn): CheckResu
   const before = earlier.map(({ runId, profile }) => ({ runId, all: profile.rows, of: checkedRows(profile) }));
   return checkedRows(now).flatMap(({ check, rows }, index) => {
     const counted = before.map(({ runId, all, of }) => ({ runId, runs: 1, rows: of[index]?.rows ?? 0, all }));
-    const telling = tellingRuns(counted, ({ all }) => all >= leastRows);
-    const [largest] = telling.toSorted((one, other) => shareOf(other) - shareOf(one));
+    const informative = informativeRuns(counted, ({ all }) => all >= leastRows);
+    const [largest] = informative.toSorted((one, other) => shareOf(other) - shareOf(one));
     return largest === undefined ? [] : shareResult({ check, column }, { rows, all: now.rows }, largest);
   });
 }
@@ -84,11 +84,11 @@ function shareResult(
     measured: share,
     limit,
     against: largest.runId,
-    numbers: { rows: all, share_before: shareOf(largest), rows_before: largest.all, ...togetherOf(largest) },
+    numbers: { rows: all, share_before: shareOf(largest), rows_before: largest.all, ...pooledNumbers(largest) },
   };
 }
 
-const shareFormula = `the share of rows; at most the largest before + ${shareStep} + ${chance} · sqrt(p (1 - p) (1 / rows before + 1 / rows)) + 1 / rows, p of both together; before: in the runs with at least ${fewRows} rows or ${smallPart} of these rows; ${togetherText}`;
+const shareFormula = `the share of rows; at most the largest before + ${shareStep} + ${chance} · sqrt(p (1 - p) (1 / rows before + 1 / rows)) + 1 / rows, p of both together; before: in the runs with at least ${fewRows} rows or ${smallPart} of these rows; ${pooledText}`;
 
 /** So many rows of a column count for a check. */
 interface CheckedRows {

@@ -6,7 +6,7 @@ import type { ValueCounts } from "../profiles/value-counts.js";
 import type { VectorProfile } from "../profiles/vector-profile.js";
 import { isWholeType } from "./known-values.js";
 import type { ComparedColumn } from "./column-checks.js";
-import { leastTelling, shareOf, shareOfAll, tellingRuns, togetherOf, togetherText } from "./telling-runs.js";
+import { leastExpected, shareOf, shareOfAll, informativeRuns, pooledNumbers, pooledText } from "./informative-runs.js";
 import type { CheckResult } from "./verdict.js";
 
 /** So many rows that differed from the most frequent value are missed, were they due. */
@@ -35,11 +35,13 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
   });
   const others = 1 - shareOfAll(before);
   // The first row of a run is one of its most frequent value.
-  const telling = tellingRuns(before, ({ all, runs }) => others * (all - runs) >= leastTelling);
-  const [usual] = (telling.length === 0 ? before : telling).toSorted((one, other) => shareOf(other) - shareOf(one));
+  const informative = informativeRuns(before, ({ all, runs }) => others * (all - runs) >= leastExpected);
+  const [usual] = (informative.length === 0 ? before : informative).toSorted(
+    (one, other) => shareOf(other) - shareOf(one),
+  );
   // Of whole numbers: a share is rounded.
   const areDue = usual !== undefined && (usual.all - usual.rows) * now.rows >= leastOthers * usual.all;
-  if (usual === undefined || (telling.length === 0 && areDue)) {
+  if (usual === undefined || (informative.length === 0 && areDue)) {
     return [];
   }
   const level = top === now.rows && areDue ? "hold" : "pass";
@@ -60,7 +62,7 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
         largest_share_before: shareOf(usual),
         rows_of_value_before: usual.rows,
         rows_before: usual.all,
-        ...togetherOf(usual),
+        ...pooledNumbers(usual),
         ...(leastValues === undefined ? {} : { least_values_before: leastValues }),
         ...(value === undefined ? {} : { value }),
       },
@@ -68,7 +70,7 @@ export function checkConstant({ column, now, earlier }: ComparedColumn): CheckRe
   ];
 }
 
-const constantFormula = `the share of the most frequent value, or the most that it can be where values are not counted one by one; below 1 where ${leastOthers} other rows are due by its largest share before; before: in the runs in which by its share in all of them at least ${leastTelling} other rows are due besides the first row; ${togetherText}`;
+const constantFormula = `the share of the most frequent value, or the most that it can be where values are not counted one by one; below 1 where ${leastOthers} other rows are due by its largest share before; before: in the runs in which by its share in all of them at least ${leastExpected} other rows are due besides the first row; ${pooledText}`;
 /**
  * Whether values that are one as float64 may differ: integers and decimals of more digits than float64 has. Outputs of integers
  * are counted without rounding; features are not.

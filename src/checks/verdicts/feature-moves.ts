@@ -1,5 +1,5 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
-import { quantileOfColumn } from "../profiles/told-quantile.js";
+import { quantileOfColumn } from "../profiles/shown-quantile.js";
 import { type ComparedColumn, shareStep } from "./column-checks.js";
 import { quantilesIn } from "./quantile-check.js";
 import type { CheckResult } from "./verdict.js";
@@ -65,7 +65,7 @@ function mediansOf(now: ColumnProfile, profiles: readonly ColumnProfile[]): Medi
     : { median, smallest_median_before: Math.min(...before), largest_median_before: Math.max(...before) };
 }
 
-/** The median as people are told it; undefined: there are no numbers. */
+/** The median as it is shown to people; undefined: there are no numbers. */
 function medianOf(profile: ColumnProfile): number | undefined {
   return profile.kind === "numbers" ? quantileOfColumn(profile, 0.5) : undefined;
 }

@@ -16,7 +16,7 @@ export interface PsiLevels {
   readonly hold: number;
 }
 
-const psiFormula = `Σ (p - q) · ln(p / q) over the bins, p the share now and q before, each count + 0.5; limit max(wanted, (d + c · sqrt(2 d)) · (1 / rows before + 1 / rows)), d the number of bins - 1, c ${psiChance.one}, or ${psiChance.together} against several runs together`;
+const psiFormula = `Σ (p - q) · ln(p / q) over the bins, p the share now and q before, each count + 0.5; limit max(wanted, (d + c · sqrt(2 d)) · (1 / rows before + 1 / rows)), d the number of bins - 1, c ${psiChance.one}, or ${psiChance.pooled} against several runs together`;
 
 /** The PSI of a column between two profiles, and the bins that it was computed from. */
 export interface Comparison {
@@ -53,7 +53,7 @@ export function checkPsi({ column, now, earlier }: ComparedColumn, levels: PsiLe
   }
   const pooled =
     (nearest === undefined || least <= 1) && now.rows < fewRows
-      ? driftFrom(poolOf(earlier), now, psiChance.together)
+      ? driftFrom(poolOf(earlier), now, psiChance.pooled)
       : undefined;
   if (pooled !== undefined && pooled.psi > driftLimit(levels.warn, pooled, now)) {
     const only = { warn: levels.warn, hold: Number.POSITIVE_INFINITY };
@@ -66,12 +66,17 @@ export function checkPsi({ column, now, earlier }: ComparedColumn, levels: PsiLe
 /** With fewer, chance makes runs differ so much that a single one says little. */
 export const fewRows = 1000;
 
-/** The profile of a column in all earlier runs together. */
+/** Two checks of a column need its pool. */
+const pools = new WeakMap<readonly EarlierColumn[], EarlierColumn>();
+
+/** The profile of a column in all earlier runs, pooled. */
 export function poolOf(earlier: readonly EarlierColumn[]): EarlierColumn {
-  return {
+  const pool = pools.get(earlier) ?? {
     runId: "", // of no single run
     profile: withoutNames(pooledProfile(earlier.map(({ profile }) => profile))),
   };
+  pools.set(earlier, pool);
+  return pool;
 }
 
 /** Rare in each of several runs, a number may have any rows in all of them: the histogram alone counts these. */

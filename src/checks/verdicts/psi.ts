@@ -26,7 +26,7 @@ const parts = 10;
 /** Added to each bin, so that none is empty. */
 const smoothing = 0.5;
 /** Standard deviations above what chance makes of a PSI; of one against several runs together, more. */
-export const psiChance = { one: 3.5, together: 4 };
+export const psiChance = { one: 3.5, pooled: 4 };
 /** With fewer rows on either side no PSI is computed. */
 export const leastPsiRows = 50;
 

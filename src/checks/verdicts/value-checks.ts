@@ -5,13 +5,13 @@ import type { ComparedColumn } from "./column-checks.js";
 import { comparableValues, isWholeType, knownValues } from "./known-values.js";
 import {
   type CountedRows,
-  leastTelling,
+  leastExpected,
   shareOf,
   shareOfAll,
-  tellingRuns,
-  togetherOf,
-  togetherText,
-} from "./telling-runs.js";
+  informativeRuns,
+  pooledNumbers,
+  pooledText,
+} from "./informative-runs.js";
 import type { CheckResult, UncountedColumn } from "./verdict.js";
 
 /** A class collapses if at least this many rows are expected and fewer than this share of them occur. */
@@ -62,7 +62,7 @@ export function checkClasses(compared: ComparedColumn): CheckResult[] {
           smallest_share_before: shareOf(rare),
           rows_of_class_before: rare.rows,
           rows_before: rare.all,
-          ...togetherOf(rare),
+          ...pooledNumbers(rare),
         },
       });
     }
@@ -70,12 +70,12 @@ export function checkClasses(compared: ComparedColumn): CheckResult[] {
   return found;
 }
 
-const classFormula = `rows of a class / (its smallest share before · rows), where that is at least ${leastDue}; its share in the runs in which by its share in all of them at least ${leastTelling} of its rows are due; ${togetherText}`;
+const classFormula = `rows of a class / (its smallest share before · rows), where that is at least ${leastDue}; its share in the runs in which by its share in all of them at least ${leastExpected} of its rows are due; ${pooledText}`;
 
 /** The earlier run in which a class has the smallest share, of those that have enough rows to show it; undefined: none has. */
 function rarest(ofClass: readonly CountedRows[]): CountedRows | undefined {
   const share = shareOfAll(ofClass);
-  return tellingRuns(ofClass, ({ all }) => share * all >= leastTelling).toSorted(
+  return informativeRuns(ofClass, ({ all }) => share * all >= leastExpected).toSorted(
     (one, other) => shareOf(one) - shareOf(other),
   )[0];
 }

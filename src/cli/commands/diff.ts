@@ -8,7 +8,7 @@ import { defaultMemory, usableCores } from "../../app/process-limits.js";
 import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
 import { readSpec } from "../../app/reading/read-spec.js";
 import { diffRows, type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
-import { isRunId } from "../../plan/identity.js";
+import { paramTexts, isRunId } from "../../plan/identity.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";
@@ -83,7 +83,7 @@ async function readAgainst(
 }
 
 function paramsOf({ spec: { params } }: LoadedSpec): string[] {
-  return Object.entries(params).map(([name, value]) => `${name}=${value}`);
+  return paramTexts(params);
 }
 
 /** Columns that differ between any two runs. */

@@ -1,3 +1,4 @@
+import { paramTexts } from "../../plan/identity.js";
 import { openLoaded } from "../../app/job-context.js";
 import { rowFinders } from "../../app/duckdb/open-row-finder.js";
 import { readKeys } from "../../app/reading/read-keys.js";
@@ -132,6 +133,6 @@ function reportText(report: EraseReport): string[] {
 }
 
 function cellsOf({ runId, params, place, rows, rejects, retained }: ErasedRun): string[] {
-  const shown = Object.entries(params).map(([name, value]) => `${name}=${value}`);
+  const shown = paramTexts(params);
   return [runId ?? place, shown.join(" "), String(rows), String(rejects), retained ?? ""];
 }

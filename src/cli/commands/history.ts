@@ -2,7 +2,7 @@ import { failureFields } from "../../publish/attempt-failure.js";
 import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import type { CheckResult } from "../../checks/verdicts/verdict.js";
-import { splitRunId } from "../../plan/identity.js";
+import { paramTexts, splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
@@ -117,7 +117,7 @@ const dispensable = ["duration", "model", "since", "rejected", "params"].map((na
 /** @param about the last column */
 function cellsOf(run: RecordedRun, about: string): string[] {
   const { runId, plan, rows, rejected, seconds, at } = run;
-  const params = Object.entries(plan?.params ?? {}).map(([name, value]) => `${name}=${value}`);
+  const params = paramTexts(plan?.params ?? {});
   return [
     runId,
     params.join(" "),

@@ -1,3 +1,4 @@
+import { paramTexts } from "../../plan/identity.js";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import type { Retention } from "../../jobs/prune-choice.js";
@@ -107,7 +108,7 @@ function reportText(report: PruneReport, width: number | undefined): string[] {
 }
 
 function cellsOf({ runId, params, removed, retained }: PrunedRun): string[] {
-  const shown = Object.entries(params).map(([name, value]) => `${name}=${value}`);
+  const shown = paramTexts(params);
   return [runId, shown.join(" "), retained === undefined ? removedText(removed) : `nothing; ${retained}`];
 }
 

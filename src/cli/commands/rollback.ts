@@ -1,3 +1,4 @@
+import { paramTexts } from "../../plan/identity.js";
 import { dirname, resolve } from "node:path";
 import { JobError } from "../../util/errors.js";
 import { openJob } from "../../app/job-context.js";
@@ -30,7 +31,7 @@ export async function rollbackCommand(
       : `${sink.target}: ${runOfDate(done.undone, job.dateParam ?? null)} is rolled back, and its rows are kept as ${done.kept}; ${readersHave === undefined ? "readers have again what was there before any run" : `readers have ${readersHave} again`}\n`,
   );
   if (params !== null) {
-    const param = Object.entries(params).map(([name, value]) => `${name}=${value}`);
+    const param = paramTexts(params);
     // The spec may have lost a param since.
     const load = (): Promise<LoadedSpec> => readSpec(spec, { param }, { ofRun: true });
     await reportRollback({ load, folder: dirname(resolve(spec)), log }, { runId, readersHave });

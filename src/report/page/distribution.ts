@@ -2,7 +2,7 @@ import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
 import { quantile } from "../../checks/profiles/histogram.js";
 import { mean, type NumberProfile, standardDeviation } from "../../checks/profiles/number-profile.js";
 import { type FewValues, matchNames } from "../../checks/profiles/few-values.js";
-import { quantileOfColumn } from "../../checks/profiles/told-quantile.js";
+import { quantileOfColumn } from "../../checks/profiles/shown-quantile.js";
 import type { ValueCounts } from "../../checks/profiles/value-counts.js";
 import { equalSteps } from "../score-summary.js";
 import { showNumber } from "./numbers.js";

@@ -1,3 +1,4 @@
+import { paramTexts } from "../../plan/identity.js";
 import { readersText } from "../../publish/readers-view.js";
 import { assertNever } from "../../util/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
@@ -114,7 +115,7 @@ export function stateHeading({ word, sentence, tone }: PageState): Html {
 
 function about({ info, run, review }: AttemptRecord, outcome: Outcome): Html {
   // An attempt that failed early has no review: its params say which date it is about.
-  const params = Object.entries(info.params).map(([name, value]) => `${name}=${value}`);
+  const params = paramTexts(info.params);
   const date = review?.profile.date ?? params.join(" ");
   const output = outcome.kind === "done" ? outcome.report.output : info.output;
   const texts = [info.job, date, run?.runId ?? "no run was planned", output].filter((text) => text !== "");

@@ -7,8 +7,8 @@ import { fewestKept } from "./kept-rows.js";
 /**
  * Adds to the plan of a run with checks how many rows are sampled for the profiles of features, if `input.where` leaves
  * out so many that a sample of the planned rows would be too small. The sample must be the same for all attempts and
- * workers, so its rate is planned. If the kept rows cannot be counted, the plan stays as it is: a rate that is too fine
- * would cost all workers as much as scoring does.
+ * workers, so its rate is planned. If the kept rows cannot be counted, the plan stays as it is:
+ * a rate that is far too fine would cost all workers CPU time, without a message.
  */
 export async function planSample(
   context: JobContext,

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { defaultChecks, type RunProfile } from "#src/checks/verdicts/run-profile.js";
 import type { CheckResult, Verdict } from "#src/checks/verdicts/verdict.js";
@@ -165,6 +166,25 @@ test("an output is explained by the last run with the same new model, though run
   });
   expect(levels).toEqual(["pass", "warn", "warn"]);
 });
+
+test("an output that a challenger lacked is not explained by nights on which it was one, after its promotion", () => {
+  const night = withModel("new", 1, 9);
+  const nights = nightsBefore(8, (ago) =>
+    ago === 1
+      ? { ...withModel("new", 1, ago), outputs: { score: scoreAt(1, ago), extra: scoreAt(1, ago + 50) } }
+      : { ...withModel("old", 0, ago), outputs: { score: scoreAt(0, ago), extra: scoreAt(0, ago + 50) } },
+  ).map((run) =>
+    run.modelSha256 === "new"
+      ? run
+      : Object.assign(run, { challenger: { modelSha256: "new", outputs: new Map([["score", scoreAt(1, 3)]]) } }),
+  );
+  const run = runProfile({ ...night, outputs: { score: scoreAt(1, 9), extra: scoreAt(1, 59) } });
+  expect(only(verdictOf(run, nights), "unexplained", "extra").level).toBe("pass");
+});
+
+function scoreAt(mean: number, seed: number): ColumnProfile {
+  return numbersProfile(normals(1000, { mean, seed }));
+}
 
 function embedded(seed: number, unit: number, mixed: number): Parameters<typeof runProfile>[0] {
   const vectors = distances(seed + 100).map((km) => [(3 * km * unit) / 100, (km * unit) / 100]);

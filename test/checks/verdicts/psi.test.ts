@@ -133,7 +133,7 @@ test("chance alone stays below the limit, however few rows and bins", () => {
   }
   expect(psiLimit(0.25, 10, 1e6, 1e6)).toBe(0.25);
   expect(psiLimit(0.25, 10, 49, 1e6)).toBe(Number.POSITIVE_INFINITY);
-  expect(psiLimit(0, 9, 100, 100, psiChance.together)).toBe((8 + 4 * Math.sqrt(16)) * (1 / 100 + 1 / 100));
+  expect(psiLimit(0, 9, 100, 100, psiChance.pooled)).toBe((8 + 4 * Math.sqrt(16)) * (1 / 100 + 1 / 100));
 });
 
 /** Rows of each value, as a profile of a run has them: of a feature, values of fewer than 20 rows have no name. */

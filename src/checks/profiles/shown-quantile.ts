@@ -3,7 +3,7 @@ import { binEdges, findQuantile, quantile } from "./histogram.js";
 import type { NumberProfile } from "./number-profile.js";
 
 /**
- * A quantile of a column's numbers, or of the norms of its vectors, as people are told it. undefined: the column has no
+ * A quantile of a column's numbers, or of the norms of its vectors, as it is shown to people. undefined: the column has no
  * numbers.
  */
 export function quantileOfColumn(profile: ColumnProfile, share: number): number | undefined {
@@ -13,7 +13,7 @@ export function quantileOfColumn(profile: ColumnProfile, share: number): number 
     return undefined;
   }
   const { min, max } = profile.all?.numbers ?? numbers;
-  return toldQuantile({ numbers, type: vectors ? "float64" : profile.type, min, max }, share);
+  return shownQuantile({ numbers, type: vectors ? "float64" : profile.type, min, max }, share);
 }
 
 interface ToldNumbers {
@@ -27,11 +27,11 @@ interface ToldNumbers {
 }
 
 /**
- * A quantile as people are told it: a number that the column may have. It is the exact one where all values in its bin of the
+ * A quantile as it is shown to people: a number that the column may have. It is the exact one where all values in its bin of the
  * histogram are counted by name. Otherwise it is spread evenly inside the bin: over the whole numbers in it if the type has no
  * others, and to the digits of a decimal. It is never beyond the extremes. NaN where there are no numbers.
  */
-export function toldQuantile({ numbers, type, min, max }: ToldNumbers, share: number): number {
+export function shownQuantile({ numbers, type, min, max }: ToldNumbers, share: number): number {
   const found =
     namedQuantile(numbers, share) ?? wholeQuantile(numbers, type, share) ?? quantile(numbers.histogram, share);
   return Math.min(max, Math.max(min, withScale(found, type)));

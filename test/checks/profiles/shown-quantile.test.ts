@@ -2,7 +2,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { type ColumnProfile, profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
 import { hideRareValues } from "#src/checks/profiles/rare-values.js";
-import { quantileOfColumn } from "#src/checks/profiles/told-quantile.js";
+import { quantileOfColumn } from "#src/checks/profiles/shown-quantile.js";
 import type { ColumnType } from "#src/columnar/types.js";
 import { normals, numbersProfile } from "../../support/run-profiles.js";
 
