@@ -68,3 +68,32 @@ const week = (last: number): ColumnProfile =>
 test("a feature with the dates of the last days as numbers holds no night", () => {
   expect(failedOf(verdictOn(week(20_261_126), dates.map(week)), "date")).toEqual([]);
 });
+
+/** A night of 2,000 rows, of which some are late rows of the days before. */
+function nightWithLate(late: number): (date: number) => ColumnProfile {
+  return (date) => numbersProfile(Array.from({ length: 2000 }, (_, row) => date - (row < late ? 1 + (row % 2) : 0)));
+}
+
+test.each([10, 100, 900])("the date of the night holds no night if %d of 2,000 rows are late ones", (late) => {
+  const night = nightWithLate(late);
+  expect(failedOf(verdictOn(night(20_261_126), dates.map(night)), "date")).toEqual([]);
+  const text = (date: number): ColumnProfile => textsProfile({ [date - 1]: late, [date]: 2000 - late });
+  expect(failedOf(verdictOn(text(20_261_126), dates.map(text)), "date")).toEqual([]);
+});
+
+test("late rows on some nights only change nothing, and on the second night the date only warns", () => {
+  const mixed = dates.map((date, ago) => (ago % 2 === 0 ? all(date) : nightWithLate(30)(date)));
+  expect(failedOf(verdictOn(nightWithLate(30)(20_261_126), mixed), "date")).toEqual([]);
+  expect(failedOf(verdictOn(all(20_261_126), mixed), "date")).toEqual([]);
+  const second = failedOf(verdictOn(nightWithLate(30)(20_261_126), [nightWithLate(30)(20_261_125)]), "date");
+  expect(second.filter(({ level }) => level === "hold")).toEqual([]);
+});
+
+const code = (most: number): ColumnProfile =>
+  numbersProfile(Array.from({ length: 2000 }, (_, row) => (row < 1400 ? most : 30_001 + (row % 3))));
+
+test("a code that most rows have is compared, also if another one has them tonight", () => {
+  const before = dates.map(() => code(30_002));
+  expect(failedOf(verdictOn(code(30_003), before), "date")).toContainEqual({ check: "psi", level: "hold" });
+  expect(failedOf(verdictOn(code(30_001), [...before.slice(0, -1), code(30_001)]), "date")).toEqual([]);
+});
