@@ -32,6 +32,8 @@ export interface RunInfo {
   readonly rows: number;
   readonly spans: number;
   readonly commitRows: number;
+  /** Whether the rows that it leaves out are at the target as an earlier run has made them. */
+  readonly leavesRows: boolean;
   readonly shards: number;
   readonly shardBytes: number;
   readonly modelUri: string;
@@ -87,6 +89,8 @@ export interface AttemptCounts {
   readonly rowsScored: number;
   readonly rowsRejected: number;
   readonly rowsFiltered: number;
+  /** Rows that were left as an earlier run has made them. */
+  readonly rowsUnchanged: number;
   /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
   /** Scored rows that took the prediction of an earlier run. */
@@ -202,7 +206,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     },
     addRows: (rows) => timeline.add(ranMs(), rows),
     addSpan(span) {
-      tally.add(span);
+      tally.add(span, state.run?.leavesRows === true);
       scores.add(span.profile);
     },
     finish: () => void (state.endedMs = nowMs()),
@@ -221,7 +225,7 @@ type TallyFacts = Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAga
 
 interface Tally {
   readonly facts: TallyFacts;
-  readonly add: (span: CommittedSpan) => void;
+  readonly add: (span: CommittedSpan, leavesRows: boolean) => void;
 }
 
 function createTally(): Tally {
@@ -229,6 +233,7 @@ function createTally(): Tally {
     rowsScored: 0,
     rowsRejected: 0,
     rowsFiltered: 0,
+    rowsUnchanged: 0,
     rowsDeduplicated: 0,
     rowsReused: 0,
     rowsByTrees: 0,
@@ -241,10 +246,10 @@ function createTally(): Tally {
   };
   return {
     facts: { counts, rejectReasons, unitsReadAgain, addFailedUnit },
-    add({ rowCount, rejects, filtered, repeated, reused, byTrees }) {
+    add({ rowCount, rejects, filtered, repeated, reused, byTrees }, leavesRows) {
       counts.rowsScored += rowCount;
       counts.rowsRejected += rejects.length;
-      counts.rowsFiltered += filtered;
+      counts[leavesRows ? "rowsUnchanged" : "rowsFiltered"] += filtered;
       counts.rowsDeduplicated += repeated;
       counts.rowsReused += reused;
       counts.rowsByTrees += byTrees;

@@ -1,6 +1,7 @@
 import { valueStatuses, type ValueEnd, type ValueStatus } from "../jobs/run-values.js";
 import type { DatedModel } from "../jobs/model-history.js";
 import { assertNever, type ExitCode } from "../util/errors.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { modelName } from "./plan-text.js";
 import { count, reportFields, type RunReport, showCount } from "./report.js";
 import { fitTable, sameValueFirst } from "./table.js";
@@ -77,8 +78,7 @@ export function backfillText({ param, runs, model }: Backfill, width: number | u
   const rows = shown.map(({ value, status, report, failure }) => [
     value,
     words[status],
-    report === undefined ? "" : showCount(report.rowsPlanned),
-    report === undefined ? "" : showCount(report.rowsRejected),
+    ...rowCells(report),
     report === undefined || report.seconds === 0 ? "" : report.seconds.toFixed(1),
     firstLine(report?.verdict?.failed[0] ?? failure?.message ?? ""),
   ]);
@@ -133,6 +133,17 @@ function reasonOf({ kind, of }: DatedModel): string {
   }
 }
 
+/** What all attempts together have made of a run's rows; undefined: nothing of it is at the target. */
+function writtenRows(report: RunReport | undefined): RowsOfRun | undefined {
+  return report?.status === "discarded" || report?.rolledBack !== undefined ? undefined : report?.rowsOfRun;
+}
+
+/** The rows of a run that were written, and those that were rejected. */
+function rowCells(report: RunReport | undefined): [string, string] {
+  const rows = writtenRows(report);
+  return rows === undefined ? ["", ""] : [showCount(rows.output), showCount(rows.rejected)];
+}
+
 function isComplete(status: ValueStatus): boolean {
   return status === "complete" || status === "already_complete";
 }
@@ -155,6 +166,7 @@ export function backfillRunJson(param: string, run: BackfillRun): string {
     ...(report === undefined ? { run_id: runId } : reportFields(report)),
     status,
     exit_code: exitCode,
+    rows: writtenRows(report)?.output ?? null,
     model_sha256: modelSha256 ?? null,
     ...(failure === undefined ? {} : { code: failure.code, message: failure.message, hint: failure.hint ?? null }),
   });

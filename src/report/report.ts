@@ -31,6 +31,8 @@ export interface RunReport {
   readonly rowsRejected: number;
   /** Rows that this attempt filtered out. */
   readonly rowsFiltered: number;
+  /** Rows that this attempt left as an earlier run has made them; undefined: the run has all rows. See `RowsOfRun`. */
+  readonly rowsUnchanged?: number | undefined;
   /** Scored rows that took the prediction of an equal earlier row. */
   readonly rowsDeduplicated: number;
   /** Scored rows that took the prediction of an earlier run. */
@@ -68,19 +70,6 @@ export interface RunReport {
   /** What answers cost; undefined: predictions are free, or no row was left to score. */
   readonly spending?: SpendingReport | undefined;
   readonly output: string;
-}
-
-/** "6,177 rows, 2,676 rejected". */
-export function rowsOfRunText(rows: RowsOfRun): string {
-  return [count(rows.output, "row"), ...otherRows(rows)].join(", ");
-}
-
-/** The rows of a run that are not in its output: "2,676 rejected". */
-function otherRows({ rejected, filtered }: RowsOfRun): string[] {
-  return [
-    ...(rejected === 0 ? [] : [`${showCount(rejected)} rejected`]),
-    ...(filtered === 0 ? [] : [`${showCount(filtered)} filtered out`]),
-  ];
 }
 
 /** The results of a run's checks. */
@@ -154,6 +143,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     rows_scored: report.rowsScored,
     rows_rejected: report.rowsRejected,
     rows_filtered: report.rowsFiltered,
+    ...(report.rowsUnchanged === undefined ? {} : { rows_unchanged: report.rowsUnchanged }),
     rows_deduplicated: report.rowsDeduplicated,
     rows_reused: report.rowsReused,
     rows_by_trees: report.rowsByTrees,
@@ -195,47 +185,6 @@ export function rounded(value: number | null): number | null {
   return value === null ? null : Math.round(value * 1000) / 1000;
 }
 
-/** The report as one line for people. */
-export function reportText(report: RunReport): string {
-  const { runId, output, rolledBack } = report;
-  const found = report.rowsOfRun ?? { output: report.rowsPlanned, rejected: 0, filtered: 0 };
-  const rows = count(found.output, "row");
-  const others = otherRows(found).length === 0 ? "" : ` (${otherRows(found).join(", ")})`;
-  if (rolledBack !== undefined) {
-    const { readersHave, newRun } = rolledBack;
-    const readers = readersHave === undefined ? "" : `; readers have ${readersHave}`;
-    return `${runId}: rolled back, its rows are not in ${output}${readers}; to score it again: ${newRun}`;
-  }
-  if (report.status === "already_complete") {
-    return `${runId}: already complete, ${rows} in ${output}${others}${checksText(report.verdict)}`;
-  }
-  if (report.status === "discarded") {
-    const readers = report.decided?.readers === undefined ? "" : `; ${report.decided.readers}`;
-    return `${runId}: discarded, nothing of it is published in ${output}${readers}`;
-  }
-  if (report.status === "held" && report.rowsScored === 0) {
-    return `${runId}: held, ${rows} wait for a decision${others}`;
-  }
-  const resumed = report.spansResumed === 0 ? "" : `, ${count(report.spansResumed, "span")} found committed`;
-  const reused = report.rowsReused === 0 ? "" : `, ${showCount(report.rowsReused)} of them reused`;
-  const filtered = report.rowsFiltered === 0 ? "" : `, ${count(report.rowsFiltered, "row")} filtered out`;
-  const rejected = report.rowsRejected === 0 ? "" : `, ${count(report.rowsRejected, "row")} rejected`;
-  const spent =
-    report.spending === undefined
-      ? ""
-      : `; ${spentText(report.spending.run)}${paidTwiceText(report.spending.run.mostPaidTwice)}`;
-  const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
-  const status =
-    report.status !== "partial"
-      ? report.status
-      : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
-  const where =
-    report.status === "held"
-      ? `; nothing of it is published in ${output}`
-      : `${checksText(report.verdict)} -> ${output}`;
-  return `${runId}: ${status}, ${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${reused}${rejected}${filtered}${resumed}${spent}${where}`;
-}
-
 /** The part of a line about a run that counts its checks; nothing for a run without checks, or without a verdict. */
 export function checksText(verdict: VerdictReport | null): string {
   return verdict === null ? "" : `; ${verdict.counts}`;
@@ -246,7 +195,8 @@ export function repeatedText(rows: number): string {
   return rows === 0 ? "" : `, ${showCount(rows)} of them as repeats`;
 }
 
-function rate({ rowsScored, seconds }: RunReport): number {
+/** Rows for each second. */
+export function rate({ rowsScored, seconds }: RunReport): number {
   return seconds > 0 ? rowsScored / seconds : 0;
 }
 

@@ -2,6 +2,7 @@ import { firstError, JobError } from "../util/errors.js";
 import { reuseCostText } from "../report/reuse-cost.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
+import { leavesRows } from "../publish/rows-of-run.js";
 import { byChecks } from "../publish/decision.js";
 import { columnNotes } from "../publish/compared-text.js";
 import { requireApproved } from "../publish/require-approved.js";
@@ -15,6 +16,7 @@ import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { challengerLines } from "../report/agreement/challenger-text.js";
+import { rowsOfRun } from "./attempt.js";
 import { challengerOfRun } from "./challenger/challenger-result.js";
 import { finishKept } from "./challenger/keep-predictions.js";
 import { decidedReport, verdictReport } from "./held-or-discarded.js";
@@ -75,18 +77,14 @@ function attemptReport(
   if (reuseCost !== undefined) {
     context.log.info(reuseCost);
   }
-  const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, rowsReused, rowsByTrees, spansCommitted } =
-    record.counts;
+  const { spansCommitted, rowsUnchanged, ...counts } = record.counts;
   return {
     runId: plan.runId,
     ...end,
     rowsPlanned: plan.input.rows,
-    rowsScored,
-    rowsRejected,
-    rowsFiltered,
-    rowsDeduplicated,
-    rowsReused,
-    rowsByTrees,
+    ...counts,
+    rowsUnchanged: leavesRows(plan) ? rowsUnchanged : undefined,
+    rowsOfRun: rowsOfRun(plan, run),
     spansPlanned: spanCount(plan),
     spansCommitted: committed,
     spansResumed: committed - spansCommitted,

@@ -63,7 +63,12 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
       const decision = (stored.plan.staged ? await run.decision() : undefined) ?? null;
       requireAsAsked(runId, decision, request);
       const held = await heldOthers(context, stored.plan);
-      const facts = { joinsBaseline: joinsBaseline(stored.plan, decision), held, rows: rowsOfRun(run), decision };
+      const facts = {
+        joinsBaseline: joinsBaseline(stored.plan, decision),
+        held,
+        rows: rowsOfRun(stored.plan, run),
+        decision,
+      };
       return { runId, state: "published", already: true, carriedOut: false, ...facts };
     }
     case "unfinished":
@@ -115,7 +120,12 @@ async function publishIfApproved(
   }
   requireAsAsked(runId, decision, request);
   await publishApproved(context, { stored, run });
-  const facts = { joinsBaseline: joinsBaseline(stored.plan, decision), held: [], rows: rowsOfRun(run), decision };
+  const facts = {
+    joinsBaseline: joinsBaseline(stored.plan, decision),
+    held: [],
+    rows: rowsOfRun(stored.plan, run),
+    decision,
+  };
   return { runId, state: "published", already, carriedOut: true, ...facts };
 }
 
@@ -168,7 +178,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   await run.tidy?.();
   const already = known !== undefined;
   const readers = await readersLine(context, stored.plan);
-  const facts = { joinsBaseline: false, held: [], rows: rowsOfRun(run), readers, decision };
+  const facts = { joinsBaseline: false, held: [], rows: rowsOfRun(stored.plan, run), readers, decision };
   return { runId, state: "discarded", already, carriedOut: !already, ...facts };
 }
 

@@ -155,7 +155,10 @@ export async function reportDecided(
   }
   const changes = state.kind === "held" ? await inputChanges(context, plan) : [];
   const end = await decidedReport(context, { plan, run, state, verdict, changes });
-  return { ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }), ...end };
+  return {
+    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(plan, run), output: context.sink.target }),
+    ...end,
+  };
 }
 
 /** Refuses a pruned run, except with `--new-run`. Returns what logs that the next run is opened. @throws JobError PRUNED */
@@ -188,7 +191,7 @@ export async function publishApproved(
   record.finish();
   log.info(`published run ${plan.runId}`);
   return {
-    ...idleReport(record, { plan, rowsOfRun: rowsOfRun(run), output: sink.target }),
+    ...idleReport(record, { plan, rowsOfRun: rowsOfRun(plan, run), output: sink.target }),
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     seconds: record.seconds,

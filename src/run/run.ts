@@ -288,7 +288,7 @@ async function alreadyComplete(
   const { plan } = stored;
   await run.tidy?.();
   return {
-    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }),
+    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(plan, run), output: context.sink.target }),
     rolledBack: run.rolledBack === true ? await rolledBackReport(context, plan) : undefined,
   };
 }

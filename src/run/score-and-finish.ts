@@ -138,6 +138,10 @@ export function isIdle(
 
 /** Finishes the run if all spans are committed. Needs neither model nor shards, which may be gone. */
 export async function finishIdleRun(context: JobContext, parts: IdleRun): Promise<RunReport> {
+  return await unlessDiscarded(context, parts, () => finishCommitted(context, parts));
+}
+
+async function finishCommitted(context: JobContext, parts: IdleRun): Promise<RunReport> {
   const { stored, run } = parts;
   takeUpRejects(context, stored.plan, run);
   // Nothing will be committed, so that no part will name a provider.

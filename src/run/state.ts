@@ -119,7 +119,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     lastFailure: ["unfinished", "approved"].includes(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null,
     spansCommitted: countCommitted(run),
     rowsCommitted: rowsCommitted(plan, run),
-    rowsOfRun: rowsOfRun(run),
+    rowsOfRun: rowsOfRun(plan, run),
     attempts: countByAttempt(run.committedBy),
     ...about,
   };

@@ -10,6 +10,8 @@ import { serveHub } from "../support/hub.js";
 import { scratchFolder } from "../support/job.js";
 import { publishedRun } from "../support/nights.js";
 import { shownCli } from "../support/shown.js";
+import { writeRows } from "../support/parquet.js";
+import { reject } from "../support/rejects.js";
 import { until } from "../support/waiting.js";
 import { fixtureNamed } from "../support/world.js";
 
@@ -48,6 +50,22 @@ describe("a backfill of five days", () => {
     expect(narrow.stdout).toMatch(/^ {2}ds +status +rows\n {2}2026-01-01 +already complete +442\n/);
     expect(narrow.stdout).toContain("\nno room in 36 characters for:\nrejected (0 in all rows), seconds\n");
     await expectFinished(job.out("2026-01-05"), { golden: await goldenRows(fixture) });
+  });
+
+  test("a backfill counts the rows that its runs have written, and of a complete run those of all attempts", async () => {
+    await using scratch = await scratchFolder();
+    const rows = `SELECT * REPLACE (if(id < 5, NULL, age) AS age) FROM '${join(projectFolder, "fixtures/data/diabetes/part-00000.parquet")}'`;
+    const job = await dailyJob(scratch.path, { ...reject, input: { where: "id < 100" } });
+    await writeRows(join(scratch.path, "in/dt=2026-01-02/part-00000.parquet"), rows);
+
+    const first = await runHere(job.args("--no-progress"));
+    const second = await runHere(job.args("--no-progress"));
+    const lines = backfillLines(await job.backfill("--json"));
+
+    expect(first.stdout).toMatch(/01-01 +complete +100 +0 [^]*01-02 +complete +95 +5 /);
+    expect(second.stdout).toMatch(/01-01 +already complete +100 +0\n[^]*01-02 +already complete +95 +5\n/);
+    expect(lines.runs["2026-01-02"]).toMatchObject({ rows_planned: 442, rows: 95 });
+    expect(lines.runs["2026-01-05"]).toMatchObject({ status: "no_input", rows: null });
   });
 
   test("--stop-on-failure starts no run after one that failed, and the same command continues", async () => {

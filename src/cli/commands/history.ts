@@ -7,6 +7,7 @@ import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
 import { isInFrontOfReaders, type RecordedRun, type RecordedSpending } from "../../publish/recorded-run.js";
+import { leavesRows } from "../../publish/rows-of-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import { resultLines } from "../../publish/verdict-text.js";
 import { count, paidTwiceText, rounded, showCount, showDuration, spentText } from "../../report/report.js";
@@ -155,7 +156,10 @@ function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
   const { base, number } = splitRunId(run.runId);
   const later = runs.find((other) => {
     const { base: ofOther, number: numberOfOther } = splitRunId(other.runId);
-    return isInFrontOfReaders(other) && other.place === run.place && ofOther === base && numberOfOther > number;
+    const replaces = other.plan === undefined || !leavesRows(other.plan);
+    return (
+      replaces && isInFrontOfReaders(other) && other.place === run.place && ofOther === base && numberOfOther > number
+    );
   });
   return later === undefined || run.adds === true || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;
 }

@@ -3,7 +3,8 @@ import { challengerLines } from "../../report/agreement/challenger-text.js";
 import { failureFields } from "../../publish/attempt-failure.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
 import { challengerFields } from "../../report/agreement/fields.js";
-import { checksText, count, rowsOfRunText, showCount, verdictFields } from "../../report/report.js";
+import { checksText, count, showCount, verdictFields } from "../../report/report.js";
+import { otherRowsText, rowsOfRunText } from "../../report/report-text.js";
 import { paidFields, paidLines } from "../../report/spending/paid-text.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { requireLatest, type RunState, runState } from "../../run/state.js";
@@ -53,6 +54,7 @@ function stateJson(state: RunState): object {
     rows: state.rowsOfRun?.output ?? null,
     rows_rejected: state.rowsOfRun?.rejected ?? null,
     rows_filtered: state.rowsOfRun?.filtered ?? null,
+    ...(state.rowsOfRun?.unchanged === undefined ? {} : { rows_unchanged: state.rowsOfRun.unchanged }),
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
     verdict: verdictFields(state.verdict),
@@ -221,7 +223,7 @@ function rowsText({ rowsCommitted, rowsOfRun }: RunState, planned: number): stri
   const rows = rowsOfRun ?? { output: planned, rejected: 0, filtered: 0 };
   return rowsCommitted === planned
     ? rowsOfRunText(rows)
-    : `${showCount(rowsCommitted ?? 0)} of ${rowsOfRunText({ ...rows, output: planned })}`;
+    : `${showCount(rowsCommitted ?? 0)} of ${[count(planned, "row"), ...otherRowsText(rows)].join(", ")}`;
 }
 
 /** Lists the attempts in a table, if there are several. */

@@ -58,7 +58,7 @@ function publishedState(record: AttemptRecord, report: RunReport): PageState {
 /** The predictions of a run, and what became of its other rows. `predictions`: undefined if they are not counted. */
 function rowsText(
   { review }: AttemptRecord,
-  { status, rowsPlanned, rowsScored, rowsRejected, spansResumed }: RunReport,
+  { status, rowsPlanned, rowsScored, rowsRejected, rowsOfRun, spansResumed }: RunReport,
 ): { readonly predictions: number | undefined; readonly text: string } {
   const scored = status === "complete" && spansResumed === 0 ? { rows: rowsScored, rejected: rowsRejected } : undefined;
   const found = review?.profile ?? scored;
@@ -66,13 +66,21 @@ function rowsText(
     return { predictions: undefined, text: count(rowsPlanned, "input row") };
   }
   const { rows: predictions, rejected } = found;
-  const filtered = Math.max(rowsPlanned - predictions - rejected, 0);
+  const left = Math.max(rowsPlanned - predictions - rejected, 0);
   const parts = [
     count(predictions, "prediction"),
     ...(rejected === 0 ? [] : [`${count(rejected, "row")} rejected`]),
-    ...(filtered === 0 ? [] : [`${count(filtered, "row")} filtered out`]),
+    ...leftText(left, rowsOfRun?.unchanged !== undefined),
   ];
   return { predictions, text: parts.join(", ") };
+}
+
+/** Rows that are neither in the output nor rejected. */
+function leftText(rows: number, areUnchanged: boolean): string[] {
+  if (areUnchanged) {
+    return [`${count(rows, "other row")} unchanged`];
+  }
+  return rows === 0 ? [] : [`${count(rows, "row")} filtered out`];
 }
 
 function discardedSentence({ decided }: RunReport): string {

@@ -2,6 +2,7 @@ import { assertNever, JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { RolledBack } from "../../publish/readers-view.js";
 import { requireKept } from "../../publish/pruned-run.js";
+import { leavesRows } from "../../publish/rows-of-run.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
 import type { Sink, StoredPlan, UnfinishedRun } from "../port.js";
@@ -222,7 +223,7 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   await refuseSuperseded(session, control, runId);
   if (await control.storePlan(session, plan)) {
     // A run that scores only the rejects of the run before adds none of its rows again.
-    const addsOnce = splitRunId(runId).number === 1 || plan.rejectsOf?.kept === "in_table";
+    const addsOnce = splitRunId(runId).number === 1 || leavesRows(plan);
     const admitted = !tools.refusesDuplicates || addsOnce;
     if (!admitted && !(await nothingPublished(session, control, runId))) {
       await refuseDuplicates(session, tools.name);
