@@ -100,7 +100,9 @@ describe("the predictions of a challenger that are kept", () => {
 
     const resumed = await run(spec);
     expect(resumed.code, resumed.stderr).toBe(0);
-    expect(resumed.stderr).toMatch(/WARN.*predictions in .*kept are incomplete: 3 of 6 spans/);
+    expect(resumed.stderr).toMatch(
+      /WARN.*predictions in .*kept are incomplete: 3 of 6 spans; to keep all of them, score again: infer-batch run \S+ --new-run\n/,
+    );
     expect(await readdir(folder)).not.toContain("_SUCCESS");
     expect((await readdir(join(folder, "_infer-batch"))).filter((name) => name.endsWith("-r2"))).toHaveLength(1);
 
@@ -108,6 +110,23 @@ describe("the predictions of a challenger that are kept", () => {
     expect(again.code, again.stderr).toBe(0);
     expect(again.stderr).toMatch(/the challenger's predictions are in .*kept/);
     expect(byId(await outputRows(folder))).toEqual(alone);
+  });
+
+  test("an attempt that only finishes a run says that an earlier version kept its predictions, and what to do", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await writeSpec(scratch.path, fixture, jobOf());
+    expect((await run(spec)).code).toBe(0);
+    await planAsEarlier(join(scratch.path, "kept"));
+    for (const name of ["out/_SUCCESS", "out/_manifest.json", "kept/_SUCCESS", "kept/_manifest.json"]) {
+      await rm(join(scratch.path, name));
+    }
+
+    const done = await run(spec);
+
+    expect([done.code, lastJson(done)["rows_scored"]], done.stderr).toEqual([0, 0]);
+    expect(done.stderr).toMatch(
+      /WARN.*predictions in .*kept are not finished: an earlier version of this program kept them, which could lose rows; to keep all of them, score again: infer-batch run \S+ --new-run\n/,
+    );
   });
 
   test("predictions that cannot be kept cost no row of the run, and it says that they are not complete", async () => {

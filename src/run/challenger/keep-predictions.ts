@@ -60,9 +60,22 @@ function isSame({ runId: _one, ...one }: Plan, { runId: _other, ...other }: Plan
   return JSON.stringify(one) === JSON.stringify(other);
 }
 
+/** Whether an older version of this program has kept the predictions of a run. See `Plan.kept`. */
+async function hasEarlierKept(context: JobContext, plan: Plan, sink: Sink): Promise<boolean> {
+  const found = await sink.find(baseOf(context));
+  if (found === undefined || found.pruned !== undefined || found.plan.kept !== undefined) {
+    return false;
+  }
+  return isSame({ ...keptPlan(context, plan, sink, found.plan.runId), kept: undefined }, found.plan);
+}
+
+function baseOf({ spec, sha256 }: JobContext): RunId {
+  return runIdOf(keptJob(spec.name), spec.params, sha256);
+}
+
 /** Opens the run of the predictions. `mayCreate`: otherwise one that is not planned is undefined. */
 async function openKept(context: JobContext, plan: Plan, sink: Sink, mayCreate: boolean): Promise<KeptRun | undefined> {
-  const base = runIdOf(keptJob(context.spec.name), context.spec.params, context.sha256);
+  const base = baseOf(context);
   const found = await sink.find(base);
   const latest = found?.pruned === undefined ? found : undefined;
   if (latest !== undefined && isSame(keptPlan(context, plan, sink, latest.plan.runId), latest.plan)) {
@@ -197,11 +210,14 @@ export async function finishKept(context: JobContext, plan: Plan): Promise<strin
   try {
     await using sink = await openChallengerSink();
     const kept = await openKept(context, plan, sink, false);
-    const spans = spanCount(plan);
     const committed = kept?.run.committed.reduce((sum, flag) => sum + flag, 0) ?? 0;
-    if (kept === undefined || committed < spans) {
+    if (kept === undefined || committed < spanCount(plan)) {
+      const isOfEarlier = kept === undefined && (await hasEarlierKept(context, plan, sink));
+      const found = isOfEarlier
+        ? "not finished: an earlier version of this program kept them, which could lose rows"
+        : `incomplete: ${committed} of ${count(spanCount(plan), "span")}`;
       log.warn(
-        `the challenger's predictions in ${sink.target} are incomplete: ${committed} of ${count(spans, "span")}`,
+        `the challenger's predictions in ${sink.target} are ${found}; to keep all of them, score again: ${context.command(plan.params)} --new-run`,
       );
       return undefined;
     }
