@@ -78,7 +78,8 @@ export function backfillText({ param, runs, model }: Backfill, width: number | u
   const rows = shown.map(({ value, status, report, failure }) => [
     value,
     words[status],
-    ...rowCells(report),
+    shownCount(writtenRows(report)?.output),
+    shownCount(writtenRows(report)?.rejected),
     report === undefined || report.seconds === 0 ? "" : report.seconds.toFixed(1),
     firstLine(report?.verdict?.failed[0] ?? failure?.message ?? ""),
   ]);
@@ -138,10 +139,8 @@ function writtenRows(report: RunReport | undefined): RowsOfRun | undefined {
   return report?.status === "discarded" || report?.rolledBack !== undefined ? undefined : report?.rowsOfRun;
 }
 
-/** The rows of a run that were written, and those that were rejected. */
-function rowCells(report: RunReport | undefined): [string, string] {
-  const rows = writtenRows(report);
-  return rows === undefined ? ["", ""] : [showCount(rows.output), showCount(rows.rejected)];
+function shownCount(value: number | undefined): string {
+  return value === undefined ? "" : showCount(value);
 }
 
 function isComplete(status: ValueStatus): boolean {

@@ -170,6 +170,11 @@ postgres.describe("history of a table that is replaced", () => {
       runs: [{ status: "rolled_back" }, { status: "published" }],
     });
 
+    const published = await database.query(
+      "SELECT count(*)::int AS runs FROM infer_batch.progress WHERE state = 'published' AND run_id NOT IN (SELECT run_id FROM infer_batch.swaps WHERE action = 'rollback')",
+    );
+    expect(published, "as docs/postgres.md tells such runs apart").toEqual([{ runs: 1 }]);
+
     const ofDay = ["--param", "ds=2026-01-02"];
     const status = await runHere(["status", spec, ...ofDay]);
     expect(status.stdout).toMatch(
