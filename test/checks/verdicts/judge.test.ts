@@ -271,6 +271,18 @@ describe("a comparison that would hold only warns", () => {
     expect(verdictOf(drifted(3), {}, 7).outcome).toBe("hold");
   });
 
+  test("while there are fewer than 8 runs, and of few rows say below which share they hold all the same", () => {
+    const rowsIn = (rows: number, options: Partial<CheckOptions> = {}): CheckResult =>
+      only(verdictOf(runProfile({ ...usual(0), rows }), options, 7), "rows", null);
+    const why = "only 7 of 8 runs to compare with";
+    expect(rowsIn(500)).toMatchObject({ level: "warn", lowered: `${why}; below 25% it would be held` });
+    expect(rowsIn(240)).toMatchObject({ level: "hold" });
+    expect(rowsIn(240).lowered).toBeUndefined();
+    expect(rowsIn(5000)).toMatchObject({ level: "warn", lowered: why });
+    const holiday = [{ date: "2026-11-23", reason: "a holiday", asBaseline: false }];
+    expect(rowsIn(500, { expect: holiday })).toMatchObject({ level: "warn", lowered: why });
+  });
+
   test("where checks only warn, and the levels tell what they would have done", () => {
     const verdict = verdictOf(drifted(3), { onFail: "warn" });
     expect([verdict.outcome, only(verdict, "psi", "score").level]).toEqual(["publish", "hold"]);
