@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
 import type { Verdict } from "#src/checks/verdicts/verdict.js";
-import { nightsBefore, normals, runProfile, vectorsProfile } from "../../support/run-profiles.js";
+import { type Columns, nightsBefore, normals, runProfile, vectorsProfile } from "../../support/run-profiles.js";
 import { only } from "../../support/verdicts.js";
 
 test("the direction of vectors only warns while some earlier runs cannot be compared, and says that none can", () => {
@@ -33,7 +33,7 @@ test("the direction of vectors only warns while some earlier runs cannot be comp
 const dimensions = 64;
 
 /** An embedding whose vectors have this cosine with one another on average: other texts each night, and a direction that they share. */
-function embedding(cosine: number, rows: number, { seed = 1, isOther = false } = {}): { outputs: object } {
+function embedding(cosine: number, rows: number, { seed = 1, isOther = false } = {}): Columns {
   const shared = normals(dimensions, { seed: isOther ? 1001 : 1000 });
   const texts = normals(rows * dimensions, { seed });
   const weight = Math.sqrt(cosine / (1 - cosine));

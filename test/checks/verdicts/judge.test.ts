@@ -198,6 +198,9 @@ describe("drift", () => {
   });
 });
 
+const rowsIn = (rows: number, options: Partial<CheckOptions> = {}): CheckResult =>
+  only(verdictOf(runProfile({ ...usual(0), rows }), options, 7), "rows", null);
+
 describe("values", () => {
   test("of a class that has all but vanished hold", () => {
     expect(only(withLabels({ a: 989, b: 1, c: 10 }), "unexplained", "label").level).toBe("warn");
@@ -272,8 +275,6 @@ describe("a comparison that would hold only warns", () => {
   });
 
   test("while there are fewer than 8 runs, and of few rows say below which share they hold all the same", () => {
-    const rowsIn = (rows: number, options: Partial<CheckOptions> = {}): CheckResult =>
-      only(verdictOf(runProfile({ ...usual(0), rows }), options, 7), "rows", null);
     const why = "only 7 of 8 runs to compare with";
     expect(rowsIn(500)).toMatchObject({ level: "warn", lowered: `${why}; below 25% it would be held` });
     expect(rowsIn(240)).toMatchObject({ level: "hold" });

@@ -55,9 +55,10 @@ test("features of which only rows are counted do not say that the input is that 
   expect(isStale({ text, weight: sampled(1) }, { text, weight: sampled(1) })).toBe(true);
 });
 
+const flags = (rows: number, ones: number): ColumnProfile =>
+  numbersProfile(Array.from({ length: rows }, (_, row) => (row < ones ? 1 : 0)));
+
 test("few values in few rows can be those of the last run by chance, and do not say that the input is", () => {
-  const flags = (rows: number, ones: number): ColumnProfile =>
-    numbersProfile(Array.from({ length: rows }, (_, row) => (row < ones ? 1 : 0)));
   const [small, large] = [flags(1000, 300), flags(200_000, 60_000)];
   expect(isStale({ isNew: small }, { isNew: small })).toBe(false);
   expect(isStale({ isNew: large }, { isNew: large })).toBe(true);
