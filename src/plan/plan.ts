@@ -151,7 +151,7 @@ export interface ModelOrigin {
 export interface PlannedChecks {
   /** Published runs of the series with earlier logical dates, the latest last. */
   readonly baseline: readonly PinnedRun[];
-  /** The first of the published runs found that was made with this run's model; null: there is none. */
+  /** The first published run with this run's model that has enough rows to be compared, or else the first; null: there is none. */
   readonly first: PinnedRun | null;
   /** The latest published runs that this run is not compared with, the latest last; absent: there are none. */
   readonly leftOut?: readonly LeftOutRun[] | undefined;

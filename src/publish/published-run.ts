@@ -66,7 +66,8 @@ const mostRuns = 64;
 /** The runs that a run is compared with, and those that it is not compared with. */
 interface ChosenRuns {
   readonly baseline: PinnedRun[];
-  readonly first: PinnedRun | null;
+  /** The first runs with the same model, the earliest first. */
+  readonly firsts: PinnedRun[];
   /** Absent: there are none. */
   readonly leftOut?: LeftOutRun[];
 }
@@ -83,13 +84,13 @@ export function chooseBaseline(
   const sorted = all.filter(({ leftOut }) => leftOut === undefined);
   const from = new Date(Date.parse(date) - baselineDays * dayMs).toISOString().slice(0, 10);
   const recent = sorted.filter((run, index) => run.date >= from || index >= sorted.length - leastRuns);
-  const first = sorted.find((run) => run.modelSha256 === modelSha256);
+  const firsts = sorted.filter((run) => run.modelSha256 === modelSha256).slice(0, leastRuns);
   const leftOut = all
     .slice(-leastRuns)
     .flatMap(({ runId, date: of, leftOut: why }) => (why ? [{ runId, date: of, why }] : []));
   return {
     baseline: recent.slice(-mostRuns).map(pinOf),
-    first: first === undefined ? null : pinOf(first),
+    firsts: firsts.map(pinOf),
     ...(leftOut.length === 0 ? {} : { leftOut }),
   };
 }

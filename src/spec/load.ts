@@ -1,4 +1,4 @@
-import { isMap, isNode, isPair, isScalar, isSeq } from "yaml";
+import { isMap, isNode, isPair, isScalar, isSeq, type YAMLSeq } from "yaml";
 import { JobError } from "../util/errors.js";
 import { type Filled, fillDocument, type SpecContext } from "./fill-document.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
@@ -117,8 +117,16 @@ function plainValue(document: YamlDocument, path: Path, templates: Filled["templ
     : isMap(node)
       ? "a mapping"
       : isSeq(node)
-        ? "a list"
+        ? (numbersIn(node, templates) ?? "a list")
         : node;
+}
+
+/** The numbers of a list of numbers; undefined for an empty list, or one of other values, which may be long or secret. */
+function numbersIn({ items }: YAMLSeq, templates: Filled["templates"]): number[] | undefined {
+  const numbers = items.flatMap((item) =>
+    isScalar(item) && typeof item.value === "number" && !templates.has(item) ? [item.value] : [],
+  );
+  return numbers.length > 0 && numbers.length === items.length ? numbers : undefined;
 }
 
 /** The offset of the key (unknown keys) or value a problem is about; else of the nearest thing around it. */

@@ -115,7 +115,11 @@ const adviceOfSecret = /, best from the environment: \S+$/;
 
 function show(value: unknown): string {
   const text =
-    typeof value === "string" && /^a (mapping|list)$/.test(value) ? value : (JSON.stringify(value) ?? "nothing");
+    typeof value === "string" && /^a (mapping|list)$/.test(value)
+      ? value
+      : Array.isArray(value)
+        ? `[${value.join(", ")}]`
+        : (JSON.stringify(value) ?? "nothing");
   const shown = hideCredentials(text);
   return shown.length > 60 ? `${shown.slice(0, 57)}…` : shown;
 }

@@ -89,9 +89,9 @@ describe("the baseline of a run", () => {
     );
   });
 
-  test("the baseline of a run includes the first run with the same model", () => {
+  test("the baseline of a run includes the first runs with the same model", () => {
     const found = [published("2026-11-20", "old"), published("2026-11-22"), published("2026-11-21")];
-    expect(chooseBaseline(found, asked).first?.date).toBe("2026-11-21");
-    expect(chooseBaseline([published("2026-11-20", "old")], asked).first).toBeNull();
+    expect(chooseBaseline(found, asked).firsts.map(({ date }) => date)).toEqual(["2026-11-21", "2026-11-22"]);
+    expect(chooseBaseline([published("2026-11-20", "old")], asked).firsts).toEqual([]);
   });
 });

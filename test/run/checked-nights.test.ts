@@ -1,6 +1,10 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import type { RunVerdict } from "#src/publish/run-verdict.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
-import { fewRows, nightlyJob, type Nights } from "../support/nights.js";
+import { fewRows, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import { only } from "../support/verdicts.js";
 
 const noRows = { input: { where: "id < 0" } };
 
@@ -51,6 +55,19 @@ test("a night that was expected to differ is published, and later nights are not
   expect((await nights.night("discard", "2026-11-22")).code).toBe(0);
   expect((await nightOf(nights, "2026-11-23", expected("2026-11-23", { as_baseline: true })))[0]).toBe(0);
   expect((await nightOf(nights, "2026-11-24", fewRows))[0]).toBe(0);
+});
+
+test("slow drift is measured from the model's first run, but not from a try with a few rows", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path);
+  await nightOf(nights, "2026-11-20", { input: { where: "id < 40" } });
+  await nightOf(nights, "2026-11-21", {});
+  await nightOf(nights, "2026-11-22", {});
+  const { run_id: id } = lastJson(await nights.night("run", "2026-11-22", "--json"));
+  const file = join(nights.folder("2026-11-22"), "_infer-batch", String(id), "verdict.json");
+  const { verdict, dates } = JSON.parse(await readFile(file, "utf8")) as RunVerdict;
+  const { against } = only(verdict, "slow_drift", "score");
+  expect(dates[String(against)]).toBe("2026-11-21");
 });
 
 test("a column that is carried through is checked for NULLs and for being there", async () => {

@@ -90,6 +90,26 @@ test("the age of the input of an earlier logical date is measured at the end of 
   expect([stale.code, stale.stderr]).toEqual([75, expect.stringContaining("28 h before the end of 2026-01-05")]);
 });
 
+test.each([
+  ["1d", "2026-01-04 23:59:59", "24 h 1 s", "24 h"],
+  ["1d", "2026-01-04 23:59:59.5", "24 h 0.5 s", "24 h"],
+  ["3d", "2026-01-02 23:00:00", "3 days 1 h", "3 days"],
+  ["3d", "2026-01-02 23:59:00", "3 days 1 min", "3 days"],
+  ["90s", "2026-01-05 23:58:29.75", "1 min 30.25 s", "1 min 30 s"],
+])("an age beyond its limit, %s, never reads like it: %s", async (limit, newest, age, shownLimit) => {
+  await using scratch = await scratchFolder();
+  const job = { newest: `TIMESTAMP '${newest}'`, args: ["--param", "ds=2026-01-05"] };
+  const failed = await runFresh(join(scratch.path, "a"), { ...job, freshness: { error_after: limit } });
+  expect([failed.code, failed.stderr]).toEqual([
+    75,
+    expect.stringContaining(`, ${age} before the end of 2026-01-05; input.freshness.error_after is ${shownLimit}\n`),
+  ]);
+  const warned = await runFresh(join(scratch.path, "b"), { ...job, freshness: { warn_after: limit } });
+  expect(warned.stderr).toContain(
+    `, ${age} before the end of 2026-01-05; input.freshness.warn_after is ${shownLimit}\n`,
+  );
+});
+
 test("a timestamp without a time zone is one of the job's time zone", async () => {
   await using scratch = await scratchFolder();
   const job = { newest: "TIMESTAMP '2026-01-04 20:00:00'", timezone: "America/New_York" };

@@ -35,10 +35,12 @@ describe("checks", () => {
     ["{ rejects: 101% }", /checks\.rejects.*at most 100%/],
     [
       "{ outputs: { s: { range: [1, 0] } } }",
-      /s\.range: found a list, expected \[least, most\], .*: the least comes first/,
+      /s\.range: found \[1, 0\], expected \[least, most\], .*: the least comes first/,
     ],
     ["{ outputs: { s: { range: 0..1 } } }", /s\.range: found "0\.\.1", expected \[least, most\], such as \[0, 1\]$/],
-    ["{ outputs: { s: { range: [0] } } }", /s\.range: found a list, expected \[least, most\], such as \[0, 1\]$/],
+    ["{ outputs: { s: { range: [0] } } }", /s\.range: found \[0\], expected \[least, most\], such as \[0, 1\]$/],
+    ["{ outputs: { s: { range: [0, 1, 2] } } }", /s\.range: found \[0, 1, 2\], expected \[least, most\]/],
+    ["{ outputs: { s: { range: [] } } }", /s\.range: found a list, expected \[least, most\]/],
     ["{ inputs: { psi: -1 } }", /inputs\.psi: found -1, expected a number greater than 0, such as 0\.3$/],
     ["{ outputs: { s: { psi: 0 } } }", /s\.psi: found 0, expected a number greater than 0, such as 0\.3$/],
     [

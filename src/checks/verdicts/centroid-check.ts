@@ -3,20 +3,47 @@ import type { ComparedColumn } from "./column-checks.js";
 import type { CheckResult, UncountedColumn } from "./verdict.js";
 
 const cosineLimits = { warn: 0.98, hold: 0.9 };
+/** So many times the variance that a mean direction has by chance is allowed for. docs/decisions/checks.md: how it was found. */
+const chance = 6;
+/** If chance alone can cause a smaller cosine, the vectors are too few to have a mean direction. */
+const leastLimit = 0.1;
 
 interface EarlierAngle {
   readonly runId: string;
   readonly rows: number;
+  /** The vectors that have a direction. */
+  readonly vectors: number;
   readonly angle: CentroidAngle;
 }
 
 /** The angles to the earlier runs that can be compared. */
 function anglesTo({ now, earlier }: ComparedColumn): EarlierAngle[] {
   return earlier.flatMap(({ runId, profile }) => {
-    const angle =
-      now.kind === "vectors" && profile.kind === "vectors" ? centroidAngle(profile.vectors, now.vectors) : undefined;
-    return angle === undefined ? [] : [{ runId, rows: profile.rows, angle }];
+    if (now.kind !== "vectors" || profile.kind !== "vectors") {
+      return [];
+    }
+    const angle = centroidAngle(profile.vectors, now.vectors);
+    return angle === undefined ? [] : [{ runId, rows: profile.rows, vectors: profile.vectors.norms.finite, angle }];
   });
+}
+
+/**
+ * The variance of the directions about their mean, divided by the square of the mean's length. The sum of n directions, whose
+ * mean has the length l, has the squared length n² l² + n (1 - l²) on average. Infinity: there is no mean direction.
+ */
+function relativeVariance(known: readonly EarlierAngle[]): number {
+  let [excess, pairs] = [0, 0];
+  for (const { vectors, angle } of known) {
+    excess += angle.lengths[0] ** 2 - vectors;
+    pairs += vectors * (vectors - 1);
+  }
+  const squared = Math.min(excess / pairs, 1);
+  return squared > 0 ? (1 - squared) / squared : Number.POSITIVE_INFINITY;
+}
+
+/** The least cosine that two samples of so many vectors have by chance. */
+function cosineByChance(variance: number, [one, other]: readonly [number, number]): number {
+  return 1 / Math.sqrt((1 + (chance * variance) / one) * (1 + (chance * variance) / other));
 }
 
 /** Whether no earlier run can be compared: an older version of this program left out other dimensions. */
@@ -36,26 +63,43 @@ export function checkCentroid(compared: ComparedColumn): CheckResult[] {
       nearest = one;
     }
   }
-  if (nearest === undefined) {
+  if (nearest === undefined || now.kind !== "vectors") {
     return [];
   }
   const { runId, rows, angle } = nearest;
   const { cosine, product, lengths } = angle;
-  const isFar = cosine < cosineLimits.hold;
+  const vectors = now.vectors.norms.finite;
+  const variance = relativeVariance(known);
+  const byChance = cosineByChance(variance, [vectors, nearest.vectors]);
+  if (byChance < leastLimit) {
+    return [];
+  }
+  const limits = { warn: Math.min(cosineLimits.warn, byChance), hold: Math.min(cosineLimits.hold, byChance) };
+  const isFar = cosine < limits.hold;
   // A night like this one may be among those that cannot be compared.
   const holds = isFar && known.length === earlier.length;
   return [
     {
       check: "centroid",
       column,
-      level: holds ? "hold" : cosine < cosineLimits.warn ? "warn" : "pass",
+      level: holds ? "hold" : cosine < limits.warn ? "warn" : "pass",
       ...(isFar && !holds && { lowered: `only ${known.length} of ${earlier.length} earlier runs can be compared` }),
-      formula:
-        "product / (length before · length): the cosine of the angle between the sums of the directions, which are vectors of length 1",
+      formula: centroidFormula,
       measured: cosine,
-      limit: isFar ? cosineLimits.hold : cosineLimits.warn,
+      limit: isFar ? limits.hold : limits.warn,
       against: runId,
-      numbers: { rows: now.rows, rows_before: rows, product, length: lengths[1], length_before: lengths[0] },
+      numbers: {
+        rows: now.rows,
+        rows_before: rows,
+        product,
+        length: lengths[1],
+        length_before: lengths[0],
+        vectors,
+        vectors_before: nearest.vectors,
+        variance,
+      },
     },
   ];
 }
+
+const centroidFormula = `product / (length before · length): the cosine of the angle between the sums of the directions, which are vectors of length 1; the limit is at most 1 / sqrt((1 + ${chance} v / n) (1 + ${chance} v / m)), where n and m are the vectors of the two runs, and v is the variance of the directions divided by the square of their mean's length, in the earlier runs`;

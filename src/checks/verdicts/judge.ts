@@ -271,10 +271,13 @@ function lowerWhereDue(result: CheckResult, { run, runs, options }: Circumstance
   if (result.level !== "hold") {
     return result;
   }
-  if (runs < comparedRuns && !isClear(result)) {
-    return { ...result, level: "warn", lowered: `only ${runs} of ${comparedRuns} runs to compare with` };
-  }
   const expected = options.expect.find(({ date }) => date === run.date);
+  if (runs < comparedRuns && !isClear(result)) {
+    const few = `only ${runs} of ${comparedRuns} runs to compare with`;
+    const isLow = result.check === "rows" && Number(result.measured) < 1;
+    const still = `; below ${100 * clearly.rows}% it would be held`;
+    return { ...result, level: "warn", lowered: isLow && expected === undefined ? few + still : few };
+  }
   if (expected === undefined) {
     return result;
   }

@@ -1,20 +1,32 @@
 import type { AllRows } from "../profiles/all-rows.js";
 import type { ColumnProfile } from "../profiles/column-profile.js";
+import { binEdges } from "../profiles/histogram.js";
+import { type NumberProfile, standardDeviation } from "../profiles/number-profile.js";
 import { profileJson } from "../profiles/profile-json.js";
 import type { RunProfile } from "./run-profile.js";
 import type { CheckResult } from "./verdict.js";
 
+/** If chance alone makes features the same more often, that says nothing. */
+const mostByChance = 1 / 200;
+
 /** Checks whether every feature is the same as in the last run, which suggests that an input table was not refreshed. */
 export function checkStale({ features }: RunProfile, last: RunProfile): CheckResult[] {
-  const found = new Set([...features].map(([column, now]) => sameness(now, last.features.get(column))));
-  if (found.has("other") || !found.has("same")) {
+  let chance = 1;
+  for (const [column, now] of features) {
+    const found = sameness(now, last.features.get(column));
+    if (found === "other") {
+      return [];
+    }
+    chance *= found === "same" ? chanceOfSame(now) : 1;
+  }
+  if (chance > mostByChance) {
     return [];
   }
   const result: CheckResult = {
     check: "stale",
     column: null,
     level: "warn",
-    formula: "features whose profile is that of the last run; fewer than all",
+    formula: `features whose profile is that of the last run; fewer than all; only where chance makes all the same in one of ${1 / mostByChance} nights at most`,
     measured: features.size,
     limit: features.size,
     against: last.runId,
@@ -40,6 +52,36 @@ function sameness(now: ColumnProfile, before: ColumnProfile | undefined): "same"
     return "unknown";
   }
   return JSON.stringify(profileJson(before)) === JSON.stringify(profileJson(now)) ? "same" : "other";
+}
+
+/**
+ * About how often the profile of a feature would be the same in two nights of so many rows, by chance. A sum of n numbers is
+ * near a normal distribution, and the difference of two such sums is 0 with the probability g / (2 s sqrt(pi n)), where s is the
+ * standard deviation and g the distance of neighbouring values. Of texts, each count but the largest has to be the same.
+ */
+function chanceOfSame(profile: ColumnProfile): number {
+  if (profile.kind === "numbers") {
+    const rows = ofAllRows(profile).numbers?.finite ?? 0;
+    const chance = gapOf(profile.numbers) / (2 * standardDeviation(profile.numbers) * Math.sqrt(Math.PI * rows));
+    return chance < 1 ? chance : 1;
+  }
+  if (profile.kind !== "values" || profile.values.kind === "many") {
+    return 0;
+  }
+  const counts = [...profile.values.counts.values(), ...(profile.values.rare?.hashed ?? [])].filter((rows) => rows > 0);
+  const others = counts.toSorted((one, other) => other - one).slice(1);
+  return others.reduce((chance, rows) => chance / (2 * Math.sqrt(Math.PI * rows)), 1);
+}
+
+/** The smallest distance of neighbouring values, or what is known of it. 0: there are many different values. */
+function gapOf({ values, histogram: { keys, shift }, min, max }: NumberProfile): number {
+  if (values.kind === "many") {
+    return 0;
+  }
+  const different = values.counts.size + (values.rare?.values ?? 0);
+  const edges = [...keys].map((key) => binEdges(key, shift)[0]).toSorted((one, other) => one - other);
+  const gaps = edges.slice(1).map((edge, index) => edge - (edges[index] as number));
+  return Math.min((max - min) / Math.max(different - 1, 1), ...gaps);
 }
 
 /** What a profile says of all rows, also if it is of a sample of them. */

@@ -48,30 +48,32 @@ export async function checkFreshness(context: JobContext, decoder: Decoder, seen
   const reference = referenceOf(context);
   const name = `\`${freshness.column}\``;
   if (newest === undefined) {
-    judgeAge(context, Number.POSITIVE_INFINITY, `no row of the input has a value in ${name}`);
+    judgeAge(context, Number.POSITIVE_INFINITY, () => `no row of the input has a value in ${name}`);
     return;
   }
   const ms = instantOfValue(newest, column.type, spec.timezone);
   const age = (reference.ms - ms) / 1000;
   const found = `the newest ${name} of the input is ${showValue(newest, column.type)}`;
-  const text = age > 0 ? `${found}, ${showAge(age)} before ${reference.name}` : found;
-  log.debug(text);
-  judgeAge(context, age, text);
+  const tell = (ageText: string): string => (age > 0 ? `${found}, ${ageText} before ${reference.name}` : found);
+  log.debug(tell(showAge(age)));
+  judgeAge(context, age, tell);
 }
 
-/** Compares an age in seconds with the limits: warns, or throws. */
-function judgeAge({ spec, log }: JobContext, age: number, found: string): void {
+/** Compares an age in seconds with the limits: warns, or throws. `tell`: says what was found, with the age as a text. */
+function judgeAge({ spec, log }: JobContext, age: number, tell: (ageText: string) => string): void {
   const { warn_after: warn = Number.POSITIVE_INFINITY, error_after: error = Number.POSITIVE_INFINITY } =
     spec.input.freshness ?? {};
   if (age > error) {
+    const show = ageShower(age, error);
     throw new JobError(
       "INPUT_NOT_READY",
-      `planning ${spec.name}: ${found}; input.freshness.error_after is ${showAge(error)}`,
+      `planning ${spec.name}: ${tell(show(age))}; input.freshness.error_after is ${show(error)}`,
       { hint: "run the same command again when the input is refreshed, or raise input.freshness.error_after" },
     );
   }
   if (age > warn) {
-    log.warn(`${found}; input.freshness.warn_after is ${showAge(warn)}`);
+    const show = ageShower(age, warn);
+    log.warn(`${tell(show(age))}; input.freshness.warn_after is ${show(warn)}`);
   }
 }
 
@@ -215,4 +217,27 @@ function showAge(seconds: number): string {
   const days = Math.floor(seconds / 86_400);
   const rest = seconds - days * 86_400;
   return days < 2 ? showDuration(seconds) : rest < 3600 ? `${days} days` : `${days} days ${Math.floor(rest / 3600)} h`;
+}
+
+/** Returns how to show an age and its limit: rounded, unless both would read the same. */
+function ageShower(age: number, limit: number): (seconds: number) => string {
+  return Number.isFinite(age) && showAge(age) === showAge(limit) ? showExactly : showAge;
+}
+
+const longUnits = [
+  ["days", dayMs],
+  ["h", 3_600_000],
+  ["min", 60_000],
+] as const;
+
+/** Shows an age to the millisecond: "24 h 1 s", and from two days on "3 days 4 h 2.5 s". */
+function showExactly(seconds: number): string {
+  let rest = Math.round(seconds * 1000);
+  const parts: string[] = [];
+  for (const [unit, ms] of rest < 2 * dayMs ? longUnits.slice(1) : longUnits) {
+    const count = Math.floor(rest / ms);
+    rest -= count * ms;
+    parts.push(...(count > 0 ? [`${count} ${unit}`] : []));
+  }
+  return [...parts, ...(rest > 0 || parts.length === 0 ? [`${rest / 1000} s`] : [])].join(" ");
 }

@@ -7,7 +7,7 @@ import type { JobContext } from "../../scoring/context.js";
 import { aggregatesOf } from "../aggregates.js";
 import { modelUri } from "../../spec/model-spec.js";
 import { pinGolden } from "../golden/golden-file.js";
-import { pinProfile, requireProfiles } from "../judging/baseline.js";
+import { firstWithRows, pinProfile, requireProfiles } from "../judging/baseline.js";
 import { requireColumns } from "../judging/require-columns.js";
 import { JobError } from "../../util/errors.js";
 
@@ -71,7 +71,7 @@ async function planComparisons(
   }
   const found =
     (await sink.published?.({ job: spec.name, params: spec.params, dateParam, date, withLeftOut: true })) ?? [];
-  const chosen = chooseBaseline(found, { date, modelSha256 });
+  const { firsts, ...chosen } = chooseBaseline(found, { date, modelSha256 });
   if (chosen.baseline.length === 0) {
     log.warn(warning);
   }
@@ -80,8 +80,9 @@ async function planComparisons(
     log.info(`checks: ${leftOut}`);
   }
   // A profile that cannot be read is reported before rows are scored in vain.
-  await requireProfiles({ sink }, [...chosen.baseline, ...(chosen.first === null ? [] : [chosen.first])]);
-  return { ...chosen, isNewModel: !found.some((run) => run.modelSha256 === modelSha256) };
+  await requireProfiles({ sink }, chosen.baseline);
+  const first = await firstWithRows({ sink }, firsts);
+  return { ...chosen, first, isNewModel: !found.some((run) => run.modelSha256 === modelSha256) };
 }
 
 /** Warns, in the first run of a version of the model, that nothing compares its predictions with known ones. */

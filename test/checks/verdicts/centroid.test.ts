@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
 import type { Verdict } from "#src/checks/verdicts/verdict.js";
-import { nightsBefore, runProfile, vectorsProfile } from "../../support/run-profiles.js";
+import { type Columns, nightsBefore, normals, runProfile, vectorsProfile } from "../../support/run-profiles.js";
 import { only } from "../../support/verdicts.js";
 
 test("the direction of vectors only warns while some earlier runs cannot be compared, and says that none can", () => {
@@ -28,4 +28,58 @@ test("the direction of vectors only warns while some earlier runs cannot be comp
   });
   expect(only(judged(8), "centroid", "embedding").level).toBe("hold");
   expect(judged(8).uncounted).toBeUndefined();
+});
+
+const dimensions = 64;
+
+/** An embedding whose vectors have this cosine with one another on average: other texts each night, and a direction that they share. */
+function embedding(cosine: number, rows: number, { seed = 1, isOther = false } = {}): Columns {
+  const shared = normals(dimensions, { seed: isOther ? 1001 : 1000 });
+  const texts = normals(rows * dimensions, { seed });
+  const weight = Math.sqrt(cosine / (1 - cosine));
+  const vectors = Array.from({ length: rows }, (_, row) =>
+    shared.map((x, at) => weight * x + (texts[row * dimensions + at] as number)),
+  );
+  return { outputs: { embedding: vectorsProfile(vectors) } };
+}
+
+function levelsOf(cosine: number, rows: number, isOther: boolean): (string | undefined)[] {
+  return Array.from({ length: 20 }, (_, night) => {
+    const before = nightsBefore(8, (ago) => embedding(cosine, rows, { seed: 100 * night + ago }));
+    const run = runProfile(embedding(cosine, rows, { seed: 100 * night + 50, isOther }));
+    const { results } = judge({ run, baseline: before }, defaultChecks);
+    return results.find(({ check }) => check === "centroid")?.level;
+  });
+}
+
+test.each([
+  [0.7, 10],
+  [0.3, 10],
+  [0.3, 30],
+  [0.3, 50],
+  [0.1, 50],
+  [0.1, 200],
+])(
+  "the mean direction of vectors with a mean cosine of %d to one another may differ by chance, in %d rows",
+  (cosine, rows) => {
+    expect(new Set(levelsOf(cosine, rows, false))).toEqual(new Set(["pass"]));
+  },
+);
+
+test.each([
+  [0.7, 10],
+  [0.3, 30],
+  [0.3, 50],
+  [0.3, 200],
+  [0.1, 50],
+  [0.1, 200],
+])(
+  "another model is held by the mean direction of vectors with a mean cosine of %d to one another, in %d rows",
+  (cosine, rows) => {
+    expect(new Set(levelsOf(cosine, rows, true))).toEqual(new Set(["hold"]));
+  },
+);
+
+test("vectors without a mean direction are not compared by it", () => {
+  expect(new Set(levelsOf(0, 30, false))).toEqual(new Set([undefined]));
 });

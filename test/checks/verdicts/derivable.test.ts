@@ -93,6 +93,25 @@ test("a cosine is that of the stored product and lengths", () => {
   expect(numberOf(result, "length")).toBeLessThanOrEqual(300);
 });
 
+const scattered = (seed: number): Parameters<typeof runProfile>[0] => ({
+  outputs: {
+    place: vectorsProfile(normals(30, { mean: 1, deviation: 2, seed }).map((x, at) => [x, Math.sin(at), 1])),
+  },
+});
+
+test("the limit of a cosine of few vectors is that of the stored variance and numbers of vectors", () => {
+  const before = nightsBefore(8, (ago) => scattered(ago));
+  const result = only(judge({ run: runProfile(scattered(9)), baseline: before }, defaultChecks), "centroid", "place");
+  const [n, m, v] = ["vectors", "vectors_before", "variance"].map((name) => numberOf(result, name)) as [
+    number,
+    number,
+    number,
+  ];
+  expect([n, m]).toEqual([30, 30]);
+  expect(result.limit).toBeLessThan(0.9);
+  expect(result.limit).toBeCloseTo(1 / Math.sqrt((1 + (6 * v) / n) * (1 + (6 * v) / m)), 12);
+});
+
 function excess({ measured, limit }: CheckResult): number {
   return Number(measured) / Number(limit);
 }

@@ -117,7 +117,7 @@ describe("columns of the run before", () => {
   test("that were constant all along may stay so", () => {
     const constant = { features: { version: numbersProfile(Array.from({ length: 1000 }, () => 3)) } };
     const baseline = nightsBefore(10, () => constant);
-    expect(told(judge({ run: runProfile(constant), baseline }, defaultChecks))).toEqual(["stale null warn"]);
+    expect(told(judge({ run: runProfile(constant), baseline }, defaultChecks))).toEqual([]);
   });
 });
 
@@ -198,6 +198,9 @@ describe("drift", () => {
   });
 });
 
+const rowsIn = (rows: number, options: Partial<CheckOptions> = {}): CheckResult =>
+  only(verdictOf(runProfile({ ...usual(0), rows }), options, 7), "rows", null);
+
 describe("values", () => {
   test("of a class that has all but vanished hold", () => {
     expect(only(withLabels({ a: 989, b: 1, c: 10 }), "unexplained", "label").level).toBe("warn");
@@ -269,6 +272,16 @@ describe("a comparison that would hold only warns", () => {
       lowered: "only 7 of 8 runs to compare with",
     });
     expect(verdictOf(drifted(3), {}, 7).outcome).toBe("hold");
+  });
+
+  test("while there are fewer than 8 runs, and of few rows say below which share they hold all the same", () => {
+    const why = "only 7 of 8 runs to compare with";
+    expect(rowsIn(500)).toMatchObject({ level: "warn", lowered: `${why}; below 25% it would be held` });
+    expect(rowsIn(240)).toMatchObject({ level: "hold" });
+    expect(rowsIn(240).lowered).toBeUndefined();
+    expect(rowsIn(5000)).toMatchObject({ level: "warn", lowered: why });
+    const holiday = [{ date: "2026-11-23", reason: "a holiday", asBaseline: false }];
+    expect(rowsIn(500, { expect: holiday })).toMatchObject({ level: "warn", lowered: why });
   });
 
   test("where checks only warn, and the levels tell what they would have done", () => {

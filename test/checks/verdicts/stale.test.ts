@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
+import { hideRareValues } from "#src/checks/profiles/rare-values.js";
 import { checkStale } from "#src/checks/verdicts/stale-check.js";
 import { normals, numbersProfile, runProfile, textsProfile } from "../../support/run-profiles.js";
 
@@ -52,4 +53,31 @@ test("features of which only rows are counted do not say that the input is that 
   const text: ColumnProfile = { kind: "rows", type: "utf8", rows: 1000, nulls: 0 };
   expect(isStale({ text }, { text })).toBe(false);
   expect(isStale({ text, weight: sampled(1) }, { text, weight: sampled(1) })).toBe(true);
+});
+
+const flags = (rows: number, ones: number): ColumnProfile =>
+  numbersProfile(Array.from({ length: rows }, (_, row) => (row < ones ? 1 : 0)));
+
+test("few values in few rows can be those of the last run by chance, and do not say that the input is", () => {
+  const [small, large] = [flags(1000, 300), flags(200_000, 60_000)];
+  expect(isStale({ isNew: small }, { isNew: small })).toBe(false);
+  expect(isStale({ isNew: large }, { isNew: large })).toBe(true);
+  const both = { isNew: small, isOld: flags(1000, 700), weight: sampled(1) };
+  expect(isStale(both, both)).toBe(true);
+  const truths = { isNew: textsProfile({ true: 300, false: 700 }) };
+  expect(isStale(truths, truths)).toBe(false);
+  const countries = { country: textsProfile({ DE: 400, FR: 300, AT: 200, IT: 100 }) };
+  expect(isStale(countries, countries)).toBe(true);
+  const constant = { version: textsProfile({ v3: 1000 }) };
+  expect(isStale(constant, constant)).toBe(false);
+});
+
+test.each([
+  ["50 amounts", normals(50, { mean: 40, deviation: 9, seed: 3 })],
+  ["50 times of a day", normals(50, { mean: 1.79e9, deviation: 20_000, seed: 3 }).map(Math.round)],
+  ["200 numbers in a narrow range", normals(200, { mean: 1000, deviation: 8, seed: 3 })],
+  ["200 whole numbers", normals(200, { mean: 1000, deviation: 300, seed: 3 }).map(Math.round)],
+])("%s that are those of the last run warn, also if their rare values have no names", (_, values) => {
+  const features = hideRareValues(new Map([["amount", numbersProfile(values)]]));
+  expect(checkStale({ ...runProfile({}), features }, { ...runProfile({}), features })).toHaveLength(1);
 });
