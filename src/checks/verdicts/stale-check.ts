@@ -1,5 +1,6 @@
 import type { AllRows } from "../profiles/all-rows.js";
 import type { ColumnProfile } from "../profiles/column-profile.js";
+import type { FewValues } from "../profiles/few-values.js";
 import { binEdges } from "../profiles/histogram.js";
 import { type NumberProfile, standardDeviation } from "../profiles/number-profile.js";
 import { profileJson } from "../profiles/profile-json.js";
@@ -60,24 +61,23 @@ function sameness(now: ColumnProfile, before: ColumnProfile | undefined): "same"
  * standard deviation and g the distance of neighbouring values. Of texts, each count but the largest has to be the same.
  */
 function chanceOfSame(profile: ColumnProfile): number {
-  if (profile.kind === "numbers") {
-    const rows = ofAllRows(profile).numbers?.finite ?? 0;
-    const chance = gapOf(profile.numbers) / (2 * standardDeviation(profile.numbers) * Math.sqrt(Math.PI * rows));
-    return chance < 1 ? chance : 1;
-  }
-  if (profile.kind !== "values" || profile.values.kind === "many") {
+  const values = profile.kind === "numbers" ? profile.numbers.values : profile.kind === "values" && profile.values;
+  if (!values || values.kind === "many") {
     return 0;
   }
-  const counts = [...profile.values.counts.values(), ...(profile.values.rare?.hashed ?? [])].filter((rows) => rows > 0);
+  if (profile.kind === "numbers") {
+    const rows = ofAllRows(profile).numbers?.finite ?? 0;
+    const gap = gapOf(profile.numbers, values);
+    const chance = gap / (2 * standardDeviation(profile.numbers) * Math.sqrt(Math.PI * rows));
+    return chance < 1 ? chance : 1;
+  }
+  const counts = [...values.counts.values(), ...(values.rare?.hashed ?? [])].filter((rows) => rows > 0);
   const others = counts.toSorted((one, other) => other - one).slice(1);
   return others.reduce((chance, rows) => chance / (2 * Math.sqrt(Math.PI * rows)), 1);
 }
 
-/** The smallest distance of neighbouring values, or what is known of it. 0: there are many different values. */
-function gapOf({ values, histogram: { keys, shift }, min, max }: NumberProfile): number {
-  if (values.kind === "many") {
-    return 0;
-  }
+/** The smallest distance of neighbouring values, or what is known of it. */
+function gapOf({ histogram: { keys, shift }, min, max }: NumberProfile, values: FewValues): number {
   const different = values.counts.size + (values.rare?.values ?? 0);
   const edges = [...keys].map((key) => binEdges(key, shift)[0]).toSorted((one, other) => one - other);
   const gaps = edges.slice(1).map((edge, index) => edge - (edges[index] as number));

@@ -55,6 +55,11 @@ test("features of which only rows are counted do not say that the input is that 
   expect(isStale({ text, weight: sampled(1) }, { text, weight: sampled(1) })).toBe(true);
 });
 
+test("many numbers so close together that their standard deviation is not known can be those of the last run", () => {
+  const values = Array.from({ length: 1000 }, (_, row) => 1e9 + row / 50);
+  expect(isStale({ weight: sampled(1, values) }, { weight: sampled(1, values) })).toBe(true);
+});
+
 const flags = (rows: number, ones: number): ColumnProfile =>
   numbersProfile(Array.from({ length: rows }, (_, row) => (row < ones ? 1 : 0)));
 
