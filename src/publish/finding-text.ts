@@ -64,7 +64,7 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
   psi: ({ found, since, numbers: { runs_together: runs, of } }) =>
     `PSI ${found}${of === "norms" ? " of the norms" : ""}${runs === undefined ? since : ` against the last ${runs} runs together`}`,
   slow_drift: ({ found, date }) =>
-    `PSI ${found} since ${date === undefined ? "" : `${date}, `}the first run with this model`,
+    `PSI ${found} since ${date === undefined ? "" : `${date}, `}one of the first runs with this model`,
   unexplained: ({ found, since }) => `PSI ${found}${since}${since === "" ? " that" : ", which"} no feature explains`,
   quantiles: ({ found, since }) => `quantiles shifted by ${found} interquartile ranges${since}`,
   ranks: ({ found, numbers: { runs_together: runs = "?" } }) =>

@@ -132,7 +132,7 @@ test.each<[CheckResult, string]>([
   ],
   [
     { ...common, level: "warn", check: "slow_drift", measured: 0.3461, limit: 0.25, against: "daily-1" },
-    "score: PSI 0.346 since 2026-11-20, the first run with this model (limit 0.25)",
+    "score: PSI 0.346 since 2026-11-20, one of the first runs with this model (limit 0.25)",
   ],
   [
     { ...common, check: "column", measured: "missing", limit: "float32", against: "daily-1" },

@@ -98,7 +98,7 @@ test("a warning that repeats the PSI that holds a column is left out, and the ot
     "score: value x, which no earlier run had, in 1% of the rows (limit 0.1%); 40% NULL (limit 25%); only a warning: only 2 of 8 runs to compare with",
   ]);
   expect(resultLines(storedVerdict([warning, ...drifts]), "warn")).toEqual([
-    "score: PSI 5 (limit 0.25); quantiles shifted by 5 interquartile ranges (limit 0.25); PSI 5 since the first run with this model (limit 0.25)",
+    "score: PSI 5 (limit 0.25); quantiles shifted by 5 interquartile ranges (limit 0.25); PSI 5 since one of the first runs with this model (limit 0.25)",
   ]);
 });
 

@@ -40,7 +40,7 @@ export interface Judged {
   readonly run: RunProfile;
   /** Runs with earlier dates, the latest last, from four weeks on. */
   readonly baseline: Baseline;
-  /** The first published run with this run's model. */
+  /** The first published run with this run's model that has enough rows, or else the first. */
   readonly first?: RunProfile | undefined;
   /** Results of checks that need more than profiles, and no earlier run. */
   readonly others?: readonly CheckResult[] | undefined;
@@ -274,7 +274,7 @@ function lowerWhereDue(result: CheckResult, { run, runs, options }: Circumstance
   const expected = options.expect.find(({ date }) => date === run.date);
   if (runs < comparedRuns && !isClear(result)) {
     const few = `only ${runs} of ${comparedRuns} runs to compare with`;
-    const isLow = result.check === "rows" && Number(result.measured) < 1;
+    const isLow = result.check === "rows" && Number(result.measured) < 1 && options.onFail === "hold";
     const still = `; below ${100 * clearly.rows}% it would be held`;
     return { ...result, level: "warn", lowered: isLow && expected === undefined ? few + still : few };
   }

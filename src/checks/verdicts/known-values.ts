@@ -1,11 +1,17 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import type { FewValues } from "../profiles/few-values.js";
+import type { ValueCounts } from "../profiles/value-counts.js";
 import { hasRoundedNames, roundNames } from "../profiles/wide-integers.js";
 import type { ComparedColumn } from "./column-checks.js";
 
 /** Whether a type, as profiles name it, is one of whole numbers. */
 export function isWholeType(type: string): boolean {
   return /^u?int\d/.test(type);
+}
+
+/** How often a column has which values; undefined: it has vectors, or values that are not counted. */
+export function countedValues(profile: ColumnProfile): ValueCounts | undefined {
+  return profile.kind === "numbers" ? profile.numbers.values : profile.kind === "values" ? profile.values : undefined;
 }
 
 /** What is known of the values of a column of texts, truths or whole numbers. */

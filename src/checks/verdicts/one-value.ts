@@ -1,57 +1,66 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
-import type { ComparedColumn } from "./column-checks.js";
+import { type ComparedColumn, shareStep } from "./column-checks.js";
+import { countedValues } from "./known-values.js";
 
-/** With fewer earlier runs, main values that rise may do so by chance. */
-const leastRising = 3;
+/** A code that most rows have does not take so many values in a few runs, one after another. */
+const leastValues = 4;
 
 /**
- * How a feature whose value is of a run and not of its rows, such as the date of the night as a number, differs between runs:
- * all rows have one value, and not the same in all runs; or more than half of them have one, which rises from run to run, and
- * others are late rows of earlier nights. A PSI between two runs says nothing of such a feature. `usually`: the earlier runs
- * show it, or there is only one of them. `once`: this run is the first to differ, or there are too few earlier ones that rise.
- * undefined: any other feature.
+ * How a feature whose value is of a run and not of its rows, such as the date of the night, differs between runs: all rows
+ * have one value, and not the same in all runs; or most rows have one that changes from run to run, and some are late rows of
+ * earlier nights. A PSI between two runs says nothing of such a feature. `usually`: the earlier runs show it, or there is
+ * only one of them. `once`: this run is the first to differ, or the earlier ones are too few to show it. undefined: any
+ * other feature.
  */
 export function valueChanges({ now, earlier }: ComparedColumn): "usually" | "once" | undefined {
-  const before = earlier.map(({ profile }) => mainValueIn(profile));
-  const value = mainValueIn(now);
-  const all = [...before, value];
-  if (all.every((one) => one?.isOnly === true)) {
-    const values = new Set(before.map((one) => one?.value));
-    return values.size === 1 && values.has(value?.value)
-      ? undefined
-      : before.length === 1 || values.size > 1
-        ? "usually"
-        : "once";
+  const profiles = [...earlier.map(({ profile }) => profile), now];
+  const mains = profiles.map(mainValueIn).filter((main) => main !== undefined);
+  const [main] = mains.slice(-1);
+  if (main === undefined || mains.length < profiles.length) {
+    return undefined;
   }
-  const isRising = all.every((one, index) => index === 0 || isBelow(all[index - 1], one));
-  return isRising ? (before.length < leastRising ? "once" : "usually") : undefined;
+  const before = mains.slice(0, -1);
+  const values = new Set(mains.map(({ value }) => value));
+  if (mains.every(({ share }) => share === 1)) {
+    return values.size === 1 ? undefined : isOneIn(before) && before.length > 1 ? "once" : "usually";
+  }
+  // More other rows than before are not late ones.
+  if (main.share < Math.min(...before.map(({ share }) => share)) - shareStep) {
+    return undefined;
+  }
+  const changes = before.filter(({ value }, index) => value !== mains[index + 1]?.value).length;
+  if (changes < values.size && values.size >= leastValues) {
+    return "usually"; // no value came back
+  }
+  const isNew = values.size === mains.length && !earlier.some(({ profile }) => names(profile, main.value));
+  return isNew && mains.length < leastValues ? "once" : undefined;
 }
 
+/** A value of more than half of the rows, and its share. */
 interface MainValue {
   readonly value: number | string;
-  /** Whether all rows have it. */
-  readonly isOnly: boolean;
+  readonly share: number;
 }
 
-/** Numbers by value; texts, such as dates, by their characters. */
-function isBelow(one: MainValue | undefined, other: MainValue | undefined): boolean {
-  return one !== undefined && other !== undefined && one.value < other.value;
+function isOneIn(mains: readonly MainValue[]): boolean {
+  return mains.every(({ value }) => value === mains[0]?.value);
 }
 
-/** The value that more than half of the rows of a column have. undefined: none has, or the values are not counted. */
+/** undefined: no value has more than half of the rows of a column, or its values are not counted. */
 function mainValueIn(profile: ColumnProfile): MainValue | undefined {
-  const { rows } = profile;
-  if (profile.kind === "numbers") {
-    const { finite, min, max } = profile.numbers;
-    if (finite === rows && min === max) {
-      return { value: min, isOnly: true };
-    }
+  const { kind, rows } = profile;
+  if (kind === "numbers" && profile.numbers.finite === rows && profile.numbers.min === profile.numbers.max) {
+    return { value: profile.numbers.min, share: 1 };
   }
-  const counted =
-    profile.kind === "numbers" ? profile.numbers.values : profile.kind === "values" ? profile.values : undefined;
-  const counts = counted?.kind === "few" ? [...counted.counts] : [];
-  const [name, most] = counts.find(([, count]) => 2 * count > rows) ?? [undefined, 0];
-  return name === undefined
+  const counts = countedValues(profile);
+  const [name, most] = counts?.kind === "few" ? ([...counts.counts].find(([, count]) => 2 * count > rows) ?? []) : [];
+  return name === undefined || most === undefined
     ? undefined
-    : { value: profile.kind === "numbers" ? Number(name) : name, isOnly: most === rows };
+    : { value: kind === "numbers" ? Number(name) : name, share: most / rows };
+}
+
+/** Whether a profile counts the rows with a value. */
+function names(profile: ColumnProfile, value: number | string): boolean {
+  const counts = countedValues(profile);
+  return counts?.kind === "few" && counts.counts.has(String(value));
 }

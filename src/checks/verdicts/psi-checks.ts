@@ -161,7 +161,7 @@ function psiResult(check: "psi" | "slow_drift", column: string, { now, drift, le
 }
 
 /**
- * How far an output has moved from the model version's first published run, where each step was small. Warns once, in
+ * How far an output has moved from one of the model version's first published runs, where each step was small. Warns once, in
  * the run that goes beyond the limit: none of the last ones had.
  */
 export function checkSlowDrift(

@@ -4,6 +4,7 @@ import type { FewValues } from "../profiles/few-values.js";
 import { binEdges } from "../profiles/histogram.js";
 import { type NumberProfile, standardDeviation } from "../profiles/number-profile.js";
 import { profileJson } from "../profiles/profile-json.js";
+import { countedValues } from "./known-values.js";
 import type { RunProfile } from "./run-profile.js";
 import type { CheckResult } from "./verdict.js";
 
@@ -14,11 +15,12 @@ const mostByChance = 1 / 200;
 export function checkStale({ features }: RunProfile, last: RunProfile): CheckResult[] {
   let chance = 1;
   for (const [column, now] of features) {
-    const found = sameness(now, last.features.get(column));
-    if (found === "other") {
+    const before = last.features.get(column);
+    const found = sameness(now, before);
+    if (before === undefined || found === "other") {
       return [];
     }
-    chance *= found === "same" ? chanceOfSame(now) : 1;
+    chance *= found === "same" ? chanceOfSame(now, before) : 1;
   }
   if (chance > mostByChance) {
     return [];
@@ -27,7 +29,7 @@ export function checkStale({ features }: RunProfile, last: RunProfile): CheckRes
     check: "stale",
     column: null,
     level: "warn",
-    formula: `features whose profile is that of the last run; fewer than all; only where chance makes all the same in one of ${1 / mostByChance} nights at most`,
+    formula: `features whose profile is that of the last run; fewer than all; none where chance makes all the same more often than in one of ${1 / mostByChance} nights`,
     measured: features.size,
     limit: features.size,
     against: last.runId,
@@ -56,24 +58,41 @@ function sameness(now: ColumnProfile, before: ColumnProfile | undefined): "same"
 }
 
 /**
- * About how often the profile of a feature would be the same in two nights of so many rows, by chance. A sum of n numbers is
- * near a normal distribution, and the difference of two such sums is 0 with the probability g / (2 s sqrt(pi n)), where s is the
- * standard deviation and g the distance of neighbouring values. Of texts, each count but the largest has to be the same.
+ * About how often what was compared of a feature would be the same in two nights of so many rows, by chance: the sum of numbers;
+ * and the counts of the values, if they are the same, too.
  */
-function chanceOfSame(profile: ColumnProfile): number {
-  const values = profile.kind === "numbers" ? profile.numbers.values : profile.kind === "values" && profile.values;
-  if (!values || values.kind === "many") {
+function chanceOfSame(now: ColumnProfile, before: ColumnProfile): number {
+  const [values, others] = [countedValues(now), countedValues(before)];
+  if (values?.kind !== "few") {
     return 0;
   }
-  if (profile.kind === "numbers") {
-    const rows = ofAllRows(profile).numbers?.finite ?? 0;
-    const gap = gapOf(profile.numbers, values);
-    const chance = gap / (2 * standardDeviation(profile.numbers) * Math.sqrt(Math.PI * rows));
-    return chance < 1 ? chance : 1;
-  }
-  const counts = [...values.counts.values(), ...(values.rare?.hashed ?? [])].filter((rows) => rows > 0);
-  const others = counts.toSorted((one, other) => other - one).slice(1);
-  return others.reduce((chance, rows) => chance / (2 * Math.sqrt(Math.PI * rows)), 1);
+  const ofCounts = others?.kind === "few" && areSame(values, others) ? chanceOfCounts(values) : 1;
+  return now.kind === "numbers" ? Math.min(chanceOfSum(now.numbers, values, ofAllRows(now)), ofCounts) : ofCounts;
+}
+
+/**
+ * A sum of n numbers is near a normal distribution, and the difference of two such sums is 0 with the probability
+ * g / (2 s sqrt(pi n)), where s is the standard deviation and g the distance of neighbouring values.
+ */
+function chanceOfSum(profile: NumberProfile, values: FewValues, { numbers: all }: AllRows): number {
+  const chance = gapOf(profile, values) / (2 * standardDeviation(profile) * Math.sqrt(Math.PI * (all?.finite ?? 0)));
+  return chance < 1 ? chance : 1;
+}
+
+/** Each count but the largest has to be the same. */
+function chanceOfCounts({ counts, rare }: FewValues): number {
+  const rows = [...counts.values(), ...(rare?.hashed ?? [])].filter((count) => count > 0);
+  const others = rows.toSorted((one, other) => other - one).slice(1);
+  return others.reduce((chance, count) => chance / (2 * Math.sqrt(Math.PI * count)), 1);
+}
+
+function areSame(one: FewValues, other: FewValues): boolean {
+  const rare = (values: FewValues): string => (values.rare?.hashed ?? new Float64Array(0)).join(",");
+  return (
+    one.counts.size === other.counts.size &&
+    [...one.counts].every(([name, rows]) => other.counts.get(name) === rows) &&
+    rare(one) === rare(other)
+  );
 }
 
 /** The smallest distance of neighbouring values, or what is known of it. */

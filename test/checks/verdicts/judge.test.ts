@@ -282,6 +282,7 @@ describe("a comparison that would hold only warns", () => {
     expect(rowsIn(5000)).toMatchObject({ level: "warn", lowered: why });
     const holiday = [{ date: "2026-11-23", reason: "a holiday", asBaseline: false }];
     expect(rowsIn(500, { expect: holiday })).toMatchObject({ level: "warn", lowered: why });
+    expect(rowsIn(500, { onFail: "warn" })).toMatchObject({ level: "warn", lowered: why });
   });
 
   test("where checks only warn, and the levels tell what they would have done", () => {

@@ -97,3 +97,36 @@ test("a code that most rows have is compared, also if another one has them tonig
   expect(failedOf(verdictOn(code(30_003), before), "date")).toContainEqual({ check: "psi", level: "hold" });
   expect(failedOf(verdictOn(code(30_001), [...before.slice(0, -1), code(30_001)]), "date")).toEqual([]);
 });
+
+/** The night of a date of which a part of the rows has another value. */
+function nightWith(date: number, share: number, other: number): ColumnProfile {
+  return numbersProfile(Array.from({ length: 2000 }, (_, row) => (row < share * 2000 ? other : date)));
+}
+
+test.each([
+  ["zeros", all, nightWith(20_261_126, 0.45, 0)],
+  ["dates of 1970", all, nightWith(20_261_126, 0.45, 19_700_101)],
+  ["dates of next year beside the usual late rows", nightWithLate(30), nightWith(20_261_126, 0.4, 20_271_126)],
+])("a night of which many rows have %s in place of its date is held", (_, night, now) => {
+  expect(failedOf(verdictOn(now, dates.map(night)), "date")).toContainEqual({ check: "psi", level: "hold" });
+});
+
+test.each([
+  ["0", 1, 0],
+  ["1", 0, 1],
+])("a flag whose value is %s in most rows of the second night only is held", (_, usual, other) => {
+  const found = failedOf(verdictOn(nightWith(other, 0.05, usual), [nightWith(usual, 0.05, other)]), "date");
+  expect(found).toContainEqual({ check: "psi", level: "hold" });
+});
+
+test("the day of the month holds no night, also with late rows and when the month turns", () => {
+  const late = nightWithLate(30);
+  const days = Array.from({ length: 7 }, (_, ago) => 30 - ago).map(late);
+  expect(failedOf(verdictOn(late(1), days), "date")).toEqual([]);
+  expect(failedOf(verdictOn(late(2), [late(1), ...days]), "date")).toEqual([]);
+});
+
+test("the last working day as a feature holds no night, although it stays the same on a weekend", () => {
+  const days = [27, 27, 27, 26, 25, 24, 23, 20].map((day) => nightWithLate(30)(day));
+  expect(failedOf(verdictOn(nightWithLate(30)(30), days), "date")).toEqual([]);
+});

@@ -86,3 +86,18 @@ test.each([
   const features = hideRareValues(new Map([["amount", numbersProfile(values)]]));
   expect(checkStale({ ...runProfile({}), features }, { ...runProfile({}), features })).toHaveLength(1);
 });
+
+/** 1,000 rows with a few different numbers, in shares that fall. */
+const fewNumbers = (values: readonly number[]): number[] =>
+  Array.from({ length: 1000 }, (_, row) => values[Math.floor(values.length * (row / 1000) ** 2)] as number);
+
+test.each([
+  ["ratings", [1, 2, 3, 4, 5]],
+  ["codes", [30_001, 30_002, 90_000, 90_001]],
+])("%s in few rows whose counts are all those of the last run warn", (_, values) => {
+  const numbers = fewNumbers(values);
+  expect(isStale({ rating: sampled(1, numbers) }, { rating: sampled(1, numbers) })).toBe(true);
+  const counts = sampled(1, numbers);
+  const swapped = sampled(1, numbers.with(0, values[1] as number).with(999, (values.at(-1) as number) - 1));
+  expect(isStale({ rating: counts }, { rating: swapped })).toBe(false);
+});
