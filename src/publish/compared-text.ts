@@ -63,7 +63,11 @@ export function neededText(sampled: number): string {
 function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">): string[] {
   return uncounted.map(({ column, checks, run }) => {
     if (checks.includes("centroid")) {
-      return `\`centroid\` does not compare ${column}: an older version of this program profiled other dimensions of its vectors in the earlier runs`;
+      const why =
+        run === "this"
+          ? "its vectors are too few, or have too little direction in common"
+          : "an older version of this program profiled other dimensions of its vectors in the earlier runs";
+      return `\`centroid\` does not compare ${column}: ${why}`;
     }
     const names = checks.map((check) => `\`${check}\``).join(" and ");
     const be = checks.length === 1 ? "does" : "do";

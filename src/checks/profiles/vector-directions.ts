@@ -93,6 +93,8 @@ export interface CentroidAngle {
   readonly product: number;
   /** The length of each sum: the number of vectors, if all point in one direction. */
   readonly lengths: readonly [one: number, other: number];
+  /** Dimensions are left out: what is left of a direction is shorter than 1, and so are the sums. */
+  readonly leavesOut: boolean;
 }
 
 /**
@@ -114,7 +116,7 @@ export function centroidAngle(one: KnownDirections, other: KnownDirections): Cen
     others += y * y;
   }
   const cosine = product / Math.sqrt(ones * others);
-  return { cosine, product, lengths: [Math.sqrt(ones), Math.sqrt(others)] };
+  return { cosine, product, lengths: [Math.sqrt(ones), Math.sqrt(others)], leavesOut: left.length > 0 };
 }
 
 function leavesOut({ directions: { sums, areGroups }, maxDimension }: KnownDirections): boolean {

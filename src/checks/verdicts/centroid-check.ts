@@ -7,6 +7,8 @@ const cosineLimits = { warn: 0.98, hold: 0.9 };
 const chance = 6;
 /** If chance alone can cause a smaller cosine, the vectors are too few to have a mean direction. */
 const leastLimit = 0.1;
+/** An earlier run counts if its limit is at least this part of the largest one, or of that of two runs like this one. */
+const certainPart = 0.5;
 
 interface EarlierAngle {
   readonly runId: string;
@@ -29,11 +31,16 @@ function anglesTo({ now, earlier }: ComparedColumn): EarlierAngle[] {
 
 /**
  * The variance of the directions about their mean, divided by the square of the mean's length. The sum of n directions, whose
- * mean has the length l, has the squared length n² l² + n (1 - l²) on average. Infinity: there is no mean direction.
+ * mean has the length l, has the squared length n² l² + n (1 - l²) on average. Infinity: there is no mean direction. 0 where
+ * dimensions are left out of all runs: what is left of a direction is shorter than 1, by an unknown factor.
  */
 function relativeVariance(known: readonly EarlierAngle[]): number {
+  const whole = known.filter(({ angle }) => !angle.leavesOut);
+  if (whole.length === 0) {
+    return 0;
+  }
   let [excess, pairs] = [0, 0];
-  for (const { vectors, angle } of known) {
+  for (const { vectors, angle } of whole) {
     excess += angle.lengths[0] ** 2 - vectors;
     pairs += vectors * (vectors - 1);
   }
@@ -46,34 +53,60 @@ function cosineByChance(variance: number, [one, other]: readonly [number, number
   return 1 / Math.sqrt((1 + (chance * variance) / one) * (1 + (chance * variance) / other));
 }
 
-/** Whether no earlier run can be compared: an older version of this program left out other dimensions. */
+/** The angle to a run, and the least cosine that chance makes. */
+interface NearestAngle extends EarlierAngle {
+  readonly variance: number;
+  readonly byChance: number;
+}
+
+/**
+ * The earlier run whose mean direction is nearest. Few vectors point anywhere, and so are often the nearest: a run counts only
+ * if its direction is about as certain as this run's own, or as the most certain one. undefined: none is certain enough.
+ */
+function nearestOf(known: readonly EarlierAngle[], vectors: number): NearestAngle | undefined {
+  const variance = relativeVariance(known);
+  const limitOf = (one: EarlierAngle): number => cosineByChance(variance, [vectors, one.vectors]);
+  const angles = known.filter(hasCosine);
+  const own = cosineByChance(variance, [vectors, vectors]);
+  const least = Math.max(leastLimit, certainPart * Math.min(own, Math.max(...angles.map(limitOf))));
+  const [nearest] = angles
+    .filter((one) => limitOf(one) >= least)
+    .toSorted((one, other) => other.angle.cosine - one.angle.cosine);
+  return nearest === undefined ? undefined : { ...nearest, variance, byChance: limitOf(nearest) };
+}
+
+function hasCosine({ angle }: EarlierAngle): boolean {
+  return !Number.isNaN(angle.cosine);
+}
+
+/** Whether no earlier run can be compared: an older version left out other dimensions, or no mean direction is certain enough. */
 export function incomparableVectors(compared: ComparedColumn): UncountedColumn | undefined {
-  return compared.now.kind === "vectors" && anglesTo(compared).length === 0
-    ? { column: compared.column, checks: ["centroid"], run: "earlier" }
-    : undefined;
+  const { column, now } = compared;
+  if (now.kind !== "vectors") {
+    return undefined;
+  }
+  const known = anglesTo(compared);
+  if (known.length === 0) {
+    return { column, checks: ["centroid"], run: "earlier" };
+  }
+  const isUncertain = known.some(hasCosine) && nearestOf(known, now.vectors.norms.finite) === undefined;
+  return isUncertain ? { column, checks: ["centroid"], run: "this" } : undefined;
 }
 
 /** Where vectors point as a whole, compared with the run that is most like this one. */
 export function checkCentroid(compared: ComparedColumn): CheckResult[] {
   const { column, now, earlier } = compared;
+  if (now.kind !== "vectors") {
+    return [];
+  }
   const known = anglesTo(compared);
-  let nearest: EarlierAngle | undefined;
-  for (const one of known) {
-    if (one.angle.cosine > (nearest?.angle.cosine ?? -2)) {
-      nearest = one;
-    }
-  }
-  if (nearest === undefined || now.kind !== "vectors") {
-    return [];
-  }
-  const { runId, rows, angle } = nearest;
-  const { cosine, product, lengths } = angle;
   const vectors = now.vectors.norms.finite;
-  const variance = relativeVariance(known);
-  const byChance = cosineByChance(variance, [vectors, nearest.vectors]);
-  if (byChance < leastLimit) {
+  const nearest = nearestOf(known, vectors);
+  if (nearest === undefined) {
     return [];
   }
+  const { runId, rows, angle, variance, byChance } = nearest;
+  const { cosine, product, lengths } = angle;
   const limits = { warn: Math.min(cosineLimits.warn, byChance), hold: Math.min(cosineLimits.hold, byChance) };
   const isFar = cosine < limits.hold;
   // A night like this one may be among those that cannot be compared.
@@ -102,4 +135,4 @@ export function checkCentroid(compared: ComparedColumn): CheckResult[] {
   ];
 }
 
-const centroidFormula = `product / (length before · length): the cosine of the angle between the sums of the directions, which are vectors of length 1; the limit is at most 1 / sqrt((1 + ${chance} v / n) (1 + ${chance} v / m)), where n and m are the vectors of the two runs, and v is the variance of the directions divided by the square of their mean's length, in the earlier runs`;
+const centroidFormula = `product / (length before · length): the cosine of the angle between the sums of the directions, which are vectors of length 1; the limit is at most 1 / sqrt((1 + ${chance} v / n) (1 + ${chance} v / m)), where n and m are the vectors of the two runs, and v is the variance of the directions divided by the square of their mean's length, in the earlier runs, or 0 if all of them leave out dimensions`;

@@ -20,7 +20,7 @@ export interface Verdict {
   readonly featureDrifts?: readonly FeatureDrift[];
   /** The sample that is too small for some checks of features; absent: there is none, or an older version made it. */
   readonly fewSampled?: FewSampled;
-  /** Columns that some checks do not compare: they have more values than are counted, or vectors of which an older version left out other dimensions; absent: none. */
+  /** Columns that some checks do not compare: they have more values than are counted, vectors of which an older version left out other dimensions, or that have no certain mean direction; absent: none. */
   readonly uncounted?: readonly UncountedColumn[];
   /** Outputs whose PSI can miss much; absent: there are none, or an older version made it. */
   readonly coarse?: readonly CoarseColumn[];
