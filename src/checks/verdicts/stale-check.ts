@@ -87,11 +87,10 @@ function chanceOfCounts({ counts, rare }: FewValues): number {
 }
 
 function areSame(one: FewValues, other: FewValues): boolean {
-  const rare = (values: FewValues): string => (values.rare?.hashed ?? new Float64Array(0)).join(",");
   return (
     one.counts.size === other.counts.size &&
     [...one.counts].every(([name, rows]) => other.counts.get(name) === rows) &&
-    rare(one) === rare(other)
+    String(one.rare?.hashed) === String(other.rare?.hashed)
   );
 }
 

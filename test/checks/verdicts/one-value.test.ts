@@ -121,12 +121,12 @@ test.each([
 
 test("the day of the month holds no night, also with late rows and when the month turns", () => {
   const late = nightWithLate(30);
-  const days = Array.from({ length: 7 }, (_, ago) => 30 - ago).map(late);
-  expect(failedOf(verdictOn(late(1), days), "date")).toEqual([]);
-  expect(failedOf(verdictOn(late(2), [late(1), ...days]), "date")).toEqual([]);
+  const earlier = Array.from({ length: 7 }, (_, ago) => 30 - ago).map(late);
+  expect(failedOf(verdictOn(late(1), earlier), "date")).toEqual([]);
+  expect(failedOf(verdictOn(late(2), [late(1), ...earlier]), "date")).toEqual([]);
 });
 
 test("the last working day as a feature holds no night, although it stays the same on a weekend", () => {
-  const days = [27, 27, 27, 26, 25, 24, 23, 20].map((day) => nightWithLate(30)(day));
-  expect(failedOf(verdictOn(nightWithLate(30)(30), days), "date")).toEqual([]);
+  const earlier = [27, 27, 27, 26, 25, 24, 23, 20].map((day) => nightWithLate(30)(day));
+  expect(failedOf(verdictOn(nightWithLate(30)(30), earlier), "date")).toEqual([]);
 });
