@@ -120,17 +120,17 @@ test.each([
   },
 );
 
-function few(ago: number): boolean {
+function isWeekend(ago: number): boolean {
   return ago === 6 || ago === 7;
 }
 
 test("a night with few vectors is compared with earlier nights that have as few", () => {
-  for (const verdict of verdictsOf(0.1, 10, { before: (ago) => (few(ago) ? 10 : 300) })) {
+  for (const verdict of verdictsOf(0.1, 10, { before: (ago) => (isWeekend(ago) ? 10 : 300) })) {
     expect(only(verdict, "centroid", "embedding").level).toBe("pass");
   }
   const away = Array.from({ length: 10 }, (_, night) => {
     const before = nightsBefore(8, (ago) =>
-      embedding(0.1, few(ago) ? 10 : 300, { seed: 100 * night + ago, isOther: few(ago) }),
+      embedding(0.1, isWeekend(ago) ? 10 : 300, { seed: 100 * night + ago, isOther: isWeekend(ago) }),
     );
     const run = runProfile(embedding(0.1, 10, { seed: 100 * night + 50, isOther: true }));
     return only(judge({ run, baseline: before }, defaultChecks), "centroid", "embedding").level;
