@@ -106,6 +106,29 @@ describe("the report as text", () => {
     expect(reportText({ ...report, spansResumed: 1 })).toContain(", 1 span found committed");
   });
 
+  test("the text report of a run of rejects names the number of all rejected rows only if the attempt scored the whole run", () => {
+    const rejects = { ...report, rowsScored: 10, rowsRejected: 8, rowsUnchanged: 82, spansPlanned: 13 };
+    expect(reportText(rejects)).toMatch(
+      /: complete, 10 of 18 rejected rows scored in .*\), 8 rows rejected again, 82 other rows unchanged -> /,
+    );
+    expect(reportText({ ...rejects, spansResumed: 3 })).toMatch(
+      /: complete, 10 rejected rows scored in .*, 8 rows rejected/,
+    );
+    expect(reportText({ ...rejects, status: "partial" })).toMatch(
+      / left to other workers, 10 rejected rows scored in /,
+    );
+    expect(reportText({ ...rejects, rowsUnchanged: 0 })).toMatch(/10 of 18 .*, 8 rows rejected again -> /);
+  });
+
+  test("the text report of a complete run of rejects does not say that rejected rows are in the output", () => {
+    const rowsOfRun = { output: 10, rejected: 8, filtered: 0, unchanged: 82 };
+    const text = reportText({ ...already, rowsOfRun });
+    expect(text).toContain(
+      ": already complete, 10 of 18 rejected rows scored, in out/dt=2026-11-20 (8 rejected again, 82 ",
+    );
+    expect(reportText({ ...already, rowsOfRun: { ...rowsOfRun, unchanged: 0 } })).toMatch(/ \(8 rejected again\)$/);
+  });
+
   test("the text report says that there was nothing to do", () => {
     expect(reportText(already)).toMatchInlineSnapshot(
       `"daily-churn-7f3a90c1d2e4: already complete, 1,000,000 rows in out/dt=2026-11-20"`,
