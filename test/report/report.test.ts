@@ -1,6 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { count, reportJson, type RunReport, showRate } from "#src/report/report.js";
+import { pageState } from "#src/report/page/state.js";
 import { reportText } from "#src/report/report-text.js";
+import { recordOf } from "../support/records.js";
 
 const report: RunReport = {
   runId: "daily-churn-7f3a90c1d2e4",
@@ -92,6 +94,13 @@ describe("the report as JSON", () => {
   });
 });
 
+/** The headline of the page of a complete run of rejects, which has 100 rows in all. */
+const headline = (rowsRejected: number): string => {
+  const rowsOfRun = { output: 10, rejected: rowsRejected, filtered: 0, unchanged: 90 - rowsRejected };
+  const done = { ...report, rowsPlanned: 100, rowsScored: 10, rowsRejected, rowsOfRun };
+  return pageState(recordOf(), { kind: "done", report: done }).sentence;
+};
+
 describe("the report as text", () => {
   test("the text report is one line", () => {
     expect(reportText(report)).toMatchInlineSnapshot(
@@ -118,6 +127,11 @@ describe("the report as text", () => {
       / left to other workers, 10 rejected rows scored in /,
     );
     expect(reportText({ ...rejects, rowsUnchanged: 0 })).toMatch(/10 of 18 .*, 8 rows rejected again -> /);
+  });
+
+  test("the page of a run of rejects counts the rows that it left as they are, if there are any", () => {
+    expect(headline(8)).toBe("10 predictions, 8 rows rejected, 82 other rows unchanged.");
+    expect(headline(90)).toBe("10 predictions, 90 rows rejected.");
   });
 
   test("the text report of a complete run of rejects does not say that rejected rows are in the output", () => {

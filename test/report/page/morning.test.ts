@@ -191,17 +191,6 @@ describe("the headline of a published run", () => {
     );
   });
 
-  test("the headline of a run of rejects counts the rows that it left as they are, if there are any", () => {
-    const headline = (rejected: number): string => {
-      const run = reviewedRun(0);
-      const profile = { ...run.review.profile, rows: 10, rejected };
-      const rowsOfRun = { output: 10, rejected, filtered: 0, unchanged: 90 - rejected };
-      return titleOf(pageOf(run, { profile }, { rowsPlanned: 100, rowsOfRun }));
-    };
-    expect(headline(8)).toBe("PUBLISHED. 10 predictions, 8 rows rejected, 82 other rows unchanged; 19 checks passed.");
-    expect(headline(90)).toBe("PUBLISHED. 10 predictions, 90 rows rejected; 19 checks passed.");
-  });
-
   test("a published run without a prediction is not shown as good", () => {
     const page = published(0, 0);
     expect(titleOf(page)).toBe("PUBLISHED. 0 predictions, 5,000 rows filtered out; 19 checks passed.");
