@@ -134,7 +134,10 @@ function reasonOf({ kind, of }: DatedModel): string {
   }
 }
 
-/** What all attempts together have made of a run's rows; undefined: nothing of it is at the target. */
+/**
+ * What all attempts together have made of a run's rows, also of a held run, whose rows are staged; undefined: the run is
+ * discarded or rolled back, or its attempt has no report.
+ */
 function writtenRows(report: RunReport | undefined): RowsOfRun | undefined {
   return report?.status === "discarded" || report?.rolledBack !== undefined ? undefined : report?.rowsOfRun;
 }

@@ -1,5 +1,4 @@
 import type { RejectedRow } from "../columnar/types.js";
-import { JobError } from "../util/errors.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
@@ -11,6 +10,7 @@ import { spanAt, spanCount } from "../plan/spans.js";
 import type { RunSink, StoredPlan, UnfinishedRun } from "../sink/port.js";
 import type { CommittedBy } from "../publish/committed-by.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
+import { JobError } from "../util/errors.js";
 import { rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
 import { paidReport } from "./paid/spending.js";

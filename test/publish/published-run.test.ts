@@ -93,5 +93,9 @@ describe("the baseline of a run", () => {
     const found = [published("2026-11-20", "old"), published("2026-11-22"), published("2026-11-21")];
     expect(chooseBaseline(found, asked).firsts.map(({ date }) => date)).toEqual(["2026-11-21", "2026-11-22"]);
     expect(chooseBaseline([published("2026-11-20", "old")], asked).firsts).toEqual([]);
+    const many = nightsFrom("2026-09-01", 20).map((date) => published(date));
+    expect(chooseBaseline(many.toReversed(), asked).firsts.map(({ date }) => date)).toEqual(
+      nightsFrom("2026-09-01", 8),
+    );
   });
 });

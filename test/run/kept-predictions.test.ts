@@ -101,7 +101,7 @@ describe("the predictions of a challenger that are kept", () => {
     const resumed = await run(spec);
     expect(resumed.code, resumed.stderr).toBe(0);
     expect(resumed.stderr).toMatch(
-      /WARN.*predictions in .*kept are incomplete: 3 of 6 spans; to keep all of them, score again: infer-batch run \S+ --new-run\n/,
+      /WARN.*predictions in .*kept are incomplete: 3 of 6 spans; to keep all of them, score again when this run is published or discarded: infer-batch run \S+ --new-run\n/,
     );
     expect(await readdir(folder)).not.toContain("_SUCCESS");
     expect((await readdir(join(folder, "_infer-batch"))).filter((name) => name.endsWith("-r2"))).toHaveLength(1);
@@ -125,7 +125,7 @@ describe("the predictions of a challenger that are kept", () => {
 
     expect([done.code, lastJson(done)["rows_scored"]], done.stderr).toEqual([0, 0]);
     expect(done.stderr).toMatch(
-      /WARN.*predictions in .*kept are not finished: an earlier version of this program kept them, which could lose rows; to keep all of them, score again: infer-batch run \S+ --new-run\n/,
+      /WARN.*predictions in .*kept are not finished: an earlier version of this program kept them, which could lose rows; to keep all of them, score again when this run is published or discarded: infer-batch run \S+ --new-run\n/,
     );
   });
 
@@ -182,8 +182,13 @@ async function planAsEarlier(folder: string): Promise<void> {
       await rm(join(folder, name));
     } else if (name.endsWith("plan.json")) {
       const text = await readFile(join(folder, name), "utf8");
-      const { kept: version, sha256: _digest, ...earlier } = JSON.parse(text) as Plan & { readonly sha256: string };
-      expect(version).toBe(2);
+      const {
+        kept: version,
+        profiles,
+        sha256: _digest,
+        ...earlier
+      } = JSON.parse(text) as Plan & { readonly sha256: string };
+      expect([version, profiles]).toEqual([2, 2]);
       await writeFile(join(folder, name), sealedText(earlier));
     }
   }
@@ -216,6 +221,29 @@ postgres.describe("in a database,", () => {
     expect(done.stderr).toContain("the challenger's predictions are in");
     const rows = await database.query("SELECT count(*)::int AS n, count(DISTINCT id)::int AS ids FROM kept");
     expect(rows).toEqual([{ n: 569, ids: 569 }]);
+  });
+
+  test("the command that keeps all predictions is not refused in tables to which a new run adds", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const write = async (output?: object): Promise<string> =>
+      await writePgSpec(scratch.path, fixture, database, {
+        ...jobOf({ output }),
+        output: { postgres: { mode: "append", table: "p" } },
+      });
+    expect((await run(await write(), "--worker", "0/2")).code).toBe(0);
+    const spec = await write({ postgres: { url: database.url, table: "kept", mode: "append" } });
+    const done = await run(spec);
+    expect(done.stderr).toMatch(
+      /are incomplete: 3 of 6 spans; .* --new-run --allow-duplicates, which adds all rows again: first delete those of this run in public\.p at \S+\n/,
+    );
+    await database.query("DELETE FROM p");
+
+    const again = await run(spec, "--new-run", "--allow-duplicates");
+
+    expect(again.stderr).toMatch(/the challenger's predictions are in public\.kept/);
+    const rows = "SELECT (SELECT count(*)::int FROM p) AS published, (SELECT count(*)::int FROM kept) AS kept";
+    expect(await database.query(rows)).toEqual([{ published: 569, kept: 569 }]);
   });
 
   test("a table for a challenger's predictions that hangs or fails delays the run by its timeouts, once, and the run is published", async () => {

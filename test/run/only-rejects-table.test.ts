@@ -28,7 +28,8 @@ postgres.describe("the counts of a run that scores the rejected rows of a table"
       postgres: { url: database.url, table: "scores.predictions", mode, ...key },
     };
     const page = join(scratch.path, "page.html");
-    const shared = { ...settings, output, report: { html: page } };
+    const metrics = join(scratch.path, "job.prom");
+    const shared = { ...settings, output, report: { html: page, metrics } };
     const job = await smallJob(scratch.path, { model: identity, select, ...shared });
     await scoreHere(job.spec);
     await job.rewrite({ ...shared, ...corrected });
@@ -41,13 +42,20 @@ postgres.describe("the counts of a run that scores the rejected rows of a table"
     expect(await readFile(page, "utf8")).toMatch(
       /PUBLISHED\. 10 predictions, 8 rows rejected, 82 other rows unchanged\.[^]*<dt>other rows, unchanged<\/dt><dd>82</,
     );
+    expect(await readFile(metrics, "utf8")).toMatch(
+      /^infer_batch_rows_filtered\S* 0\n[^]*^infer_batch_rows_unchanged\S* 82\n/m,
+    );
     const status = await runHere(["status", job.spec]);
     expect(status.stdout).toContain(`13 of 13 spans committed (10 of 18 rejected rows scored, ${counts}) -> `);
     const fields = { rows_rejected: 8, rows_filtered: 0, rows_unchanged: 82 };
     expect(lastJson(await runHere(["status", job.spec, "--json"]))).toMatchObject({ rows: 10, ...fields });
     const again = await runHere(["run", job.spec, "--no-progress"]);
-    expect(again.stdout).toMatch(/: already complete, 10 of 18 rejected rows in scores\.predictions at /);
+    expect(again.stdout).toMatch(/: already complete, 10 of 18 rejected rows scored, in scores\.predictions at /);
     expect(again.stdout).toContain(` (${counts})\n`);
+    const idle = await runHere(["run", job.spec, "--no-progress", "--json"]);
+    expect(lastJson(idle)).toMatchObject({ status: "already_complete", rows_filtered: 0, rows_unchanged: 0 });
+    const approved = await runHere(["approve", job.spec, "--json"]);
+    expect(lastJson(approved), approved.stderr).toMatchObject({ already: true, rows: 10, ...fields });
     expect(await database.query("SELECT count(*)::int AS rows FROM scores.predictions")).toEqual([{ rows: 82 }]);
 
     const rest = await runHere(["run", job.spec, "--only-rejects", "--no-progress", "--json"]);

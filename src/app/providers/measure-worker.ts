@@ -1,10 +1,10 @@
-import { paramTexts } from "../../plan/identity.js";
 /**
  * Runs in a process of its own: scores the first rows of a job on one execution provider, into a temporary folder, and
  * prints how fast the whole job is. The first argument is a `MeasureTask`.
  */
 import { rmSync } from "node:fs";
 import { join } from "node:path";
+import { paramTexts } from "../../plan/identity.js";
 import type { RunReport } from "../../report/report.js";
 import { runJob } from "../../run/run.js";
 import { limitParam, limitedSpec } from "../../spec/limited-spec.js";

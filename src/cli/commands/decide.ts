@@ -5,6 +5,7 @@ import { JobError } from "../../util/errors.js";
 import { alone, openLoaded } from "../../app/job-context.js";
 import { readRunSpec } from "../../app/reading/read-run-spec.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
+import type { RowsOfRun } from "../../publish/rows-of-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { printable } from "../../util/printable.js";
 import { rowsOfRunText } from "../../report/report-text.js";
@@ -61,9 +62,17 @@ async function decide(spec: string, options: DecideOptions, { io, act, work }: D
 }
 
 function reportJson({ runId, state, already, rows, decision }: DecisionReport, output: string): string {
-  const counts =
-    state === "published" ? { rows: rows.output, rows_rejected: rows.rejected, rows_filtered: rows.filtered } : {};
+  const counts = state === "published" ? rowsFields(rows) : {};
   return JSON.stringify({ run_id: runId, status: state, already, ...counts, decision, output });
+}
+
+function rowsFields({ output, rejected, filtered, unchanged }: RowsOfRun): object {
+  return {
+    rows: output,
+    rows_rejected: rejected,
+    rows_filtered: filtered,
+    ...(unchanged === undefined ? {} : { rows_unchanged: unchanged }),
+  };
 }
 
 function reportText(report: DecisionReport, output: string): string {

@@ -1,8 +1,8 @@
-import { paramTexts } from "../../plan/identity.js";
 import { openLoaded } from "../../app/job-context.js";
 import { rowFinders } from "../../app/duckdb/open-row-finder.js";
 import { readKeys } from "../../app/reading/read-keys.js";
 import { type JobOptions, readSpec, readSpecOnce } from "../../app/reading/read-spec.js";
+import { paramTexts } from "../../plan/identity.js";
 import type { KeyList } from "../../publish/erasure.js";
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";

@@ -1,11 +1,11 @@
-import { paramTexts } from "../../plan/identity.js";
 import { dirname, resolve } from "node:path";
-import { JobError } from "../../util/errors.js";
 import { openJob } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { reportRollback } from "../../app/reports/report-decision.js";
-import type { LoadedSpec } from "../../spec/load.js";
+import { paramTexts } from "../../plan/identity.js";
 import { type RolledBack, runOfDate } from "../../publish/readers-view.js";
+import type { LoadedSpec } from "../../spec/load.js";
+import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -77,10 +77,8 @@ function rowsText(
 
 /** Rows that are neither in the output nor rejected. */
 function leftText(rows: number, areUnchanged: boolean): string[] {
-  if (areUnchanged) {
-    return [`${count(rows, "other row")} unchanged`];
-  }
-  return rows === 0 ? [] : [`${count(rows, "row")} filtered out`];
+  const text = areUnchanged ? `${count(rows, "other row")} unchanged` : `${count(rows, "row")} filtered out`;
+  return rows === 0 ? [] : [text];
 }
 
 function discardedSentence({ decided }: RunReport): string {

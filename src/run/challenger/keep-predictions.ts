@@ -1,4 +1,5 @@
 import { profileRows, mergeSpanProfiles, type SpanProfile, spanProfileText } from "../../checks/span-profile.js";
+import { isSameShard } from "../../plan/compare.js";
 import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
 import type { OutputRows } from "../../columnar/types.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
@@ -60,13 +61,36 @@ function isSame({ runId: _one, ...one }: Plan, { runId: _other, ...other }: Plan
   return JSON.stringify(one) === JSON.stringify(other);
 }
 
-/** Whether an older version of this program has kept the predictions of a run. See `Plan.kept`. */
+/**
+ * Whether an older version of this program has kept predictions of the same model for the same params and input. Its plan
+ * may lack any field that came later. See `Plan.kept`.
+ */
 async function hasEarlierKept(context: JobContext, plan: Plan, sink: Sink): Promise<boolean> {
   const found = await sink.find(baseOf(context));
   if (found === undefined || found.pruned !== undefined || found.plan.kept !== undefined) {
     return false;
   }
-  return isSame({ ...keptPlan(context, plan, sink, found.plan.runId), kept: undefined }, found.plan);
+  const { model, input } = found.plan;
+  return (
+    model.sha256 === plan.challenger?.sha256 &&
+    input.shards.length === plan.input.shards.length &&
+    input.shards.every((shard, index) => {
+      const other = plan.input.shards[index];
+      return other !== undefined && isSameShard(shard, other);
+    })
+  );
+}
+
+/**
+ * How to keep all predictions of a run, whose checks have not judged it yet: it may be held in a moment. `scoredAnew`: the
+ * targets that get all rows of the new run.
+ */
+function keepAllText({ command }: JobContext, { params }: Plan, scoredAnew: readonly Sink[]): string {
+  const again = `to keep all of them, score again when this run is published or discarded: ${command(params)} --new-run`;
+  const added = scoredAnew.filter(({ newRunAdds }) => newRunAdds).map(({ target }) => target);
+  return added.length === 0
+    ? again
+    : `${again} --allow-duplicates, which adds all rows again: first delete those of this run in ${added.join(" and in ")}`;
 }
 
 function baseOf({ spec, sha256 }: JobContext): RunId {
@@ -216,8 +240,10 @@ export async function finishKept(context: JobContext, plan: Plan): Promise<strin
       const found = isOfEarlier
         ? "not finished: an earlier version of this program kept them, which could lose rows"
         : `incomplete: ${committed} of ${count(spanCount(plan), "span")}`;
+      // The new run continues kept predictions of this version, whose spans stay.
+      const scoredAnew = kept === undefined ? [context.sink, sink] : [context.sink];
       log.warn(
-        `the challenger's predictions in ${sink.target} are ${found}; to keep all of them, score again: ${context.command(plan.params)} --new-run`,
+        `the challenger's predictions in ${sink.target} are ${found}; ${keepAllText(context, plan, scoredAnew)}`,
       );
       return undefined;
     }
