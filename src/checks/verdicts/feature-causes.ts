@@ -18,8 +18,8 @@ export interface FeatureMoves {
   readonly isOfModel: (runId: string, output: string) => boolean;
   /** The feature that has moved most since an earlier run, beyond what chance makes; undefined: none has. */
   readonly mostSince: (runId: string) => MovedFeature | undefined;
-  /** Whether all numbers of a feature that moved since an earlier run were multiplied by a factor that suggests another unit. */
-  readonly hasNewUnit: (runId: string) => boolean;
+  /** The feature that explains most why an output has moved since an earlier run; undefined: none does. */
+  readonly explaining: (runId: string) => MovedFeature | undefined;
 }
 
 /** Each earlier run is compared once, and only if it is asked for. */
@@ -39,15 +39,15 @@ export function movesOf(features: readonly ComparedColumn[], latest: Baseline, m
       }
       return found.get(runId);
     },
-    hasNewUnit: (runId) =>
-      features.some((feature) => {
-        const before = feature.earlier.find((run) => run.runId === runId);
-        const drift = before && driftFrom(before, feature.now);
-        if (before === undefined || drift === undefined || drift.psi <= driftLimit(0, drift, feature.now)) {
-          return false;
-        }
-        return isNewUnit(timesSince(normsOf(feature.now), normsOf(before.profile)).times ?? 1);
-      }),
+    explaining: (runId) => {
+      const factors = new Map(features.map((feature) => [feature, factorSince(feature, runId)]));
+      return [...factors.values()].some((times) => isNewUnit(times, surelyUnit))
+        ? undefined
+        : largestDrift(
+            features.filter((feature) => !isNewUnit(factors.get(feature) ?? 1)),
+            runId,
+          );
+    },
   };
 }
 
@@ -112,17 +112,29 @@ function largestDrift(features: readonly ComparedColumn[], runId: string): Moved
   return most;
 }
 
+/** The factor by which all numbers of a feature that moved since an earlier run were multiplied; 1: there is none. */
+function factorSince({ now, earlier }: ComparedColumn, runId: string): number {
+  const before = earlier.find((run) => run.runId === runId);
+  const drift = before && driftFrom(before, now);
+  return before === undefined || drift === undefined || drift.psi <= driftLimit(0, drift, now)
+    ? 1
+    : (timesSince(normsOf(now), normsOf(before.profile)).times ?? 1);
+}
+
 function driftSince({ now, earlier }: ComparedColumn, runId: string): Drift | undefined {
   const before = earlier.find((run) => run.runId === runId);
   return before === undefined ? undefined : driftFrom(before, now);
 }
 
+/** Business makes amounts larger by 1.5 at the end of a month, but hardly by this factor or its inverse. */
+const surelyUnit = 2.1;
+
 /** Above this multiple of its limit, the PSI of an output holds the run even if a feature explains it. */
 const explainedUpTo = 2;
 
 /**
- * An output that moved with the features only warns, up to twice its limit: what came in was different. A feature in another
- * unit is a fault, and explains nothing.
+ * An output that moved with the features only warns, up to twice its limit: what came in was different. A feature in what may be
+ * another unit does not explain it, and if it surely is another unit, nothing does.
  */
 export function lowerExplained(results: readonly CheckResult[], moves: FeatureMoves): CheckResult[] {
   return results.map((result) => {
@@ -131,8 +143,8 @@ export function lowerExplained(results: readonly CheckResult[], moves: FeatureMo
     if (check !== "psi" || level !== "hold" || against === null || moved > explainedUpTo * Number(limit)) {
       return result;
     }
-    const feature = moves.mostSince(against);
-    return feature === undefined || unexplained * feature.psi < moved || moves.hasNewUnit(against)
+    const feature = moves.explaining(against);
+    return feature === undefined || unexplained * feature.psi < moved
       ? result
       : { ...result, level: "warn", lowered: `feature ${feature.column} moved, too`, isExplained: true, feature };
   });

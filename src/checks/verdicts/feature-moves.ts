@@ -89,8 +89,8 @@ const rangeTolerance = 1.5;
 const unitRatio = 1.45;
 
 /** Whether a factor by which all numbers of a feature were multiplied suggests that a unit changed. */
-export function isNewUnit(times: number): boolean {
-  return times >= unitRatio || times <= 1 / unitRatio;
+export function isNewUnit(times: number, ratio = unitRatio): boolean {
+  return times >= ratio || times <= 1 / ratio;
 }
 
 /**

@@ -202,8 +202,9 @@ function scoreOf(unit: number, mixed: number): CheckResult {
   return only(verdictOf(runProfile(embedded(0, unit, mixed)), baseline), "psi", "score");
 }
 
-test("a feature in another unit explains nothing, also if another one moved more, or if it is the norm of a vector", () => {
+test("a feature in another unit explains nothing, also if it is the norm of a vector, and another one only beside a small factor", () => {
   expect(scoreOf(1.6, 0).level).toBe("hold");
-  expect(scoreOf(1.6, 0.8)).toMatchObject({ level: "hold", feature: { column: "mix" } });
+  expect(scoreOf(1.6, 0.8)).toMatchObject({ level: "warn", feature: { column: "mix" } });
+  expect(scoreOf(2.2, 0.8).level).toBe("hold");
   expect(scoreOf(1.1, 0.8)).toMatchObject({ level: "warn", feature: { column: "mix" } });
 });
