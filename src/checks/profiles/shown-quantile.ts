@@ -16,7 +16,7 @@ export function quantileOfColumn(profile: ColumnProfile, share: number): number 
   return shownQuantile({ numbers, type: vectors ? "float64" : profile.type, min, max }, share);
 }
 
-interface ToldNumbers {
+interface ShownNumbers {
   /** The histogram and the counted values: of all rows, or of a sample. */
   readonly numbers: Pick<NumberProfile, "histogram" | "values">;
   /** The type of the column, as profiles name it; of norms, float64. */
@@ -31,7 +31,7 @@ interface ToldNumbers {
  * histogram are counted by name. Otherwise it is spread evenly inside the bin: over the whole numbers in it if the type has no
  * others, and to the digits of a decimal. It is never beyond the extremes. NaN where there are no numbers.
  */
-export function shownQuantile({ numbers, type, min, max }: ToldNumbers, share: number): number {
+export function shownQuantile({ numbers, type, min, max }: ShownNumbers, share: number): number {
   const found =
     namedQuantile(numbers, share) ?? wholeQuantile(numbers, type, share) ?? quantile(numbers.histogram, share);
   return Math.min(max, Math.max(min, withScale(found, type)));

@@ -2,7 +2,7 @@ import type { ColumnProfile } from "../profiles/column-profile.js";
 import type { ComparedColumn, EarlierColumn } from "./column-checks.js";
 import { valueChanges } from "./one-value.js";
 import { normsOf } from "./align/norms.js";
-import { isNewUnit, timesSince } from "./feature-moves.js";
+import { certainUnitRatio, isNewUnit, timesSince } from "./feature-moves.js";
 import { type Drift, driftBins, driftFrom, driftLimit, fewRows } from "./psi-checks.js";
 import type { Baseline, RunProfile } from "./run-profile.js";
 import type { CheckResult, FeatureDrift, MovedFeature } from "./verdict.js";
@@ -41,7 +41,7 @@ export function movesOf(features: readonly ComparedColumn[], latest: Baseline, m
     },
     explaining: (runId) => {
       const factors = new Map(features.map((feature) => [feature, factorSince(feature, runId)]));
-      return [...factors.values()].some((times) => isNewUnit(times, surelyUnit))
+      return [...factors.values()].some((times) => isNewUnit(times, certainUnitRatio))
         ? undefined
         : largestDrift(
             features.filter((feature) => !isNewUnit(factors.get(feature) ?? 1)),
@@ -113,9 +113,10 @@ function largestDrift(features: readonly ComparedColumn[], runId: string): Moved
 }
 
 /** The factor by which all numbers of a feature that moved since an earlier run were multiplied; 1: there is none. */
-function factorSince({ now, earlier }: ComparedColumn, runId: string): number {
+function factorSince(feature: ComparedColumn, runId: string): number {
+  const { now, earlier } = feature;
   const before = earlier.find((run) => run.runId === runId);
-  const drift = before && driftFrom(before, now);
+  const drift = driftSince(feature, runId);
   return before === undefined || drift === undefined || drift.psi <= driftLimit(0, drift, now)
     ? 1
     : (timesSince(normsOf(now), normsOf(before.profile)).times ?? 1);
@@ -125,9 +126,6 @@ function driftSince({ now, earlier }: ComparedColumn, runId: string): Drift | un
   const before = earlier.find((run) => run.runId === runId);
   return before === undefined ? undefined : driftFrom(before, now);
 }
-
-/** Business makes amounts larger by 1.5 at the end of a month, but hardly by this factor or its inverse. */
-const surelyUnit = 2.1;
 
 /** Above this multiple of its limit, the PSI of an output holds the run even if a feature explains it. */
 const explainedUpTo = 2;

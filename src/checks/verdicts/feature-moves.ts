@@ -88,6 +88,9 @@ const rangeTolerance = 1.5;
 /** A factor of at least so much, or its inverse, suggests that a unit changed: a mile is 1.61 km, a kilogram 2.2 pounds. */
 const unitRatio = 1.45;
 
+/** At the end of a month, amounts may be half as large again, but hardly this many times as large. */
+export const certainUnitRatio = 2.1;
+
 /** Whether a factor by which all numbers of a feature were multiplied suggests that a unit changed. */
 export function isNewUnit(times: number, ratio = unitRatio): boolean {
   return times >= ratio || times <= 1 / ratio;

@@ -32,7 +32,7 @@ export function valueChanges({ now, earlier }: ComparedColumn): "usually" | "onc
   if (changes < values.size && values.size >= leastValues) {
     return "usually"; // no value came back
   }
-  const isNew = values.size === mains.length && !earlier.some(({ profile }) => names(profile, main.value));
+  const isNew = values.size === mains.length && !earlier.some(({ profile }) => isNamed(profile, main.value));
   return isNew && mains.length < leastValues ? "once" : undefined;
 }
 
@@ -59,8 +59,8 @@ function mainValueIn(profile: ColumnProfile): MainValue | undefined {
     : { value: kind === "numbers" ? Number(name) : name, share: most / rows };
 }
 
-/** Whether a profile counts the rows with a value. */
-function names(profile: ColumnProfile, value: number | string): boolean {
+/** Whether a profile names a value, and counts its rows. */
+function isNamed(profile: ColumnProfile, value: number | string): boolean {
   const counts = countedValues(profile);
   return counts?.kind === "few" && counts.counts.has(String(value));
 }
