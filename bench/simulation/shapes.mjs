@@ -81,8 +81,11 @@ export const shapes = {
   },
 };
 
-/** The nights of a year of a shape. */
-export function yearOf(name, seed) {
+/**
+ * The nights of a year of a shape.
+ * @param {{ variation?: number }} [chance] standard deviation of the logarithm of a night's rows, beside weekday and season
+ */
+export function yearOf(name, seed, { variation = 0.07 } = {}) {
   const shape = shapes[name];
   const random = randomOf(seed * 1_000_003 + Object.keys(shapes).indexOf(name));
   const { scores = ["score"] } = shape;
@@ -106,7 +109,7 @@ export function yearOf(name, seed) {
     }
     found.push({
       date: about.date,
-      rows: Math.max(1, Math.round(rows * Math.exp(0.07 * random.normal()))),
+      rows: Math.max(1, Math.round(rows * Math.exp(variation * random.normal()))),
       isUsual,
       positives: (shape.positives ?? 0.3) * Math.exp(0.1 * random.normal()),
       shifts,
