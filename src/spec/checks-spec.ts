@@ -72,7 +72,7 @@ function percentage(most: number): z.ZodType<number> {
   return z
     .string({ error })
     .regex(/^(\d{1,4}(\.\d{1,6})?%|\$\{.+\})$/, { error, abort: true })
-    .refine((given) => Number.parseFloat(given) <= most, { error, params: showFound })
+    .refine((given) => Number.parseFloat(given) <= most, { error, params: showFound, abort: true })
     .transform((given) => Number.parseFloat(given) / 100);
 }
 
@@ -269,8 +269,9 @@ export function expectProblems(
 ): { readonly path: (string | number)[]; readonly message: string }[] {
   const names = Object.keys(params);
   const known = names.length === 0 ? ", which has no params" : `; its params are ${names.join(", ")}`;
-  return expect.flatMap((entry, index) =>
-    Object.entries(entry.params).flatMap(([param, value]) => {
+  return expect.flatMap((entry: Partial<ChecksSpec["expect"][number]>, index) =>
+    // An entry that was refused has no params yet.
+    Object.entries(entry.params ?? {}).flatMap(([param, value]) => {
       const now = params[param];
       const isUndatable = now !== undefined && isCalendarDate(now) && !isCalendarDate(value);
       const message =

@@ -48,6 +48,15 @@ describe("checks", () => {
       /s\.psi: found "25%", expected a number, since a PSI is no percentage: write 0\.25$/,
     ],
     ["{ rows: { min: 70%, max: 50% } }", /checks\.rows: min, 70%, is above max, 50%$/],
+    ["{ rows: { min: 300%, max: 250% } }", /checks\.rows\.min: found "300%", expected a percentage .*, at most 100%$/],
+    [
+      "{ expect: [{ ds: 2026-11-27, reason: '' }] }",
+      /expect\[0\]\.reason: found "", expected a text that is not empty$/,
+    ],
+    [
+      '{ expect: [{ ds: 2026-11-27, reason: "a\\0" }] }',
+      /reason: found "a.*", expected a text without NUL characters$/,
+    ],
     ["{ rows: { max: 55.5% } }", /checks\.rows: min, 70%, is above max, 55\.5%$/],
     ["{ outputs: { s: { in: [0.5] } } }", /s\.in\[0\]: found 0\.5, expected a text, a whole number, true or false$/],
     [

@@ -173,6 +173,16 @@ function columnResults(
   );
   const features = compared(run.features, latest, featuresOf);
   const moves = movesOf(features, latest, run.modelSha256);
+  const { psi } = options.inputs;
+  const inputLevels = { warn: Math.min(featureWarnPsi, psi), hold: psi };
+  // Earlier runs may have no profiles of features: an older version of this program made them.
+  const inputs = features.flatMap((column) =>
+    featureResults(column, inputLevels)
+      .map((result) => featureResult(result, ofNumbers(column)))
+      .map(lower(Math.min(nights, column.earlier.length))),
+  );
+  // Vectors that point elsewhere explain an output, and their norms do not show it.
+  const haveTurned = inputs.some(({ check, level }) => check === "centroid" && level !== "pass");
   const outputs = compared(run.outputs, latest, (before) => before.outputs).flatMap((column) => {
     const profile = first?.outputs.get(column.column);
     const hold = options.outputs.get(column.column)?.psi ?? outputPsi.hold;
@@ -181,7 +191,7 @@ function columnResults(
       checkClasses(column),
       checkUnseen(column, true),
       lowerExplained(checkCompared(column, levels), moves),
-      checkUnexplained(column, moves, levels.warn),
+      haveTurned ? [] : checkUnexplained(column, moves, levels.warn),
       first === undefined || profile === undefined
         ? []
         : checkSlowDrift(column, { runId: first.runId, profile }, outputPsi.hold),
@@ -189,14 +199,6 @@ function columnResults(
       .flat()
       .map((result) => nameCause(result, moves, last.runId));
   });
-  const { psi: hold } = options.inputs;
-  const levels = { warn: Math.min(featureWarnPsi, hold), hold };
-  // Earlier runs may have no profiles of features: an older version of this program made them.
-  const inputs = features.flatMap((column) =>
-    featureResults(column, levels)
-      .map((result) => featureResult(result, ofNumbers(column)))
-      .map(lower(Math.min(nights, column.earlier.length))),
-  );
   const others = [...columns, ...outputs, ...sliceResults(run, latest), ...checkStale(run, last)];
   return [
     ...inputs,
