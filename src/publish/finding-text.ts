@@ -21,13 +21,14 @@ export function findingText(result: CheckResult, dateOf: (runId: string) => stri
   return `${finding}${withoutLimit.has(check) ? "" : ` (limit ${show(limit, digits)})`}`;
 }
 
-/** What became of a column's type. @param run the date of the last run */
+/** What became of a column's type. @param run the date of the last run, or the name of a file with a profile */
 function columnText({ measured: now, limit: before, isFeature }: CheckResult, run: string): string {
+  const isDate = /^\d{4}-\d\d-\d\d$/.test(run);
   if (before === missingType) {
-    return `the run of ${run} did not have this feature, so it is not compared; nothing to do: later runs compare it`;
+    return `${isDate ? `the run of ${run}` : run} did not have this feature, so it is not compared; nothing to do: later runs compare it`;
   }
   const gone = isFeature === true ? "the feature is gone" : "it is no longer in the output";
-  return `${now === missingType ? gone : `its type is ${shown(now)}`}; it was ${shown(before)} on ${run}`;
+  return `${now === missingType ? gone : `its type is ${shown(now)}`}; it was ${shown(before)} ${isDate ? "on" : "in"} ${run}`;
 }
 
 /** Checks whose measured value and limit are shares of rows. */

@@ -139,6 +139,10 @@ test.each<[CheckResult, string]>([
     "score: it is no longer in the output; it was float32 on 2026-11-20",
   ],
   [
+    { ...common, check: "column", measured: "missing", limit: "float32", against: "prof.json" },
+    "score: it is no longer in the output; it was float32 in prof.json",
+  ],
+  [
     { ...common, isFeature: true, check: "column", measured: "missing", limit: "float32", against: "daily-1" },
     "score: the feature is gone; it was float32 on 2026-11-20",
   ],
