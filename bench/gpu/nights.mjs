@@ -52,7 +52,8 @@ async function twoNights({ job, provider, env, folder, into, isKilled = false })
   let killed = 0;
   for (const ds of nights) {
     const args = ["run", spec, "--json", "--no-progress", "--param", `ds=${ds}`];
-    for (let kill = 0; isKilled && ds === bad && kill < kills; kill += 1) {
+    const wanted = isKilled && ds === bad ? kills : 0;
+    for (let kill = 0; kill < wanted; kill += 1) {
       killed += (await killAtNextSpan(args, env, join(out, ds))) ? 1 : 0;
     }
     const { code, found, said } = command(args, { env });
@@ -101,7 +102,7 @@ async function partsOf(out) {
 
 async function judged(spec, ds, out) {
   const names = await readdir(out, { recursive: true });
-  const [verdict] = names.filter((name) => name.endsWith("verdict.json"));
+  const verdict = names.find((name) => name.endsWith("verdict.json"));
   const { results } = JSON.parse(await readFile(join(out, verdict), "utf8")).verdict;
   const { found } = command(["stats", spec, "--json", "--param", `ds=${ds}`]);
   return JSON.stringify([results, found.outputs, found.features]);
