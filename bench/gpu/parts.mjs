@@ -170,7 +170,8 @@ async function largestDifference(one, other) {
   return apart.toExponential(0);
 }
 
-async function ask(sql) {
+/** Asks DuckDB. Returns rows. */
+export async function ask(sql) {
   const database = await DuckDBInstance.create(":memory:");
   const connection = await database.connect();
   try {

@@ -11,6 +11,7 @@ interface Part {
   readonly rows: readonly (readonly string[])[];
   readonly command: string;
   readonly date: string;
+  readonly commit?: string;
 }
 
 export const allProviders: readonly string[];

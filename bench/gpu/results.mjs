@@ -11,6 +11,7 @@ const [begin, end] = ["<!-- npm run bench:gpu -->", "<!-- the end of what bench:
  * @property {readonly (readonly string[])[]} rows the head first; a row for each provider, or a column
  * @property {string} command
  * @property {string} date
+ * @property {string} [commit] of the program that was measured
  */
 
 /**
@@ -70,8 +71,9 @@ export function merge(earlier, results) {
  */
 export function formatResults({ machine, versions, short, notRun, parts }, order) {
   const sections = order.flatMap((id) => {
-    const { title, rows, command, date } = parts[id] ?? { title: id, rows: undefined };
-    const about = rows === undefined ? "not measured." : `(\`${command}\`, ${date})`;
+    const { title, rows, command, date, commit } = parts[id] ?? { title: id, rows: undefined };
+    const when = commit === undefined ? date : `${date}, ${commit}`;
+    const about = rows === undefined ? "not measured." : `(\`${command}\`, ${when})`;
     return ["", `**${title}** ${about}`, ...(rows === undefined ? [] : ["", ...table(withNotRun(rows, notRun))])];
   });
   return [

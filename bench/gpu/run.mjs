@@ -1,6 +1,6 @@
 // npm run bench:gpu [-- --short] [--cuda FOLDER] [--runs N] [--only PART]… [--write]: what GPUs of this machine do, and how
-// fast: doctor, the fixtures' predictions, batch sizes, whole jobs beside Python with io binding, a batch without memory, two
-// workers. --cuda FOLDER has NVIDIA's libraries in lib, or gets them (infer-batch doctor --install-cuda), and a Python with
+// fast: doctor, the fixtures' predictions, batch sizes, whole jobs beside Python with io binding, two nights with checks and a
+// challenger, a batch without memory, two workers. --cuda FOLDER has NVIDIA's libraries in lib, or gets them (infer-batch doctor --install-cuda), and a Python with
 // onnxruntime-gpu, from wheels in FOLDER/wheels if they are there; INFER_BATCH_PYTHON names another. Each part is kept in
 // bench/data/ when it has ended, so that --only PART adds to what was measured here before. --write puts the tables into
 // docs/gpu.md. A part that fails does not stop the others; the exit code is then 1.
@@ -15,6 +15,7 @@ import { findPython } from "../python.mjs";
 import { machine } from "../report.mjs";
 import { command, cudaEnv, fail, makePython } from "./commands.mjs";
 import { curveRows, doctorRows, goldenRows, jobsRows, memoryRows, workersRows } from "./parts.mjs";
+import { checksRows } from "./nights.mjs";
 import { allProviders, formatResults, merge, whyNotRun, withResults } from "./results.mjs";
 import { prepare, writeSpec } from "./tables.mjs";
 
@@ -33,7 +34,7 @@ const { values } = parseArgs({
   },
 });
 const { short } = values;
-const partNames = ["doctor", "golden", "curve", "jobs", "memory", "workers"];
+const partNames = ["doctor", "golden", "curve", "jobs", "checks", "memory", "workers"];
 const unknown = values.only.find((name) => !partNames.includes(name));
 if (unknown !== undefined) {
   throw new Error(`reading --only: ${unknown} is not one of ${partNames.join(", ")}`);
@@ -58,7 +59,7 @@ async function examine(job, { env, folder }) {
  * The parts by name: a title, and what measures the rows of its table.
  * @returns {Record<string, [string, () => Promise<import("./parts.mjs").Rows> | import("./parts.mjs").Rows]>}
  */
-function partsOf({ jobs, memory }, trials, tools) {
+function partsOf({ jobs, checks, memory }, trials, tools) {
   const [small, big] = jobs;
   const curveOf = short ? small : big;
   return {
@@ -66,16 +67,21 @@ function partsOf({ jobs, memory }, trials, tools) {
     golden: ["Predictions of the fixtures: floats within 1e-5, others equal", () => goldenRows(tools)],
     curve: [`Rows/s of the ${curveOf.what} alone`, () => curveRows(curveOf, tools)],
     jobs: ["Whole jobs, from Parquet to Parquet", () => jobsRows(jobs, tools)],
+    checks: [`Two nights with \`checks: {}\`, TF32 off: ${checks.what}`, () => checksRows(checks, tools)],
     memory: [`No memory on purpose: ${memory.what}`, () => memoryRows(memory, tools)],
     workers: [`Two workers on one GPU: ${small.what}`, () => workersRows(small, tools)],
   };
 }
 
+/** The commit of this clone, short; undefined: there is no git. */
+function commitHere() {
+  const git = command(["-C", dataFolder, "rev-parse", "--short=8", "HEAD"], { file: ["git"] });
+  return git.code === 0 ? git.stdout.trim() : undefined;
+}
+
 function versions() {
-  const git = command(["-C", dataFolder, "rev-parse", "--short", "HEAD"], { file: ["git"] });
-  const commit = git.code === 0 ? ` (${git.stdout.trim()})` : "";
   return [
-    `infer-batch ${own}${commit}`,
+    `infer-batch ${own}`,
     `Node ${process.versions.node}`,
     `onnxruntime-node ${runtime}`,
     ...findPython().versions,
@@ -111,7 +117,8 @@ async function main() {
         const [title, measured] = parts[id];
         console.error(id);
         try {
-          const part = { title, rows: await measured(), command: asked, date: new Date().toISOString().slice(0, 10) };
+          const date = new Date().toISOString().slice(0, 10);
+          const part = { title, rows: await measured(), command: asked, date, commit: commitHere() };
           results = merge(results, { ...results, parts: { [id]: part } });
           await writeFile(keptFile, JSON.stringify(results));
         } catch (error) {

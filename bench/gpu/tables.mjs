@@ -14,6 +14,8 @@ const features = Array.from({ length: 32 }, (_, index) => `f${index}`);
 /** The files of a table that a job reads. */
 export const every = "*.parquet";
 export const first = "part-0.parquet";
+/** The dates of the part `checks`. On the second, the first feature was divided by 1,000. */
+export const nights = ["2026-01-01", "2026-01-02"];
 
 /** A number within -5..5 for a row and a column. */
 const value = (column) => `((hash(i * 1000 + ${column}) % 10000) / 1000.0 - 5)::FLOAT`;
@@ -33,7 +35,7 @@ const list = (width) => `list_transform(range(${width}), k -> ((hash(i * 1000 + 
 /**
  * Makes what is missing of tables and models.
  * @param {{ short: boolean }} options short: few rows and small models, to try the script
- * @returns {Promise<{ jobs: GpuJob[], memory: GpuJob & { batch: number, expected: string } }>} batch: rows in a batch;
+ * @returns {Promise<{ jobs: GpuJob[], checks: GpuJob & { challenger: string }, memory: GpuJob & { batch: number, expected: string } }>} batch: rows in a batch;
  * expected: the prediction of a row in SQL
  */
 export async function prepare({ short }) {
@@ -54,6 +56,7 @@ export async function prepare({ short }) {
   const big = short ? await table("mlp-big", 250, flat) : small;
   const tokens = await table("tokens", short ? 250 : 400_000, `${list(size.tokens)} AS tokens`);
   const embeddings = await table("embeddings", short ? 2000 : 1_600_000, `${list(384)} AS embedding`);
+  const nightly = await makeNights(join(folder, "nights"), short ? 4000 : 800_000);
   const many = await table("memory", short ? 20_000 : 300_000, "(i % 3)::FLOAT AS x");
   return {
     jobs: [
@@ -76,6 +79,23 @@ export async function prepare({ short }) {
         ...embeddings,
       },
     ],
+    checks: {
+      id: "checks",
+      ...(short
+        ? {
+            what: "MLP 32-128-64-1 and another",
+            model: fixture("bench-mlp"),
+            challenger: fixture("bench-imputing-mlp"),
+          }
+        : {
+            what: "MLP 32-1024-1024-1, its challenger MLP 32-128-64-1",
+            model: bigModel,
+            challenger: fixture("bench-mlp"),
+          }),
+      input: "input",
+      columns: features,
+      ...nightly,
+    },
     memory: {
       id: "memory",
       what: `${(hunger.tensors * hunger.width).toLocaleString("en-US")} numbers for a row`,
@@ -105,6 +125,18 @@ async function makeTable(folder, rows, columns) {
       }),
     );
     await rename(making, folder);
+  }
+  return { folder, rows };
+}
+
+/** Makes a folder for each of `nights`, with half of the rows each. */
+async function makeNights(folder, rows) {
+  const columns = features.map((name, index) => [name, value(index)]);
+  for (const [night, ds] of nights.entries()) {
+    const scaled = columns.map(
+      ([name, sql], index) => `${sql}${night === 1 && index === 0 ? " / 1000" : ""} AS ${name}`,
+    );
+    await makeTable(join(folder, `ds=${ds}`), rows / 2, scaled.join(", "));
   }
   return { folder, rows };
 }

@@ -62,10 +62,14 @@ const results = {
       ["MLP", "cpu", "2,000", "0.9"],
       ["MLP", "webgpu", "1,000", "–"],
     ]),
-    curve: part([
-      ["rows in a batch", "cpu", "webgpu"],
-      ["64", "10", "20"],
-    ]),
+    curve: {
+      ...part([
+        ["rows in a batch", "cpu", "webgpu"],
+        ["64", "10", "20"],
+      ]),
+      title: "Another",
+      commit: "0123abcd",
+    },
   },
 };
 
@@ -76,6 +80,7 @@ test("bench:gpu's tables have a row or a column for each provider that did not r
   expect(text).toContain("| rows in a batch | cpu | webgpu | cuda: not run, no NVIDIA GPU here |\n");
   expect(text).toContain("| 64 | 10 | 20 | – |");
   expect(text).toContain("**A part** (`npm run bench:gpu`, 2026-01-31)");
+  expect(text).toContain("**Another** (`npm run bench:gpu`, 2026-01-31, 0123abcd)");
   expect(text).toContain("**memory** not measured.");
 });
 
@@ -157,7 +162,7 @@ describe.runIf(torture)("the long form of bench:gpu (npm run torture)", () => {
     });
     expect(ran.status, ran.stderr).toBe(0);
     const sections = ran.stdout.split("\n**").slice(1);
-    expect(sections).toHaveLength(6);
+    expect(sections).toHaveLength(7);
     for (const section of sections) {
       expect(section, section).toMatch(/\| webgpu \|/);
       expect(section, section).toMatch(/cuda(: not run| \| not run: |.*\d)/);
@@ -165,6 +170,8 @@ describe.runIf(torture)("the long form of bench:gpu (npm run torture)", () => {
     expect(ran.stdout).not.toContain("exit code");
     expect(ran.stdout).toMatch(/\| webgpu \| 16,384 \| 1 \| 8,192 \| 20,000 of 20,000 \|/);
     expect(ran.stdout).toMatch(/\| webgpu \| .* \| each row once \|/);
+    const resumed = "each row once, the same verdict and profile, the same challenger's figures";
+    expect(ran.stdout).toMatch(new RegExp(`\\| webgpu \\| 0 \\| 67 \\| f0 \\| .* \\| ${resumed} \\|`));
     expect(await readFile(page, "utf8")).toBe(before);
   });
 });
