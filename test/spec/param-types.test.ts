@@ -64,7 +64,7 @@ test.each([
 });
 
 test("a param without a value does not hide what is wrong with the texts that it is used in", () => {
-  const text = `${usedTwice.replace("out/", "${OUT}/")}params: { week: "${"${ds}"}", ds: { type: date } }\n`;
+  const text = `${usedTwice.replace("out/", "${OUT}/")}params: { week: "\${ds}", ds: { type: date } }\n`;
   const refused = specRefusal(text);
   expect(refused).toContain("3 problems");
   expect(refused).toContain("output.parquet.path: ${OUT} is neither a param nor an environment variable");
@@ -108,11 +108,14 @@ test.each([
   );
 });
 
+const madeFromDate = (last: string): string => withParams(`{ ds: { type: date }, before: "\${ds - 1d}"${last} }`);
+
 test("a date stands in only where runs of other dates are of the same series", () => {
-  const text = (last: string) => withParams(`{ ds: { type: date }, before: "${"${ds - 1d}"}"${last} }`);
-  expect(load(text(""), anyDate).params).toEqual({ ds: "1970-01-01", before: "1969-12-31" });
-  expect(specRefusal(text(`, week: "w${"${before}"}"`), anyDate)).toContain(
+  expect(load(madeFromDate(""), anyDate).params).toEqual({ ds: "1970-01-01", before: "1969-12-31" });
+  expect(specRefusal(madeFromDate(`, week: "w\${before}"`), anyDate)).toContain(
     "params.ds: it has no default, and params.week is made from it",
   );
-  expect(load(text(`, week: "w${"${before}"}"`), { standIns: "all" }).params).toMatchObject({ week: "w1969-12-31" });
+  expect(load(madeFromDate(`, week: "w\${before}"`), { standIns: "all" }).params).toMatchObject({
+    week: "w1969-12-31",
+  });
 });
