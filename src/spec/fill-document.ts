@@ -1,6 +1,6 @@
 import { isMap, isNode, isScalar, isSeq } from "yaml";
-import { assertNever } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
+import { faultText, isExpression } from "./params/fault-text.js";
 import {
   dateParamOf,
   hourParamOf,
@@ -11,9 +11,10 @@ import {
   takeDefaults,
   textOf,
 } from "./params/param-types.js";
+import { openStandIns, type StandInAccount, type StandIns, valueInRefusedSpec } from "./params/stand-ins.js";
 import type { Problem } from "./problems.js";
-import { hideCredentials, isSecretKey, secretFile, secretKeys } from "./secrets.js";
-import { anyValue, clockParamsIn, filledLimit, fillTemplate, type TemplateFault } from "./template.js";
+import { isSecretKey, secretFile, secretKeys } from "./secrets.js";
+import { anyValue, clockParamsIn, fillTemplate } from "./template.js";
 import type { YamlDocument } from "./yaml-text.js";
 
 type Path = readonly (string | number)[];
@@ -29,6 +30,8 @@ export interface SpecContext {
   readonly pipe?: true | undefined;
   /** For a run that is there: an earlier version of this program may have taken its date. */
   readonly ofRun?: true | undefined;
+  /** For commands that find runs whatever their params were. */
+  readonly standIns?: StandIns | undefined;
   /**
    * For a generated spec: the option that a key's value comes from ("--model"), which messages name instead of a line.
    */
@@ -69,6 +72,7 @@ interface Scope {
   readonly lookup: (name: string) => Value | undefined;
   /** Params of the spec, including those that are not yet known at the position of the text. */
   readonly declared: readonly string[];
+  readonly standIns: StandInAccount;
   readonly problems: Problem[];
   readonly templates: Map<unknown, string>;
   readonly variables: Map<unknown, string[]>;
@@ -81,6 +85,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   const scope: Scope = {
     lookup: (name) => known.get(name) ?? environmentValue(context, name),
     declared: paramNames(document),
+    standIns: openStandIns(context.standIns),
     problems: [],
     templates: new Map(),
     variables: new Map(),
@@ -99,14 +104,14 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   for (const { key, value } of isMap(params) ? params.items : []) {
     const name = isScalar(key) ? String(key.value) : "";
     const given = Object.hasOwn(context.params, name) ? context.params[name] : undefined;
+    const before = scope.problems.length;
     const text = fillParam(
       value,
       { ...defaults, name, given, isDate: name === dateParam, ofRun: context.ofRun },
       scope,
     );
-    if (text !== undefined) {
-      known.set(name, { text, from: "param" });
-    }
+    const isRefused = scope.problems.length > before;
+    known.set(name, { text: isRefused ? valueInRefusedSpec : text, from: "param" });
   }
   scope.problems.push(...unknownParams(context.params, scope.declared));
   for (const pair of isMap(document.contents) ? document.contents.items : []) {
@@ -127,24 +132,22 @@ interface Param extends ReturnType<typeof takeDefaults> {
   readonly ofRun: SpecContext["ofRun"];
 }
 
-/** Fills in the value of a param, and returns it. undefined: it has none, which is reported as a problem. */
-function fillParam(
-  node: unknown,
-  { name, given, isDate, ofRun, types, required }: Param,
-  scope: Scope,
-): string | undefined {
+/** Fills in the value of a param, and returns it. "": it has none, which is reported as a problem. */
+function fillParam(node: unknown, { name, given, isDate, ofRun, types, required }: Param, scope: Scope): string {
   const path = ["params", name];
   if (name === "__proto__") {
     scope.problems.push({ path, atKey: true, text: "a param cannot have this name; choose another" });
   }
   if (!isScalar(node)) {
     scope.problems.push({ path, text: paramForms });
-    return undefined;
+    return "";
   }
   const type = types.get(name);
   if (given === undefined && type !== undefined && required.has(name)) {
-    scope.problems.push(missingProblem(name, type));
-    return undefined;
+    const standIn = scope.standIns.take(name, type);
+    scope.problems.push(...(standIn === undefined ? [missingProblem(name, type)] : []));
+    node.value = standIn ?? "";
+    return standIn ?? "";
   }
   node.value = given ?? textOf(node);
   const before = scope.problems.length;
@@ -152,6 +155,7 @@ function fillParam(
     fillNode(node, path, scope);
   }
   const text = String(node.value);
+  scope.problems.push(...scope.standIns.check(name, text));
   if (isDate && given === "") {
     scope.problems.push({ path, text: "--param sets it to an empty text, but it is the date of the run" });
   } else if (scope.problems.length === before) {
@@ -237,6 +241,8 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
         scope.variables.set(node, [...(scope.variables.get(node) ?? []), name]);
       } else if (value.from === "clock") {
         scope.clock.push(path.join("."));
+      } else {
+        scope.problems.push(...scope.standIns.use(name, path));
       }
       return value.text;
     };
@@ -257,43 +263,4 @@ function fileProblems(template: string, path: Path): Problem[] {
   return secretFile(template) === undefined
     ? [{ path, text: "found ${file:…} inside a text; it stands for a whole value, as ${file:/run/secrets/name}" }]
     : [];
-}
-
-/** SQL is kept in the plan, and environment variables may be secrets: only params are filled in there. */
-function isExpression([section, key]: Path): boolean {
-  return section === "input" && (key === "columns" || key === "where");
-}
-
-function faultText(fault: TemplateFault, path: Path, declared: readonly string[]): string {
-  switch (fault.kind) {
-    case "quoted":
-      return `found ${fault.found} inside quotes; write it without quotes, because its value is inserted as a quoted text`;
-    case "commented":
-      return `found ${fault.found} in a comment; remove it from the comment`;
-    case "attached":
-      return `found ${fault.found} right next to a literal or a word; its value is inserted as a quoted text, so put a blank or an operator between them`;
-    case "malformed":
-      return `found ${isSecretKey(path) ? "${ and no name after it" : hideCredentials(fault.found)}, expected \${name} or \${name:-default}, or for a date \${name - 7d} with blanks around the sign; a literal \${ is written $\${`;
-    case "climbs":
-      return `the value of \${${fault.name}} contains .., which would lead out of the folder that the path names`;
-    case "no date":
-      return `\${${fault.found}} needs a date such as 2026-11-23, but the value of ${fault.name} is not a date`;
-    case "out of range":
-      return `\${${fault.found}} is not in the years 1 to 9999`;
-    case "long":
-      return `it has more than ${filledLimit} characters when it is filled in`;
-    case "unset":
-      return unsetText(fault.name, declared, isExpression(path));
-    default:
-      return assertNever(fault);
-  }
-}
-
-function unsetText(name: string, declared: readonly string[], isSql: boolean): string {
-  if (isSql) {
-    return `\${${name}} is no param; declare it under params`;
-  }
-  return declared.includes(name)
-    ? `\${${name}} is a param that comes later: params see those above them, timezone sees none`
-    : `\${${name}} is neither a param nor an environment variable; set it, or write \${${name}:-default}`;
 }

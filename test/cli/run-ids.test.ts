@@ -34,3 +34,40 @@ test("status, rejects, diff, approve and discard take the id of a run, as histor
     stderr: expect.stringContaining(`run ${first}-r2 came after it`),
   });
 });
+
+const requiredDate = { params: { ds: { type: "date" }, region: { type: "enum", values: ["EU", "US"] } } };
+
+test("a run is found by its id, and the runs of a job are, without values for params that have no default", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, {
+    ...requiredDate,
+    output: { parquet: { path: "out/${region}/dt=${ds}" } },
+  });
+  const night = (date: string) => job.night("run", date, "--param", "region=US", "--json");
+  const [first, second] = [lastJson(await night("2026-01-01")), lastJson(await night("2026-01-02"))];
+  await job.rewrite({ ...fewRows, output: { parquet: { path: "out/${region}/dt=${ds}" } } });
+  const held = String(lastJson(await night("2026-01-03"))["run_id"]);
+  const alsoHeld = String(lastJson(await night("2026-01-04"))["run_id"]);
+  const command = (verb: string, ...args: string[]) => runHere([verb, job.spec, ...args]);
+
+  const { runs } = lastJson(await command("history", "--json")) as { runs: { run_id: string }[] };
+  expect(runs.map(({ run_id: id }) => id)).toEqual([alsoHeld, held, second?.["run_id"], first?.["run_id"]]);
+  expect(lastJson(await command("status", "--run", held, "--json"))).toMatchObject({ run_id: held, status: "held" });
+  expect(lastJson(await command("approve", "--run", held, "--json"))).toMatchObject({ status: "published" });
+  expect(lastJson(await command("discard", "--run", alsoHeld, "--json"))).toMatchObject({ status: "discarded" });
+  const stats = await command("stats", "--run", held, "--param", "region=US", "--json");
+  expect(lastJson(stats)).toMatchObject({ run_id: held });
+  const pruned = await command("prune", "--keep", "2", "--param", "region=US", "--json");
+  expect(lastJson(pruned)).toMatchObject({ runs: [{ run_id: first?.["run_id"] }] });
+});
+
+test("a command that needs the run's params says so once, and prunes no series that was not named", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path, requiredDate);
+  const status = await runHere(["status", job.spec]);
+  expect(status).toMatchObject({ code: 64, stderr: expect.stringContaining("2 problems") });
+  const prune = await runHere(["prune", job.spec, "--keep", "2"]);
+  expect(prune.code).toBe(64);
+  expect(prune.stderr).toContain("params.region: it has no default; set it with --param region=EU");
+  expect(prune.stderr).not.toContain("params.ds");
+});

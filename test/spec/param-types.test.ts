@@ -49,6 +49,29 @@ test.each([
   expect(specRefusal(withParams(params), { params: given })).toContain(message);
 });
 
+const usedTwice = minimalSpec
+  .replace("in/*.parquet", "in/${ds}/*.parquet")
+  .replace("path: out", "path: out/${ds - 1d}");
+
+test.each([
+  ["{ ds: { type: date } }", {}, "it has no default; set it with --param ds=2026-11-23"],
+  ["{ ds: { type: date } }", { ds: "../soon" }, "found ../soon, expected a date such as 2026-11-23"],
+  ["{ ds: { type: time } }", {}, "expected a text, number or date, or { type: date"],
+])("what is wrong with params %s and %j is said once, however often the param is used", (params, given, message) => {
+  const refused = specRefusal(`${usedTwice}params: ${params}\n`, { params: given });
+  expect(refused).toContain(`params.ds: ${message}`);
+  expect(refused).not.toContain("problems");
+});
+
+test("a param without a value does not hide what is wrong with the texts that it is used in", () => {
+  const text = `${usedTwice.replace("out/", "${OUT}/")}params: { week: "\${ds}", ds: { type: date } }\n`;
+  const refused = specRefusal(text);
+  expect(refused).toContain("3 problems");
+  expect(refused).toContain("output.parquet.path: ${OUT} is neither a param nor an environment variable");
+  expect(refused).toContain("params.week: ${ds} is a param that comes later");
+  expect(refused).toContain("params.ds: it has no default");
+});
+
 test.each([
   ["{ ds: '${today}' }", { ds: "20261105" }],
   ["{ ds: '${today}' }", { ds: "2026-11" }],
@@ -71,4 +94,28 @@ test("the param that messages and the schema recommend can be written into a spe
   for (const form of forms) {
     expect(load(withParams(`{ ds: ${form} }`)).params["ds"]).toMatch(/^\d{4}-\d\d-\d\d$/);
   }
+});
+
+const anyDate = { standIns: "dates" } as const;
+
+test.each([
+  ["name: daily", "name: daily-${ds}", "name"],
+  ["path: out", "path: out\n    compression: ${ds}", "output.parquet.compression"],
+])("no date stands in for one that decides where runs are: %s as %s", (from, to, key) => {
+  const text = `${minimalSpec.replace(from, to)}params: { ds: { type: date } }\n`;
+  expect(specRefusal(text, anyDate)).toContain(
+    `params.ds: it has no default, and ${key} is made from it; set it with --param ds=2026-11-23`,
+  );
+});
+
+const madeFromDate = (last: string): string => withParams(`{ ds: { type: date }, before: "\${ds - 1d}"${last} }`);
+
+test("a date stands in only where runs of other dates are of the same series", () => {
+  expect(load(madeFromDate(""), anyDate).params).toEqual({ ds: "1970-01-01", before: "1969-12-31" });
+  expect(specRefusal(madeFromDate(`, week: "w\${before}"`), anyDate)).toContain(
+    "params.ds: it has no default, and params.week is made from it",
+  );
+  expect(load(madeFromDate(`, week: "w\${before}"`), { standIns: "all" }).params).toMatchObject({
+    week: "w1969-12-31",
+  });
 });

@@ -30,7 +30,7 @@ export async function readSpecOfRun(
   specPath: string,
   { run, ...options }: RunOptions & { readonly run: string },
 ): Promise<LoadedSpec> {
-  const loaded = await readSpec(specPath, options, { ofRun: true });
+  const loaded = await readSpec(specPath, options, { ofRun: true, standIns: "all" });
   await using job = await openLoaded(loaded, specPath);
   const runs = (await job.sink.history?.({ job: loaded.spec.name, last: everyRun })) ?? [];
   const found = runs.find(({ runId }) => runId === run);

@@ -1,5 +1,6 @@
 import { readFileSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
+import type { SpecContext } from "../../spec/fill-document.js";
 import { type LoadedSpec, loadSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";
 import { fileError, readStart } from "./given-files.js";
@@ -17,12 +18,13 @@ const runIdForm = /^[\w-]+-[0-9a-f]{12}(?:-r\d+)?$/;
 
 /**
  * Reads and checks a spec.
- * @param how `pipe`: its rows come and go through a pipe. `ofRun`: the params are those of a run that is there
+ * @param how `pipe`: its rows come and go through a pipe. `ofRun`: the params are those of a run that is there.
+ * `standIns`: runs are found whatever these params were
  */
 export async function readSpec(
   path: string,
   { param }: JobOptions,
-  how: { readonly pipe?: true; readonly ofRun?: true } = {},
+  how: Pick<SpecContext, "pipe" | "ofRun" | "standIns"> = {},
 ): Promise<LoadedSpec> {
   const text = await readText(path);
   const given = { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), ...how };

@@ -1,6 +1,6 @@
 import { failureFields } from "../../publish/attempt-failure.js";
-import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/reading/read-spec.js";
+import { openLoaded } from "../../app/job-context.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import type { CheckResult } from "../../checks/verdicts/verdict.js";
 import { paramTexts, splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
@@ -24,7 +24,7 @@ export interface HistoryOptions extends JobOptions {
 
 /** Lists the runs of a job at its target, the latest first, and those that keep its challenger's predictions. */
 export async function historyCommand(spec: string, options: HistoryOptions, io: SafeIo): Promise<void> {
-  await using job = await openJob(spec, options);
+  await using job = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
   const { name } = job.spec;
   const own = await runHistory(job, options.last);
   const kept = await keptRuns(job, options.last);

@@ -22,7 +22,8 @@ export interface PruneOptions extends JobOptions {
 /** Removes the output of old runs of a job, and lists them. */
 export async function pruneCommand(spec: string, options: PruneOptions, io: SafeIo): Promise<void> {
   const retention = retentionOf(options, Date.now());
-  await using job = await openLoaded(await readSpec(spec, options), spec, { log: createWarningLog(io.stderr) });
+  const loaded = await readSpec(spec, options, { standIns: "dates" });
+  await using job = await openLoaded(loaded, spec, { log: createWarningLog(io.stderr) });
   const report = await pruneRuns(job, { retention, dryRun: options.dryRun === true });
   io.stdout.write(
     options.json === true

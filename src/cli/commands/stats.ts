@@ -1,6 +1,6 @@
-import { openJob, openLoaded } from "../../app/job-context.js";
+import { openLoaded } from "../../app/job-context.js";
 import { readSpecOfRun } from "../../app/reading/read-run-spec.js";
-import type { JobOptions } from "../../app/reading/read-spec.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { type RunStats, statsJson, statsText } from "../../report/stats-text.js";
 import { runStats } from "../../run/stats.js";
 import { JobError } from "../../util/errors.js";
@@ -13,8 +13,9 @@ export interface StatsOptions extends JobOptions {
 
 /** Prints the profiles of a run: of its predictions and, with checks, of its features. */
 export async function statsCommand(spec: string, options: StatsOptions, io: SafeIo): Promise<void> {
-  await using job = await openJob(spec, options);
   const { run } = options;
+  const loaded = await readSpec(spec, options, run === undefined ? {} : { standIns: "dates" });
+  await using job = await openLoaded(loaded, spec);
   const stats = (await runStats(job, run)) ?? (await statsElsewhere(spec, { ...options, run: run ?? "" }));
   io.stdout.write(`${options.json === true ? statsJson(stats) : statsText(stats, terminalWidth(io.stdout))}\n`);
 }
