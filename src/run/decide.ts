@@ -14,7 +14,7 @@ import { assertNever, JobError } from "../util/errors.js";
 import { runFacts, rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
 import { unfinishedRuns } from "./state.js";
-import { publishApproved } from "./held-or-discarded.js";
+import { addingHint, publishApproved } from "./held-or-discarded.js";
 import { readersLine } from "./judging/readers.js";
 
 /** What a person decides on a run. */
@@ -78,7 +78,10 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
     case "superseded":
       return await publishIfApproved(context, { stored, run, decision: state.decision, already: true, request });
     case "held": {
-      const decision = await run.decide(decisionOf(context, "approved", request));
+      const asked = decisionOf(context, "approved", request);
+      const decision = await addingHint("it stays held: approve it once the table fits, or discard it", () =>
+        run.decide(asked),
+      );
       return await publishIfApproved(context, { stored, run, decision, already: false, request });
     }
     default:
@@ -116,7 +119,7 @@ async function publishIfApproved(
 ): Promise<DecisionReport> {
   const { runId } = stored.plan;
   if (decision.kind !== "approved") {
-    throw alreadyDecided("approving", runId, decision);
+    throw alreadyDecided(context, "approving", { plan: stored.plan, decision });
   }
   requireAsAsked(runId, decision, request);
   await publishApproved(context, { stored, run });
@@ -173,7 +176,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const known = "decision" in run.state ? run.state.decision : undefined;
   const decision = known ?? (await run.decide(decisionOf(context, "discarded", request)));
   if (decision.kind !== "discarded") {
-    throw alreadyDecided("discarding", runId, decision);
+    throw alreadyDecided(context, "discarding", { plan: stored.plan, decision });
   }
   await run.tidy?.();
   const already = known !== undefined;
@@ -235,8 +238,14 @@ function notHeld(
   });
 }
 
-function alreadyDecided(act: string, runId: string, decision: Decision): JobError {
+function alreadyDecided(
+  { command }: JobContext,
+  act: string,
+  { plan: { runId, params }, decision }: { readonly plan: Plan; readonly decision: Decision },
+): JobError {
+  // A published run is refused before: an approved one is not published yet.
+  const next = decision.kind === "approved" ? `${command(params)} publishes it; after that, ` : "";
   return new JobError("ALREADY_DECIDED", `${act} run ${runId}: it was ${decisionText(decision, true)}`, {
-    hint: "a decision is final; run --new-run scores the input again as another run",
+    hint: `a decision is final; ${next}run --new-run scores the input again as another run`,
   });
 }

@@ -183,10 +183,11 @@ export async function publishApproved(
   if (context.spec.report.openlineage !== undefined) {
     await reviewForReports(context, { stored, run }, verdict); // its events count the published rows
   }
-  const writer: RunWriter = await run.begin(attemptFacts(context, "none"));
+  const stuck = `run ${plan.runId} is approved, which is final: discard and --new-run wait until the table takes its rows, so alter the table back, then run the same command again`;
+  const writer: RunWriter = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
   await recordingFailure(run, () =>
-    writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null }),
+    addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),
   );
   record.finish();
   log.info(`published run ${plan.runId}`);
@@ -196,4 +197,17 @@ export async function publishApproved(
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     seconds: record.seconds,
   };
+}
+
+/** Adds to the hint of an error that the target does not take the rows of a run. @throws errors of `work` */
+export async function addingHint<T>(added: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof JobError) || !["OUTPUT_MISMATCH", "OUTPUT_REFUSED"].includes(error.code)) {
+      throw error;
+    }
+    const { code, message, hint, cause } = error;
+    throw new JobError(code, message, { cause, hint: hint === undefined ? added : `${hint}\n    ${added}` });
+  }
 }

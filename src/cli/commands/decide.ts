@@ -76,9 +76,9 @@ function rowsFields({ output, rejected, filtered, unchanged }: RowsOfRun): objec
 }
 
 function reportText(report: DecisionReport, output: string): string {
-  const { runId, state, already, rows, readers, joinsBaseline, held } = report;
+  const { runId, state, carriedOut, rows, readers, joinsBaseline, held } = report;
   const left = readers === undefined ? "" : `; ${readers}`;
   const what = state === "published" ? `, ${rowsOfRunText(rows)} -> ${output}` : `, nothing of it is published${left}`;
   const baseline = joinsBaseline ? "; later runs are compared with it" : "";
-  return [`${runId}: ${already ? "already " : ""}${state}${what}${baseline}`, ...held].map(printable).join("\n");
+  return [`${runId}: ${carriedOut ? "" : "already "}${state}${what}${baseline}`, ...held].map(printable).join("\n");
 }

@@ -1,4 +1,5 @@
 import type { Plan } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
 import type { Decision } from "../../publish/decision.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import type { RunSink } from "../port.js";
@@ -8,7 +9,7 @@ import { readDecision, readVerdict, storeDecision, storeVerdict } from "./contro
 import { committedProfile } from "./control/run-profile.js";
 import { countKeys } from "./control/key-counts.js";
 import { dropTables, finishSeconds, warnOfKeptTables } from "./finish-run.js";
-import { lockRuns, refuseSuperseded } from "./locks.js";
+import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
 import { transact } from "./transaction.js";
@@ -43,7 +44,10 @@ export function runDecisions(
       ),
     decide: (decision) =>
       retrying(`writing the decision on ${plan.runId}`, retry, (last) =>
-        transact(tools, (session) => decideRun(session, tools, plan, decision), { last }),
+        transact(tools, (session) => decideRun(session, tools, plan, decision), {
+          last,
+          ...(decision.kind === "approved" ? { silentSeconds: finishSeconds } : {}),
+        }),
       ),
     decision: () =>
       retrying(`reading ${target}`, retry, () =>
@@ -68,7 +72,7 @@ async function judgeRun(
 
 /**
  * Stores the decision on a run unless there is one. A run that a later one has replaced is not approved or discarded,
- * and a run that may not overwrite newer rows is not approved. A discarded run takes no more spans: the lock waits for
+ * and a run that may not overwrite newer rows, or whose rows the table cannot take, is not approved. A discarded run takes no more spans: the lock waits for
  * those that are being committed.
  */
 async function decideRun(session: Session, tools: RunTools, plan: Plan, decision: Decision): Promise<Decision> {
@@ -82,9 +86,24 @@ async function decideRun(session: Session, tools: RunTools, plan: Plan, decision
   if (decision.kind !== "superseded") {
     await refuseSuperseded(session, control, runId);
   }
-  if (decision.kind === "approved" && tools.modeOf(plan).kind !== "append") {
-    await tools.refuseNewer(session, plan); // publishing checks it again
+  if (decision.kind === "approved") {
+    await refuseUnpublishable(session, tools, plan);
   }
   await storeDecision(session, control, runId, decision);
   return (await readDecision(session, control, runId)) ?? decision;
+}
+
+/**
+ * Refuses to approve a run that could not be published, as far as that is known before its rows are written: nothing
+ * else may become of an approved run. Publishing checks all of it again.
+ * @throws JobError OUTPUT_NEWER, OUTPUT_MISMATCH, OUTPUT_DAMAGED
+ */
+async function refuseUnpublishable(session: Session, tools: RunTools, plan: Plan): Promise<void> {
+  const mode = tools.modeOf(plan);
+  if (mode.kind !== "append") {
+    await tools.refuseNewer(session, plan);
+  }
+  await lockRun(session, plan.runId);
+  await mode.prepare(session, plan, { mayCreate: spanCount(plan) === 0 });
+  await mode.checkFinish?.(session, plan);
 }

@@ -180,17 +180,27 @@ postgres.describe("the order of staged runs", () => {
 postgres.describe("a target that changes while a staged run waits", () => {
   const table = "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)";
 
-  /** Holds a run, changes its target, and approves it. */
-  async function changed(database: Database, spec: PgSinkOptions["postgres"], sql: string): Promise<unknown> {
+  const moments = ["held", "approved"] as const;
+
+  /** Holds a run, changes its target while it is held or when it is approved, and publishes it. */
+  async function changed(
+    database: Database,
+    spec: PgSinkOptions["postgres"],
+    { sql, moment }: { readonly sql: string; readonly moment: (typeof moments)[number] },
+  ): Promise<unknown> {
     await database.query(table);
     await using sink = stagedSink(database, spec);
     const { run } = await holdStaged(sink, stagedPlan(sink.planTarget));
-    await database.query(sql);
-    await run.decide(decisionOf("approved"));
-    return await run.finish().then(
-      () => "published",
-      (error: unknown) => error,
-    );
+    const steps = [() => database.query(sql), () => run.decide(decisionOf("approved"))];
+    try {
+      for (const step of moment === "held" ? steps : steps.toReversed()) {
+        await step();
+      }
+      await run.finish();
+      return "published";
+    } catch (error) {
+      return error;
+    }
   }
 
   test.each(inserting)(
@@ -198,7 +208,7 @@ postgres.describe("a target that changes while a staged run waits", () => {
     async (_mode, spec) => {
       for (const sql of ["TRUNCATE scores.predictions", "DROP TABLE scores.predictions"]) {
         await using database = await postgres.server().createDatabase();
-        expect(await changed(database, spec, sql)).toBe("published");
+        expect(await changed(database, spec, { sql, moment: "held" })).toBe("published");
         expect(await rowsIn(database)).toHaveLength(25);
       }
     },
@@ -226,13 +236,15 @@ postgres.describe("a target that changes while a staged run waits", () => {
       /violates check constraint/,
     ],
   ] as const)("%s refuses a staged run, and nothing is published", async (_, sql, code, message) => {
-    for (const [, spec] of inserting) {
+    for (const [[, spec], moment] of inserting.flatMap((one) => moments.map((when) => [one, when] as const))) {
       await using database = await postgres.server().createDatabase();
-      expect(await changed(database, spec, sql)).toMatchObject({
+      expect(await changed(database, spec, { sql, moment })).toMatchObject({
         code,
         message: expect.stringMatching(message) as string,
       });
       expect(await database.query("SELECT FROM scores.predictions")).toEqual([]);
+      const isFoundFirst = moment === "held" && code === "OUTPUT_MISMATCH";
+      expect(await database.query("SELECT FROM infer_batch.decisions")).toHaveLength(isFoundFirst ? 0 : 1);
     }
   });
 
@@ -248,8 +260,8 @@ postgres.describe("a target that changes while a staged run waits", () => {
         await using sink = stagedSink(database, spec);
         const { run, stored } = await holdStaged(sink, stagedPlan(sink.planTarget));
         const name = (await leftTables(database)).find((one) => one.startsWith("staging"));
-        await database.query(sql.replace("{t}", `infer_batch.${name}`));
         await run.decide(decisionOf("approved"));
+        await database.query(sql.replace("{t}", `infer_batch.${name}`));
         const finish = async (): Promise<void> => {
           await (await (await sink.open(stored)).begin(alone)).finish();
         };

@@ -25,6 +25,11 @@ export interface Mode {
   checkOwnTables?(session: Session, plan: Plan): Promise<void>;
   /** Sends the rows of a span; returns how many the server took. */
   write(session: Session, rows: EncodedRows): Promise<number>;
+  /**
+   * Checks, before a run is approved, what `finish` finds wrong with the target's columns, as far as `prepare` does not.
+   * Changes no row. Default: there is nothing more. @throws JobError OUTPUT_MISMATCH
+   */
+  checkFinish?(session: Session, plan: Plan): Promise<void>;
   /** Finishes the run in the target. Called when every span is committed. Safe to repeat. */
   finish?(session: Session, plan: Plan): Promise<void>;
   /**

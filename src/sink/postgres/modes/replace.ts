@@ -69,6 +69,7 @@ export function replaceMode(tools: ModeTools): Mode {
       return keyNotNull(fitColumns(staging, found, output), spec.key);
     },
     write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
+    checkFinish: (session, plan) => checkSwap(session, tools, stagingOf(plan)),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
     rehearseFinish: spec.swap === "delete_insert" ? rehearseExchange(tools, stagingOf) : undefined,
     unneededTables: (session) => keptTables(session, tools.control, name, spec.keep_previous),
@@ -107,6 +108,26 @@ async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: 
   await refuseDependents(session, name, target.oid);
 }
 
+/** Compares target and staging table as the swap does, without a lock that readers wait for. @throws JobError OUTPUT_MISMATCH */
+async function checkSwap(session: Session, { name, spec }: ModeTools, staging: TableName): Promise<void> {
+  const target = await findTable(session, name);
+  if (spec.swap === "rename" && target !== undefined) {
+    await session.query("SET LOCAL statement_timeout = 0"); // to check a new foreign key takes its time
+    await makeAlike(session, name, { target, staging });
+  }
+}
+
+/** Copies what was added to the target since, and refuses other differences. @throws JobError OUTPUT_MISMATCH */
+async function makeAlike(
+  session: Session,
+  name: TableName,
+  { target, staging }: { readonly target: FoundTable; readonly staging: TableName },
+): Promise<void> {
+  await copyAttributes(session, name, staging);
+  const oids = { target: target.oid, staging: await oidOf(session, staging) };
+  await refuseOtherShape(session, { target: name, staging }, oids);
+}
+
 async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: TableName): Promise<void> {
   const { name, spec, control, refuseNewer } = tools;
   // The rows were committed span by span; checking all of them may take longer than the limit of a statement.
@@ -131,9 +152,7 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   const output = outputColumns(plan.contract);
   if (spec.swap === "rename") {
     await refuseUnfit(session, tools, target);
-    await copyAttributes(session, name, staging);
-    const oids = { target: target.oid, staging: await oidOf(session, staging) };
-    await refuseOtherShape(session, { target: name, staging }, oids);
+    await makeAlike(session, name, { target, staging });
     await exchangeNames(session, { target: name, incoming: staging, kept });
   } else {
     fitColumns(name, target, output);

@@ -45,6 +45,7 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
     },
     write: (session, rows) => intoStaging(rows.plan).write(session, rows),
     checkOwnTables: async (session, plan) => await intoStaging(plan).checkOwnTables?.(session, plan),
+    checkFinish: (session, plan) => refuseOtherTypes(session, tools, plan, stagingOf(plan)),
     finish,
     // Which inserts the rows of the staging table: none.
     rehearseFinish: { statements: spec.mode === "upsert" ? ["insert", "update"] : ["insert"], run: finish },
@@ -127,7 +128,7 @@ async function publish(
 
 /**
  * Refuses a target whose columns have other types than when the run began: an assignment would convert the values.
- * Called in a transaction that has written to the target, so that no other session can alter it.
+ * Publishing calls it when it has written to the target, so that no other session can alter it.
  * @throws JobError OUTPUT_MISMATCH
  */
 async function refuseOtherTypes(session: Session, { name }: ModeTools, plan: Plan, staging: TableName): Promise<void> {

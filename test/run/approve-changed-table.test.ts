@@ -1,0 +1,95 @@
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import type { Database } from "../support/pg-database.js";
+import { statesIn } from "../support/pg-staged.js";
+import { usePostgres } from "../support/postgres.js";
+
+const postgres = usePostgres();
+const modes = ["append", "upsert", "replace"] as const;
+type Mode = (typeof modes)[number];
+
+async function nightsIn(folder: string, { url }: Database, mode: Mode): Promise<Nights> {
+  const key = mode === "append" ? [] : ["id"];
+  const table = { url, table: "scores.predictions", mode, key, timeouts: { lock: 1 } };
+  return await nightlyJob(folder, { output: { parquet: undefined, postgres: table } });
+}
+
+/** Changes after which the table does not take the rows, each with the statement that takes it back. */
+const changes = {
+  "a column is gone": {
+    change: "ALTER TABLE scores.predictions RENAME COLUMN score TO other",
+    back: "ALTER TABLE scores.predictions RENAME COLUMN other TO score",
+  },
+  "a column has another type": {
+    change: "ALTER TABLE scores.predictions ALTER COLUMN score TYPE double precision",
+    back: "ALTER TABLE scores.predictions ALTER COLUMN score TYPE real",
+  },
+};
+const cases = modes.flatMap((mode) => Object.entries(changes).map(([what, sql]) => ({ mode, what, sql })));
+
+postgres.describe("approving a run into Postgres whose table has changed", () => {
+  test.each(cases)("it stays held, and is approved once the table is altered back: $mode, $what", async (one) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, one.mode);
+    const runId = await heldNight(nights);
+    await database.query(one.sql.change);
+
+    const refused = await nights.night("approve", "2026-11-21");
+    expect([refused.code, refused.stderr]).toEqual([
+      64,
+      expect.stringMatching(/score[^]*it stays held: approve it once the table fits, or discard it\n$/),
+    ]);
+    expect(await database.query("SELECT kind FROM infer_batch.decisions WHERE run_id = $1", [runId])).toEqual([]);
+    expect(lastJson(await nights.night("status", "2026-11-21", "--json"))).toMatchObject({ status: "held" });
+
+    await database.query(one.sql.back);
+    const approved = await nights.night("approve", "2026-11-21");
+    expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining(`${runId}: published, 50 rows`)]);
+    const again = await nights.night("approve", "2026-11-21");
+    expect(again.stdout).toContain(`${runId}: already published, 50 rows`);
+  });
+
+  test.each(modes)("it can be discarded, or replaced by a new run: %s", async (mode) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, mode);
+    await heldNight(nights);
+    await database.query(changes["a column is gone"].change);
+    expect((await nights.night("approve", "2026-11-21")).code).toBe(64);
+    const discarded = await nights.night("discard", "2026-11-21");
+    expect(discarded.code, discarded.stderr).toBe(0);
+
+    await nights.rewrite({});
+    await database.query(changes["a column is gone"].back);
+    const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
+    expect(next.code, next.stderr).toBe(0);
+    expect(await statesIn(database)).toEqual(expect.arrayContaining(["discarded", "published"]));
+  });
+
+  test("an approved run that the table refuses says what helps, and is published by the next approve", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, "upsert");
+    const runId = await heldNight(nights);
+    await database.query("ALTER TABLE scores.predictions ADD CONSTRAINT few CHECK (id >= 50) NOT VALID");
+    const stuck = await nights.night("approve", "2026-11-21");
+    expect([stuck.code, stuck.stderr]).toEqual([
+      65,
+      expect.stringMatching(/"few"[^]*is approved, which is final: .* so alter the table back, then run the same/),
+    ]);
+    const discarded = await nights.night("discard", "2026-11-21");
+    expect([discarded.code, discarded.stderr]).toEqual([
+      66,
+      expect.stringMatching(/ds=2026-11-21 publishes it; after that, run --new-run scores the input again/),
+    ]);
+    const next = await nights.night("run", "2026-11-21", "--new-run");
+    expect([next.code, next.stderr]).toEqual([65, expect.stringContaining("alter the table back")]);
+
+    await database.query("ALTER TABLE scores.predictions DROP CONSTRAINT few");
+    const approved = await nights.night("approve", "2026-11-21");
+    expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining(`${runId}: published, 50 rows`)]);
+    expect(await statesIn(database)).toEqual(["published", "published"]);
+  });
+});
