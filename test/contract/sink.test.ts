@@ -1,6 +1,5 @@
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { type AnswersWorld, answersContractOf } from "../support/answers-contract.js";
 import { outputRows } from "../support/output.js";
@@ -13,7 +12,6 @@ import { notesContractOf } from "../support/notes-contract.js";
 import { pruneContractOf } from "../support/prune-contract.js";
 import { type SealingWorld, sealingContractOf } from "../support/sealing-contract.js";
 import { stagingContractOf } from "../support/staging-contract.js";
-import type { Tests } from "../support/spill-contract.js";
 import { parquetSink, pgSink, s3Sink } from "../support/sinks.js";
 import { torture } from "../support/torture.js";
 
@@ -83,10 +81,6 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Wor
   };
 }
 
-/** What `upsert` does as `append` does, for all but keys that are there already, is tried in the long form. */
-const ofKeys = /adopts|one winner|any order|latest run|superseded|finishes a run once|late/;
-const testOfKeys: Tests = (title, work) => (ofKeys.test(title) ? test(title, work) : undefined);
-
 contractOf("the Parquet sink", parquetWorld);
 notesContractOf("the Parquet sink, notes", parquetWorld);
 stagingContractOf("the Parquet sink, staging", parquetWorld);
@@ -105,12 +99,10 @@ s3.describe("the S3 sink", () => {
 });
 postgres.describe("the Postgres sink", () => {
   contractOf("append", () => postgresWorld("append"));
-  contractOf("upsert", () => postgresWorld("upsert"), torture ? test : testOfKeys);
+  contractOf("upsert", () => postgresWorld("upsert"));
   contractOf("replace", () => postgresWorld("replace"));
   for (const mode of torture ? (["append", "upsert", "replace"] as const) : (["append", "replace"] as const)) {
     stagingContractOf(`${mode}, staging`, () => postgresWorld(mode));
-  }
-  for (const mode of torture ? (["append", "upsert", "replace"] as const) : (["replace"] as const)) {
     sealingContractOf(`${mode}, sealing`, () => postgresWorld(mode));
   }
   notesContractOf("append, notes", () => postgresWorld("append"));

@@ -12,7 +12,6 @@ import { torture } from "../support/torture.js";
 
 const postgres = usePostgres();
 const rounds = torture ? 20 : 1;
-const mostKills = torture ? 3 : 2;
 const [rowCount, commitRows] = [200, 10];
 const select = `SELECT row::INTEGER AS id, if(row % 4 = 0, NULL, row)::FLOAT AS x FROM range(${rowCount}) t(row)`;
 const settings = { ...reject, commit_rows: commitRows, engine: { threads: 1 } };
@@ -28,7 +27,7 @@ async function killUntilDone(spec: string, random: () => number): Promise<number
     const { code, stderr } = await runCli(["run", spec, "--only-rejects", "--log-level", "debug", "--no-progress"], {
       onStderr: (seen, child) => {
         const committed = [...seen.matchAll(/span \d+ committed/g)].length;
-        if (!killed && kills < mostKills && (after === 0 ? seen.includes("scoring ") : committed >= after)) {
+        if (!killed && kills < 3 && (after === 0 ? seen.includes("scoring ") : committed >= after)) {
           killed = child.kill("SIGKILL");
         }
       },

@@ -7,13 +7,10 @@ import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
 import { statesIn } from "../support/pg-staged.js";
 import { usePostgres } from "../support/postgres.js";
-import { torture } from "../support/torture.js";
 
 const postgres = usePostgres();
 const modes = ["append", "upsert", "replace"] as const;
 type Mode = (typeof modes)[number];
-/** In short, where `upsert` does what `replace` does, one of them. */
-const inShort = (...few: readonly Mode[]): readonly Mode[] => (torture ? modes : few);
 
 async function nightsIn(folder: string, { url }: Database, mode: Mode): Promise<Nights> {
   const key = mode === "append" ? [] : ["id"];
@@ -66,7 +63,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     },
   );
 
-  test.each(inShort("append", "upsert"))(
+  test.each(modes)(
     "a newer run says how to publish a held one, and what that takes once it is published itself: %s",
     async (mode) => {
       await using scratch = await scratchFolder();
@@ -84,46 +81,40 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     },
   );
 
-  test.each(inShort("append", "replace"))(
-    "a run into Postgres is discarded, and a new run takes its place: %s",
-    async (mode) => {
-      await using scratch = await scratchFolder();
-      await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
-      const runId = await heldNight(nights);
-      expect((await nights.night("discard", "2026-11-21", "--reason", "half a table")).code).toBe(0);
-      expect([await rowCount(database), await leftTables(database)]).toEqual([442, []]);
-      for (const [command, code] of [
-        ["run", 67],
-        ["approve", 66],
-      ] as const) {
-        const refused = await nights.night(command, "2026-11-21");
-        expect([refused.code, refused.stderr]).toEqual([code, expect.stringContaining("half a table")]);
-      }
-      await nights.rewrite({});
-      const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
-      expect(next.code, next.stderr).toBe(0);
-      expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete" });
-      expect(await rowCount(database)).toBe({ append: 884, upsert: 442, replace: 442 }[mode]);
-    },
-  );
+  test.each(modes)("a run into Postgres is discarded, and a new run takes its place: %s", async (mode) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, mode);
+    const runId = await heldNight(nights);
+    expect((await nights.night("discard", "2026-11-21", "--reason", "half a table")).code).toBe(0);
+    expect([await rowCount(database), await leftTables(database)]).toEqual([442, []]);
+    for (const [command, code] of [
+      ["run", 67],
+      ["approve", 66],
+    ] as const) {
+      const refused = await nights.night(command, "2026-11-21");
+      expect([refused.code, refused.stderr]).toEqual([code, expect.stringContaining("half a table")]);
+    }
+    await nights.rewrite({});
+    const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
+    expect(next.code, next.stderr).toBe(0);
+    expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete" });
+    expect(await rowCount(database)).toBe({ append: 884, upsert: 442, replace: 442 }[mode]);
+  });
 
-  test.each(inShort("append", "replace"))(
-    "a run into Postgres is superseded by a new run, and can then not be approved: %s",
-    async (mode) => {
-      await using scratch = await scratchFolder();
-      await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
-      const runId = await heldNight(nights);
-      await nights.rewrite({});
-      const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
-      expect(next.code, next.stderr).toBe(0);
-      const approved = await nights.night("approve", "2026-11-21", "--run", runId);
-      expect([approved.code, approved.stderr]).toEqual([66, expect.stringContaining(`${runId}-r2`)]);
-      expect(await rowCount(database)).toBe({ append: 884, upsert: 442, replace: 442 }[mode]);
-      expect(await leftTables(database)).toEqual([]);
-    },
-  );
+  test.each(modes)("a run into Postgres is superseded by a new run, and can then not be approved: %s", async (mode) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, mode);
+    const runId = await heldNight(nights);
+    await nights.rewrite({});
+    const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
+    expect(next.code, next.stderr).toBe(0);
+    const approved = await nights.night("approve", "2026-11-21", "--run", runId);
+    expect([approved.code, approved.stderr]).toEqual([66, expect.stringContaining(`${runId}-r2`)]);
+    expect(await rowCount(database)).toBe({ append: 884, upsert: 442, replace: 442 }[mode]);
+    expect(await leftTables(database)).toEqual([]);
+  });
 
   test("a held run is approved after one for a later date was published with --allow-older only", async () => {
     await using scratch = await scratchFolder();
@@ -140,7 +131,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     expect(await statesIn(database)).toEqual(["published", "published", "published"]);
   });
 
-  test.each(torture ? (["upsert", "replace"] as const) : (["upsert"] as const))(
+  test.each(["upsert", "replace"] as const)(
     "a held run stays held if --new-run may not replace the rows of a later date, and can then be approved: %s",
     async (mode) => {
       await using scratch = await scratchFolder();

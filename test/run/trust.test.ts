@@ -9,7 +9,6 @@ import { scratchFolder, writeSpec } from "../support/job.js";
 import { listing, partNames } from "../support/output.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { commitRows, watchedJob } from "../support/watched.js";
-import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
 async function partPath(out: string, span: number): Promise<string | undefined> {
@@ -90,39 +89,36 @@ describe("a committed part that is damaged during the run", () => {
 });
 
 describe("two jobs on one folder", () => {
-  test.each(torture ? [1, 2, 3] : [1])(
-    "started at the same moment: one gets it, the other 64 (round %i)",
-    async (round) => {
-      await using scratch = await scratchFolder();
-      const fixture = fixtureNamed("diabetes-mlp");
-      const specs = await Promise.all(
-        ["one", "two"].map(async (name) => {
-          const folder = join(scratch.path, name);
-          await mkdir(folder);
-          const output = { parquet: { path: "../out" } };
-          return await writeSpec(folder, fixture, {
-            name,
-            commit_rows: 20 + round,
-            output: { columns: ["id"], ...output },
-          });
-        }),
-      );
+  test.each([1, 2, 3])("started at the same moment: one gets it, the other 64 (round %i)", async (round) => {
+    await using scratch = await scratchFolder();
+    const fixture = fixtureNamed("diabetes-mlp");
+    const specs = await Promise.all(
+      ["one", "two"].map(async (name) => {
+        const folder = join(scratch.path, name);
+        await mkdir(folder);
+        const output = { parquet: { path: "../out" } };
+        return await writeSpec(folder, fixture, {
+          name,
+          commit_rows: 20 + round,
+          output: { columns: ["id"], ...output },
+        });
+      }),
+    );
 
-      const results = await Promise.all(specs.map((spec) => runSpec(spec, { ownProcess: true })));
+    const results = await Promise.all(specs.map((spec) => runSpec(spec, { ownProcess: true })));
 
-      const codes = results.map(({ code }) => code);
-      expect(
-        codes.toSorted((one, other) => Number(one) - Number(other)),
-        results.map(({ stderr }) => stderr).join("\n"),
-      ).toEqual([0, 64]);
-      const refused = results.find(({ code }) => code === 64);
-      expect(refused?.stderr).toMatch(/belongs to run|a part of run/);
-      const out = join(scratch.path, "out");
-      const winner = codes[0] === 0 ? "one" : "two";
-      expect((await partNames(out)).filter((name) => !name.includes(`.${winner}-`))).toEqual([]);
-      await expectFinished(out, { golden: await goldenRows(fixture) });
-    },
-  );
+    const codes = results.map(({ code }) => code);
+    expect(
+      codes.toSorted((one, other) => Number(one) - Number(other)),
+      results.map(({ stderr }) => stderr).join("\n"),
+    ).toEqual([0, 64]);
+    const refused = results.find(({ code }) => code === 64);
+    expect(refused?.stderr).toMatch(/belongs to run|a part of run/);
+    const out = join(scratch.path, "out");
+    const winner = codes[0] === 0 ? "one" : "two";
+    expect((await partNames(out)).filter((name) => !name.includes(`.${winner}-`))).toEqual([]);
+    await expectFinished(out, { golden: await goldenRows(fixture) });
+  });
 
   test("the later one is refused though it looked when the folder was still free", async () => {
     await using scratch = await scratchFolder();

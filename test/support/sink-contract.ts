@@ -1,10 +1,10 @@
-import { describe, expect, test as every } from "vitest";
+import { describe, expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { Sink } from "#src/sink/port.js";
 import { readFiles } from "./parquet.js";
 import { alone } from "./sink-drive.js";
-import { spillContract, type Tests } from "./spill-contract.js";
+import { spillContract } from "./spill-contract.js";
 import { begun, carryOut, collect, commitSpans, idsOf, outputOf, planFor, rejectOf, whole } from "./sinks.js";
 
 /** A target of its own, and what a reader finds there. */
@@ -20,7 +20,7 @@ export const ascending = (ids: readonly number[]): number[] => ids.toSorted((one
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
 
 /** The contract of every sink. */
-export function contractOf(name: string, worldOf: () => Promise<SinkWorld>, test: Tests = every): void {
+export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
   describe(name, () => {
     test("a sink finds no run where none was planned, and leaves nothing behind by searching", async () => {
       await using world = await worldOf();

@@ -5,9 +5,6 @@ import { begun, commitSpans, idsOf, outputOf, planFor, whole } from "./sinks.js"
 
 const allIds = Array.from({ length: 25 }, (_, id) => id);
 
-/** As vitest's `test`. */
-export type Tests = (title: string, work: () => Promise<void>) => void;
-
 /** The part of every sink's contract that is about spilled rows: rows of a span that it takes before the span's commit. */
 export function spillContract(worldOf: () => Promise<SinkWorld>): void {
   test("a sink publishes spilled rows of a span before those of its commit, all at once", async () => {

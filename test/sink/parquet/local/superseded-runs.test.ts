@@ -77,7 +77,7 @@ async function momentsOf(number: number): Promise<{ at: number; call: string }[]
     await carryOutRun(root, number, fs);
   });
   const changing = moments.filter(({ call }) => !readingCall.test(call));
-  return torture ? changing : changing.filter(({ call }, index) => publishes.test(call) || index % 10 === 0);
+  return torture ? changing : changing.filter(({ call }, index) => publishes.test(call) || index % 6 === 0);
 }
 
 async function atEachMoment(number: number, work: (root: string, at: number) => Promise<void>): Promise<string[]> {
@@ -163,7 +163,7 @@ describe("several attempts that finish a new run", () => {
   test("an attempt whose span another one committed finds the part wherever the finish has moved it", async () => {
     const failures: string[] = [];
     let calls = 1;
-    for (let at = 0; at < calls; at += torture ? 1 : 4) {
+    for (let at = 0; at < calls; at += torture ? 1 : 2) {
       await onRunDisk(2, async (root) => {
         let count = -1;
         const fs = hookedDisk(root, {
@@ -245,7 +245,7 @@ function stopAtFinish(root: string, number: number): LateFinisher {
 }
 
 /** Pairs of moments, drawn by seed. */
-const pairs = torture ? 400 : 6;
+const pairs = torture ? 400 : 12;
 
 test(`readers see one run or none while stopped attempts of two runs go on (${pairs} pairs)`, {
   timeout: 600_000,
