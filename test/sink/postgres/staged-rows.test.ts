@@ -181,26 +181,21 @@ postgres.describe("a target that changes while a staged run waits", () => {
   const table = "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)";
 
   const moments = ["held", "approved"] as const;
+  type Change = { readonly sql: string; readonly moment: (typeof moments)[number] };
 
   /** Holds a run, changes its target while it is held or when it is approved, and publishes it. */
-  async function changed(
-    database: Database,
-    spec: PgSinkOptions["postgres"],
-    { sql, moment }: { readonly sql: string; readonly moment: (typeof moments)[number] },
-  ): Promise<unknown> {
+  async function changed(database: Database, spec: PgSinkOptions["postgres"], change: Change): Promise<unknown> {
     await database.query(table);
     await using sink = stagedSink(database, spec);
     const { run } = await holdStaged(sink, stagedPlan(sink.planTarget));
-    const steps = [() => database.query(sql), () => run.decide(decisionOf("approved"))];
-    try {
-      for (const step of moment === "held" ? steps : steps.toReversed()) {
+    const steps = [() => database.query(change.sql), () => run.decide(decisionOf("approved"))];
+    const publish = async (): Promise<string> => {
+      for (const step of [...(change.moment === "held" ? steps : steps.toReversed()), () => run.finish()]) {
         await step();
       }
-      await run.finish();
       return "published";
-    } catch (error) {
-      return error;
-    }
+    };
+    return await publish().catch((error: unknown) => error);
   }
 
   test.each(inserting)(
@@ -243,8 +238,6 @@ postgres.describe("a target that changes while a staged run waits", () => {
         message: expect.stringMatching(message) as string,
       });
       expect(await database.query("SELECT FROM scores.predictions")).toEqual([]);
-      const isFoundFirst = moment === "held" && code === "OUTPUT_MISMATCH";
-      expect(await database.query("SELECT FROM infer_batch.decisions")).toHaveLength(isFoundFirst ? 0 : 1);
     }
   });
 
