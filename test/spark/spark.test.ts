@@ -11,7 +11,6 @@ import { writeModel } from "../support/onnx.js";
 import { outputRows } from "../support/output.js";
 import { query, type Row, writeRows } from "../support/parquet.js";
 import { pythonTools } from "../support/python-tools.js";
-import { torture } from "../support/torture.js";
 
 const spark = findSpark();
 const example = join(projectFolder, "examples/spark");
@@ -65,8 +64,7 @@ function specOf(feature: string, carried: readonly string[]): object {
 const skipped = spark.missing === undefined ? "" : ` (skipped: ${spark.missing.split("\n")[0] ?? ""})`;
 
 describe.skipIf(spark.missing !== undefined)(`examples/spark${skipped}`, () => {
-  // In short, what a task does is done without Spark's JVM, which takes half a minute to start: the next test.
-  test.runIf(torture)("predicts inside Spark, in several tasks, what run predicts", { timeout: 600_000 }, async () => {
+  test("predicts inside Spark, in several tasks, what run predicts", { timeout: 600_000 }, async () => {
     await using scratch = await scratchFolder();
     const [input, output, job] = [
       join(scratch.path, "in"),
