@@ -72,8 +72,8 @@ async function judgeRun(
 
 /**
  * Stores the decision on a run unless there is one. A run that a later one has replaced is not approved or discarded,
- * and a run that may not overwrite newer rows, or whose rows the table cannot take, is not approved. A discarded run takes no more spans: the lock waits for
- * those that are being committed.
+ * and a run that may not overwrite newer rows, or whose rows the table cannot take, is not approved. A discarded run
+ * takes no more spans: the lock waits for those that are being committed.
  */
 async function decideRun(session: Session, tools: RunTools, plan: Plan, decision: Decision): Promise<Decision> {
   const { control } = tools;
