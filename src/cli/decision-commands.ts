@@ -33,12 +33,7 @@ function decisionCommand(program: Command, name: string): Command {
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .addOption(new Option("--reason <text>", "Why; recorded with the decision").argParser(onceNotEmpty))
-    .addOption(
-      new Option(
-        "--by <name>",
-        "Who decides, other than `checks`. Default: the Airflow task, else the user of this process",
-      ).argParser(onceNotEmpty),
-    )
+    .option("--by <name>", "Who decides, other than `checks`. Default: the Airflow task, else the user of this process")
     .option(
       "--run <id>",
       "The run, as history lists it, in place of --param; with --param: refuse to decide if the latest run of these params has another id",

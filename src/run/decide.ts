@@ -218,13 +218,14 @@ function decisionOf(
   kind: Decision["kind"],
   { by, reason, asBaseline }: DecisionRequest,
 ): Decision {
-  if (by === byChecks) {
+  const named = by?.trim() ?? "";
+  if (named === byChecks) {
     throw new JobError("USAGE", `reading --by: ${byChecks} is the name of the checks themselves`, {
       hint: "name the person or the team that decides",
     });
   }
   const at = new Date(dateMs()).toISOString();
-  const who = by === undefined || by === "" ? actingUser() : by;
+  const who = named === "" ? actingUser() : named; // a script's variable may be empty
   return { kind, by: who, at, reason: reason === undefined ? null : hideCredentials(reason), asBaseline };
 }
 

@@ -24,7 +24,6 @@ test("approve of a night that is published names the night that is held, and of 
   for (const [reasons, said] of [
     [["--reason", ""], "not empty"],
     [["--reason", " "], "not empty"],
-    [["--by", " "], "not empty"],
     [["--reason", "one", "--reason", "two"], "given before"],
   ] as const) {
     const refused = await nights.night("approve", "2026-11-21", ...reasons);
