@@ -3,7 +3,6 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
-import { torture } from "../support/torture.js";
 
 interface Report {
   readonly shape: string;
@@ -22,11 +21,7 @@ async function simulated(...options: readonly string[]): Promise<readonly Report
   return JSON.parse(stdout) as readonly Report[];
 }
 
-/** In short: one whose amounts grow, one with campaigns, of few rows, and of scores of each kind; month-end is below. */
-const short = new Set(["campaign", "growth", "200 rows", "0.1 % positives", "probabilities"]);
-const shapes = ["weekly", "month-end", "growth", "campaign", "200 rows", "0.1 % positives", "probabilities"].filter(
-  (shape) => torture || short.has(shape),
-);
+const shapes = ["weekly", "month-end", "growth", "campaign", "200 rows", "0.1 % positives", "probabilities"];
 
 function expectFaultsSeen(report: Report | undefined): void {
   const faults = Object.entries(report?.faults ?? {});
@@ -37,7 +32,7 @@ function expectFaultsSeen(report: Report | undefined): void {
 }
 
 test("the default checks hold four good nights of a simulated year at most, and see each planted fault", async () => {
-  const reports = await simulated("--first", "1", ...shapes.flatMap((shape) => ["--shape", shape]));
+  const reports = await simulated("--first", "1");
   expect(reports.map(({ shape }) => shape)).toEqual(shapes);
   for (const report of reports) {
     expect(report.holds.largest).toBeLessThanOrEqual(4);

@@ -22,16 +22,16 @@ export interface Rows {
   readonly body: string;
 }
 
-/** Spans of 6 MB whose values are long: a piece ends when its values have come, before the row that it could reach. */
+/** Spans of 9 MB whose values are long: a piece ends when its values have come, before the row that it could reach. */
 export const long: Rows = {
-  rows: 126,
-  commitRows: 42,
+  rows: 180,
+  commitRows: 60,
   columns: ["id", "body"],
   body: "repeat(chr(97 + (range % 26)::INT), 150000)",
 };
 
-/** Spans of 7 MB of numbers: the row that a piece ends at is known when the piece begins. */
-export const wide: Rows = { rows: 75_000, commitRows: 50_000, columns: ["id", ...numbers], body: "NULL::TEXT" };
+/** Spans of 14 MB of numbers: the row that a piece ends at is known when the piece begins. */
+export const wide: Rows = { rows: 150_000, commitRows: 100_000, columns: ["id", ...numbers], body: "NULL::TEXT" };
 
 const filtered = "id % 11 = 7";
 const rejected = "id % 13 = 5";

@@ -12,7 +12,6 @@ import {
   runProfile,
   vectorsProfile,
 } from "../../support/run-profiles.js";
-import { torture } from "../../support/torture.js";
 import { only } from "../../support/verdicts.js";
 
 test("the direction of vectors only warns while some earlier runs cannot be compared, and says that none can", () => {
@@ -63,16 +62,13 @@ function embedding(
   return { outputs: { embedding: vectorsProfile(vectors, limits) } };
 }
 
-/** Nights that are judged; INFER_BATCH_TORTURE=1: more of them. */
-const nightCount = torture ? 20 : 6;
-
-/** The verdicts on so many nights; `before`: the rows of each of the eight nights before. */
+/** The verdicts on 20 nights; `before`: the rows of each of the eight nights before. */
 function verdictsOf(
   cosine: number,
   rows: number,
   { isOther = false, before = (_ago: number) => rows } = {},
 ): Verdict[] {
-  return Array.from({ length: nightCount }, (_, night) => {
+  return Array.from({ length: 20 }, (_, night) => {
     const earlier = nightsBefore(8, (ago) => embedding(cosine, before(ago), { seed: 100 * night + ago }));
     const run = runProfile(embedding(cosine, rows, { seed: 100 * night + 50, isOther }));
     return judge({ run, baseline: earlier }, defaultChecks);
@@ -132,7 +128,7 @@ test("a night with few vectors is compared with earlier nights that have as few"
   for (const verdict of verdictsOf(0.1, 10, { before: (ago) => (isWeekend(ago) ? 10 : 300) })) {
     expect(only(verdict, "centroid", "embedding").level).toBe("pass");
   }
-  const away = Array.from({ length: nightCount / 2 }, (_, night) => {
+  const away = Array.from({ length: 10 }, (_, night) => {
     const before = nightsBefore(8, (ago) =>
       embedding(0.1, isWeekend(ago) ? 10 : 300, { seed: 100 * night + ago, isOther: isWeekend(ago) }),
     );
