@@ -244,18 +244,22 @@ postgres.describe("a target that changes while a staged run waits", () => {
   test.each(inserting)(
     "a staging table that another program changed ends the run with 66, and nothing is published: %s",
     async (_, spec) => {
-      for (const [sql, says] of [
+      const damages = [
         ["DELETE FROM {t} WHERE id = 3", /holds 24 rows, its spans gave 25/],
         ["TRUNCATE {t}", /holds 0 rows, its spans gave 25/],
-        ["DROP TABLE {t}", /has rows in it, and it is gone/],
-      ] as const) {
+        ["DROP TABLE {t}", /has rows in it, and it is gone|the staging table is gone/],
+      ] as const;
+      for (const [[sql, says], moment] of damages.flatMap((one) => moments.map((when) => [one, when] as const))) {
         await using database = await postgres.server().createDatabase();
         await using sink = stagedSink(database, spec);
         const { run, stored } = await holdStaged(sink, stagedPlan(sink.planTarget));
         const name = (await leftTables(database)).find((one) => one.startsWith("staging"));
-        await run.decide(decisionOf("approved"));
-        await database.query(sql.replace("{t}", `infer_batch.${name}`));
+        const damage = (): Promise<unknown> => database.query(sql.replace("{t}", `infer_batch.${name}`));
+        const approve = (): Promise<unknown> => run.decide(decisionOf("approved"));
         const finish = async (): Promise<void> => {
+          for (const step of moment === "held" ? [damage, approve] : [approve, damage]) {
+            await step();
+          }
           await (await (await sink.open(stored)).begin(alone)).finish();
         };
         await expect(finish()).rejects.toMatchObject({
