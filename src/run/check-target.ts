@@ -75,14 +75,14 @@ export async function checkStoredRun(context: JobContext): Promise<StoredRunChec
   if (stored === undefined) {
     return none;
   }
-  const standing = await orUntried("the run that the target has", () => standingOf(context, stored));
-  return { ...none, stored, ...standing };
+  const offered = await orUntried("the run that the target has", () => nextOrRefusal(context, stored));
+  return { ...none, stored, ...offered };
 }
 
-type Standing = Pick<StoredRunCheck, "next" | "refusal">;
+type NextOrRefusal = Pick<StoredRunCheck, "next" | "refusal">;
 
 /** @throws JobError that a retry may avoid */
-async function standingOf(context: JobContext, stored: StoredPlan): Promise<Standing> {
+async function nextOrRefusal(context: JobContext, stored: StoredPlan): Promise<NextOrRefusal> {
   try {
     return { next: await nextOf(context, stored) };
   } catch (error) {

@@ -197,9 +197,9 @@ describe("the numbers of an attempt", () => {
     await inScratch({}, async (spec, folder) => {
       const { report, record, pieces } = await tell(spec);
       expect(Object.keys(report?.stageSeconds ?? {})).toEqual([...stages]);
-      const ofLane = pieces.filter(({ stage }) => ["read", "decode", "pack", "wait"].includes(stage));
-      const overlapping = ofLane.filter(({ startedMs }, index) => startedMs < (ofLane[index - 1]?.endedMs ?? 0));
-      expect([ofLane.length > 10, overlapping]).toEqual([true, []]);
+      const ofClient = pieces.filter(({ stage }) => ["read", "decode", "pack", "wait"].includes(stage));
+      const overlapping = ofClient.filter(({ startedMs }, index) => startedMs < (ofClient[index - 1]?.endedMs ?? 0));
+      expect([ofClient.length > 10, overlapping]).toEqual([true, []]);
       const { ms } = record.stages;
       expect(stages.filter((stage) => ms[stage] === 0 && stage !== "read")).toEqual([]);
       expect(ms.read + ms.decode + ms.pack + ms.wait).toBeLessThanOrEqual((report?.seconds ?? 0) * 1000);

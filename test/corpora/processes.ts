@@ -39,7 +39,7 @@ export interface Processes extends AsyncDisposable {
   run(args: readonly string[]): Promise<Ended>;
 }
 
-/** A place for one process; whoever holds it has its process carry out a command. */
+/** A place for one process; its holder has the process carry out a command. */
 interface Seat {
   member: Member | undefined;
 }

@@ -103,11 +103,11 @@ async function killAtRandom(seed: number, pace: Pace): Promise<Wreck[]> {
       wrecks.push(wreck);
     }
   }
-  const standing = (wrecks.at(-1)?.committed ?? []).length;
+  const committed = (wrecks.at(-1)?.committed ?? []).length;
   const { code, stderr, summary } = await runSpec(spec);
   expect(code, stderr).toBe(0);
   if (summary?.status === "complete") {
-    expect(summary.spans_resumed).toBe(standing);
+    expect(summary.spans_resumed).toBe(committed);
   }
   await expectFinished(out, expected);
   return wrecks;

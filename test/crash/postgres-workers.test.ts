@@ -44,7 +44,7 @@ postgres.describe("an attempt that is stopped for longer than every timeout", ()
   test.concurrent.for(
     (
       [
-        // COPY into a table with a primary key: whoever sends the same rows waits for the one that was stopped.
+        // COPY into a table with a primary key: a process that sends the same rows waits for the one that was stopped.
         ["append", "torn COPY", /^torn/],
         ["append", "before COMMIT", /^before COMMIT/],
         ["upsert", "torn COPY", /^torn/],

@@ -13,7 +13,7 @@ import { runWatched, traceOf, watchedJob } from "../support/watched.js";
 const parallelRuns = 2;
 
 /** Holds one process before a call, lets another carry the whole run out, and lets the first go on. */
-async function overtake(call: string): Promise<void> {
+async function supersede(call: string): Promise<void> {
   await using scratch = await scratchFolder();
   const { spec, out, expected } = await watchedJob(scratch.path);
   const held = join(scratch.path, "held");
@@ -55,11 +55,11 @@ async function momentsOf(): Promise<string[]> {
   return calls.filter((call) => torture || !unseen.test(call));
 }
 
-test("a process that another one overtakes at any durable call ends well and does no harm", {
+test("a process that another one supersedes at any durable call ends well and does no harm", {
   timeout: 600_000,
 }, async () => {
   const how = { limit: parallelRuns, name: (call: string) => `superseded before ${call}` };
-  const failures = await failuresOf(await momentsOf(), how, overtake);
+  const failures = await failuresOf(await momentsOf(), how, supersede);
 
   expect(failures).toEqual([]);
 });

@@ -43,7 +43,7 @@ test(`${name}: files`, { timeout }, async () => {
 const s3 = useS3();
 const postgres = usePostgres();
 
-/** Without a key a row that comes twice is there twice. Whoever adds rows takes the time that the kills need. */
+/** Without a key a row that comes twice is there twice. Adding rows takes the time that the kills need. */
 const slowTable = `CREATE SCHEMA scores;
   CREATE TABLE scores.predictions (id int8, label int8, ${Array.from({ length: 10 }, (_, digit) => `probabilities_${digit} real`).join(", ")});
   CREATE FUNCTION scores.wait() RETURNS trigger LANGUAGE plpgsql

@@ -5,7 +5,7 @@ import picomatch from "picomatch";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
 
-/** What a clone has. What .gitignore leaves out is there for whoever wrote it, and for nobody else. */
+/** What a clone has. Files that .gitignore leaves out are only on the author's disk. */
 const { status, stdout } = spawnSync("git", ["ls-files"], { cwd: projectFolder, encoding: "utf8" });
 const files = stdout.split("\n").filter((path) => path !== "");
 const tracked = new Set(

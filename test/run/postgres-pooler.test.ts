@@ -15,7 +15,7 @@ const postgres = usePostgres();
 const sessions = 2;
 const names = program === undefined ? "(no pgbouncer on this machine)" : "";
 
-/** What a session of the pooler would hand on to whoever has it next. */
+/** State of a session that a pooler would hand on to its next client. */
 const sessionState = `
   SELECT current_setting('search_path') AS path, current_setting('lock_timeout') AS lock,
     current_setting('statement_timeout') AS statement, current_setting('idle_in_transaction_session_timeout') AS idle,

@@ -167,7 +167,7 @@ test("max_rejects counts at the end the rows that several workers rejected at th
 
   const outcomes = await Promise.allSettled([0, 1].map((index) => scoreHere(spoiled.spec, workerOf(index, 2))));
 
-  // One may have ended before the other one met its bad row; whoever came last must not have finished the run.
+  // One may have ended before the other one met its bad row; the last one must not have finished the run.
   expect(outcomes.map(({ status }) => status)).toContain("rejected");
   expect(await readdir(spoiled.out)).not.toContain("_SUCCESS");
   await spoiled.rewrite({ ...settings, max_rejects: 2 });

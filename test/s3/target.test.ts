@@ -36,9 +36,9 @@ s3.describe("creating an object from a large file", () => {
     const sha256 = createHash("sha256").update(bytes).digest("hex");
     const body = { path, sizeBytes: bytes.length, sha256 };
     const creation = await store.create(object, { body, conditional: true });
-    const standing = await store.head(object);
+    const stored = await store.head(object);
     expect(creation.kind).toBe("created");
-    expect(standing === undefined ? undefined : creationIdOf(standing)).toBe(
+    expect(stored === undefined ? undefined : creationIdOf(stored)).toBe(
       creation.kind === "created" ? creation.id : "",
     );
     expect(Buffer.compare(await bucket.get(object.key), bytes)).toBe(0);

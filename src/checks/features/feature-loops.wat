@@ -373,25 +373,25 @@
 
   ;; Stores what is known of all columns at `to`, one after the other. Returns 0 if all sums are exact.
   (func (export "endFloats") (param $columns i32) (param $rows i32) (param $records i32) (param $to i32) (result i32)
-    (local $column i32) (local $offset i32) (local $lane i32) (local $record i32) (local $bad i32)
+    (local $column i32) (local $offset i32) (local $element i32) (local $record i32) (local $bad i32)
     (local.set $record (local.get $records))
     (loop $nextFour
       (local.set $offset (call $offsetOf (local.get $column) (local.get $columns)))
       ;; The last four columns may include columns of the four before, which have already told whether their sums are exact.
-      (local.set $lane (i32.sub (i32.shl (local.get $column) (i32.const 2)) (local.get $offset)))
-      (loop $nextLane
-        (local.set $records (i32.add (local.get $record) (local.get $lane)))
+      (local.set $element (i32.sub (i32.shl (local.get $column) (i32.const 2)) (local.get $offset)))
+      (loop $nextElement
+        (local.set $records (i32.add (local.get $record) (local.get $element)))
         (local.set $bad
           (i32.or (local.get $bad)
             (call $storeCounts
-              (i32.add (local.get $to) (i32.mul (i32.add (local.get $offset) (local.get $lane)) (i32.const 14)))
+              (i32.add (local.get $to) (i32.mul (i32.add (local.get $offset) (local.get $element)) (i32.const 14)))
               (local.get $rows)
               (i32.sub (i32.const 0) (i32.load offset=48 (local.get $records)))
               (i32.load offset=128 (local.get $records))
               (f64.promote_f32 (f32.load offset=96 (local.get $records)))
               (f64.promote_f32 (f32.load offset=112 (local.get $records))))))
-        (local.set $lane (i32.add (local.get $lane) (i32.const 4)))
-        (br_if $nextLane (i32.lt_u (local.get $lane) (i32.const 16))))
+        (local.set $element (i32.add (local.get $element) (i32.const 4)))
+        (br_if $nextElement (i32.lt_u (local.get $element) (i32.const 16))))
       (local.set $column (i32.add (local.get $column) (i32.const 4)))
       (local.set $record (i32.add (local.get $record) (i32.const 144)))
       (br_if $nextFour (i32.lt_u (local.get $column) (local.get $columns))))
@@ -447,8 +447,8 @@
           (local.set $offset (call $offsetOfTwo (local.get $column) (local.get $columns)))
           (call $readTwo
             (i32.add (local.get $at) (local.get $offset)) (local.get $stride) (local.get $many) (local.get $record))
-          (call $endLane (local.get $record) (local.get $b))
-          (call $endLane (i32.add (local.get $record) (i32.const 8)) (local.get $b))
+          (call $endColumn (local.get $record) (local.get $b))
+          (call $endColumn (i32.add (local.get $record) (i32.const 8)) (local.get $b))
           (call $splitTwo
             (i32.add (local.get $at) (local.get $offset)) (local.get $stride) (local.get $many) (local.get $record)
             (i32.add (local.get $sums) (local.get $offset)) (local.get $plane))
@@ -494,7 +494,7 @@
 
   ;; Decides where the numbers of a column are split, and whether their sums are exact; adds its extremes to those of the
   ;; blocks before.
-  (func $endLane (param $record i32) (param $b i32)
+  (func $endColumn (param $record i32) (param $b i32)
     (local $least f64) (local $greatest f64) (local $largest f64) (local $exponent i32) (local $smallest i32)
     (local $within i32)
     (local.set $least (f64.load (local.get $record)))
@@ -568,24 +568,24 @@
 
   ;; As `endFloats`.
   (func (export "endDoubles") (param $columns i32) (param $rows i32) (param $records i32) (param $to i32) (result i32)
-    (local $column i32) (local $offset i32) (local $lane i32) (local $record i32) (local $bad i32)
+    (local $column i32) (local $offset i32) (local $element i32) (local $record i32) (local $bad i32)
     (local.set $record (local.get $records))
     (loop $nextTwo
       (local.set $offset (call $offsetOfTwo (local.get $column) (local.get $columns)))
-      (local.set $lane (i32.const 0))
-      (loop $nextLane
-        (local.set $records (i32.add (local.get $record) (local.get $lane)))
+      (local.set $element (i32.const 0))
+      (loop $nextElement
+        (local.set $records (i32.add (local.get $record) (local.get $element)))
         (local.set $bad
           (i32.or (local.get $bad)
             (call $storeCounts
-              (i32.add (local.get $to) (i32.mul (i32.add (local.get $offset) (local.get $lane)) (i32.const 7)))
+              (i32.add (local.get $to) (i32.mul (i32.add (local.get $offset) (local.get $element)) (i32.const 7)))
               (local.get $rows)
               (i32.sub (i32.const 0) (i32.load offset=48 (local.get $records)))
               (i32.load offset=128 (local.get $records))
               (f64.load offset=96 (local.get $records))
               (f64.load offset=112 (local.get $records)))))
-        (local.set $lane (i32.add (local.get $lane) (i32.const 8)))
-        (br_if $nextLane (i32.lt_u (local.get $lane) (i32.const 16))))
+        (local.set $element (i32.add (local.get $element) (i32.const 8)))
+        (br_if $nextElement (i32.lt_u (local.get $element) (i32.const 16))))
       (local.set $column (i32.add (local.get $column) (i32.const 2)))
       (local.set $record (i32.add (local.get $record) (i32.const 144)))
       (br_if $nextTwo (i32.lt_u (local.get $column) (local.get $columns))))

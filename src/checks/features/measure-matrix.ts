@@ -83,16 +83,16 @@ interface Part extends Rows {
 function measureInLoops(matrix: Matrix, { places, from, to }: Part): MatrixCounts | undefined {
   const { data, valid, width } = matrix;
   const kind = data instanceof Float32Array ? "floats" : "doubles";
-  const lanes = lanesFor(width, atOnce[kind]);
-  const rows = Math.floor((to - from) / lanes);
+  const rowsAtOnce = rowsAtOnceFor(width, atOnce[kind]);
+  const rows = Math.floor((to - from) / rowsAtOnce);
   if (rows === 0 || places.length === 0) {
     return undefined;
   }
-  const columns = lanes === 1 ? Math.max(atOnce[kind], ...places.map((place) => place + 1)) : lanes * width;
+  const columns = rowsAtOnce === 1 ? Math.max(atOnce[kind], ...places.map((place) => place + 1)) : rowsAtOnce * width;
   const measured = measureNumbers({
     kind,
     rows,
-    width: lanes * width,
+    width: rowsAtOnce * width,
     columns,
     numbers: valid === undefined ? numbersAt(data, from * width) : undefined,
     copy(target, at) {
@@ -106,10 +106,10 @@ function measureInLoops(matrix: Matrix, { places, from, to }: Part): MatrixCount
   if (measured.areExact && isInOrder && valid === undefined) {
     return { ...measured, others: [] };
   }
-  const found = createCounts(places.length, (measured.sums.length * lanes) / columns);
+  const found = createCounts(places.length, (measured.sums.length * rowsAtOnce) / columns);
   for (const [column, place] of places.entries()) {
-    const isExact = takeColumn(found, measured, { column, place, lanes, columns });
-    const next = isExact ? from + rows * lanes : from;
+    const isExact = takeColumn(found, measured, { column, place, rowsAtOnce, columns });
+    const next = isExact ? from + rows * rowsAtOnce : from;
     takeNulls(found, matrix, { column, place, from, to: next });
     addSlowly(found, matrix, { column, place, from: next, to });
   }
@@ -117,7 +117,7 @@ function measureInLoops(matrix: Matrix, { places, from, to }: Part): MatrixCount
 }
 
 /** The neighbouring rows that the loops read as one, since they measure so many columns at once and a row has fewer. */
-function lanesFor(width: number, columns: number): number {
+function rowsAtOnceFor(width: number, columns: number): number {
   return width >= columns ? 1 : columns % width === 0 ? columns / width : columns;
 }
 
@@ -161,14 +161,18 @@ function takeNulls({ counts }: Counts, { valid, width }: Matrix, { column, place
 interface OneColumn {
   readonly column: number;
   readonly place: number;
-  readonly lanes: number;
+  readonly rowsAtOnce: number;
   /** Those that were measured. */
   readonly columns: number;
 }
 
 /** Copies the counts and sums of a column; false: its sums are not exact. */
-function takeColumn(found: Counts, measured: MeasuredNumbers, { column, place, lanes, columns }: OneColumn): boolean {
-  const each = columns / lanes;
+function takeColumn(
+  found: Counts,
+  measured: MeasuredNumbers,
+  { column, place, rowsAtOnce, columns }: OneColumn,
+): boolean {
+  const each = columns / rowsAtOnce;
   for (let at = place; at < columns; at += each) {
     if (measured.counts[at * counted + countOf.finite] === -1) {
       return false;

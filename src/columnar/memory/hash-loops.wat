@@ -1,5 +1,5 @@
 ;; MurmurHash3_x86_128 (public domain, A. Appleby) of rows of as many words each, for hash-loops.ts: four rows at a time,
-;; a row in each lane of a vector. Addresses are bytes. Products with 5 are written as sums, which take less time.
+;; a row in each element of a vector. Addresses are bytes. Products with 5 are written as sums, which take less time.
 (module
   (memory (export "memory") 3) ;; pages of 64 KiB: 128 KiB of rows, and 64 KiB of hashes
 

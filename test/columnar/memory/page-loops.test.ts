@@ -112,7 +112,7 @@ describe("values of a dictionary are looked up by their numbers", () => {
     takeRunsHere(here(repeatedRun(2, 5, 2)), { at: 0, end: 2, width: 2 }, dictionary, 5)?.take(target);
     const expected = bitsOf(dictionary.subarray(2));
     expect(Buffer.from(first)).toEqual(Buffer.concat(Array.from({ length: 5 }, () => expected)));
-    first.set(before); // whoever has it
+    first.set(before); // its holder still reads it
   });
 
   test("none, where the runs do not come out even in the end", () => {

@@ -91,7 +91,7 @@ describe("an engine", () => {
     await expect(engine.local.opened()).rejects.toThrow("it was written to");
     await expect(engine.run(floats(1))).rejects.toThrow("it was written to");
     expect(ends).toHaveLength(2);
-    await Promise.race(ends); // whoever has the port of that session is not left waiting
+    await Promise.race(ends); // the holder of that session is not left waiting
   });
 
   test("a closed engine closes the ports of its sessions", async () => {

@@ -154,8 +154,8 @@ async function openBatch(
   const held: HeldRanges | undefined =
     size <= sizes.held ? await holdColumns(bytes, batch, { nodes: stored, lend: lendFor(header, lend) }) : undefined;
   const body = openBody(bytes, batch, { header, held, lend, onWhole });
-  const together = Math.max(sizes.piece, sizes.column * stored.length);
-  const perPiece = Math.floor((batch.rows * together) / Math.max(1, size));
+  const coalescedBytes = Math.max(sizes.piece, sizes.column * stored.length);
+  const perPiece = Math.floor((batch.rows * coalescedBytes) / Math.max(1, size));
   const least = isViewed ? pieceRows : Math.min(pieceRows, (limits.pieceBytes * batch.rows) / Math.max(1, size));
   const stepRows = held !== undefined && body.isDivisible ? batch.rows : Math.max(Math.floor(least), perPiece);
   const longest = longestEntry(stored, dictionary);

@@ -19,14 +19,14 @@ import {
 } from "../../../support/sink-drive.js";
 
 /** A run with so many spans committed, or finished, and a sink that was opened anew. */
-interface Standing {
+interface StoredRun {
   readonly out: string;
   readonly sink: Sink;
   readonly plan: string;
   readonly part: (span: number) => string;
 }
 
-async function standing(spans: number | "finished", work: (run: Standing) => Promise<void>): Promise<void> {
+async function withStoredRun(spans: number | "finished", work: (run: StoredRun) => Promise<void>): Promise<void> {
   await using scratch = await scratchFolder();
   const root = join(scratch.path, "disk");
   await mkdir(root);
@@ -67,7 +67,7 @@ describe("a folder is refused", () => {
   ];
 
   test.each(strange)("a folder is refused for %s when a run is looked for", async (_, put, says) => {
-    await standing(1, async ({ out, sink }) => {
+    await withStoredRun(1, async ({ out, sink }) => {
       await put(out);
       await expect(sink.find(drivePlan.runId)).rejects.toMatchObject(foreign(says));
     });
@@ -76,7 +76,7 @@ describe("a folder is refused", () => {
   test.each(strange)(
     "a folder is refused for %s that came after the search, before there is a plan",
     async (_, put, says) => {
-      await standing(0, async ({ out, sink, plan }) => {
+      await withStoredRun(0, async ({ out, sink, plan }) => {
         await rm(plan);
         expect(await sink.find(drivePlan.runId)).toBeUndefined();
         await put(out);
@@ -89,7 +89,7 @@ describe("a folder is refused", () => {
   test.each(strange)(
     "a folder is refused for %s that came during the run, before the run is finished",
     async (_, put, says) => {
-      await standing(2, async ({ out, sink }) => {
+      await withStoredRun(2, async ({ out, sink }) => {
         const run = await beginDrive(sink);
         await commit(run, 2);
         await put(out);
@@ -106,7 +106,7 @@ describe("a finished run with a wrong manifest or part", () => {
     ["of another plan", { plan_id: "0".repeat(64) }, damaged(/it is of plan 0{64}/)],
     ["that is none", { format: "x" }, damaged(/_manifest.json: it is gone or damaged/)],
   ])("a finished run is refused with a manifest %s", async (_, change, error) => {
-    await standing("finished", async ({ out, sink }) => {
+    await withStoredRun("finished", async ({ out, sink }) => {
       await changeManifest(out, change);
       await expect(beginDrive(sink)).rejects.toMatchObject(error);
     });
@@ -116,7 +116,7 @@ describe("a finished run with a wrong manifest or part", () => {
     { what: "is gone", damage: (part: string) => rm(part), says: /it is gone, the manifest says/ },
     { what: "is shorter", damage: (part: string) => truncate(part, 400), says: /it has 400 bytes, the manifest says/ },
   ])("a finished run is refused when a part $what", async ({ damage, says }) => {
-    await standing("finished", async ({ sink, part }) => {
+    await withStoredRun("finished", async ({ sink, part }) => {
       await damage(part(1));
       await expect(beginDrive(sink)).rejects.toMatchObject(damaged(says));
     });
@@ -135,7 +135,7 @@ async function rewrite(part: string, select: string, label?: string): Promise<vo
   await rm(copy);
 }
 
-const partDamages: readonly [string, (run: Standing) => Promise<void>, RegExp][] = [
+const partDamages: readonly [string, (run: StoredRun) => Promise<void>, RegExp][] = [
   ["is no Parquet", ({ part }) => writeFile(part(0), "text"), /checking .*part-00000/],
   ["has no label", ({ part }) => rewrite(part(0), "SELECT *", "{}"), /it is not labelled as a part/],
   ["is another span's", ({ part }) => copyFile(part(1), part(0)), /it is labelled as span 1 of run/],
@@ -148,14 +148,14 @@ const partDamages: readonly [string, (run: Standing) => Promise<void>, RegExp][]
 
 describe("a part that does not match the plan", () => {
   test.each(partDamages)("a part is refused when it %s", async (_, damage, says) => {
-    await standing(2, async (run) => {
+    await withStoredRun(2, async (run) => {
       await damage(run);
       await expect(beginDrive(run.sink)).rejects.toMatchObject(damaged(says));
     });
   });
 
   test("a part is refused when it has one row less", async () => {
-    await standing(2, async ({ sink, part }) => {
+    await withStoredRun(2, async ({ sink, part }) => {
       await rewrite(part(0), "SELECT DISTINCT ON (id > 1) *");
       await expect(beginDrive(sink)).rejects.toMatchObject(
         damaged(/it holds 2 rows, rejected 0 and filtered out 0 where the plan has/),
@@ -164,7 +164,7 @@ describe("a part that does not match the plan", () => {
   });
 
   test("a part that was damaged during the attempt is refused, and the run is not finished", async () => {
-    await standing(2, async (run) => {
+    await withStoredRun(2, async (run) => {
       const taken = await beginDrive(run.sink);
       await commit(taken, 2);
       await rewrite(run.part(0), "SELECT id, score::DOUBLE AS score");
@@ -179,7 +179,7 @@ describe("a part that does not match the plan", () => {
   ])(
     "a part is refused when it $what since this attempt committed it, and the run is not finished",
     async ({ damage, says }) => {
-      await standing(2, async ({ out, sink, part }) => {
+      await withStoredRun(2, async ({ out, sink, part }) => {
         const run = await beginDrive(sink);
         await commit(run, 2);
         await damage(part(2));
@@ -200,7 +200,7 @@ describe("a plan that is gone or another one", () => {
   test.each(changes)(
     "a plan that is gone or another one (%s) keeps a span from being published",
     async (_, change, says) => {
-      await standing(1, async ({ out, sink, plan }) => {
+      await withStoredRun(1, async ({ out, sink, plan }) => {
         const run = await beginDrive(sink);
         await change(plan);
         await expect(commit(run, 1)).rejects.toMatchObject(damaged(says));
@@ -212,7 +212,7 @@ describe("a plan that is gone or another one", () => {
   test.each(changes)(
     "a plan that is gone or another one (%s) keeps the run from being finished",
     async (_, change, says) => {
-      await standing(2, async ({ out, sink, plan }) => {
+      await withStoredRun(2, async ({ out, sink, plan }) => {
         const run = await beginDrive(sink);
         await commit(run, 2);
         await change(plan);
@@ -223,7 +223,7 @@ describe("a plan that is gone or another one", () => {
   );
 
   test("an attempt does not make the folders of a removed output again", async () => {
-    await standing(1, async ({ out, sink }) => {
+    await withStoredRun(1, async ({ out, sink }) => {
       const run = await beginDrive(sink);
       await rm(join(out, "_infer-batch"), { recursive: true });
       await expect(commit(run, 1)).rejects.toMatchObject(damaged(/the run's plan is gone/));
@@ -236,7 +236,7 @@ test.each<[string, (path: string) => Promise<void>, RegExp]>([
   ["gone", (path) => rm(path), /_rejects\/part-00001.*: it is gone/],
   ["others", (path) => writeFile(path, "{}\n"), /it is not what was written with its part/],
 ])("rejects that are %s since their part was committed are refused", async (_, damage, says) => {
-  await standing(2, async ({ out, sink }) => {
+  await withStoredRun(2, async ({ out, sink }) => {
     const run = await beginDrive(sink);
     const [name] = await readdir(join(out, "_rejects"));
     await damage(join(out, "_rejects", name ?? ""));
