@@ -26,7 +26,29 @@ const changes = {
     back: "ALTER TABLE scores.predictions ALTER COLUMN score TYPE real",
   },
 };
-const cases = modes.flatMap((mode) => Object.entries(changes).map(([what, sql]) => ({ mode, what, sql })));
+/** Changes that only matter in one mode. */
+const ownChanges = [
+  {
+    mode: "upsert",
+    what: "the key is gone",
+    sql: {
+      change: "ALTER TABLE scores.predictions DROP CONSTRAINT predictions_pkey",
+      back: "ALTER TABLE scores.predictions ADD CONSTRAINT predictions_pkey PRIMARY KEY (id)",
+    },
+  },
+  {
+    mode: "replace",
+    what: "a view depends on it",
+    sql: {
+      change: "CREATE VIEW scores.seen AS SELECT id FROM scores.predictions",
+      back: "DROP VIEW scores.seen",
+    },
+  },
+] as const;
+const cases = [
+  ...modes.flatMap((mode) => Object.entries(changes).map(([what, sql]) => ({ mode, what, sql }))),
+  ...ownChanges,
+];
 
 postgres.describe("approving a run into Postgres whose table has changed", () => {
   test.each(cases)("it stays held, and is approved once the table is altered back: $mode, $what", async (one) => {
