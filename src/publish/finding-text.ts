@@ -1,4 +1,5 @@
 import { type CheckName, type CheckResult, missingType } from "../checks/verdicts/verdict.js";
+import { isCalendarDate } from "../plan/series.js";
 import { rowsFinding, rowsText } from "./rows-text.js";
 import { digitsApart, percent, shown, withSeparators } from "./shown-numbers.js";
 
@@ -23,7 +24,7 @@ export function findingText(result: CheckResult, dateOf: (runId: string) => stri
 
 /** What became of a column's type. @param run the date of the last run, or the name of a file with a profile */
 function columnText({ measured: now, limit: before, isFeature }: CheckResult, run: string): string {
-  const isDate = /^\d{4}-\d\d-\d\d$/.test(run);
+  const isDate = isCalendarDate(run);
   if (before === missingType) {
     return `${isDate ? `the run of ${run}` : run} did not have this feature, so it is not compared; nothing to do: later runs compare it`;
   }
