@@ -64,3 +64,18 @@ export async function statesIn(database: Database): Promise<unknown[]> {
   const rows = await database.query("SELECT state FROM infer_batch.progress ORDER BY run_id");
   return rows.map(({ state }) => state);
 }
+
+export const moments = ["held", "approved"] as const;
+export type Moment = (typeof moments)[number];
+
+/** Changes a table while a run is held, or when it is approved. */
+export async function changeAt(
+  moment: Moment,
+  { run }: { readonly run: BegunRun },
+  change: () => Promise<unknown>,
+): Promise<void> {
+  const steps = [change, () => run.decide(decisionOf("approved"))];
+  for (const step of moment === "held" ? steps : steps.toReversed()) {
+    await step();
+  }
+}

@@ -5,7 +5,7 @@ import { spanAt } from "#src/plan/spans.js";
 import { modes } from "../../support/pg-amid.js";
 import { leftTables } from "../../support/pg-crash.js";
 import type { Database } from "../../support/pg-database.js";
-import { holdStaged, publishStaged, stagedSink } from "../../support/pg-staged.js";
+import { changeAt, holdStaged, type Moment, moments, publishStaged, stagedSink } from "../../support/pg-staged.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
@@ -180,22 +180,21 @@ postgres.describe("the order of staged runs", () => {
 postgres.describe("a target that changes while a staged run waits", () => {
   const table = "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)";
 
-  const moments = ["held", "approved"] as const;
-  type Change = { readonly sql: string; readonly moment: (typeof moments)[number] };
-
-  /** Holds a run, changes its target while it is held or when it is approved, and publishes it. */
-  async function changed(database: Database, spec: PgSinkOptions["postgres"], change: Change): Promise<unknown> {
+  /** Holds a run, changes its target, and publishes it. */
+  async function changed(
+    database: Database,
+    spec: PgSinkOptions["postgres"],
+    { sql, moment }: { readonly sql: string; readonly moment: Moment },
+  ): Promise<unknown> {
     await database.query(table);
     await using sink = stagedSink(database, spec);
-    const { run } = await holdStaged(sink, stagedPlan(sink.planTarget));
-    const steps = [() => database.query(change.sql), () => run.decide(decisionOf("approved"))];
-    const publish = async (): Promise<string> => {
-      for (const step of [...(change.moment === "held" ? steps : steps.toReversed()), () => run.finish()]) {
-        await step();
-      }
-      return "published";
-    };
-    return await publish().catch((error: unknown) => error);
+    const held = await holdStaged(sink, stagedPlan(sink.planTarget));
+    return await changeAt(moment, held, () => database.query(sql))
+      .then(() => held.run.finish())
+      .then(
+        () => "published",
+        (error: unknown) => error,
+      );
   }
 
   test.each(inserting)(
@@ -252,15 +251,11 @@ postgres.describe("a target that changes while a staged run waits", () => {
       for (const [[sql, says], moment] of damages.flatMap((one) => moments.map((when) => [one, when] as const))) {
         await using database = await postgres.server().createDatabase();
         await using sink = stagedSink(database, spec);
-        const { run, stored } = await holdStaged(sink, stagedPlan(sink.planTarget));
+        const held = await holdStaged(sink, stagedPlan(sink.planTarget));
         const name = (await leftTables(database)).find((one) => one.startsWith("staging"));
-        const damage = (): Promise<unknown> => database.query(sql.replace("{t}", `infer_batch.${name}`));
-        const approve = (): Promise<unknown> => run.decide(decisionOf("approved"));
         const finish = async (): Promise<void> => {
-          for (const step of moment === "held" ? [damage, approve] : [approve, damage]) {
-            await step();
-          }
-          await (await (await sink.open(stored)).begin(alone)).finish();
+          await changeAt(moment, held, () => database.query(sql.replace("{t}", `infer_batch.${name}`)));
+          await (await (await sink.open(held.stored)).begin(alone)).finish();
         };
         await expect(finish()).rejects.toMatchObject({
           code: "OUTPUT_DAMAGED",
