@@ -18,8 +18,8 @@ export interface FeatureMoves {
   readonly isOfModel: (runId: string, output: string) => boolean;
   /** The feature that has moved most since an earlier run, beyond what chance makes; undefined: none has. */
   readonly mostSince: (runId: string) => MovedFeature | undefined;
-  /** The feature that explains most why an output has moved since an earlier run; undefined: none does. */
-  readonly explaining: (runId: string) => MovedFeature | undefined;
+  /** The feature that explains most why an output has moved this far since an earlier run; undefined: none does. */
+  readonly explaining: (runId: string, outputPsi: number) => MovedFeature | undefined;
 }
 
 /** Each earlier run is compared once, and only if it is asked for. */
@@ -35,18 +35,16 @@ export function movesOf(features: readonly ComparedColumn[], latest: Baseline, m
     },
     mostSince: (runId) => {
       if (!found.has(runId)) {
-        found.set(runId, largestDrift(features, runId));
+        found.set(runId, largestOf(driftsSince(features, runId)));
       }
       return found.get(runId);
     },
-    explaining: (runId) => {
+    explaining: (runId, outputPsi) => {
       const factors = new Map(features.map((feature) => [feature, factorSince(feature, runId)]));
-      return [...factors.values()].some((times) => isNewUnit(times, certainUnitRatio))
-        ? undefined
-        : largestDrift(
-            features.filter((feature) => !isNewUnit(factors.get(feature) ?? 1)),
-            runId,
-          );
+      const others = features.filter((feature) => !isNewUnit(factors.get(feature) ?? 1));
+      const causes = driftsSince(others, runId).filter(({ psi }) => unexplained * psi >= outputPsi);
+      const isOtherUnit = [...factors.values()].some((times) => isNewUnit(times, certainUnitRatio));
+      return isOtherUnit && !areOtherRows(causes, others) ? undefined : largestOf(causes);
     },
   };
 }
@@ -101,15 +99,25 @@ function hasMovedLately(earlier: readonly EarlierColumn[], now: ColumnProfile, w
   });
 }
 
-function largestDrift(features: readonly ComparedColumn[], runId: string): MovedFeature | undefined {
-  let most: MovedFeature | undefined;
-  for (const feature of features.filter((one) => valueChanges(one) === undefined)) {
-    const found = driftSince(feature, runId);
-    if (found !== undefined && found.psi > Math.max(most?.psi ?? 0, driftLimit(0, found, feature.now))) {
-      most = { column: feature.column, psi: found.psi, against: runId };
-    }
-  }
-  return most;
+/** The features that have moved since an earlier run, beyond what chance makes. */
+function driftsSince(features: readonly ComparedColumn[], runId: string): MovedFeature[] {
+  return features
+    .filter((feature) => valueChanges(feature) === undefined)
+    .flatMap((feature) => {
+      const found = driftSince(feature, runId);
+      return found !== undefined && found.psi > driftLimit(0, found, feature.now)
+        ? [{ column: feature.column, psi: found.psi, against: runId }]
+        : [];
+    });
+}
+
+function largestOf(moved: readonly MovedFeature[]): MovedFeature | undefined {
+  return moved.reduce<MovedFeature | undefined>((most, one) => (one.psi > (most?.psi ?? 0) ? one : most), undefined);
+}
+
+/** One feature may be made from the one in another unit. If most have moved, the rows are other ones, as at the end of a month. */
+function areOtherRows(moved: readonly MovedFeature[], features: readonly ComparedColumn[]): boolean {
+  return moved.length >= 2 && 2 * moved.length > features.length;
 }
 
 /** The factor by which all numbers of a feature that moved since an earlier run were multiplied; 1: there is none. */
@@ -132,7 +140,7 @@ const explainedUpTo = 2;
 
 /**
  * An output that moved with the features only warns, up to twice its limit: what came in was different. A feature in what may be
- * another unit does not explain it, and if it surely is another unit, nothing does.
+ * another unit does not explain it, and if it surely is another unit, nothing does but that most of the others moved.
  */
 export function lowerExplained(results: readonly CheckResult[], moves: FeatureMoves): CheckResult[] {
   return results.map((result) => {
@@ -141,8 +149,8 @@ export function lowerExplained(results: readonly CheckResult[], moves: FeatureMo
     if (check !== "psi" || level !== "hold" || against === null || moved > explainedUpTo * Number(limit)) {
       return result;
     }
-    const feature = moves.explaining(against);
-    return feature === undefined || unexplained * feature.psi < moved
+    const feature = moves.explaining(against, moved);
+    return feature === undefined
       ? result
       : { ...result, level: "warn", lowered: `feature ${feature.column} moved, too`, isExplained: true, feature };
   });

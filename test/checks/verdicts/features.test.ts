@@ -186,20 +186,33 @@ function scoreAt(mean: number, seed: number): ColumnProfile {
   return numbersProfile(normals(1000, { mean, seed }));
 }
 
-function embedded(seed: number, unit: number, mixed: number): Parameters<typeof runProfile>[0] {
+function embedded(
+  seed: number,
+  unit: number,
+  mixed: number,
+  more: readonly number[],
+): Parameters<typeof runProfile>[0] {
   const vectors = distances(seed + 100).map((km) => [(3 * km * unit) / 100, (km * unit) / 100]);
   return {
     outputs: { score: numbersProfile(normals(1000, { seed, mean: unit === 1 ? 0 : 0.6 })) },
     features: {
       vector: vectorsProfile(vectors),
       mix: numbersProfile(normals(1000, { mean: mixed, seed: seed + 200 })),
+      ...Object.fromEntries(
+        more.map((mean, index) => [
+          `more${index}`,
+          numbersProfile(normals(1000, { mean, seed: seed + 300 + 20 * index })),
+        ]),
+      ),
     },
   };
 }
 
-function scoreOf(unit: number, mixed: number): CheckResult {
-  const baseline = nightsBefore(8, (seed) => embedded(seed, 1, 0));
-  return only(verdictOf(runProfile(embedded(0, unit, mixed)), baseline), "psi", "score");
+/** Of a run with a vector in another unit, and other features whose means moved. */
+function scoreOf(unit: number, mixed: number, more: readonly number[] = []): CheckResult {
+  const still = more.map(() => 0);
+  const baseline = nightsBefore(8, (seed) => embedded(seed, 1, 0, still));
+  return only(verdictOf(runProfile(embedded(0, unit, mixed, more)), baseline), "psi", "score");
 }
 
 test("a feature in another unit explains nothing, also if it is the norm of a vector, and another one only beside a small factor", () => {
@@ -207,4 +220,21 @@ test("a feature in another unit explains nothing, also if it is the norm of a ve
   expect(scoreOf(1.6, 0.8)).toMatchObject({ level: "warn", feature: { column: "mix" } });
   expect(scoreOf(2.2, 0.8).level).toBe("hold");
   expect(scoreOf(1.1, 0.8)).toMatchObject({ level: "warn", feature: { column: "mix" } });
+});
+
+test.each([
+  { name: "two of two", mixed: 0.6, more: [0.8], level: "warn", explains: "more0" },
+  { name: "two of three", mixed: 0.6, more: [0.8, 0], level: "warn", explains: "more0" },
+  { name: "two of four", mixed: 0.6, more: [0.8, 0, 0], level: "hold", explains: undefined },
+  {
+    name: "two of two, one of them less than a third as far",
+    mixed: 0.2,
+    more: [0.8],
+    level: "hold",
+    explains: undefined,
+  },
+])("beside a feature in another unit, $name other features that moved: $level", ({ mixed, more, level, explains }) => {
+  const found = scoreOf(2.2, mixed, more);
+  expect(found.level).toBe(level);
+  expect(found.isExplained === true ? found.feature?.column : undefined).toBe(explains);
 });
