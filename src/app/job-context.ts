@@ -18,6 +18,7 @@ import type { Sink } from "../sink/port.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
+import { workerFile } from "../report/worker-file.js";
 import { type AttemptServices, attemptServices } from "./attempt-services.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { doWithoutVectors } from "../columnar/memory/vectors.js";
@@ -26,7 +27,7 @@ import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usa
 import { startDecodeWorkers } from "./threads/worker-threads.js";
 import { modelTools } from "./models/model-tools.js";
 import { challengerSink } from "./challenger-sink.js";
-import { openSink, type Permissions, targetName, writtenTo } from "./open-sink.js";
+import { openSink, type Permissions, shortPath, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import type { SharedModels } from "./shared-models.js";
 import { type JobOptions, readSpec } from "./reading/read-spec.js";
@@ -104,6 +105,7 @@ export async function openLoaded(
     where,
     dateParam,
     writer: services.writer,
+    page: spec.report.html && shortPath(workerFile(resolve(folder, spec.report.html), attempt.worker)),
     command: (params, other) => commandFor(specPath, params, { other, limited: attempt.limited }),
     sink,
     source,

@@ -244,7 +244,7 @@ function escapeRegExp(text: string): string {
 }
 
 /** Returns a path relative to the working directory if it is below that. */
-function shortPath(path: string): string {
+export function shortPath(path: string): string {
   const short = relative(process.cwd(), path);
   return short !== "" && !short.startsWith("..") && !isAbsolute(short) ? short : path;
 }

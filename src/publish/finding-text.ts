@@ -19,7 +19,7 @@ export function findingText(result: CheckResult, dateOf: (runId: string) => stri
     since: date === undefined ? "" : ` against ${date}`,
   };
   const finding = findings[check]?.(told) ?? `${check} ${told.found}${told.since}`;
-  return `${finding}${withoutLimit.has(check) ? "" : ` (limit ${show(limit, digits)})`}`;
+  return `${finding}${withoutLimit.has(check) ? "" : ` (${check === "sql" ? "condition:" : "limit"} ${show(limit, digits)})`}`;
 }
 
 /** What became of a column's type. @param run the date of the last run, or the name of a file with a profile */
@@ -72,7 +72,7 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
   ranks: ({ found, numbers: { runs_together: runs = "?" } }) =>
     `distance of ranks ${found} from the last ${runs} runs together`,
   stale: ({ found, date }) =>
-    `all ${found} features are those of the last run${date === undefined ? "" : `, on ${date}`}: was the input refreshed?`,
+    `all ${found} features have the same values as in the last run${date === undefined ? "" : `, of ${date}`}: was the input refreshed?`,
   class: classText,
   unseen_value: ({ found, numbers: { value = "?", largest_share_before: before } }) => {
     const known =

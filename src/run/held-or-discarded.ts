@@ -6,7 +6,6 @@ import type { RunState } from "../publish/state.js";
 import { countResults, countsText, resultLines, toCorrect } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
-import { workerFile } from "../report/worker-file.js";
 import type { DecidingCommands, DueCall, RunReport, VerdictReport } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
@@ -33,9 +32,7 @@ export async function decidedReport(
     return { ...shown, decided: { error, isOwnVerdict: false, readers: await readersLine(context, plan) } };
   }
   const commands = await decidingCommands(context, plan);
-  const { html } = context.spec.report;
-  const page = html === undefined ? undefined : workerFile(html, context.worker);
-  const error = await heldError(context, plan, { verdict: state.verdict, commands, page, changes });
+  const error = await heldError(context, plan, { verdict: state.verdict, commands, page: context.page, changes });
   return {
     ...shown,
     decided: {
@@ -124,7 +121,7 @@ async function heldError(
   const readers = await readersLine(context, plan);
   const page = file === undefined ? "" : `, or the page ${file}`;
   const hint = [
-    `${readers === undefined ? "" : `${readers}; `}look at the predictions (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
+    `${readers === undefined ? "" : `${readers}; `}look at the statistics of its columns (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
     ...(newer === undefined ? [] : [newerText(newer)]),
     `to publish them: ${approve}`,
     ...(joinsBaseline ? [`to publish them, and compare later runs with them: ${approve} --as-baseline`] : []),
@@ -168,7 +165,7 @@ export function refusePruned({ newRun, command, log }: JobContext, pruned: Pruni
     throw prunedError(pruned, `${command(params)} --new-run`);
   }
   return () => {
-    log.info(`opening a run after ${runId}, which was pruned`);
+    log.info(`planning a new run in place of ${runId}, which was pruned`);
   };
 }
 

@@ -169,7 +169,7 @@ async function resume(
   refuseErasing(plan, run);
   if (newRun && isPublished(run)) {
     return await startNext(context, plan.runId, () => {
-      log.info(`opening a run after ${plan.runId}, which is complete`);
+      log.info(`planning a new run in place of ${plan.runId}, which is complete`);
     });
   }
   const ended = (await whereOnlyRejects(context, { stored, run })) ?? (await whereDecided(context, { stored, run }));
@@ -245,7 +245,7 @@ async function whereDecided(
       // command's own.
       return context.newRun && state.decision.by !== byChecks
         ? await startNext(context, runId, () => {
-            context.log.info(`opening a run after ${runId}, which was approved`);
+            context.log.info(`planning a new run in place of ${runId}, which was approved`);
           })
         : report;
     }
@@ -256,12 +256,12 @@ async function whereDecided(
     case "discarded":
       return context.newRun
         ? await startNext(context, runId, () => {
-            context.log.info(`opening a run after ${runId}, which was discarded`);
+            context.log.info(`planning a new run in place of ${runId}, which was discarded`);
           })
         : await reportDecided(context, { stored, run, state });
     case "superseded":
       return await startNext(context, runId, () => {
-        context.log.info(`opening a run after ${runId}, which was held`);
+        context.log.info(`planning a new run in place of ${runId}, which was held`);
       });
     default:
       return assertNever(state);

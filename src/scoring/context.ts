@@ -102,6 +102,8 @@ export interface JobContext extends ScoringContext {
   readonly decodeWorkers: Pick<SliceReaderOptions, "cores" | "startDecodeWorkers">;
   /** Measures providers for `providers: auto`; undefined: the spec lists them, or they cannot be measured. */
   readonly providerTrials?: ProviderTrials | undefined;
+  /** The HTML page of this attempt, as messages name it; undefined: it writes none. */
+  readonly page?: string | undefined;
   readonly worker: Worker;
   /** Take over spans of other workers when the own share is done. */
   readonly steal: boolean;

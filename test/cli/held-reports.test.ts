@@ -70,7 +70,7 @@ test("a decision on a run that several workers scored is in the page and the met
     67,
     ["UNFINISHED. 3 spans left to other workers.", expect.stringMatching(/^HELD\./)],
   ]);
-  expect(held.stderr).toContain(", or the page page-2026-11-21.worker-1.html)");
+  expect(held.stderr).toContain(`, or the page ${files[1]?.page})`);
   const reason = "as postgres://me:secret@db/x has it";
   expect((await job.night("approve", "2026-11-21", "--by", "ana", "--reason", reason)).stderr).toBe("");
   const approved = "PUBLISHED. Approved by ana: as postgres://***@db/x has it.";

@@ -160,7 +160,7 @@ test.each<[CheckResult, string]>([
   ],
   [
     { ...common, column: null, level: "warn", check: "stale", measured: 3, limit: 3, against: "daily-1" },
-    "all 3 features are those of the last run, on 2026-11-20: was the input refreshed?",
+    "all 3 features have the same values as in the last run, of 2026-11-20: was the input refreshed?",
   ],
   [
     { ...common, check: "column", measured: "int64", limit: "float32", against: "daily-1" },

@@ -78,7 +78,7 @@ test("a condition of checks.sql that is false holds the run, and the message has
   expect(held.stderr).toMatch(
     /1 of \d+ checks failed\n {2}high: avg\(CASE .* END\) is 0\.25, so the condition is false/,
   );
-  expect(held.stderr).toContain("(limit avg(case when score > 5 then 1 else 0 end) < 0.2)");
+  expect(held.stderr).toContain("(condition: avg(case when score > 5 then 1 else 0 end) < 0.2)");
 });
 
 test.each([

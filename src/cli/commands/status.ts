@@ -174,7 +174,7 @@ function stateText(state: RunState): string {
 
 /** What the checks say, what was decided, and what a person can do. */
 function reviewText({ verdict, challenger, decision, readers, commands }: RunState): string[] {
-  const failed = verdict?.outcome === "hold" ? "failed" : "warning";
+  const failed = verdict?.outcome === "hold" ? "failed" : "failed (on_fail: warn)";
   return [
     ...(verdict?.failed ?? []).map((line) => `  ${failed}: ${line}`),
     ...(verdict?.warnings ?? []).map((line) => `  warning: ${line}`),

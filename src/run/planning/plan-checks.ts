@@ -94,6 +94,6 @@ function warnOfNoGoldenRows({ spec, log }: Pick<JobContext, "spec" | "log">, { m
   const named =
     version === undefined ? `${uri} (sha256 ${model.sha256.slice(0, 12)}…)` : `version ${version} of ${uri}`;
   log.warn(
-    `no golden rows check ${named}, and no run with an earlier date was published with it: name rows with known predictions in checks.golden, and a wrong model or wrong preprocessing ends a run before it scores a row`,
+    `first run with ${named}: nothing compares its predictions with known ones, so a wrong model or wrong preprocessing may not be noticed; name rows with known predictions in checks.golden, which are scored first`,
   );
 }
