@@ -6,7 +6,7 @@ import { leavesRows } from "../publish/rows-of-run.js";
 import { byChecks } from "../publish/decision.js";
 import { columnNotes } from "../publish/compared-text.js";
 import { requireApproved } from "../publish/require-approved.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
+import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
@@ -160,7 +160,7 @@ function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined): vo
     for (const line of [...failed, ...resultLines(verdict, "warn")]) {
       log.warn(`checks: ${line}`);
     }
-    for (const line of columnNotes(verdict.verdict)) {
+    for (const line of columnNotes(verdict.verdict, comparedFile(verdict))) {
       log.info(`checks: ${line}`);
     }
   }

@@ -1,7 +1,7 @@
 import type { Plan } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
+import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 import { countResults, countsText, resultLines, toCorrect } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
@@ -80,12 +80,13 @@ async function heldCall(
 /** The verdict for reports. */
 export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, verdict: RunVerdict): VerdictReport {
   const { fewSampled } = verdict.verdict;
+  const file = comparedFile(verdict);
   const notes = [
     notComparedText(plan),
     plan.checks && leftOutText(plan.checks),
     unprofiledText(plan, keyColumns(spec)),
-    fewSampled && fewSampledText(fewSampled),
-    ...columnNotes(verdict.verdict),
+    fewSampled && fewSampledText(fewSampled, file),
+    ...columnNotes(verdict.verdict, file),
   ];
   return {
     outcome: verdict.verdict.outcome,
