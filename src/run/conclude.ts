@@ -19,7 +19,7 @@ import { challengerLines } from "../report/agreement/challenger-text.js";
 import { rowsOfRun } from "./attempt.js";
 import { challengerOfRun } from "./challenger/challenger-result.js";
 import { finishKept } from "./challenger/keep-predictions.js";
-import { decidedReport, verdictReport } from "./held-or-discarded.js";
+import { addingHint, decidedReport, refusedText, verdictReport } from "./held-or-discarded.js";
 import { verdictOn } from "./review.js";
 
 /** A run whose share of this worker is committed. */
@@ -144,7 +144,8 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   if (state?.kind === "superseded") {
     requireApproved(state.decision, plan.runId);
   }
-  await writer.finish(attemptJson(context.record));
+  const finish = (): Promise<void> => writer.finish(attemptJson(context.record));
+  await (plan.staged ? addingHint(refusedText(context, plan), finish) : finish());
   context.log.debug(`finished run ${plan.runId}`);
   return {
     status: "complete",

@@ -184,7 +184,7 @@ export async function publishApproved(
   if (context.spec.report.openlineage !== undefined) {
     await reviewForReports(context, { stored, run }, verdict); // its events count the published rows
   }
-  const stuck = `run ${plan.runId} is approved, which is final: discard and --new-run wait until the table takes its rows, so alter the table back, then run the same command again`;
+  const stuck = refusedText(context, plan);
   const writer: RunWriter = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
   await recordingFailure(run, () =>
@@ -200,12 +200,34 @@ export async function publishApproved(
   };
 }
 
+/** What a person can do if the target does not take the rows of an approved run. */
+export function refusedText({ command }: Pick<JobContext, "command">, { runId, params }: Plan): string {
+  return `run ${runId} is approved, which is final, and nothing of it is published: correct the table, then run the same command again; or score again, as another run in its place: ${command(params)} --new-run`;
+}
+
+const refusals: ReadonlySet<string> = new Set(["OUTPUT_MISMATCH", "OUTPUT_REFUSED", "DUPLICATE_KEY"]);
+
+/** Whether an error says that a table does not take the rows of a run, and has taken none. */
+function isRefusal(error: unknown): error is JobError {
+  return error instanceof JobError && refusals.has(error.code);
+}
+
+/** Returns the error if the target does not take the rows of an approved run. @throws other errors of `publishing` */
+export async function orRefusal<T>(publishing: Promise<T>): Promise<T | JobError> {
+  return await publishing.catch((error: unknown) => {
+    if (isRefusal(error)) {
+      return error;
+    }
+    throw error;
+  });
+}
+
 /** Adds to the hint of an error that the target does not take the rows of a run. @throws errors of `work` */
 export async function addingHint<T>(added: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    if (!(error instanceof JobError) || !["OUTPUT_MISMATCH", "OUTPUT_REFUSED"].includes(error.code)) {
+    if (!isRefusal(error)) {
       throw error;
     }
     const { code, message, hint, cause } = error;
