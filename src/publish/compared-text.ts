@@ -47,10 +47,18 @@ export function datesText(dates: readonly string[]): string {
     : [dates.slice(0, -1).join(", "), last].filter((text) => text !== "").join(" and ");
 }
 
-/** Says which comparisons of features were left out because a sample is too small. */
-export function fewSampledText({ of, rows, sampled }: FewSampled): string {
+/**
+ * Says which comparisons of features were left out because a sample is too small. `file`: that of `checks.baseline`, with
+ * which the run is compared; undefined: with earlier runs.
+ */
+export function fewSampledText({ of, rows, sampled }: FewSampled, file?: string): string {
   const without = sampled < leastPsiRows ? "PSI and quantiles" : "quantiles";
-  const whose = of === "run" ? "the sample of this run" : "the largest sample of an earlier run";
+  const whose =
+    of === "run"
+      ? "the sample of this run"
+      : file === undefined
+        ? "the largest sample of an earlier run"
+        : `the sample of ${file}`;
   return `features were compared without ${without}: ${whose} has only ${withSeparators(sampled)} of ${withSeparators(rows)} rows, and ${neededText(sampled)}`;
 }
 
@@ -60,31 +68,33 @@ export function neededText(sampled: number): string {
 }
 
 /** Says which columns some checks do not compare, and why. */
-function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">): string[] {
+function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">, file: string | undefined): string[] {
+  const before = file === undefined ? "earlier runs" : file;
   return uncounted.map(({ column, checks, run }) => {
     if (checks.includes("centroid")) {
       const why =
         run === "this"
           ? "its vectors are too few, or have too little direction in common"
-          : "an older version of this program profiled other dimensions of its vectors in the earlier runs";
+          : `an older version of this program profiled other dimensions of its vectors in ${file === undefined ? "the earlier runs" : file}`;
       return `\`centroid\` does not compare ${column}: ${why}`;
     }
     const names = checks.map((check) => `\`${check}\``).join(" and ");
     const be = checks.length === 1 ? "does" : "do";
     return run === "this"
       ? `${column} has more different values than are counted one by one, so ${names} ${be} not compare them`
-      : `${column} had more different values in earlier runs than were counted one by one, so ${names} ${be} not compare them`;
+      : `${column} had more different values in ${before} than were counted one by one, so ${names} ${be} not compare them`;
   });
 }
 
-/** Says of which columns some checks see less than of others, and why. */
-export function columnNotes(verdict: Pick<Verdict, "uncounted" | "coarse">): string[] {
-  return [...uncountedTexts(verdict), ...coarseTexts(verdict)];
+/** Says of which columns some checks see less than of others, and why. `file`: as above. */
+export function columnNotes(verdict: Pick<Verdict, "uncounted" | "coarse">, file?: string): string[] {
+  return [...uncountedTexts(verdict, file), ...coarseTexts(verdict, file)];
 }
 
-function coarseTexts({ coarse = [] }: Pick<Verdict, "coarse">): string[] {
+function coarseTexts({ coarse = [] }: Pick<Verdict, "coarse">, file: string | undefined): string[] {
   return coarse.map(({ column, run, values, rowsInBin, rows }) => {
-    const whose = run === "this" ? "of the rows" : "of the last run's rows";
+    const whose =
+      run === "this" ? "of the rows" : file === undefined ? "of the last run's rows" : `of the rows in ${file}`;
     return `the PSI of ${column} is coarse: ${percent(rowsInBin / rows)} ${whose} are in one bin, ${values}, and a change within it is not seen`;
   });
 }

@@ -2,21 +2,25 @@ import { isNewUnit } from "../checks/verdicts/feature-moves.js";
 import type { CheckResult } from "../checks/verdicts/verdict.js";
 import { digitsApart, percent, shown } from "./shown-numbers.js";
 
-/** Describes how a feature moved: "median 4210, usually 4 to 4.3 (×1,000: unit changed?)". */
-export function moveText({ numbers, bins }: CheckResult): string {
+/**
+ * Describes how a feature moved: "median 4210, usually 4 to 4.3 (×1,000: unit changed?)". `file`: that of `checks.baseline`,
+ * with which it is compared; undefined: with earlier runs.
+ */
+export function moveText({ numbers, bins }: CheckResult, file?: string): string {
   const runs = Number(numbers["runs_before"] ?? 0);
+  const source = file ?? (runs === 1 ? "the last run" : `the last ${runs} runs`);
   const shares = (["nulls", "nan"] as const).flatMap((name) => {
     const share = numbers[name];
-    const before = numbers[`${name}_before`];
-    return share === undefined || before === undefined
+    const was = numbers[`${name}_before`];
+    return share === undefined || was === undefined
       ? []
       : [
-          `${percent(share)} ${shareNames[name]}, ${before === 0 ? "none" : `at most ${percent(before)}`} in ${runsText(runs)}`,
+          `${percent(share)} ${shareNames[name]}, ${was === 0 ? "none" : `${runs === 1 ? "" : "at most "}${percent(was)}`} in ${source}`,
         ];
   });
   // Where most rows became NULL or NaN, all other shares fell.
   const isOfValues = numbers["median"] === undefined && shares.length === 0;
-  const moved = isOfValues ? fallenText(bins) : medianText(numbers, runs);
+  const moved = isOfValues ? fallenText(bins, file) : medianText(numbers, { runs, source });
   return [...shares, ...moved].join("; ");
 }
 
@@ -24,7 +28,7 @@ export function moveText({ numbers, bins }: CheckResult): string {
 const leastFall = 0.01;
 
 /** Names the value whose share fell most: "IT in 0% of the rows, 15.2% before". */
-function fallenText(bins: CheckResult["bins"] = []): string[] {
+function fallenText(bins: CheckResult["bins"] = [], file?: string): string[] {
   const [allNow, allBefore] = bins.reduce(([now, before], bin) => [now + bin.now, before + bin.before], [0, 0]);
   const shares = bins
     .filter(({ values }) => values !== "NULL" && !values.includes("values with hash "))
@@ -33,16 +37,17 @@ function fallenText(bins: CheckResult["bins"] = []): string[] {
   const [most] = shares;
   return most === undefined || !(most.before - most.now >= leastFall)
     ? []
-    : [`${most.values} in ${percent(most.now)} of the rows, ${percent(most.before)} before`];
+    : [
+        `${most.values} in ${percent(most.now)} of the rows, ${percent(most.before)} ${file === undefined ? "before" : `in ${file}`}`,
+      ];
 }
 
 const shareNames = { nulls: "NULL", nan: "NaN" } as const;
 
-function runsText(runs: number): string {
-  return runs === 1 ? "the last run" : `the last ${runs} runs`;
-}
-
-function medianText(numbers: CheckResult["numbers"], runs: number): string[] {
+function medianText(
+  numbers: CheckResult["numbers"],
+  { runs, source }: { readonly runs: number; readonly source: string },
+): string[] {
   const { median, smallest_median_before: least, largest_median_before: most, times } = numbers;
   if (median === undefined || least === undefined || most === undefined) {
     return [];
@@ -52,7 +57,7 @@ function medianText(numbers: CheckResult["numbers"], runs: number): string[] {
   const digits = digitsApart(median, isUsual ? median : median < least ? least : most);
   const [small, large] = [shown(least, digits), shown(most, digits)];
   const before = small === large ? small : `${small} to ${large}`;
-  const usual = runs === 1 ? `${before} in ${runsText(runs)}` : `usually ${before}`;
+  const usual = runs === 1 ? `${before} in ${source}` : `usually ${before}`;
   const what = numbers["of"] === "norms" ? "median norm" : "median";
   return [`${what} ${shown(median, digits)}, ${usual}${isUnit ? ` (${timesText(Number(times))}: unit changed?)` : ""}`];
 }

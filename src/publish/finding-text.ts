@@ -1,14 +1,22 @@
 import { type CheckName, type CheckResult, missingType } from "../checks/verdicts/verdict.js";
-import { isCalendarDate } from "../plan/series.js";
 import { rowsFinding, rowsText } from "./rows-text.js";
 import { digitsApart, percent, shown, withSeparators } from "./shown-numbers.js";
 
+/** What a finding is compared with. */
+export interface ComparedWith {
+  /** The date of an earlier run, or the name of the file. */
+  readonly dateOf: (runId: string) => string;
+  /** The file of `checks.baseline`; undefined: earlier runs. */
+  readonly file?: string | undefined;
+}
+
 /** What a check has found, without its column and without the cause: "PSI 1.3 against 2026-11-20 (limit 0.25)". */
-export function findingText(result: CheckResult, dateOf: (runId: string) => string): string {
+export function findingText(result: CheckResult, { dateOf, file }: ComparedWith): string {
   const { check, measured, limit, against } = result;
-  const date = against === null ? undefined : dateOf(against);
+  const source = against === null ? undefined : dateOf(against);
+  const date = file === undefined ? source : undefined;
   if (check === "column") {
-    return columnText(result, date ?? "");
+    return columnText(result, { date, file });
   }
   const show = percentages.has(check) ? percent : shown;
   const digits = digitsApart(measured, limit, show);
@@ -16,20 +24,26 @@ export function findingText(result: CheckResult, dateOf: (runId: string) => stri
     ...result,
     found: show(measured, digits),
     date,
-    since: date === undefined ? "" : ` against ${date}`,
+    file,
+    since: source === undefined ? "" : ` against ${source}`,
   };
   const finding = findings[check]?.(told) ?? `${check} ${told.found}${told.since}`;
   return `${finding}${withoutLimit.has(check) ? "" : ` (${check === "sql" ? "condition:" : "limit"} ${show(limit, digits)})`}`;
 }
 
-/** What became of a column's type. @param run the date of the last run, or the name of a file with a profile */
-function columnText({ measured: now, limit: before, isFeature }: CheckResult, run: string): string {
-  const isDate = isCalendarDate(run);
+/** What became of a column's type since the last run, or since the file with a profile. */
+function columnText(
+  { measured: now, limit: before, isFeature }: CheckResult,
+  { date = "", file }: Pick<Told, "date" | "file">,
+): string {
   if (before === missingType) {
-    return `${isDate ? `the run of ${run}` : run} did not have this feature, so it is not compared; nothing to do: later runs compare it`;
+    return file === undefined
+      ? `the run of ${date} did not have this feature, so it is not compared; nothing to do: later runs compare it`
+      : `${file} does not have this feature, so it is not compared`;
   }
   const gone = isFeature === true ? "the feature is gone" : "it is no longer in the output";
-  return `${now === missingType ? gone : `its type is ${shown(now)}`}; it was ${shown(before)} ${isDate ? "on" : "in"} ${run}`;
+  const was = file === undefined ? `on ${date}` : `in ${file}`;
+  return `${now === missingType ? gone : `its type is ${shown(now)}`}; it was ${shown(before)} ${was}`;
 }
 
 /** Checks whose measured value and limit are shares of rows. */
@@ -49,8 +63,10 @@ const withoutLimit: ReadonlySet<CheckName> = new Set<CheckName>(["rows", "consta
 interface Told extends CheckResult {
   /** The measured value, with as many digits as tell it from the limit. */
   readonly found: string;
-  /** The date of the earlier run that it is compared with; undefined: with none, or with several together. */
+  /** The date of the earlier run that it is compared with; undefined: with none, with several together, or with a file. */
   readonly date: string | undefined;
+  /** The file that the run is compared with; undefined: it is compared with earlier runs. */
+  readonly file: string | undefined;
   /** " against 2026-11-20", or nothing. */
   readonly since: string;
 }
@@ -63,20 +79,25 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
   nan: (told) => shareText(told, "NaN"),
   zero_vectors: (told) => shareText(told, "vectors of zeros"),
   repeated_vectors: (told) => shareText(told, "repeated vectors"),
-  psi: ({ found, since, numbers: { runs_together: runs, of } }) =>
-    `PSI ${found}${of === "norms" ? " of the norms" : ""}${runs === undefined ? since : ` against the last ${runs} runs together`}`,
+  psi: ({ found, file, since, numbers: { runs_together: runs, of } }) =>
+    `PSI ${found}${of === "norms" ? " of the norms" : ""}${runs === undefined ? since : ` against ${allText(runs, file)}`}`,
   slow_drift: ({ found, date }) =>
     `PSI ${found} since ${date === undefined ? "" : `${date}, `}one of the first runs with this model`,
   unexplained: ({ found, since }) => `PSI ${found}${since}${since === "" ? " that" : ", which"} no feature explains`,
   quantiles: ({ found, since }) => `quantiles shifted by ${found} interquartile ranges${since}`,
-  ranks: ({ found, numbers: { runs_together: runs = "?" } }) =>
-    `distance of ranks ${found} from the last ${runs} runs together`,
-  stale: ({ found, date }) =>
-    `all ${found} features have the same values as in the last run${date === undefined ? "" : `, of ${date}`}: was the input refreshed?`,
+  ranks: ({ found, file, numbers: { runs_together: runs = "?" } }) =>
+    `distance of ranks ${found} from ${allText(runs, file)}`,
+  stale: ({ found, date, file }) =>
+    file === undefined
+      ? `all ${found} features have the same values as in the last run${date === undefined ? "" : `, of ${date}`}: was the input refreshed?`
+      : `all ${found} features have the same values as in ${file}: does this run score the same rows?`,
   class: classText,
-  unseen_value: ({ found, numbers: { value = "?", largest_share_before: before } }) => {
+  unseen_value: ({ found, file, numbers: { value = "?", largest_share_before: before } }) => {
+    const nowhere = file === undefined ? "no earlier run had" : `${file} does not have`;
     const known =
-      before === undefined ? "no earlier run had" : `at most ${percent(before)} of the rows of an earlier run had`;
+      before === undefined
+        ? nowhere
+        : `at most ${percent(before)} of the rows ${file === undefined ? "of an earlier run" : `in ${file}`} had`;
     return `value ${shown(value)}, which ${known}, in ${found} of the rows`;
   },
   centroid: ({ found, since }) => `cosine ${found} between the mean directions${since}`,
@@ -86,8 +107,13 @@ const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
   in: ({ found, numbers }) => `values that are not in the list: ${strangeValues(numbers) || found}`,
 };
 
+/** Names all that a run is compared with: "the last 8 runs together", "training.json". */
+function allText(runs: number | string, file: string | undefined): string {
+  return file ?? (runs === 1 ? "the last run" : `the last ${runs} runs together`);
+}
+
 /** "all rows have the value DE; before, the most frequent value had at most 61.3% of the rows (2026-11-20)". */
-function constantText({ date, numbers }: Told): string {
+function constantText({ date, file, numbers }: Told): string {
   const { value, largest_share_before: share = "?", least_values_before: values } = numbers;
   const several = values === undefined ? [] : [`at least ${shown(values)} different values`];
   const nights = date ?? togetherText(numbers);
@@ -95,7 +121,7 @@ function constantText({ date, numbers }: Told): string {
   const before = percent(share, digitsApart(share, 1, percent));
   const one = value === undefined ? "one value" : `the value ${shown(value)}`;
   const had = `the most frequent value had at most ${before} of the rows`;
-  return `all rows have ${one}; before, ${had}${run === "" ? "" : ` (${run})`}`;
+  return `all rows have ${one}; ${file === undefined ? "before" : `in ${file}`}, ${had}${run === "" ? "" : ` (${run})`}`;
 }
 
 /** "in 3 runs together": earlier runs with few rows, which count as one run. */
@@ -103,22 +129,32 @@ function togetherText({ runs_together: runs }: CheckResult["numbers"]): string |
   return runs === undefined ? undefined : `in ${runs} runs together`;
 }
 
+/** "in training.json", "on 2026-11-20", "in 3 runs together"; undefined: it is not known. */
+function whereText({ date, file, numbers }: Told): string | undefined {
+  return file === undefined ? (date === undefined ? togetherText(numbers) : `on ${date}`) : `in ${file}`;
+}
+
 /** "40% NULL, at most 1.2% before, on 2026-11-20". */
-function shareText({ found, date, numbers }: Told, what: string): string {
+function shareText(told: Told, what: string): string {
+  const { found, file, numbers } = told;
   const { share_before: before } = numbers;
-  const nights = date === undefined ? togetherText(numbers) : `on ${date}`;
-  if (before === undefined || nights === undefined) {
+  const where = whereText(told);
+  if (before === undefined || where === undefined) {
     return `${found} ${what}`;
   }
-  return `${found} ${what}, ${before === 0 ? "none before" : `at most ${percent(before)} before, ${nights}`}`;
+  if (file !== undefined) {
+    return `${found} ${what}, ${before === 0 ? "none" : percent(before)} ${where}`;
+  }
+  return `${found} ${what}, ${before === 0 ? "none before" : `at most ${percent(before)} before, ${where}`}`;
 }
 
 /** "class churn has 10 rows, 0.0052 times the 1,911 expected by its share on 2026-11-20". */
-function classText({ found, date, numbers }: Told): string {
+function classText(told: Told): string {
+  const { found, numbers } = told;
   const { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share } = numbers;
   const due = withSeparators(Math.round(Number(all) * Number(share)));
-  const nights = date === undefined ? togetherText(numbers) : `on ${date}`;
-  const expected = nights === undefined ? `expected ${due}` : `${due} expected by its share ${nights}`;
+  const where = whereText(told);
+  const expected = where === undefined ? `expected ${due}` : `${due} expected by its share ${where}`;
   return `class ${shown(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
 }
 

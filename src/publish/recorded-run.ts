@@ -120,10 +120,10 @@ export function statusOfRun(
   state: RunState["kind"],
   { isOver, hasStopped }: { readonly isOver: boolean; readonly hasStopped: boolean },
 ): RunStatus {
-  if (state === "unfinished") {
-    return isOver ? "abandoned" : hasStopped ? "failed" : "unfinished";
+  if (isOver && (state === "unfinished" || state === "approved")) {
+    return "abandoned";
   }
-  return state;
+  return state === "unfinished" && hasStopped ? "failed" : state;
 }
 
 /** Rows and rejected rows that the checks counted; null without a verdict. */

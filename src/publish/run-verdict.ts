@@ -22,6 +22,14 @@ export interface RunVerdict {
   readonly at: string;
 }
 
+/** The file of `checks.baseline` that the run was compared with; undefined: it was compared with earlier runs. */
+export function comparedFile({ thresholds: { baseline } }: Pick<RunVerdict, "thresholds">): string | undefined {
+  return typeof baseline === "string" && baseline !== published ? baseline : undefined;
+}
+
+/** The value of `checks.baseline` for published runs. */
+const published = "published";
+
 /** Only what decides is checked: the rest is shown to people. */
 const schema = z.looseObject({
   verdict: z.looseObject({

@@ -2,7 +2,7 @@ import type { CheckName, CheckResult, Level, UnlistedResults, Verdict } from "..
 import { printable } from "../util/printable.js";
 import { moveText } from "./feature-text.js";
 import { findingText } from "./finding-text.js";
-import type { RunVerdict } from "./run-verdict.js";
+import { comparedFile, type RunVerdict } from "./run-verdict.js";
 import { shown, withSeparators } from "./shown-numbers.js";
 
 /** Lines about features; of more, the others are named in one line. */
@@ -13,8 +13,10 @@ const mostFindings = 5;
 
 /** What lines are made with. */
 interface Known {
-  /** The date of an earlier run that the result of a column is compared with. */
+  /** The date of an earlier run that the result of a column is compared with, or the name of a file. */
   readonly dateOf: (runId: string, column: string | null) => string;
+  /** The file that the run is compared with; undefined: it is compared with earlier runs. */
+  readonly file: string | undefined;
   /** Features whose PSI has a line. */
   readonly moved: ReadonlySet<string | null>;
   /** Results that the verdict only counts. */
@@ -26,12 +28,14 @@ interface Known {
  * for each other column, and for each check of the run: "score: PSI 1.3 against 2026-11-20 (limit 0.25)". Names of columns
  * and values may contain anything, such as the end of a line.
  */
-export function resultLines({ verdict, dates }: RunVerdict, level: Level): string[] {
+export function resultLines({ verdict, dates, thresholds }: RunVerdict, level: Level): string[] {
+  const file = comparedFile({ thresholds });
   const asChallenger = new Set(verdict.asChallenger);
   const ofEarlierModel = new Set<string | null>(verdict.ofEarlierModel);
   const known: Known = {
     dateOf: (id, column) =>
       `${dates[id] ?? id}${asChallenger.has(id) && !ofEarlierModel.has(column) ? ", when it was the challenger" : ""}`,
+    file,
     moved: new Set(verdict.results.filter((one) => isOfFeature(one) && hasMoved(one)).map(({ column }) => column)),
     unlisted: verdict.unlisted ?? [],
   };
@@ -150,7 +154,7 @@ function holdsByPsi({ check, level }: CheckResult): boolean {
 /** The results of a feature in one line. Its PSI comes first, if there is one. */
 function featureLine(group: readonly CheckResult[], known: Known): string {
   const [first] = group;
-  const move = first?.check === "psi" ? moveText(first) : "";
+  const move = first?.check === "psi" ? moveText(first, known.file) : "";
   return `${first?.column}: ${move === "" ? "" : `${move}; `}${findingsText(group, known)}`;
 }
 
@@ -177,7 +181,8 @@ function findingsText(group: readonly CheckResult[], known: Known): string {
   const texts = told.map((result, index) => {
     const next = told[index + 1];
     const isShared = next !== undefined && endOf(next) === endOf(result);
-    const found = findingText(result, (runId) => known.dateOf(runId, result.column));
+    const dateOf = (runId: string): string => known.dateOf(runId, result.column);
+    const found = findingText(result, { dateOf, file: known.file });
     return `${found}${alsoText(group, result)}${isShared ? "" : endText(leaderOf(told, index), known)}`;
   });
   return [...texts, ...moreFindings(group, results.slice(mostFindings), known)].join("; ");
@@ -230,7 +235,7 @@ function leaderOf(results: readonly CheckResult[], index: number): CheckResult {
 
 /** Why a column did not pass, and why that only warns. */
 function endText({ check, feature, cause, lowered, isExplained }: CheckResult, known: Known): string {
-  const model = cause === undefined ? "" : modelText(check, cause);
+  const model = cause === undefined ? "" : modelText(check, cause, known);
   const moved = feature === undefined || check === "unexplained" ? undefined : causeText(feature, known);
   const isReason = moved !== undefined && isExplained === true;
   const why = lowered === undefined ? "" : `; only a warning: ${isReason ? moved : lowered}`;
@@ -243,15 +248,19 @@ function causeText({ column, psi, against }: NonNullable<CheckResult["feature"]>
   return `feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)}${since}`}`;
 }
 
-/** Says whether the new model or the data are the cause, and what the previous model shows. Models have their short digests. */
-function modelText(check: CheckName, cause: NonNullable<CheckResult["cause"]>): string {
+/**
+ * Says whether the new model or the data are the cause, and what the previous model shows, or that of the file. Models have
+ * their short digests.
+ */
+function modelText(check: CheckName, cause: NonNullable<CheckResult["cause"]>, { file }: Known): string {
   const { of, previous, rows, modelSha256, now } = cause;
+  const other = file === undefined ? "the previous model" : `the model of ${file}`;
   const own = `the new model${digestText(now?.modelSha256)}`;
   const names = { model: own, data: "the data", both: `${own} and the data` };
   const found =
     check === "psi" ? `has PSI ${shown(previous)}` : of === "model" ? "passes this check" : "does not pass it either";
   const on = rows === now?.rows ? "the same rows" : `${withSeparators(rows)} of these rows`;
-  return `; caused by ${names[of]}: the previous model${digestText(modelSha256)} ${found} on ${on}`;
+  return `; caused by ${names[of]}: ${other}${digestText(modelSha256)} ${found} on ${on}`;
 }
 
 /** The start of a SHA-256, as `history` shows it: " (e3ea68b422ee)". */

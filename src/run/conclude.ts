@@ -6,7 +6,7 @@ import { leavesRows } from "../publish/rows-of-run.js";
 import { byChecks } from "../publish/decision.js";
 import { columnNotes } from "../publish/compared-text.js";
 import { requireApproved } from "../publish/require-approved.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
+import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
@@ -19,7 +19,7 @@ import { challengerLines } from "../report/agreement/challenger-text.js";
 import { rowsOfRun } from "./attempt.js";
 import { challengerOfRun } from "./challenger/challenger-result.js";
 import { finishKept } from "./challenger/keep-predictions.js";
-import { decidedReport, verdictReport } from "./held-or-discarded.js";
+import { addingHint, decidedReport, refusedText, verdictReport } from "./held-or-discarded.js";
 import { verdictOn } from "./review.js";
 
 /** A run whose share of this worker is committed. */
@@ -144,7 +144,8 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   if (state?.kind === "superseded") {
     requireApproved(state.decision, plan.runId);
   }
-  await writer.finish(attemptJson(context.record));
+  const finish = (): Promise<void> => writer.finish(attemptJson(context.record));
+  await (plan.staged ? addingHint(refusedText(context, plan), finish) : finish());
   context.log.debug(`finished run ${plan.runId}`);
   return {
     status: "complete",
@@ -160,7 +161,7 @@ function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined): vo
     for (const line of [...failed, ...resultLines(verdict, "warn")]) {
       log.warn(`checks: ${line}`);
     }
-    for (const line of columnNotes(verdict.verdict)) {
+    for (const line of columnNotes(verdict.verdict, comparedFile(verdict))) {
       log.info(`checks: ${line}`);
     }
   }

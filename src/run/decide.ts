@@ -245,7 +245,7 @@ function alreadyDecided(
   { plan: { runId, params }, decision }: { readonly plan: Plan; readonly decision: Decision },
 ): JobError {
   // A published run is refused before: an approved one is not published yet.
-  const next = decision.kind === "approved" ? `${command(params)} publishes it; after that, ` : "";
+  const next = decision.kind === "approved" ? `${command(params)} publishes it; if the target refuses its rows, ` : "";
   return new JobError("ALREADY_DECIDED", `${act} run ${runId}: it was ${decisionText(decision, true)}`, {
     hint: `a decision is final; ${next}run --new-run scores the input again as another run`,
   });

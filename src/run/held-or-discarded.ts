@@ -1,7 +1,7 @@
 import type { Plan } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
+import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 import { countResults, countsText, resultLines, toCorrect } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
@@ -77,12 +77,13 @@ async function heldCall(
 /** The verdict for reports. */
 export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, verdict: RunVerdict): VerdictReport {
   const { fewSampled } = verdict.verdict;
+  const file = comparedFile(verdict);
   const notes = [
     notComparedText(plan),
     plan.checks && leftOutText(plan.checks),
     unprofiledText(plan, keyColumns(spec)),
-    fewSampled && fewSampledText(fewSampled),
-    ...columnNotes(verdict.verdict),
+    fewSampled && fewSampledText(fewSampled, file),
+    ...columnNotes(verdict.verdict, file),
   ];
   return {
     outcome: verdict.verdict.outcome,
@@ -165,7 +166,7 @@ export function refusePruned({ newRun, command, log }: JobContext, pruned: Pruni
     throw prunedError(pruned, `${command(params)} --new-run`);
   }
   return () => {
-    log.info(`planning a new run in place of ${runId}, which was pruned`);
+    log.info(`planning a new run after ${runId}, which was pruned`);
   };
 }
 
@@ -180,7 +181,7 @@ export async function publishApproved(
   if (context.spec.report.openlineage !== undefined) {
     await reviewForReports(context, { stored, run }, verdict); // its events count the published rows
   }
-  const stuck = `run ${plan.runId} is approved, which is final: discard and --new-run wait until the table takes its rows, so alter the table back, then run the same command again`;
+  const stuck = refusedText(context, plan);
   const writer: RunWriter = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
   await recordingFailure(run, () =>
@@ -196,12 +197,34 @@ export async function publishApproved(
   };
 }
 
+/** What a person can do if the target does not take the rows of an approved run. */
+export function refusedText({ command }: Pick<JobContext, "command">, { runId, params }: Plan): string {
+  return `run ${runId} is approved, which is final, and nothing of it is published: correct the table, then run the same command again; or score again, as another run in its place: ${command(params)} --new-run`;
+}
+
+const refusals: ReadonlySet<string> = new Set(["OUTPUT_MISMATCH", "OUTPUT_REFUSED", "DUPLICATE_KEY"]);
+
+/** Whether an error says that a table does not take the rows of a run, and has taken none. */
+function isRefusal(error: unknown): error is JobError {
+  return error instanceof JobError && refusals.has(error.code);
+}
+
+/** Returns the error if the target does not take the rows of an approved run. @throws other errors of `publishing` */
+export async function orRefusal<T>(publishing: Promise<T>): Promise<T | JobError> {
+  return await publishing.catch((error: unknown) => {
+    if (isRefusal(error)) {
+      return error;
+    }
+    throw error;
+  });
+}
+
 /** Adds to the hint of an error that the target does not take the rows of a run. @throws errors of `work` */
 export async function addingHint<T>(added: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    if (!(error instanceof JobError) || !["OUTPUT_MISMATCH", "OUTPUT_REFUSED"].includes(error.code)) {
+    if (!isRefusal(error)) {
       throw error;
     }
     const { code, message, hint, cause } = error;

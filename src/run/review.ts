@@ -7,7 +7,7 @@ import { checkOptionsOf } from "../publish/check-options.js";
 import { fewSampledText } from "../publish/compared-text.js";
 import { runProfileOf } from "../publish/profile-text.js";
 import { logicalDateOf } from "../publish/published-run.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
+import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import { rounded } from "../report/report.js";
 import type { RunReview } from "../report/run-review.js";
 import type { JobContext } from "../scoring/context.js";
@@ -112,9 +112,10 @@ export async function reviewForReports(
 }
 
 /** Warns that features were not compared because a sample is too small. */
-function warnOfSample({ log }: JobContext, { verdict: { fewSampled } }: RunVerdict): void {
+function warnOfSample({ log }: JobContext, verdict: RunVerdict): void {
+  const { fewSampled } = verdict.verdict;
   if (fewSampled !== undefined) {
-    log.warn(fewSampledText(fewSampled));
+    log.warn(fewSampledText(fewSampled, comparedFile(verdict)));
   }
 }
 

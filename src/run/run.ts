@@ -1,6 +1,6 @@
 import { assertNever, type Damage, firstError, JobError, messageOf } from "../util/errors.js";
 import { nextRunId, runIdOf, splitRunId } from "../plan/identity.js";
-import type { Plan, RunId } from "../plan/plan.js";
+import type { RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
@@ -10,7 +10,7 @@ import { recordingFailure, recordLateness, runFacts, rowsOfRun } from "./attempt
 import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.js";
 import { checkPublished, checkResumable, type Resumable } from "./check-planned.js";
 import { countCommitted } from "./conclude.js";
-import { publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
+import { orRefusal, publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
 import { checkGolden } from "./golden/golden.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { rolledBackReport } from "./judging/readers.js";
@@ -18,7 +18,7 @@ import { withInput } from "./planning/input-wait.js";
 import type { JobContext } from "../scoring/context.js";
 import { beginLoading, type LoadedForRun } from "./loading.js";
 import { digestsOf, modelOfPlan, openPinnedModel } from "./model.js";
-import { requireRejectsOf, requireRun, shardsOfRun } from "./rejects/plan-rejects.js";
+import { rejectsOfPlan, requireRejectsOf, requireRun, shardsOfRun } from "./rejects/plan-rejects.js";
 import { createRun, reload } from "./create-run.js";
 import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
@@ -169,7 +169,7 @@ async function resume(
   refuseErasing(plan, run);
   if (newRun && isPublished(run)) {
     return await startNext(context, plan.runId, () => {
-      log.info(`planning a new run in place of ${plan.runId}, which is complete`);
+      log.info(`planning a new run after ${plan.runId}, which is complete`);
     });
   }
   const ended = (await whereOnlyRejects(context, { stored, run })) ?? (await whereDecided(context, { stored, run }));
@@ -203,16 +203,6 @@ async function resume(
     : await scoreRest(context, { stored, run, listing, model, shardsUnplanned });
 }
 
-/** The run whose rejected rows a plan scores; undefined: it scores all rows. @throws `why` if that run is gone */
-async function rejectsOfPlan({ sink }: JobContext, plan: Plan, why: unknown): Promise<StoredPlan | undefined> {
-  const { rejectsOf } = plan;
-  const stored = rejectsOf && (await sink.stored?.(rejectsOf.runId as RunId));
-  if (rejectsOf !== undefined && stored === undefined) {
-    throw why;
-  }
-  return stored;
-}
-
 async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Promise<RunReport> {
   const { stored, run, listing, model, shardsUnplanned } = rest;
   const { plan } = stored;
@@ -239,16 +229,8 @@ async function whereDecided(
     case "unfinished":
     case "published":
       return undefined;
-    case "approved": {
-      const report = await publishApproved(context, { stored, run });
-      // A run that a person approved is complete now, so the next run opens. A run that passed its checks may be this
-      // command's own.
-      return context.newRun && state.decision.by !== byChecks
-        ? await startNext(context, runId, () => {
-            context.log.info(`planning a new run in place of ${runId}, which was approved`);
-          })
-        : report;
-    }
+    case "approved":
+      return await carryOutApproval(context, { stored, run, by: state.decision.by });
     case "held":
       return context.newRun
         ? await replaceHeld(context, { stored, run })
@@ -256,16 +238,40 @@ async function whereDecided(
     case "discarded":
       return context.newRun
         ? await startNext(context, runId, () => {
-            context.log.info(`planning a new run in place of ${runId}, which was discarded`);
+            context.log.info(`planning a new run after ${runId}, which was discarded`);
           })
         : await reportDecided(context, { stored, run, state });
     case "superseded":
       return await startNext(context, runId, () => {
-        context.log.info(`planning a new run in place of ${runId}, which was held`);
+        context.log.info(`planning a new run after ${runId}, which was held`);
       });
     default:
       return assertNever(state);
   }
+}
+
+/**
+ * Publishes an approved run. With `--new-run`, the next run opens after one that a person approved; a run that passed its
+ * checks may be this command's own. It also opens in place of a run whose rows the target refuses: from then on that run
+ * cannot be published, by another attempt either.
+ */
+async function carryOutApproval(
+  context: JobContext,
+  { stored, run, by }: { readonly stored: StoredPlan; readonly run: RunSink; readonly by: string },
+): Promise<RunReport> {
+  const { runId } = stored.plan;
+  const report = await orRefusal(publishApproved(context, { stored, run }));
+  if (report instanceof JobError) {
+    if (context.newRun) {
+      return await abandon(context, runId, report);
+    }
+    throw report;
+  }
+  return context.newRun && by !== byChecks
+    ? await startNext(context, runId, () => {
+        context.log.info(`planning a new run after ${runId}, which was approved`);
+      })
+    : report;
 }
 
 /** Opens the next run in place of a held one, unless a person has approved the held run by now. */

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
 import { statesIn } from "../support/pg-staged.js";
 import { usePostgres } from "../support/postgres.js";
@@ -50,6 +51,11 @@ const cases = [
   ...ownChanges,
 ];
 
+/** Only the publication meets it: the staging table has the checks of the table, and not its triggers. */
+const refusingTrigger = `CREATE FUNCTION scores.few() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN IF NEW.id < 50 THEN RAISE EXCEPTION 'id % is taken', NEW.id; END IF; RETURN NEW; END $$;
+  CREATE TRIGGER few BEFORE INSERT ON scores.predictions FOR EACH ROW EXECUTE FUNCTION scores.few()`;
+
 postgres.describe("approving a run into Postgres whose table has changed", () => {
   test.each(cases)("it stays held, and is approved once the table is altered back: $mode, $what", async (one) => {
     await using scratch = await scratchFolder();
@@ -90,7 +96,7 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
     expect(await statesIn(database)).toEqual(expect.arrayContaining(["discarded", "published"]));
   });
 
-  test("an approved run that the table refuses says what helps, and is published by the next approve", async () => {
+  test("an approved run that the table refuses cannot be discarded, and is published by the next approve once the table takes it", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "upsert");
@@ -99,19 +105,61 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
     const stuck = await nights.night("approve", "2026-11-21");
     expect([stuck.code, stuck.stderr]).toEqual([
       65,
-      expect.stringMatching(/"few"[^]*is approved, which is final: .* so alter the table back, then run the same/),
+      expect.stringMatching(
+        /"few"[^]*is approved, which is final, and nothing of it is published: correct the table, then .*--new-run\n$/,
+      ),
     ]);
     const discarded = await nights.night("discard", "2026-11-21");
     expect([discarded.code, discarded.stderr]).toEqual([
       66,
-      expect.stringMatching(/ds=2026-11-21 publishes it; after that, run --new-run scores the input again/),
+      expect.stringMatching(
+        /ds=2026-11-21 publishes it; if the target refuses its rows, run --new-run scores the input/,
+      ),
     ]);
-    const next = await nights.night("run", "2026-11-21", "--new-run");
-    expect([next.code, next.stderr]).toEqual([65, expect.stringContaining("alter the table back")]);
+    const again = await nights.night("run", "2026-11-21");
+    expect([again.code, again.stderr]).toEqual([65, expect.stringContaining("nothing of it is published")]);
 
     await database.query("ALTER TABLE scores.predictions DROP CONSTRAINT few");
     const approved = await nights.night("approve", "2026-11-21");
     expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining(`${runId}: published, 50 rows`)]);
     expect(await statesIn(database)).toEqual(["published", "published"]);
   });
+
+  test.each([
+    { mode: "append", by: "checks" },
+    { mode: "append", by: "a person" },
+    { mode: "upsert", by: "checks" },
+    { mode: "upsert", by: "a person" },
+  ] as const)(
+    "run --new-run takes the place of an approved run that the table refuses, and publishes each row once: $mode, by $by",
+    async ({ mode, by }) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const nights = await nightsIn(scratch.path, database, mode);
+      const isHeld = by === "a person";
+      if (isHeld) {
+        await heldNight(nights);
+      } else {
+        expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+      }
+      await database.query(refusingTrigger);
+      const refused = await nights.night(isHeld ? "approve" : "run", "2026-11-21");
+      expect([refused.code, refused.stderr]).toEqual([65, expect.stringMatching(/in its place: .* --new-run\n$/)]);
+      const { run_id: runId } = lastJson(await nights.night("status", "2026-11-21", "--json"));
+
+      await nights.rewrite({ input: { where: "id >= 50" } });
+      const next = await nights.night("run", "2026-11-21", "--new-run");
+      expect([next.code, next.stderr]).toEqual([0, expect.stringContaining(`abandoning run ${String(runId)}: `)]);
+      const rows = await database.query(
+        "SELECT count(*)::int AS rows, count(DISTINCT id)::int AS ids FROM scores.predictions",
+      );
+      expect(rows).toEqual([{ rows: mode === "append" ? 442 + 392 : 442, ids: 442 }]);
+      expect(await leftTables(database)).toEqual([]);
+      expect((await nights.night("history", "2026-11-21")).stdout).toMatch(
+        new RegExp(`${String(runId)}-r2 .* published .*\n.*${String(runId)} .* abandoned `),
+      );
+      const late = await nights.night("approve", "2026-11-21", "--run", String(runId));
+      expect([late.code, late.stderr]).toEqual([66, expect.stringContaining(`${String(runId)}-r2`)]);
+    },
+  );
 });

@@ -24,12 +24,22 @@ test("a run is compared with the profile in the file of checks.baseline, which h
     input: { where: "bmi > -0.052" },
   });
   const moved = await nights.night("run", "2026-11-22", "--json");
+  const plan = await nights.night("plan", "2026-11-22");
+  const status = await nights.night("status", "2026-11-22");
 
   expect(same.code, same.stderr).toBe(0);
   expect(moved.code, moved.stderr).toBe(67);
-  expect(moved.stderr).toMatch(/bmi: .*against training\.json \(limit 0\.3\)/);
+  expect(moved.stderr).toMatch(/bmi: median \S+, \S+ in training\.json; PSI \S+ against training\.json \(limit 0\.3\)/);
   expect(moved.stderr).not.toContain("the usual number");
   expect(moved.stderr).not.toContain("runs to compare with");
+  expect(same.stderr).toContain(
+    "all 10 features have the same values as in training.json: does this run score the same rows?",
+  );
+  expect(status.stdout).toMatch(/failed: bmi: median \S+, \S+ in training\.json;/);
+  expect(plan.stdout).toContain("checks   rejects, 1 output, 10 features; a failed check holds the run");
+  for (const { stdout, stderr } of [same, moved, plan, status]) {
+    expect(stdout + stderr).not.toMatch(/last run|earlier run/);
+  }
 });
 
 test("a file of checks.baseline that is no profile or is missing ends planning with 64; one that changed ends an unfinished run with 66", async () => {

@@ -30,7 +30,7 @@ interface EraseReport {
 /** Removes the rows of some keys from the output of all runs of a job, and says how many there were. */
 export async function eraseCommand(spec: string, options: EraseOptions, io: SafeIo): Promise<void> {
   const log = createWarningLog(io.stderr);
-  const loaded = await readSpec(spec, options);
+  const loaded = await readSpec(spec, options, { standIns: "all" }); // runs with any params are searched
   const keys = await readKeys(options.keys, { columns: options.key, usual: usualKey(loaded.spec) });
   refuseOtherColumns(loaded.spec, keys);
   const load = await readSpecOnce(spec, options);

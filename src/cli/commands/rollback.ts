@@ -1,5 +1,5 @@
 import { dirname, resolve } from "node:path";
-import { openJob } from "../../app/job-context.js";
+import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { reportRollback } from "../../app/reports/report-decision.js";
 import { paramTexts } from "../../plan/identity.js";
@@ -15,7 +15,7 @@ export async function rollbackCommand(
   io: SafeIo,
 ): Promise<void> {
   const log = createWarningLog(io.stderr);
-  await using job = await openJob(spec, options);
+  await using job = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
   const { sink } = job;
   if (sink.rollback === undefined) {
     throw new JobError("USAGE", `rolling back ${sink.target}: a new run keeps nothing of the files that it replaces`, {

@@ -23,6 +23,20 @@ export function requireRun({ spec, onlyRejects }: JobContext, stored: StoredPlan
   }
 }
 
+/** The run whose rejected rows a plan scores; undefined: it scores all rows. @throws `why` if that run is gone */
+export async function rejectsOfPlan(
+  { sink }: Pick<JobContext, "sink">,
+  plan: Plan,
+  why: unknown,
+): Promise<StoredPlan | undefined> {
+  const { rejectsOf } = plan;
+  const stored = rejectsOf && (await sink.stored?.(rejectsOf.runId as RunId));
+  if (rejectsOf !== undefined && stored === undefined) {
+    throw why;
+  }
+  return stored;
+}
+
 /** A run, and those of its rejected rows that another run scores. */
 export interface PlannableRejects {
   readonly stored: StoredPlan;

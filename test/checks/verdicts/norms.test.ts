@@ -50,7 +50,7 @@ test("vectors times 1,000 hold, and a feature's line asks for the unit", () => {
     expect(failed(verdict)).toEqual(["hold psi image", "hold psi embedding"]);
     const [image, embedding] = [only(verdict, "psi", "image"), only(verdict, "psi", "embedding")];
     expect(moveText(image)).toMatch(/^median norm \d+(\.\d+)?, usually \d.* \(×1,000: unit changed\?\)$/);
-    expect(findingText(embedding, () => "yesterday")).toMatch(
+    expect(findingText(embedding, { dateOf: () => "yesterday" })).toMatch(
       /^PSI \d+(\.\d+)? of the norms against yesterday \(limit /,
     );
     for (const { bins = [], measured, numbers } of [image, embedding]) {

@@ -48,14 +48,14 @@ export async function closedRuns(session: Session, { table }: Control, target: s
 }
 
 /**
- * Whether no run before this one has published a row: all of them are staged, and none is published or approved. False
- * where there is none.
+ * Whether no run before this one has published a row: all of them are staged, and none is published. False where there is
+ * none. It stays so once this run's plan is stored: an approved run that is being published meanwhile holds `lockRuns`.
  */
 export async function nothingPublished(session: Session, { table }: Control, runId: RunId): Promise<boolean> {
-  const { isUnfinished, isDecided } = runConditions(table);
+  const { isUnfinished } = runConditions(table);
   const { base, number } = splitRunId(runId);
   const { rows } = await session.query<{ nothing: boolean | null }>({
-    text: `SELECT bool_and(staged AND ${isUnfinished} AND NOT ${isDecided("approved")}) AS nothing
+    text: `SELECT bool_and(staged AND ${isUnfinished}) AS nothing
       FROM ${table("runs")} r WHERE base = $1 AND number < $2`,
     values: [base, number],
   });
