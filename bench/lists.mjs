@@ -1,9 +1,10 @@
-// node bench/lists.mjs [--rows N] [--runs N]: rows a second of CPU time that one thread decodes of lists of 384 floats in
-// Parquet, as a worker thread reads them, as DuckDB does, and pyarrow, which writes the files. In turns; medians.
+// node bench/lists.mjs [--rows N] [--runs N] [--only TEXT]: rows a second of CPU time that one thread decodes of lists of 384
+// floats in Parquet, as a worker thread reads them, as DuckDB does, and pyarrow. In turns; medians.
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { DuckDBInstance } from "@duckdb/node-api";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { withPageBytes } from "#src/formats/parquet/page-bytes.js";
@@ -14,7 +15,11 @@ import { median } from "./measure.mjs";
 import { findPython } from "./python.mjs";
 
 const { values } = parseArgs({
-  options: { rows: { type: "string", default: "60000" }, runs: { type: "string", default: "5" } },
+  options: {
+    rows: { type: "string", default: "60000" },
+    runs: { type: "string", default: "5" },
+    only: { type: "string", default: "" },
+  },
 });
 const rows = Number(values.rows);
 const width = 384;
@@ -24,7 +29,7 @@ if (absent !== undefined) {
   throw new Error(`writing lists: ${absent}`);
 }
 
-/** What pyarrow writes: arguments of write_table. */
+/** Options of pyarrow's write_table. `few`: 10,000 different floats, which are written as a dictionary. */
 const layouts = {
   "pyarrow's defaults (Snappy)": "",
   "no codec": "use_dictionary=False, compression='none'",
@@ -32,6 +37,8 @@ const layouts = {
   "pages of version 2, Snappy": "use_dictionary=False, data_page_version='2.0'",
   "one page of 88 MiB": "use_dictionary=False, data_page_size=2**30, compression='none'",
   "0.1 % of lists NULL": "nulls",
+  "few values: pyarrow's dictionary": "few",
+  "few values: one large page of DuckDB": "duckdb",
 };
 
 const script = `
@@ -41,10 +48,15 @@ act, path, rows, options = sys.argv[1:]
 rows = int(rows)
 pyarrow.set_cpu_count(1)
 if act == "write":
-    values = numpy.random.default_rng(1).standard_normal(rows * ${width}, dtype=numpy.float32).reshape(rows, ${width})
+    random = numpy.random.default_rng(1)
+    if options == "few":
+        values = random.integers(-5000, 5000, rows * ${width}).astype(numpy.float32) / 1000
+    else:
+        values = random.standard_normal(rows * ${width}, dtype=numpy.float32)
+    values = values.reshape(rows, ${width})
     lists = [None if options == "nulls" and row % 1000 == 7 else values[row] for row in range(rows)]
     table = pyarrow.table({"embedding": pyarrow.array(lists, pyarrow.list_(pyarrow.float32()))})
-    pyarrow.parquet.write_table(table, path, **({} if options == "nulls" else eval(f"dict({options})")))
+    pyarrow.parquet.write_table(table, path, **({} if options in ["few", "nulls"] else eval(f"dict({options})")))
 else:
     start = time.process_time()
     file = pyarrow.parquet.ParquetFile(path, pre_buffer=False)
@@ -76,6 +88,15 @@ function cpuSeconds() {
   return (user + system) / 1e6;
 }
 
+/** The values of "few", in a row group as large as DuckDB's default. */
+async function writeByDuckDb(path) {
+  const connection = await (await DuckDBInstance.create(":memory:")).connect();
+  const value = `((hash(i * 1000 + k) % 10000) / 1000.0 - 5)::FLOAT`;
+  const lists = `SELECT list_transform(range(${width}), k -> ${value}) AS embedding FROM range(${rows}) t(i)`;
+  await connection.run(`COPY (${lists}) TO '${path}' (FORMAT parquet)`);
+  connection.closeSync();
+}
+
 /** One thread as a worker thread reads a slice, without packing. */
 async function readHere(path, reader) {
   const slice = sliceOf(path);
@@ -104,11 +125,14 @@ const reader = openParquetUnitReader();
 const decoder = openParquetDecoder({ threads: 1, folders: [folder], timezone: "UTC" });
 console.log(`| layout | a worker thread | DuckDB | pyarrow |\n| --- | ---: | ---: | ---: |`);
 for (const [index, [name, options]] of Object.entries(layouts).entries()) {
+  if (!name.includes(values.only)) {
+    continue;
+  }
   const path = join(folder, `${index}.parquet`);
   const stamp = `${path}.json`;
   const recipe = JSON.stringify([rows, options]);
   if (textOf(stamp) !== recipe) {
-    python("write", path, String(rows), options);
+    await (options === "duckdb" ? writeByDuckDb(path) : python("write", path, String(rows), options));
     writeFileSync(stamp, recipe);
   }
   const contenders = {

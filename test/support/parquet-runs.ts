@@ -14,12 +14,18 @@ export function varint(value: number | bigint): number[] {
 /** Numbers of `width` bits each, at most 24, the lowest bit first; padded with zeros to groups of eight. */
 export function packedRun(numbers: readonly number[], width: number): number[] {
   const groups = Math.ceil(numbers.length / 8);
-  const bytes = Array.from({ length: groups * width }, () => 0);
-  for (const [index, number] of numbers.entries()) {
-    for (let bit = 0; bit < width; bit += 1) {
-      const at = index * width + bit;
-      bytes[at >> 3] = (bytes[at >> 3] ?? 0) | (((number >> bit) & 1) << (at & 7));
+  const bytes = new Uint8Array(groups * width);
+  let [held, bits, at] = [0, 0, 0];
+  for (const number of numbers) {
+    held |= number << bits;
+    for (bits += width; bits >= 8; bits -= 8) {
+      bytes[at] = held;
+      held >>>= 8;
+      at += 1;
     }
+  }
+  if (bits > 0) {
+    bytes[at] = held;
   }
   return [...varint(groups * 2 + 1), ...bytes];
 }

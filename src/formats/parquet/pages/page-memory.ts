@@ -2,9 +2,10 @@ import { releaseMemory, takeMemory } from "../../../columnar/memory/vectors.js";
 
 /**
  * What memory is for: a page when it is unpacked, the dictionary before it, and what is made of a page's rows. `levels`,
- * `starts` and `lists`: levels (also the packed start of a page), places and elements of lists.
+ * `starts` and `lists`: levels (also the packed start of a page), places and elements of lists. `runs`: a part of a large
+ * page.
  */
-type Use = "page" | "dictionary" | "valid" | "values" | "levels" | "starts" | "lists";
+type Use = "page" | "dictionary" | "valid" | "values" | "levels" | "starts" | "lists" | "runs";
 
 /** Memory that the pages of a column are unpacked into, one after the other. */
 export interface PageMemory {

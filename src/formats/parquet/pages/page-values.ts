@@ -15,6 +15,7 @@ import {
 import type { PageMemory } from "./page-memory.js";
 import type { PageHeader } from "./page-header.js";
 import { entriesInTurn, type PageRows, repeatedTexts, wholeRange } from "./page-rows.js";
+import { takeRunsInParts } from "./run-parts.js";
 import { isOneRun, openNumbers, readRuns } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 import { plainValues } from "./values.js";
@@ -87,7 +88,8 @@ function packedValues(
   const runs = { at: at + 1, end: bytes.length, width: bytes[at] ?? 0 };
   if (dictionary.kind === "fixed" && isLooped(dictionary.data)) {
     const { data } = dictionary;
-    const values = takeRunsHere(bytes, runs, data, count);
+    const values =
+      takeRunsHere(bytes, runs, data, count) ?? takeRunsInParts(bytes, runs, { dictionary: data, count, pageMemory });
     if (values !== undefined) {
       return { ...values, like: data };
     }

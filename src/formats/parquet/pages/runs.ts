@@ -156,7 +156,7 @@ export function firstBit(bytes: Uint8Array, { at, end }: { readonly at: number; 
 }
 
 /** Moves to the next run, which must be there as a whole, and not be longer than `due`. @throws RangeError */
-function nextWholeRun(runs: Runs, due: number): void {
+export function nextWholeRun(runs: Runs, due: number): void {
   if (!nextRun(runs, due) || runs.repeats > longestRun) {
     throw new RangeError("runs end in the middle");
   }
@@ -169,7 +169,7 @@ function nextWholeRun(runs: Runs, due: number): void {
 }
 
 /** The number that a run repeats. @throws RangeError where it has more bits than it should */
-function fittingValue(runs: Runs): number {
+export function fittingValue(runs: Runs): number {
   const value = repeatedValue(runs);
   if (value >= 1 << runs.width) {
     throw new RangeError(`the number ${value} in ${runs.width} bits`);
@@ -177,7 +177,8 @@ function fittingValue(runs: Runs): number {
   return value;
 }
 
-function requireEnd({ at, bytes }: Runs): void {
+/** @throws RangeError where bytes are left */
+export function requireEnd({ at, bytes }: Runs): void {
   if (at < bytes.length) {
     throw new RangeError(`${bytes.length - at} bytes behind the last run`);
   }
