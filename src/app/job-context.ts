@@ -105,8 +105,7 @@ export async function openLoaded(
     where,
     dateParam,
     writer: services.writer,
-    page: spec.report.html && shortPath(workerFile(resolve(folder, spec.report.html), attempt.worker)),
-    command: (params, other) => commandFor(specPath, params, { other, limited: attempt.limited }),
+    ...namesIn(spec, specPath, attempt),
     sink,
     source,
     ...otherTools(loaded, { folder, cores, memory, attempt, ...services }),
@@ -128,6 +127,18 @@ export async function openLoaded(
       await source[Symbol.asyncDispose]();
       await sink[Symbol.asyncDispose]();
     },
+  };
+}
+
+/** How messages name the command and the page of an attempt. */
+function namesIn(
+  { report: { html } }: JobSpec,
+  specPath: string,
+  { worker, limited }: AttemptOptions,
+): Pick<JobContext, "command" | "page"> {
+  return {
+    command: (params, other) => commandFor(specPath, params, { other, limited }),
+    page: html && shortPath(workerFile(resolve(dirname(specPath), html), worker)),
   };
 }
 

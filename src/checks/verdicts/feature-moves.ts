@@ -6,8 +6,8 @@ import type { CheckResult } from "./verdict.js";
 
 /**
  * Returns the result of a check of a feature. If a PSI did not pass, it adds numbers that describe the drift: the
- * shares of NULL and NaN if they rose, the median, the smallest and the largest median of the earlier runs, and the
- * factor if all numbers were multiplied by one (`times`): that of the median, from the middle of the earlier ones.
+ * shares of NULL and NaN if they rose, the median, the smallest, the middle and the largest median of the earlier runs, and
+ * the factor if all numbers were multiplied by one (`times`): that of the median, from the middle of the earlier ones.
  */
 export function featureResult(result: CheckResult, column: ComparedColumn): CheckResult {
   const moved = result.check === "psi" && result.level !== "pass";
@@ -28,10 +28,10 @@ function moveOf({ now, earlier }: ComparedColumn, against: string | null): Check
   };
 }
 
-/** The factor from the middle of the earlier medians, by their logarithms: any one night is a little off. */
+/** The factor from the middle of the earlier medians: any one night may be off. */
 function usualTimes(found: { readonly times?: number }, medians: Medians): { readonly times?: number } {
-  const { median = 0, smallest_median_before: least = 0, largest_median_before: most = 0 } = medians;
-  const times = Math.sign(median) * Math.sign(least) * Math.sqrt((median / least) * (median / most));
+  const { median = 0, middle_median_before: middle = 0 } = medians;
+  const times = median / middle;
   return found.times === undefined || !Number.isFinite(times) || times <= 0 ? found : { times };
 }
 
@@ -54,15 +54,28 @@ function risenShare(name: string, now: ColumnProfile, { profiles, of }: Counted)
 interface Medians {
   readonly median?: number;
   readonly smallest_median_before?: number;
+  readonly middle_median_before?: number;
   readonly largest_median_before?: number;
 }
 
 function mediansOf(now: ColumnProfile, profiles: readonly ColumnProfile[]): Medians {
   const median = medianOf(now);
-  const before = profiles.flatMap((profile) => medianOf(profile) ?? []);
-  return median === undefined || before.length === 0
+  const before = profiles.flatMap((profile) => medianOf(profile) ?? []).toSorted((one, other) => one - other);
+  const [least, most] = [before[0], before.at(-1)];
+  return median === undefined || least === undefined || most === undefined
     ? {}
-    : { median, smallest_median_before: Math.min(...before), largest_median_before: Math.max(...before) };
+    : {
+        median,
+        smallest_median_before: least,
+        middle_median_before: middleOf(before),
+        largest_median_before: most,
+      };
+}
+
+/** The median of sorted numbers, of which there is at least one; of an even number of them, the mean of the middle two. */
+function middleOf(sorted: readonly number[]): number {
+  const [low = Number.NaN, high = Number.NaN] = [sorted[(sorted.length - 1) >> 1], sorted[sorted.length >> 1]];
+  return low + (high - low) / 2;
 }
 
 /** The median as it is shown to people; undefined: there are no numbers. */

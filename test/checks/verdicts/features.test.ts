@@ -50,6 +50,17 @@ describe("the PSI of a feature that moved", () => {
     expect(Number(numbers["largest_median_before"])).toBeLessThan(72);
   });
 
+  test("one unusual night among the earlier ones does not change the factor", () => {
+    const nights = nightsBefore(8, (seed) => ({
+      ...usual(seed),
+      features: { weight: numbersProfile(weights(seed, seed === 5 ? 1.3 : 1)) },
+    }));
+    const { numbers } = only(verdictOf(withWeight(weights(1, 1000)), nights), "psi", "weight");
+    expect(Number(numbers["largest_median_before"])).toBeGreaterThan(85);
+    expect(Number(numbers["middle_median_before"])).toBeCloseTo(70, -1);
+    expect(Number(numbers["times"]) / 1000).toBeCloseTo(1, 1);
+  });
+
   test("the PSI of a feature that drifted comes without a factor if the numbers were shifted", () => {
     const { numbers, level } = weightOf(weights(1).map((weight) => weight + 100));
     expect(level).toBe("hold");
