@@ -157,7 +157,8 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
 /** Warns of the checks that warn, and of those that would hold a run which is published all the same. */
 function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined): void {
   if (verdict !== undefined) {
-    const failed = verdict.verdict.outcome === "publish" ? resultLines(verdict, "hold") : [];
+    const held = verdict.verdict.outcome === "publish" ? resultLines(verdict, "hold") : [];
+    const failed = held.map((line) => `${line}; only a warning: on_fail is warn`);
     for (const line of [...failed, ...resultLines(verdict, "warn")]) {
       log.warn(`checks: ${line}`);
     }

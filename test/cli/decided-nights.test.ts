@@ -38,7 +38,7 @@ test("status of an approved run is published, and keeps the checks that it faile
   expect((await nights.night("status", "2026-11-21")).stdout).toContain(`\n  warning: ${expected}\n`);
   await nights.rewrite({ ...fewRows, checks: { on_fail: "warn" } });
   await nights.night("run", "2026-11-24");
-  expect((await nights.night("status", "2026-11-24")).stdout).toContain(`\n  warning: ${failed}\n`);
+  expect((await nights.night("status", "2026-11-24")).stdout).toContain(`\n  failed (on_fail: warn): ${failed}\n`);
 });
 
 test("the night after an approval says that it is not compared with the approved run: in its message, log, status and plan", async () => {
