@@ -9,11 +9,12 @@ import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { resultOf } from "./challenger/challenger-result.js";
 import { countCommitted } from "./conclude.js";
+import { openOwn } from "./resume.js";
 
 /**
  * Reads the profiles of a run: of the latest run of these params, or of the run `runId`, which may be any published run of
  * the series; undefined: it is none of these. Writes nothing.
- * @throws JobError USAGE for a run that is not planned or unfinished; DISCARDED, PRUNED
+ * @throws JobError USAGE for a run that is not planned or unfinished; DISCARDED, PRUNED, PLAN_CHANGED
  */
 export async function runStats(context: JobContext, runId: string | undefined): Promise<RunStats | undefined> {
   const { spec, sink, sha256, command } = context;
@@ -32,9 +33,10 @@ export async function runStats(context: JobContext, runId: string | undefined): 
   return await statsOf(context, stored);
 }
 
-async function statsOf({ sink, command }: JobContext, stored: StoredPlan): Promise<RunStats> {
+async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStats> {
+  const { command } = context;
   const { plan } = stored;
-  const run = await sink.open(stored);
+  const run = await openOwn(context, stored);
   const [committed, spans] = [countCommitted(run), spanCount(plan)];
   if (run.state.kind === "discarded") {
     const shown = `${command(plan.params, { verb: "status" })} shows its checks`;
