@@ -13,7 +13,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import { assertNever, JobError } from "../util/errors.js";
 import { runFacts, rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
-import { openOwn } from "./resume.js";
+import { notPlanned, openOwn } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 import { addingHint, publishApproved } from "./held-or-discarded.js";
 import { readersLine } from "./judging/readers.js";
@@ -195,9 +195,7 @@ async function findRun(
   const base = runIdOf(spec.name, spec.params, sha256);
   const stored = await sink.find(base);
   if (stored === undefined) {
-    throw new JobError("USAGE", `${act} run ${base}: it is not planned`, {
-      hint: `${command(spec.params)} scores it; another run of the job has other params`,
-    });
+    throw notPlanned(context, act);
   }
   if (runId !== undefined && runId !== stored.plan.runId) {
     throw new JobError(

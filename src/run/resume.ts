@@ -1,5 +1,6 @@
 import { exitCodes, JobError } from "../util/errors.js";
 import { compareListing, compareSpec, type ListedShard, type ListingChange } from "../plan/compare.js";
+import { runIdOf } from "../plan/identity.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint } from "../plan/pins.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
@@ -59,6 +60,13 @@ export async function openOwn(context: JobContext, stored: StoredPlan): Promise<
   const run = await context.sink.open(stored);
   requireOwn(context, stored.plan, run);
   return run;
+}
+
+/** Makes the error for params that no run is planned for. @param act what cannot be done: "discarding" */
+export function notPlanned({ spec, sha256, command }: JobContext, act: string): JobError {
+  return new JobError("USAGE", `${act} run ${runIdOf(spec.name, spec.params, sha256)}: it is not planned`, {
+    hint: `${command(spec.params)} scores it; another run of the job has other params`,
+  });
 }
 
 function sharedName(name: string): string {

@@ -23,7 +23,7 @@ import {
   readersLine,
   rolledBackReport,
 } from "./judging/readers.js";
-import { openOwn, requireOwn } from "./resume.js";
+import { notPlanned, openOwn, requireOwn } from "./resume.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
@@ -227,16 +227,17 @@ function countByAttempt(committedBy: ReadonlyMap<number, CommittedBy>): (Committ
 /**
  * Reads the rejected rows of the run's committed spans.
  * @param asked the id of the run that is meant; default: the latest one
- * @throws JobError USAGE if it is not the latest run of these params
+ * @throws JobError USAGE if it is not the latest run of these params, or none is planned
  */
 export async function* rejectedRows(context: JobContext, asked?: string): AsyncGenerator<RejectedRow> {
   const { spec, sink, sha256 } = context;
   const stored = await sink.find(runIdOf(spec.name, spec.params, sha256));
-  if (stored !== undefined) {
-    requireLatest(stored.plan.runId, asked);
-    const run = await openOwn(context, stored);
-    yield* run.rejects();
+  if (stored === undefined) {
+    throw notPlanned(context, "reading the rejected rows of");
   }
+  requireLatest(stored.plan.runId, asked);
+  const run = await openOwn(context, stored);
+  yield* run.rejects();
 }
 
 export interface UnfinishedText {

@@ -9,7 +9,7 @@ import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { resultOf } from "./challenger/challenger-result.js";
 import { countCommitted } from "./conclude.js";
-import { openOwn } from "./resume.js";
+import { notPlanned, openOwn } from "./resume.js";
 
 /**
  * Reads the profiles of a run: of the latest run of these params, or of the run `runId`, which may be any published run of
@@ -17,18 +17,14 @@ import { openOwn } from "./resume.js";
  * @throws JobError USAGE for a run that is not planned or unfinished; DISCARDED, PRUNED, PLAN_CHANGED
  */
 export async function runStats(context: JobContext, runId: string | undefined): Promise<RunStats | undefined> {
-  const { spec, sink, sha256, command } = context;
+  const { spec, sink, sha256 } = context;
   const base = runIdOf(spec.name, spec.params, sha256);
   const stored = await sink.find(base);
   if (runId !== undefined && runId !== stored?.plan.runId) {
     return await publishedStats(context, runId);
   }
   if (stored === undefined) {
-    throw notThere(
-      base,
-      "it is not planned",
-      `${command(spec.params)} scores it; another run of the job has other params`,
-    );
+    throw notPlanned(context, "reading the profiles of");
   }
   return await statsOf(context, stored);
 }
