@@ -47,7 +47,9 @@ export function emptyProblems(path: Path, variables: readonly string[]): Problem
   }
   const made = variables.map((name) => `\${${name}}`).join(" and ");
   const found = `found an empty text, made from ${made}`;
-  return [{ path, text: `${found}; set the variable, or leave out this key to use PGHOST and libpq's other variables` }];
+  return [
+    { path, text: `${found}; set the variable, or leave out this key to use PGHOST and libpq's other variables` },
+  ];
 }
 
 function unsetText(name: string, declared: readonly string[], isSql: boolean): string {
