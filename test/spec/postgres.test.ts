@@ -99,7 +99,7 @@ describe("output.postgres", () => {
 
   test("names the output columns where a key is none of them", () => {
     const text = spec("    mode: upsert\n    key: [idd]\n").replace("model:", "model:\n  outputs: { s: p }");
-    expect(specRefusal(text)).toContain("`idd` is not an output column; they are id, s");
+    expect(specRefusal(text)).toContain("`idd` is not an output column; they are id, s; did you mean `id`?");
   });
 
   test("lineage adds three names, which must be free", () => {
