@@ -1,7 +1,7 @@
 import { CommanderError } from "commander";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { failWith, type OutputOptions, usageExit } from "./failure.js";
-import type { Io } from "./io.js";
+import { type Io, safeOutput } from "./io.js";
 import { createProgram } from "./program.js";
 
 /**
@@ -14,6 +14,10 @@ export async function runProgram(args: readonly string[], io: Io, early?: EarlyT
     await program.parseAsync(args, { from: "user" });
   } catch (error) {
     if (error instanceof CommanderError) {
+      if (error.code === "commander.excessArguments") {
+        const { usageHint } = await import("./texts/usage-hint.js");
+        safeOutput(io.stderr).write(usageHint(args));
+      }
       io.exitCode = usageExit(error);
     } else {
       const [command] = program.args;

@@ -10,6 +10,11 @@ export type Claim = "file" | "stream" | "either";
 const fileNames = /\.(arrow|feather|ipc)$/i;
 const streamNames = /\.arrows$/i;
 
+/** Whether a file has the name of one in a format that this program reads. */
+export function isInputFile(name: string): boolean {
+  return /\.parquet$/i.test(name) || fileNames.test(name) || streamNames.test(name);
+}
+
 /** Names that are neither format's are Parquet's. */
 function isArrow(name: string, format: Format): boolean {
   return format === undefined ? fileNames.test(name) || streamNames.test(name) : format === "arrow";

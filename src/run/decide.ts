@@ -13,6 +13,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import { assertNever, JobError } from "../util/errors.js";
 import { runFacts, rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
+import { notPlanned, openOwn } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 import { addingHint, publishApproved } from "./held-or-discarded.js";
 import { readersLine } from "./judging/readers.js";
@@ -186,16 +187,15 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
 }
 
 async function findRun(
-  { spec, sink, sha256, command, record }: JobContext,
+  context: JobContext,
   act: "approving" | "discarding",
   { runId }: DecisionRequest,
 ): Promise<{ stored: StoredPlan; run: RunSink }> {
+  const { spec, sink, sha256, command, record } = context;
   const base = runIdOf(spec.name, spec.params, sha256);
   const stored = await sink.find(base);
   if (stored === undefined) {
-    throw new JobError("USAGE", `${act} run ${base}: it is not planned`, {
-      hint: `${command(spec.params)} scores it; another run of the job has other params`,
-    });
+    throw notPlanned(context, act);
   }
   if (runId !== undefined && runId !== stored.plan.runId) {
     throw new JobError(
@@ -210,7 +210,7 @@ async function findRun(
     throw prunedError(stored.pruned, `${command(stored.plan.params)} --new-run`);
   }
   record.setRun(runFacts(stored));
-  return { stored, run: await sink.open(stored) };
+  return { stored, run: await openOwn(context, stored) };
 }
 
 function decisionOf(

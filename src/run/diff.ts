@@ -19,6 +19,7 @@ import type { JobContext } from "../scoring/context.js";
 import type { LocalParts, StoredTable } from "../publish/published-files.js";
 import { JobError } from "../util/errors.js";
 import { countCommitted } from "./conclude.js";
+import { openOwn } from "./resume.js";
 
 /** A column of a side. Type undefined: no type that is known. */
 type DiffColumn = Pick<SourceColumn, "name" | "type">;
@@ -134,10 +135,8 @@ function typed(columns: readonly DiffColumn[], left: ReadonlySet<string>): Typed
  * @param key the columns that may be its key
  * @throws JobError USAGE for another run, and for one whose rows cannot be told from those of others
  */
-export async function openDiffSide(
-  { spec, sink, sha256, command }: JobContext,
-  key: readonly string[],
-): Promise<DiffSide> {
+export async function openDiffSide(context: JobContext, key: readonly string[]): Promise<DiffSide> {
+  const { spec, sink, sha256, command } = context;
   const base = runIdOf(spec.name, spec.params, sha256);
   const stored = await sink.find(base);
   if (stored === undefined) {
@@ -146,7 +145,7 @@ export async function openDiffSide(
     });
   }
   const { plan } = stored;
-  const run = await sink.open(stored);
+  const run = await openOwn(context, stored);
   const doing = `comparing run ${plan.runId}`;
   const { kind } = run.state;
   const [committed, spans] = [countCommitted(run), spanCount(plan)];

@@ -1,9 +1,10 @@
 import { exitCodes, JobError } from "../util/errors.js";
 import { compareListing, compareSpec, type ListedShard, type ListingChange } from "../plan/compare.js";
+import { runIdOf } from "../plan/identity.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint } from "../plan/pins.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
-import type { RunSink } from "../sink/port.js";
+import type { RunSink, StoredPlan } from "../sink/port.js";
 import { countCommitted } from "./conclude.js";
 import { modelUri } from "../spec/model-spec.js";
 import type { JobContext } from "../scoring/context.js";
@@ -12,7 +13,7 @@ import { type FoundDigests, tokenizerDifference } from "./model.js";
 const shownLimit = 5;
 
 /** Whether a run is finished, as it was when it was opened. */
-export function isPublished({ state }: RunSink): boolean {
+export function isPublished({ state }: Pick<RunSink, "state">): boolean {
   return state.kind === "published";
 }
 
@@ -30,7 +31,7 @@ export function refuseErasing({ runId, erasure }: Plan, run: RunSink): void {
 }
 
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
-export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: RunSink): void {
+export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
   const ofTarget = sink.compareTarget?.(plan.target) ?? [];
   const differences = [...compareSpec(plan, spec), ...ofTarget];
   if (differences.length > 0) {
@@ -42,6 +43,30 @@ export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: RunSink):
       },
     );
   }
+}
+
+/**
+ * Refuses to show a run that another job with the same name has made, or to decide on it.
+ * @throws JobError PLAN_CHANGED, as `checkSpec`, if its rows are elsewhere
+ */
+export function requireOwn(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
+  if (context.sink.isElsewhere?.(plan.target) === true) {
+    checkSpec(context, plan, run);
+  }
+}
+
+/** Opens a run that `requireOwn` admits. @throws JobError also those of `Sink.open` */
+export async function openOwn(context: JobContext, stored: StoredPlan): Promise<RunSink> {
+  const run = await context.sink.open(stored);
+  requireOwn(context, stored.plan, run);
+  return run;
+}
+
+/** Makes the error for params that no run is planned for. @param act what cannot be done: "discarding" */
+export function notPlanned({ spec, sha256, command }: JobContext, act: string): JobError {
+  return new JobError("USAGE", `${act} run ${runIdOf(spec.name, spec.params, sha256)}: it is not planned`, {
+    hint: `${command(spec.params)} scores it; another run of the job has other params`,
+  });
 }
 
 function sharedName(name: string): string {
@@ -73,7 +98,7 @@ function isCorrectable(failure: AttemptFailure | undefined): boolean {
   return failure !== undefined && [64, 65].includes(codes[failure.code] ?? 0);
 }
 
-function nameOf(run: RunSink): string {
+function nameOf(run: Pick<RunSink, "state">): string {
   return isPublished(run) ? "this finished run" : "this unfinished run";
 }
 

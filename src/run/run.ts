@@ -22,7 +22,7 @@ import { rejectsOfPlan, requireRejectsOf, requireRun, shardsOfRun } from "./reje
 import { createRun, reload } from "./create-run.js";
 import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
-import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseErasing } from "./resume.js";
+import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseErasing, requireOwn } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
 /**
@@ -171,6 +171,9 @@ async function resume(
     return await startNext(context, plan.runId, () => {
       log.info(`planning a new run after ${plan.runId}, which is complete`);
     });
+  }
+  if (!newRun) {
+    requireOwn(context, plan, run);
   }
   const ended = (await whereOnlyRejects(context, { stored, run })) ?? (await whereDecided(context, { stored, run }));
   if (ended !== undefined) {

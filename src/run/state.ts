@@ -23,6 +23,7 @@ import {
   readersLine,
   rolledBackReport,
 } from "./judging/readers.js";
+import { notPlanned, openOwn, requireOwn } from "./resume.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
@@ -75,6 +76,7 @@ export interface RunState {
 
 /**
  * Returns the state of a run from the target alone. Writes nothing.
+ * @throws JobError PLAN_CHANGED if another job has made it
  * @param isDetailed also reads what the run has paid for, and asks the model's server for its batches
  */
 export async function runState(context: JobContext, isDetailed = false): Promise<RunState> {
@@ -102,11 +104,12 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   }
   const { plan, pruned } = stored;
   if (pruned !== undefined) {
+    requireOwn(context, plan, { state: { kind: "published" } });
     const planned = { rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
     return { ...nothing, ...planned, runId: plan.runId, status: "pruned", ...about };
   }
   const planned = { runId: plan.runId, rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
-  const run = await orDamage(() => sink.open(stored));
+  const run = await orDamage(() => openOwn(context, stored));
   if (run instanceof JobError) {
     return { ...nothing, ...planned, ...damagedBy(run), ...about };
   }
@@ -224,15 +227,17 @@ function countByAttempt(committedBy: ReadonlyMap<number, CommittedBy>): (Committ
 /**
  * Reads the rejected rows of the run's committed spans.
  * @param asked the id of the run that is meant; default: the latest one
- * @throws JobError USAGE if it is not the latest run of these params
+ * @throws JobError USAGE if it is not the latest run of these params, or none is planned
  */
-export async function* rejectedRows({ spec, sink, sha256 }: JobContext, asked?: string): AsyncGenerator<RejectedRow> {
+export async function* rejectedRows(context: JobContext, asked?: string): AsyncGenerator<RejectedRow> {
+  const { spec, sink, sha256 } = context;
   const stored = await sink.find(runIdOf(spec.name, spec.params, sha256));
-  if (stored !== undefined) {
-    requireLatest(stored.plan.runId, asked);
-    const run = await sink.open(stored);
-    yield* run.rejects();
+  if (stored === undefined) {
+    throw notPlanned(context, "reading the rejected rows of");
   }
+  requireLatest(stored.plan.runId, asked);
+  const run = await openOwn(context, stored);
+  yield* run.rejects();
 }
 
 export interface UnfinishedText {

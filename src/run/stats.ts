@@ -9,32 +9,30 @@ import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { resultOf } from "./challenger/challenger-result.js";
 import { countCommitted } from "./conclude.js";
+import { notPlanned, openOwn } from "./resume.js";
 
 /**
  * Reads the profiles of a run: of the latest run of these params, or of the run `runId`, which may be any published run of
  * the series; undefined: it is none of these. Writes nothing.
- * @throws JobError USAGE for a run that is not planned or unfinished; DISCARDED, PRUNED
+ * @throws JobError USAGE for a run that is not planned or unfinished; DISCARDED, PRUNED, PLAN_CHANGED
  */
 export async function runStats(context: JobContext, runId: string | undefined): Promise<RunStats | undefined> {
-  const { spec, sink, sha256, command } = context;
+  const { spec, sink, sha256 } = context;
   const base = runIdOf(spec.name, spec.params, sha256);
   const stored = await sink.find(base);
   if (runId !== undefined && runId !== stored?.plan.runId) {
     return await publishedStats(context, runId);
   }
   if (stored === undefined) {
-    throw notThere(
-      base,
-      "it is not planned",
-      `${command(spec.params)} scores it; another run of the job has other params`,
-    );
+    throw notPlanned(context, "reading the profiles of");
   }
   return await statsOf(context, stored);
 }
 
-async function statsOf({ sink, command }: JobContext, stored: StoredPlan): Promise<RunStats> {
+async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStats> {
+  const { command } = context;
   const { plan } = stored;
-  const run = await sink.open(stored);
+  const run = await openOwn(context, stored);
   const [committed, spans] = [countCommitted(run), spanCount(plan)];
   if (run.state.kind === "discarded") {
     const shown = `${command(plan.params, { verb: "status" })} shows its checks`;

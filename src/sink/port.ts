@@ -45,11 +45,10 @@ export interface Sink extends AsyncDisposable {
   readonly planTarget: PlanTarget;
   /** Whether a new run's rows are added to those of earlier runs. False: they replace those. */
   readonly newRunAdds: boolean;
-  /**
-   * Compares the target that the spec names with the planned one. Returns a line for each setting that differs.
-   * Default: none can differ.
-   */
+  /** Returns a line for each setting in which the spec's target differs from the planned one. Default: none can. */
   compareTarget?(planned: PlanTarget): readonly string[];
+  /** Whether the rows of a planned run are elsewhere: another job may have the same name. Default: they never are. */
+  isElsewhere?(planned: PlanTarget): boolean;
   /**
    * Finds the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …); of a
    * pruned run too. Writes nothing.
@@ -58,7 +57,7 @@ export interface Sink extends AsyncDisposable {
   find(base: RunId): Promise<StoredPlan | undefined>;
   /**
    * Finds unfinished runs of this job with other params, as far as the target knows where they are. Returns a bounded
-   * number. Writes nothing.
+   * number. Writes nothing. Runs whose rows are elsewhere are left out.
    */
   unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
   /**

@@ -1,6 +1,6 @@
 import { isMap, isNode, isScalar, isSeq } from "yaml";
 import { didYouMean } from "../util/suggest.js";
-import { faultText, isExpression } from "./params/fault-text.js";
+import { emptyProblems, faultText, isExpression } from "./params/fault-text.js";
 import {
   dateParamOf,
   hourParamOf,
@@ -249,6 +249,8 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
     const filled = fillTemplate(template, lookup, inSql ? "sql" : "plain");
     if ("text" in filled) {
       node.value = filled.text;
+      const variables = filled.text === "" && !template.includes(":-") ? (scope.variables.get(node) ?? []) : [];
+      scope.problems.push(...emptyProblems(path, variables));
     } else {
       scope.problems.push({ path, text: faultText(filled.fault, path, scope.declared) });
     }

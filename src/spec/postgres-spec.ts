@@ -1,3 +1,4 @@
+import { didYouMean } from "../util/suggest.js";
 import { z } from "../util/zod.js";
 import { count, name, outputName } from "./values.js";
 
@@ -123,12 +124,12 @@ export function postgresProblems(
   if (new Set(key).size < key.length) {
     problems.push({ path: ["postgres", "key"], message: "a column is named twice" });
   }
-  const carried = columns.map((column) => column.replaceAll(".", "_"));
+  const known = [...columns.map((column) => column.replaceAll(".", "_")), ...Object.keys(outputs ?? {})];
   for (const [index, column] of outputs === undefined ? [] : key.entries()) {
-    if (!carried.includes(column) && !Object.hasOwn(outputs ?? {}, column)) {
+    if (!known.includes(column)) {
       problems.push({
         path: ["postgres", "key", index],
-        message: `\`${column}\` is not an output column; they are ${[...carried, ...Object.keys(outputs ?? {})].join(", ")}`,
+        message: `\`${column}\` is not an output column; they are ${known.join(", ")}${didYouMean(column, known)}`,
       });
     }
   }

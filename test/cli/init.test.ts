@@ -35,6 +35,13 @@ describe("init", () => {
     const again = await runHere(args, { cwd });
     expect([again.code, again.stderr]).toEqual([64, expect.stringContaining("writing job.yaml: it is there already")]);
     expect(await readFile(join(folder.path, "job.yaml"), "utf8")).toBe(text);
+
+    const [first = "", second = ""] = (await readdir(join(cwd, "data"))).map((name) => `data/${name}`);
+    const expanded = await runHere(["init", "--model", "cancer-logistic.onnx", "--input", first, second], { cwd });
+    expect([expanded.code, expanded.stderr]).toEqual([
+      64,
+      `error: writing ${second}: it is an input file, not a name for the spec\n  hint: put the pattern of --input in quotes: --input 'data/*.parquet'\n`,
+    ]);
   });
 
   test("init writes ${ds} in place of the date in the input's path, and says for which date to plan", async () => {

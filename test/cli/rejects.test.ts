@@ -74,14 +74,30 @@ describe("rejects", () => {
     );
   });
 
-  test("rejects says when there is no rejected row, and when there is no run", async () => {
+  test("rejects says when there is no rejected row, and ends with 64 as stats and discard do when there is no run", async () => {
     await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", []);
 
+    for (const [command, act] of [
+      ["rejects", "reading the rejected rows of"],
+      ["stats", "reading the profiles of"],
+      ["discard", "discarding"],
+    ] as const) {
+      const { code, stdout, stderr } = await runHere([command, job.spec]);
+      expect([code, stdout, stderr]).toEqual([
+        64,
+        "",
+        expect.stringMatching(
+          new RegExp(
+            `^error: ${act} run diabetes-mlp-\\w{12}: it is not planned\n  hint: infer-batch run .* scores it; `,
+          ),
+        ),
+      ]);
+    }
+    await scoreHere(job.spec);
     expect(await shownCli(["rejects", job.spec], scratch.path)).toBe(
       "exit 0\n--- stdout\n0 rows rejected in committed spans\n",
     );
-    await scoreHere(job.spec);
     expect(await shownCli(["rejects", job.spec, "--json"], scratch.path)).toBe("exit 0\n");
   });
 

@@ -36,6 +36,21 @@ describe("the size of a spec file", () => {
   });
 });
 
+test.each([
+  ["PAR1\u0015\u0004\u0000: [", "a Parquet file"],
+  ["ARROW1\u0000\u0000", "an Arrow file"],
+])("a file of rows in place of a spec is named for what it is: %j", async (text, what) => {
+  await using folder = await scratchFolder();
+  const file = join(folder.path, "part-0");
+  writeFileSync(file, text.padEnd(400_000, "x"));
+  expect(await runHere(["run", file])).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining(
+      `error: reading ${file}: it is ${what}, not a job spec\n  hint: the first argument`,
+    ),
+  });
+});
+
 test("a spec can come through a FIFO, piece by piece", async () => {
   await using folder = await scratchFolder();
   const spec = await writeSpec(folder.path, wine, { output: { parquet: { path: join(folder.path, "out") } } });

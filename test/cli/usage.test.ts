@@ -62,6 +62,8 @@ describe("what is not understood ends in 64, with nothing on stdout", () => {
     [["frobnicate"]],
     [["run"]],
     [["run", "a.yaml", "b.yaml"]],
+    [["run", "a.yaml", "--param", "ds", "2026-11-20"]],
+    [["init", "--model", "a.onnx", "--input", "in/1.parquet", "in/2.parquet", "in/3.parquet"]],
     [["run", "job.yaml", "--jsno"]],
     [["run", "job.yaml", "--log-level", "loud"]],
     [["run", "job.yaml", "--param"]],

@@ -39,6 +39,23 @@ test.each([
     "found 2026-13-01, expected a date written YYYY-MM-DD: there is no such",
   ],
   ["{ ds: '${today}' }", { ds: "2026-2-30" }, "found 2026-2-30, expected a date written YYYY-MM-DD: there is no such"],
+  ["{ ds: '${today}' }", { ds: "20261105" }, "found 20261105, expected a date written YYYY-MM-DD: write 2026-11-05"],
+  [
+    "{ ds: '${today}' }",
+    { ds: "20261340" },
+    "found 20261340, expected a date written YYYY-MM-DD: there is no such day",
+  ],
+  [
+    "{ ds: '${today}' }",
+    { ds: "2026-11-01..2026-11-03" },
+    "params.ds: found 2026-11-01..2026-11-03, expected one date; infer-batch backfill takes a range",
+  ],
+  ["{ ds: '${today}' }", { ds: "2026-01..2026-03" }, "expected one date; infer-batch backfill takes a range"],
+  [
+    "{ ds: { type: date } }",
+    { ds: "2026-11-01..2026-11-03" },
+    "expected a date such as 2026-11-23; infer-batch backfill takes a range",
+  ],
   [region, { region: "USA" }, "found USA, expected one of EU, US, 007; did you mean `US`?"],
   ["{ region: { type: enum, values: [EU, US] } }", {}, "it has no default; set it with --param region=EU"],
   ["{ region: { type: enum, values: [] } }", {}, "expected a text, number or date, or { type: date"],
@@ -73,8 +90,10 @@ test("a param without a value does not hide what is wrong with the texts that it
 });
 
 test.each([
-  ["{ ds: '${today}' }", { ds: "20261105" }],
   ["{ ds: '${today}' }", { ds: "2026-11" }],
+  ["{ ds: '${today}' }", { ds: "2026111" }],
+  ["{ ds: '${today}' }", { ds: "night..day" }],
+  ["{ ds: '${today}', version: 1 }", { version: "20261105" }],
   ["{ ds: '${today}' }", { ds: "backfill 2026-11-5" }],
   ["{ ds: '${today}', version: 1 }", { version: "2026-11-5" }],
 ])("params %s take %j, which does not look like a date, or is no logical date", (params, given) => {

@@ -40,6 +40,16 @@ describe("output.postgres", () => {
     expect(load(text, { env: { DATABASE_URL: secret } }).output.postgres?.url).toBe(secret);
   });
 
+  test("refuses a URL that is empty because its variable is, and takes one that is left out", () => {
+    const env = { DATABASE_URL: "" };
+    expect(specRefusal(spec("    url: ${DATABASE_URL}\n"), { env })).toContain(
+      "output.postgres.url: found an empty text, made from ${DATABASE_URL}; set the variable, or leave out this key",
+    );
+    for (const url of ["", "    url: ''\n", "    url: ${DATABASE_URL:-}\n"]) {
+      expect(load(spec(url), { env }).output.postgres?.url).toBe("");
+    }
+  });
+
   test.each(["postgresql+psycopg2://u:s3cr3t@h/d", "u:s3cr3t@h/d", "host=h password=s3cr3t", "jdbc:postgresql://h/d"])(
     "names the variable that holds no such URL, and says what form is right: %s",
     (url) => {
@@ -89,7 +99,7 @@ describe("output.postgres", () => {
 
   test("names the output columns where a key is none of them", () => {
     const text = spec("    mode: upsert\n    key: [idd]\n").replace("model:", "model:\n  outputs: { s: p }");
-    expect(specRefusal(text)).toContain("`idd` is not an output column; they are id, s");
+    expect(specRefusal(text)).toContain("`idd` is not an output column; they are id, s; did you mean `id`?");
   });
 
   test("lineage adds three names, which must be free", () => {

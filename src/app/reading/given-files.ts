@@ -1,5 +1,5 @@
 import { open } from "node:fs/promises";
-import { type ErrorCode, errnoOf, JobError } from "../../util/errors.js";
+import { type ErrorCode, errnoOf, JobError, messageOf } from "../../util/errors.js";
 import { diskErrors } from "../../sink/parquet/local/durable.js";
 
 /** Errors of a file name that a user gave; names that the sink makes do not meet them. */
@@ -22,13 +22,35 @@ export function fileError(doing: string, error: unknown, hint: string): unknown 
   if (error instanceof JobError || errno === undefined) {
     return error;
   }
+  const { code, found, remedy } = explained(errno, { hint, unknown: "run the same command again" });
+  return new JobError(code, `${doing}: ${found}`, { hint: remedy, cause: error });
+}
+
+/** Says in one line why a file that a user named could not be written. @param hint what to do if the name is wrong */
+export function failureText(error: unknown, hint: string): string {
+  const errno = errnoOf(error);
+  if (error instanceof JobError || errno === undefined) {
+    return messageOf(error);
+  }
+  const { found, remedy } = explained(errno, { hint, unknown: hint });
+  return `${found}; ${remedy}`;
+}
+
+interface Explained {
+  readonly code: ErrorCode;
+  readonly found: string;
+  readonly remedy: string;
+}
+
+/** @param hints what to do if the name is wrong, and if the error is unknown */
+function explained(errno: string, { hint, unknown }: { readonly hint: string; readonly unknown: string }): Explained {
   const known = ofGivenNames[errno] ?? diskErrors[errno];
   if (known === undefined) {
-    return new JobError("DISK", `${doing}: ${errno}`, { hint: "run the same command again", cause: error });
+    return { code: "DISK", found: errno, remedy: unknown };
   }
   const { code, found } = known;
-  const remedy = code === "DISK" ? diskErrors[errno]?.hint : hint;
-  return new JobError(code, `${doing}: ${found} (${errno})`, { hint: remedy ?? hint, cause: error });
+  const ofDisk = code === "DISK" ? diskErrors[errno]?.hint : undefined;
+  return { code, found: `${found} (${errno})`, remedy: ofDisk ?? hint };
 }
 
 /**

@@ -63,13 +63,25 @@ function readerRelativeTo(specPath: string): (path: string, place: string) => st
 
 async function readText(path: string): Promise<string> {
   try {
-    return await readStart(path, specLimitBytes);
+    return requireText(path, await readStart(path, specLimitBytes));
   } catch (cause) {
     const hint = runIdForm.test(path)
       ? `that is a run id; give the job spec first, a YAML file. status, stats, rejects, diff, approve and discard then take the id: infer-batch status job.yaml --run ${path}`
       : "the first argument is the job spec, a YAML file this user can read";
     throw fileError(`reading ${path}`, cause, hint);
   }
+}
+
+/** Refuses a file of rows, which some people give in place of a spec. @throws JobError SPEC_INVALID */
+function requireText(path: string, text: string): string {
+  const [, kind] = /^(PAR1|ARROW1)/.exec(text) ?? [];
+  if (kind === undefined) {
+    return text;
+  }
+  const found = kind === "PAR1" ? "a Parquet file" : "an Arrow file";
+  throw new JobError("SPEC_INVALID", `reading ${path}: it is ${found}, not a job spec`, {
+    hint: "the first argument is the job spec, a YAML file, which names its input; infer-batch init writes one",
+  });
 }
 
 function parseParams(given: readonly string[]): Record<string, string> {

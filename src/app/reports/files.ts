@@ -1,6 +1,7 @@
 import { readdir, readFile, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join, relative, resolve } from "node:path";
-import { errnoOf, JobError, messageOf } from "../../util/errors.js";
+import { JobError } from "../../util/errors.js";
+import { failureText } from "../reading/given-files.js";
 import type { Log } from "../../scoring/context.js";
 import type { Worker } from "../../plan/worker-shares.js";
 import { makeFolder, replaceDurably } from "../../sink/parquet/local/durable.js";
@@ -85,7 +86,7 @@ export async function writeReport(path: string, text: string): Promise<string | 
     await replaceDurably(nodeFileSystem, { temporary, final: path, text, check: () => Promise.resolve() });
     return undefined;
   } catch (error) {
-    return errnoOf(error) ?? messageOf(error);
+    return failureText(error, "let this user write there, or name another file");
   }
 }
 

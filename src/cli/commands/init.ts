@@ -12,8 +12,10 @@ import { hasName, specsBeside, writesToOut } from "../../app/reading/specs-besid
 import { fileError } from "../../app/reading/given-files.js";
 import type { SourceColumn } from "../../columnar/types.js";
 import { foldersIn, twiceText } from "../../plan/partitions.js";
+import { isInputFile } from "../../formats/by-format.js";
 import { hasWildcards } from "../../storage/glob.js";
 import type { SafeIo } from "../io.js";
+import { quoteThePattern } from "../texts/usage-hint.js";
 import { createWarningLog } from "../logger.js";
 import { shellWord } from "../../app/command-line.js";
 import { openLoaded } from "../../app/job-context.js";
@@ -129,6 +131,11 @@ async function refuseExisting(path: string): Promise<void> {
 }
 
 function alreadyThere(path: string): JobError {
+  if (isInputFile(path)) {
+    return new JobError("USAGE", `writing ${path}: it is an input file, not a name for the spec`, {
+      hint: quoteThePattern,
+    });
+  }
   return new JobError("USAGE", `writing ${path}: it is there already`, {
     hint: "nothing is written over; name another file: infer-batch init other.yaml …",
   });

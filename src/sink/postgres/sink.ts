@@ -35,7 +35,7 @@ import { eraseRows } from "./erasing/erase-rows.js";
 import { finishSeconds } from "./finish-run.js";
 import { openRun, prepareRun } from "./run-sink.js";
 import type { RunTools } from "./run-tools.js";
-import { compareTargets, plannedTarget, targetOf } from "./target.js";
+import { compareTargets, targetOf } from "./target.js";
 import { transact } from "./transaction.js";
 import { stagedMode } from "./modes/staged.js";
 import { upsertMode } from "./modes/upsert.js";
@@ -83,13 +83,14 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     planTarget,
     newRunAdds: options.spec.mode === "append",
     compareTarget: (planned) => compareTargets(planned, planTarget),
+    isElsewhere: (planned) => planned["table"] !== planTarget.table,
     find: (base) =>
       inControlTables<StoredPlan | undefined>(`looking for run ${base}`, undefined, (session) =>
         control.latestPlan(session, base),
       ),
     unfinished: (job, base) =>
       inControlTables(`looking for unfinished runs of ${job}`, [], (session, layout) =>
-        unfinishedRuns(session, tools, { layout, job, base, settings }),
+        unfinishedRuns(session, tools, { layout, job, base }),
       ),
     admitNewRun: (runId) =>
       inControlTables(`reading ${target}`, undefined, (session, layout) =>
@@ -129,11 +130,11 @@ async function rehearseRun(tools: Tools, program: string, plan: Plan): Promise<r
 
 async function unfinishedRuns(
   session: Session,
-  { control }: Tools,
-  { layout, job, base, settings }: { layout: number; job: string; base: RunId; settings: ConnectionSettings },
+  { control, name, target }: Tools,
+  { layout, job, base }: { layout: number; job: string; base: RunId },
 ): Promise<readonly UnfinishedRun[]> {
-  const runs = await control.unfinished(session, layout, { job, base });
-  return runs.map(({ plan, held = false }) => ({ plan, held, target: tableOf(plan, settings) }));
+  const runs = await control.unfinished(session, layout, { job, base, table: showTable(name) });
+  return runs.map(({ plan, held = false }) => ({ plan, held, target }));
 }
 
 /** Reads from the control tables in a transaction. `none`: where there are no control tables, nothing was ever done. */
@@ -185,11 +186,6 @@ function toolsOf(options: PostgresSinkOptions): Tools {
     ensureControlTables: (last) => ensureControlTables(transactions, { schema: control.schema, program, last }),
     ...transactions,
   };
-}
-
-/** Names a run's own table, which may differ from this one's. */
-function tableOf(plan: Plan, { server }: ConnectionSettings): string {
-  return `${plannedTarget(plan).table} at ${server}`;
 }
 
 async function admitNewRun(

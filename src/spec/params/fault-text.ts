@@ -1,3 +1,4 @@
+import type { Problem } from "../problems.js";
 import { assertNever } from "../../util/errors.js";
 import { hideCredentials, isSecretKey } from "../secrets.js";
 import { filledLimit, type TemplateFault } from "../template.js";
@@ -33,6 +34,22 @@ export function faultText(fault: TemplateFault, path: Path, declared: readonly s
     default:
       return assertNever(fault);
   }
+}
+
+/**
+ * What is wrong with a key whose value is empty because environment variables are. A variable that a deployment forgot is
+ * often empty, not unset, and an empty URL of Postgres would lead to the database of libpq's variables. Other keys refuse
+ * an empty text, or do nothing.
+ */
+export function emptyProblems(path: Path, variables: readonly string[]): Problem[] {
+  if (variables.length === 0 || path.slice(-3).join(".") !== "output.postgres.url") {
+    return [];
+  }
+  const made = variables.map((name) => `\${${name}}`).join(" and ");
+  const found = `found an empty text, made from ${made}`;
+  return [
+    { path, text: `${found}; set the variable, or leave out this key to use PGHOST and libpq's other variables` },
+  ];
 }
 
 function unsetText(name: string, declared: readonly string[], isSql: boolean): string {

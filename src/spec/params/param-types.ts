@@ -1,5 +1,5 @@
 import { isMap, isScalar, isSeq, Scalar, type YAMLMap } from "yaml";
-import { isCalendarDate } from "../../plan/series.js";
+import { isCalendarDate, isDateText } from "../../plan/series.js";
 import { didYouMean } from "../../util/suggest.js";
 import { parseDateExpression } from "./date-arithmetic.js";
 import type { Problem } from "../problems.js";
@@ -111,13 +111,24 @@ export function paramProblems(name: string, text: string, type: ParamType): Prob
 }
 
 /** Year, month and day in digits, whether they are a date or not. */
-const almostDate = /^(\d{4})-(\d{1,2})-(\d{1,2})$/;
+const almostDate = /^(?=\d{8}$|\d+-\d+-)(\d{4})-?(\d{1,2})-?(\d{1,2})$/;
+
+/** A range of dates, as `backfill` takes it. */
+function isRange(text: string): boolean {
+  const ends = text.split("..");
+  return ends.length === 2 && ends.every(isDateText);
+}
+
+const takesRange = "; infer-batch backfill takes a range";
 
 /**
  * Checks the value of an untyped param that is the logical date. A text that looks like a date, but is none as the checks read
  * it, would be compared with no earlier run. Any other text is allowed: such runs have no date.
  */
 export function dateProblems(name: string, text: string): Problem[] {
+  if (isRange(text)) {
+    return [{ path: ["params", name], text: `found ${text}, expected one date${takesRange}` }];
+  }
   const [, year = "", month = "", day = ""] = almostDate.exec(text) ?? [];
   if (year === "" || isCalendarDate(text)) {
     return [];
@@ -137,7 +148,7 @@ function expectedOf(text: string, type: ParamType): string | undefined {
     return type.values.includes(text) ? undefined : `one of ${type.values.join(", ")}${didYouMean(text, type.values)}`;
   }
   if (type.type === "date") {
-    return isCalendarDate(text) ? undefined : `a date such as ${exampleOf(type)}`;
+    return isCalendarDate(text) ? undefined : `a date such as ${exampleOf(type)}${isRange(text) ? takesRange : ""}`;
   }
   return /^(0|-?[1-9]\d{0,14})$/.test(text) ? undefined : `a whole number such as ${exampleOf(type)}`;
 }

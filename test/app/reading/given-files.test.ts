@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { fileError } from "#src/app/reading/given-files.js";
+import { failureText, fileError } from "#src/app/reading/given-files.js";
 import { JobError } from "#src/util/errors.js";
 import { runHere } from "../../support/cli.js";
 
@@ -25,6 +25,14 @@ describe("what a failed call on a file that somebody named means", () => {
       message: expect.stringContaining(errno),
       hint: expect.stringContaining("run the same command again"),
     });
+  });
+
+  test.each([
+    ["EACCES", "permission denied (EACCES); name another"],
+    ["ENOSPC", "the disk is full (ENOSPC); free some space, then run the same command again"],
+    ["EODD", "EODD; name another"],
+  ])("in one line, %s is: %s", (errno, line) => {
+    expect(failureText(Object.assign(new Error(errno), { code: errno }), "name another")).toBe(line);
   });
 
   test("what the system did not say stays what it was", () => {

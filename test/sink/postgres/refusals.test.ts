@@ -42,7 +42,12 @@ postgres.describe("plans that are refused and not stored", () => {
       `${plainTable}; ${view}`,
       /it cannot be swapped|view scores\.top/,
     ],
-    ["whose key is no output column", { ...upsert, key: ["nope"] }, plainTable, /`nope` is not an output column/],
+    [
+      "whose key is no output column",
+      { ...upsert, key: ["idd"] },
+      plainTable,
+      /`idd` is not an output column; .*; did you mean `id`\?/,
+    ],
     ["whose key nothing keeps unique", upsert, plainTable.replace("PRIMARY KEY", ""), /no primary key or unique index/],
     ["whose key nothing keeps unique", byRows, plainTable.replace("PRIMARY KEY", ""), /no primary key or unique index/],
   ])("a plan is refused and not stored: one %s", async (_, spec, sql, says) => {

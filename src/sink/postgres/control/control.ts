@@ -38,13 +38,13 @@ export interface Control {
   /** The latest of the runs after this one; undefined where there is none. */
   laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
   /**
-   * Reads the unfinished runs of a job but those that start with `base`, the newest first; a bounded number. Discarded
-   * runs are not unfinished. `layout`: of the control tables.
+   * Reads the unfinished runs of a job into a table but those that start with `base`, the newest first; a bounded number.
+   * Discarded runs are not unfinished. `layout`: of the control tables.
    */
   unfinished(
     session: Session,
     layout: number,
-    which: { readonly job: string; readonly base: RunId },
+    which: { readonly job: string; readonly base: RunId; readonly table: string },
   ): Promise<readonly Omit<UnfinishedRun, "target">[]>;
   isFinished(session: Session, runId: RunId): Promise<boolean>;
 }
@@ -70,15 +70,15 @@ export function controlOf(schema: string): Control {
       });
       return rows[0] === undefined ? undefined : numberedRunId(base, rows[0].number);
     },
-    async unfinished(session, layout, { job, base }) {
+    async unfinished(session, layout, { job, base, table: target }) {
       // Layout 1 has no decisions and no verdicts.
       const [isOpen, isHeld] = layout < 2 ? ["true", "false"] : [`NOT ${isDecided("discarded")}`, isHeldSql];
       const { rows } = await session.query<PlanRow & { held: boolean }>({
-        text: `SELECT plan, plan_id, ${isHeld} AS held FROM ${table("runs")} r WHERE job = $1 AND base <> $2 AND ${isUnfinished}
+        text: `SELECT plan, plan_id, ${isHeld} AS held FROM ${table("runs")} r WHERE job = $1 AND base <> $2 AND target = $3 AND ${isUnfinished}
           AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number)
           AND ${isOpen}
           ORDER BY planned_at DESC LIMIT ${unfinishedLimit}`,
-        values: [job, base],
+        values: [job, base, target],
       });
       // Damage of another run is no error of this one.
       return rows.flatMap((row) => {

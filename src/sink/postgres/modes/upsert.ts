@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { outputColumns } from "../../../binding/contract.js";
 import { JobError } from "../../../util/errors.js";
+import { didYouMean } from "../../../util/suggest.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { copySql, prepareTable } from "./append.js";
 import { copyIn, type Session } from "../connections.js";
@@ -80,7 +81,7 @@ export function requireKey(key: readonly string[], output: readonly { readonly n
     if (!names.includes(column)) {
       throw new JobError(
         "OUTPUT_MISMATCH",
-        `reading output.postgres.key: \`${column}\` is not an output column; they are ${names.join(", ")}`,
+        `reading output.postgres.key: \`${column}\` is not an output column; they are ${names.join(", ")}${didYouMean(column, names)}`,
         { hint: "the columns that name a row must be among output.columns" },
       );
     }
