@@ -131,8 +131,8 @@ export interface AttemptRecord {
   readonly review: RunReview | undefined;
   /** Sets the run, once its plan exists. */
   setRun(run: RunInfo): void;
-  /** Sets the profile and the checks of the run, once all its spans are committed. */
-  setReview(review: RunReview): void;
+  /** Sets the profile and the checks of the run, once all its spans are committed; undefined: another run takes its place. */
+  setReview(review: RunReview | undefined): void;
   /** Starts the clock of `seconds`; without an engine when nothing is left to score. */
   startScoring(engine?: EngineInfo): void;
   /** The rows that this attempt will score; undefined: not known yet. */
@@ -215,7 +215,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
 
 interface RecordState {
   run?: RunInfo;
-  review?: RunReview;
+  review?: RunReview | undefined;
   engine?: EngineInfo | undefined;
   beganMs?: number;
   endedMs?: number;

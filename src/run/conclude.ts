@@ -9,6 +9,7 @@ import { requireApproved } from "../publish/require-approved.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
+import { idleReport } from "../report/idle-report.js";
 import { attemptJson } from "../report/attempt-json.js";
 import type { RunReport } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
@@ -17,6 +18,7 @@ import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js"
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { challengerLines } from "../report/agreement/challenger-text.js";
 import { rowsOfRun } from "./attempt.js";
+import { rolledBackReport } from "./judging/readers.js";
 import { challengerOfRun } from "./challenger/challenger-result.js";
 import { finishKept } from "./challenger/keep-predictions.js";
 import { addingHint, decidedReport, refusedText, verdictReport } from "./held-or-discarded.js";
@@ -195,4 +197,17 @@ export function checkRejects({ spec }: JobContext, plan: Plan, run: RunSink): vo
 
 export function countCommitted(run: RunSink): number {
   return run.committed.reduce((sum, flag) => sum + flag, 0);
+}
+
+/** Reports a run that was complete when the command came. Removes what killed commands have left of it. */
+export async function alreadyComplete(
+  context: JobContext,
+  { stored, run }: { stored: StoredPlan; run: RunSink },
+): Promise<RunReport> {
+  const { plan } = stored;
+  await run.tidy?.();
+  return {
+    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(plan, run), output: context.sink.target }),
+    rolledBack: run.rolledBack === true ? await rolledBackReport(context, plan) : undefined,
+  };
 }

@@ -2,18 +2,16 @@ import { assertNever, type Damage, firstError, JobError, messageOf } from "../ut
 import { nextRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { idleReport } from "../report/idle-report.js";
 import { count, type RunReport } from "../report/report.js";
 import { byChecks } from "../publish/decision.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import { recordingFailure, recordLateness, runFacts, rowsOfRun } from "./attempt.js";
+import { recordingFailure, recordLateness, runFacts } from "./attempt.js";
 import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.js";
 import { checkPublished, checkResumable, type Resumable } from "./check-planned.js";
-import { countCommitted } from "./conclude.js";
+import { alreadyComplete, countCommitted } from "./conclude.js";
 import { orRefusal, publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
 import { checkGolden } from "./golden/golden.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
-import { rolledBackReport } from "./judging/readers.js";
 import { withInput } from "./planning/input-wait.js";
 import type { JobContext } from "../scoring/context.js";
 import { beginLoading, type LoadedForRun } from "./loading.js";
@@ -59,10 +57,13 @@ function damageOf({ newRun, record }: JobContext, error: unknown): Damage | unde
 }
 
 async function abandon(context: JobContext, runId: RunId, why: unknown, rejectsOf?: StoredPlan): Promise<RunReport> {
-  const tell = (): void => {
-    context.log.warn(`abandoning run ${runId}: ${messageOf(why)}`);
-  };
-  return await startNext(context, runId, tell, rejectsOf);
+  context.record.setReview(undefined); // it is of that run
+  return await startNext(
+    context,
+    runId,
+    () => context.log.warn(`abandoning run ${runId}: ${messageOf(why)}`),
+    rejectsOf,
+  );
 }
 
 /**
@@ -255,20 +256,21 @@ async function whereDecided(
 
 /**
  * Publishes an approved run. With `--new-run`, the next run opens after one that a person approved; a run that passed its
- * checks may be this command's own. It also opens in place of a run whose rows the target refuses: from then on that run
- * cannot be published, by another attempt either.
+ * checks may be this command's own. It also opens in place of a run whose rows the target refuses or are for another one:
+ * from then on that run cannot be published, by another attempt either.
  */
 async function carryOutApproval(
   context: JobContext,
   { stored, run, by }: { readonly stored: StoredPlan; readonly run: RunSink; readonly by: string },
 ): Promise<RunReport> {
-  const { runId } = stored.plan;
-  const report = await orRefusal(publishApproved(context, { stored, run }));
+  const { runId, target } = stored.plan;
+  if (context.newRun && context.sink.isElsewhere?.(target) === true) {
+    return await abandon(context, runId, `its rows are for ${String(target["table"])}`);
+  }
+  const publishing = publishApproved(context, { stored, run });
+  const report = await (context.newRun ? orRefusal(publishing) : publishing);
   if (report instanceof JobError) {
-    if (context.newRun) {
-      return await abandon(context, runId, report);
-    }
-    throw report;
+    return await abandon(context, runId, report);
   }
   return context.newRun && by !== byChecks
     ? await startNext(context, runId, () => {
@@ -288,16 +290,4 @@ async function replaceHeld(
   const at = new Date(dateMs()).toISOString();
   await run.decide({ kind: "superseded", by: actingUser(), at, reason: null, asBaseline: false, successor });
   return await whereDecided(context, { stored, run: await sink.open(stored) });
-}
-
-async function alreadyComplete(
-  context: JobContext,
-  { stored, run }: { stored: StoredPlan; run: RunSink },
-): Promise<RunReport> {
-  const { plan } = stored;
-  await run.tidy?.();
-  return {
-    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(plan, run), output: context.sink.target }),
-    rolledBack: run.rolledBack === true ? await rolledBackReport(context, plan) : undefined,
-  };
 }

@@ -18,6 +18,7 @@ import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
+import { plannedTarget } from "./target.js";
 import { transact } from "./transaction.js";
 
 /** Limit of a check of all rows of a run, and of moving them where a rename is not enough. */
@@ -30,7 +31,7 @@ export async function clearAndFinish(tools: RunTools, stored: StoredPlan, attemp
   if (splitRunId(runId).number > 1) {
     await retrying(`clearing up after runs before ${runId}`, retry, (last) =>
       transact(tools, (session) => clearAbandonedRuns(session, control, runId), { last }),
-    );
+    ).catch(throwNoRefusal);
   }
   // Committed spans do not change: their profiles are merged before the transaction begins.
   const profile = await retrying(`reading ${target}`, retry, () => runProfile(tools, stored));
@@ -41,6 +42,13 @@ export async function clearAndFinish(tools: RunTools, stored: StoredPlan, attemp
     }),
   );
   await dropUnneededTables(tools, stored);
+}
+
+/** What cannot be cleared up says nothing about the rows of this run: `--new-run` must not take its place. */
+function throwNoRefusal(error: unknown): never {
+  throw error instanceof JobError && error.code === "OUTPUT_MISMATCH"
+    ? new JobError("USAGE", error.message, { cause: error, ...(error.hint === undefined ? {} : { hint: error.hint }) })
+    : error;
 }
 
 /** The text of a run's profile; undefined where a span has none, or another attempt has published the run. */
@@ -64,6 +72,7 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   const { control, name } = tools;
   const { plan } = stored;
   const mode = tools.modeOf(plan);
+  requirePlannedTable(plan, name);
   await lockRuns(session, plan.runId, { shared: true });
   await lockRun(session, plan.runId);
   if (await control.isFinished(session, plan.runId)) {
@@ -89,6 +98,20 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   }
   await mode.finish?.(session, plan);
   await recordPublication(session, tools, { stored, profile, spending });
+}
+
+/** Rows are never written into a table that the plan does not name, whatever the spec says by now. @throws JobError PLAN_CHANGED */
+function requirePlannedTable(plan: Plan, name: TableName): void {
+  const { table } = plannedTarget(plan);
+  if (table !== showTable(name)) {
+    throw new JobError(
+      "PLAN_CHANGED",
+      `finishing run ${plan.runId}: its rows are for ${table}, not for ${showTable(name)}`,
+      {
+        hint: "give each job a name of its own; or name the table of the plan in output.postgres.table again",
+      },
+    );
+  }
 }
 
 /** Records that a run is published, under the next number of its target. */
