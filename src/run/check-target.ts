@@ -8,7 +8,7 @@ import { checkRejects } from "./conclude.js";
 import { decidedError, refusePruned } from "./held-or-discarded.js";
 import { listInput } from "./planning/input.js";
 import { requireRun } from "./rejects/plan-rejects.js";
-import { hasOnlyFailed, refuseErasing, requireOwn } from "./resume.js";
+import { hasOnlyFailed, refuseOthers } from "./resume.js";
 import { type RunState, runState } from "./state.js";
 
 /** The findings of a dry run at the target. */
@@ -101,8 +101,7 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
   const run = await context.sink.open(stored);
   const { plan } = stored;
   const { state } = run;
-  refuseErasing(plan, run);
-  requireOwn(context, plan, run);
+  refuseOthers(context, plan, run);
   switch (state.kind) {
     case "held":
     case "discarded":

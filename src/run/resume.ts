@@ -18,7 +18,7 @@ export function isPublished({ state }: Pick<RunSink, "state">): boolean {
 }
 
 /** Refuses to score rows of an erasure: its spans are copies, without the rows that were erased. @throws JobError NOT_ERASED */
-export function refuseErasing({ runId, erasure }: Plan, run: RunSink): void {
+function refuseErasing({ runId, erasure }: Plan, run: RunSink): void {
   if (erasure !== undefined && !isPublished(run) && run.committed.includes(0)) {
     throw new JobError(
       "NOT_ERASED",
@@ -52,6 +52,14 @@ export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: Pick<RunS
 export function requireOwn(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
   if (context.sink.isElsewhere?.(plan.target) === true) {
     checkSpec(context, plan, run);
+  }
+}
+
+/** Refuses to go on with a run of an erasure, and without `--new-run` with that of another job. @throws JobError */
+export function refuseOthers(context: JobContext, plan: Plan, run: RunSink): void {
+  refuseErasing(plan, run);
+  if (!context.newRun) {
+    requireOwn(context, plan, run);
   }
 }
 

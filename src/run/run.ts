@@ -20,7 +20,7 @@ import { rejectsOfPlan, requireRejectsOf, requireRun, shardsOfRun } from "./reje
 import { createRun, reload } from "./create-run.js";
 import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
-import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseErasing, requireOwn } from "./resume.js";
+import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseOthers } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
 /**
@@ -167,14 +167,11 @@ async function resume(
 ): Promise<RunReport> {
   const { log, newRun } = context;
   const { plan } = stored;
-  refuseErasing(plan, run);
+  refuseOthers(context, plan, run);
   if (newRun && isPublished(run)) {
     return await startNext(context, plan.runId, () => {
       log.info(`planning a new run after ${plan.runId}, which is complete`);
     });
-  }
-  if (!newRun) {
-    requireOwn(context, plan, run);
   }
   const ended = (await whereOnlyRejects(context, { stored, run })) ?? (await whereDecided(context, { stored, run }));
   if (ended !== undefined) {
