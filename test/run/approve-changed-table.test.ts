@@ -162,4 +162,49 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
       expect([late.code, late.stderr]).toEqual([66, expect.stringContaining(`${String(runId)}-r2`)]);
     },
   );
+
+  test("an approved run is never published into another table that the spec names by now", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, "append");
+    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await database.query(refusingTrigger);
+    expect((await nights.night("run", "2026-11-21")).code).toBe(65);
+    const { run_id: runId } = lastJson(await nights.night("status", "2026-11-21", "--json"));
+    const other = { url: database.url, table: "scores.other", mode: "append", key: [] };
+    await nights.rewrite({ output: { parquet: undefined, postgres: other }, input: { where: "id >= 50" } });
+    for (const command of ["run", "approve", "discard"]) {
+      const refused = await nights.night(command, "2026-11-21");
+      expect([refused.code, refused.stderr]).toEqual([66, expect.stringContaining("scores.predictions")]);
+    }
+    const next = await nights.night("run", "2026-11-21", "--new-run");
+    expect([next.code, next.stderr]).toEqual([
+      0,
+      expect.stringContaining(`abandoning run ${String(runId)}: its rows are for scores.predictions`),
+    ]);
+    const rows = await database.query(
+      "SELECT (SELECT count(*)::int FROM scores.predictions) AS one, (SELECT count(*)::int FROM scores.other) AS other",
+    );
+    expect(rows).toEqual([{ one: 442, other: 392 }]);
+  });
+
+  test("what cannot be cleared up after a run does not make --new-run score again and again", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, "append");
+    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await database.query(refusingTrigger);
+    expect((await nights.night("run", "2026-11-21")).code).toBe(65);
+    const staging = (await leftTables(database)).find((table) => table.startsWith("staging"));
+    await database.query(`CREATE VIEW scores.seen AS SELECT * FROM infer_batch.${String(staging)}`);
+    await nights.rewrite({ input: { where: "id >= 50" } });
+    for (const _ of ["the second run", "the second run again"]) {
+      const stuck = await nights.night("run", "2026-11-21", "--new-run");
+      expect([stuck.code, stuck.stderr]).toEqual([64, expect.stringContaining("clearing up after runs before")]);
+    }
+    await database.query("DROP VIEW scores.seen");
+    expect((await nights.night("run", "2026-11-21", "--new-run")).code).toBe(0);
+    expect(await statesIn(database)).toHaveLength(3);
+    expect(await leftTables(database)).toEqual([]);
+  });
 });
