@@ -9,7 +9,7 @@ export interface ColumnBuilder {
   readonly bytes: number;
   /** Copies rows [from, to). */
   append(source: Column, from: number, to: number): void;
-  /** The rows so far. The builder is not used any more. */
+  /** The rows so far. The builder must not be used after it. */
   finish(): Column;
 }
 

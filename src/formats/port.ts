@@ -88,7 +88,7 @@ export interface RemoteBytes {
   forget(): Promise<void>;
 }
 
-/** Rows of a slice that are read in one go, and the byte ranges that hold them. */
+/** Rows of a slice that one read covers, and the byte ranges that hold them. */
 export interface SliceWindow {
   /** [rowStart, rowEnd) of the shard. */
   readonly rowStart: number;
@@ -183,7 +183,7 @@ export interface UnitReader {
    * @throws RangeError where the bytes are not as this reader reads them
    */
   read(unit: Unit, projection: Projection): AsyncIterable<Piece> | Iterable<Piece>;
-  /** Gives back the memory that it keeps; nothing may be read any more. */
+  /** Gives back the memory that it keeps; nothing may be read after it. */
   close(): void;
 }
 

@@ -15,7 +15,7 @@ export interface Stage {
   pack(batch: RecordBatch, range: RowRange, look: (tensors: readonly NamedTensor[]) => void): void;
 }
 
-/** What stays in the cache between packing and looking. */
+/** What stays in the cache between packing and look-up. */
 const stagedBytes = 256 * 1024;
 
 export function createStage(contract: Contract, onFault: (fault: RowFault) => void): Stage {

@@ -69,13 +69,13 @@ export function neededText(sampled: number): string {
 
 /** Says which columns some checks do not compare, and why. */
 function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">, file: string | undefined): string[] {
-  const before = file === undefined ? "earlier runs" : file;
+  const before = file ?? "earlier runs";
   return uncounted.map(({ column, checks, run }) => {
     if (checks.includes("centroid")) {
       const why =
         run === "this"
           ? "its vectors are too few, or have too little direction in common"
-          : `an older version of this program profiled other dimensions of its vectors in ${file === undefined ? "the earlier runs" : file}`;
+          : `an older version of this program profiled other dimensions of its vectors in ${file ?? "the earlier runs"}`;
       return `\`centroid\` does not compare ${column}: ${why}`;
     }
     const names = checks.map((check) => `\`${check}\``).join(" and ");

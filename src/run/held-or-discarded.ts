@@ -124,9 +124,11 @@ async function heldError(
   const hint = [
     `${readers === undefined ? "" : `${readers}; `}look at the statistics of its columns (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
     ...(newer === undefined ? [] : [newerText(newer)]),
-    `to publish them: ${approve}`,
-    ...(joinsBaseline ? [`to publish them, and compare later runs with them: ${approve} --as-baseline`] : []),
-    `to throw them away: ${discard}`,
+    `to publish the predictions: ${approve}`,
+    ...(joinsBaseline
+      ? [`to publish the predictions, and compare later runs with them: ${approve} --as-baseline`]
+      : []),
+    `to throw the predictions away: ${discard}`,
     `to score again, after you correct ${toCorrect(verdict.verdict)}: ${newRun}`,
   ].join("\n    ");
   return new JobError("HELD", message, { hint });

@@ -57,7 +57,7 @@ function damageOf({ newRun, record }: JobContext, error: unknown): Damage | unde
 }
 
 async function abandon(context: JobContext, runId: RunId, why: unknown, rejectsOf?: StoredPlan): Promise<RunReport> {
-  context.record.setReview(undefined); // it is of that run
+  context.record.setReview(undefined); // the next run has none yet
   return await startNext(
     context,
     runId,

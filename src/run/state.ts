@@ -47,7 +47,7 @@ export interface RunState {
   readonly decision: Decision | null;
   /** The error that the last attempt which failed ended with, while the run is not published; null: none is recorded. */
   readonly lastFailure: AttemptFailure | null;
-  /** What an unfinished run has paid for and asked for; undefined: predictions are free, or it was not looked at. */
+  /** What an unfinished run has paid for and asked for; undefined: predictions are free, or it was not read. */
   readonly paid?: PaidReport | undefined;
   /** What readers have while the run is held, discarded or rolled back, and what publishing it would replace, a line each. */
   readonly readers: readonly string[];

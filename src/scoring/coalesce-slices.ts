@@ -3,7 +3,7 @@ import type { SliceOfRun } from "./read-windows.js";
 export interface CoalesceLimits {
   /** Whether all shards have the same columns, of the same types. */
   readonly uniform: boolean;
-  /** Shards that are read in one go. */
+  /** Shards that one query reads. */
   readonly shards: number;
   /** Rows of a group, at most. */
   readonly rows: number;
@@ -15,7 +15,7 @@ export interface CoalesceLimits {
 const coalescedBytes = 16 * 1024 * 1024;
 
 /**
- * Groups neighbouring slices that are read in one go: whole, small shards of one folder. A query costs milliseconds, as
+ * Groups neighbouring slices that one query reads: whole, small shards of one folder. A query costs milliseconds, as
  * many for a hundred rows as for ten thousand. If committed rows are between two slices, a new group begins: the rows
  * of a group are numbered without a gap.
  */

@@ -18,7 +18,7 @@ export interface DecodedRows {
   readonly rowStart: number;
   /** Holds until the next piece is asked for. */
   readonly batch: ScoredBatch;
-  /** The shards that are read in one go; the batch comes from some of them. */
+  /** The shards that one query reads; the batch comes from some of them. */
   readonly shards: readonly OpenShard[];
 }
 
@@ -42,7 +42,7 @@ export function rangesOfRows(rows: readonly number[]): RowRange[] {
   return ranges;
 }
 
-/** Neighbouring spans of a share that are not committed, as ranges of rows: each is read in one go, across span ends. */
+/** Neighbouring spans of a share that are not committed, as ranges of rows: one query reads each, across span ends. */
 export function pendingRanges(spans: Spans, committed: Uint8Array, share: SpanRange): RowRange[] {
   const ranges: { rowStart: number; rowEnd: number }[] = [];
   for (let index = share.from; index < share.to; index += 1) {
@@ -80,8 +80,8 @@ export interface ReadRangesOptions {
  */
 export async function* readRanges(tools: ReadRangesOptions, ranges: readonly RowRange[]): AsyncGenerator<DecodedRows> {
   const nearRows = Math.ceil(nearValues / valuesPerRow(tools.projection));
-  const together = { uniform: tools.uniform, shards: tools.source.readAhead.coalescedFiles, rows: nearRows };
-  const windows = windowsAhead(tools, coalesceSlices(slicesOf(tools, ranges), together));
+  const coalesced = { uniform: tools.uniform, shards: tools.source.readAhead.coalescedFiles, rows: nearRows };
+  const windows = windowsAhead(tools, coalesceSlices(slicesOf(tools, ranges), coalesced));
   const { stages = untimed } = tools;
   const rows = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
   const ahead = openAhead(tools, windows, rows);

@@ -12,7 +12,7 @@ export interface SliceOfRun {
   readonly rowStart: number;
 }
 
-/** Rows that are read in one go: of one shard, or of several small ones. */
+/** Rows that one query reads: of one shard, or of several small ones. */
 export interface ReadyWindow {
   /** The run's numbers of its rows: [rowStart, rowEnd). */
   readonly rowStart: number;

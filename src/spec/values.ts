@@ -72,7 +72,7 @@ export function autoOrSize(leastMiB: number): z.ZodType<number | "auto"> {
 /** Whether a text is the name of a time zone. */
 export function isTimeZone(value: string): boolean {
   if (value === "UTC") {
-    return true; // without looking at all others
+    return true; // the others need no comparison
   }
   try {
     return Intl.DateTimeFormat("en", { timeZone: value }).resolvedOptions().timeZone !== "";

@@ -3,7 +3,7 @@ import { setFlagsFromString } from "node:v8";
 /**
  * V8's flags for the whole life of the program, for each of its threads (docs/decisions/startup.md):
  *
- * - Garbage is marked in one go when it is due, and never concurrently with the program. Our heap is a few megabytes of
+ * - Garbage is marked in one pass when it is due, and never concurrently with the program. Our heap is a few megabytes of
  *   objects that hold hundreds of megabytes of buffers, so marking all of it takes milliseconds; but V8 begins each
  *   round early, for the bytes of the buffers.
  * - Functions that have not run for a while keep their code: it is what the next process starts with.

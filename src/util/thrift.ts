@@ -223,7 +223,8 @@ export function writeListHead(type: number, length: number): Uint8Array {
   return length < 15 ? Uint8Array.of((length << 4) | type) : Uint8Array.of(0xf0 | type, ...writeVarint(length));
 }
 
-function writeVarint(value: number): Uint8Array {
+/** Writes a whole number from 0 on, seven bits a byte, the lowest first (LEB128). */
+export function writeVarint(value: number): Uint8Array {
   const bytes: number[] = [];
   let left = value;
   for (; left >= 128; left = Math.floor(left / 128)) {

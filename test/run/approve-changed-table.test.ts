@@ -56,6 +56,15 @@ const refusingTrigger = `CREATE FUNCTION scores.few() RETURNS trigger LANGUAGE p
   $$ BEGIN IF NEW.id < 50 THEN RAISE EXCEPTION 'id % is taken', NEW.id; END IF; RETURN NEW; END $$;
   CREATE TRIGGER few BEFORE INSERT ON scores.predictions FOR EACH ROW EXECUTE FUNCTION scores.few()`;
 
+/** A job whose first night is published, and whose second one passed its checks, but its table refuses the rows. */
+async function refusedNights(folder: string, database: Database): Promise<Nights> {
+  const nights = await nightsIn(folder, database, "append");
+  expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+  await database.query(refusingTrigger);
+  expect((await nights.night("run", "2026-11-21")).code).toBe(65);
+  return nights;
+}
+
 postgres.describe("approving a run into Postgres whose table has changed", () => {
   test.each(cases)("it stays held, and is approved once the table is altered back: $mode, $what", async (one) => {
     await using scratch = await scratchFolder();
@@ -166,10 +175,7 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
   test("an approved run is never published into another table that the spec names by now", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "append");
-    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
-    await database.query(refusingTrigger);
-    expect((await nights.night("run", "2026-11-21")).code).toBe(65);
+    const nights = await refusedNights(scratch.path, database);
     const { run_id: runId } = lastJson(await nights.night("status", "2026-11-21", "--json"));
     const other = { url: database.url, table: "scores.other", mode: "append", key: [] };
     await nights.rewrite({ output: { parquet: undefined, postgres: other }, input: { where: "id >= 50" } });
@@ -191,10 +197,7 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
   test("what cannot be cleared up after a run does not make --new-run score again and again", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "append");
-    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
-    await database.query(refusingTrigger);
-    expect((await nights.night("run", "2026-11-21")).code).toBe(65);
+    const nights = await refusedNights(scratch.path, database);
     const staging = (await leftTables(database)).find((table) => table.startsWith("staging"));
     await database.query(`CREATE VIEW scores.seen AS SELECT * FROM infer_batch.${String(staging)}`);
     await nights.rewrite({ input: { where: "id >= 50" } });

@@ -143,12 +143,12 @@ function valuesOf(
   const ranked = byShare.toSorted((one, other) => fails(other) - fails(one));
   const rest = ranked.slice(all.length + Number(hasRare) <= mostBars ? mostBars : mostBars - 1);
   const shown = byShare.filter((value) => !rest.includes(value));
-  const others = { ...together([...rest, rare]), name: hasRare ? "other values" : `${rest.length} other values` };
+  const others = { ...mergedCount([...rest, rare]), name: hasRare ? "other values" : `${rest.length} other values` };
   const values = areNumbers ? shown.toSorted((one, other) => Number(one.name) - Number(other.name)) : shown;
   return { kind: "values", values, others: rest.length === 0 && !hasRare ? undefined : others, total, totalBefore };
 }
 
-function together(values: readonly Omit<ValueCount, "name">[]): Omit<ValueCount, "name"> {
+function mergedCount(values: readonly Omit<ValueCount, "name">[]): Omit<ValueCount, "name"> {
   return { now: sum(values.map(({ now }) => now)), before: sum(values.map(({ before }) => before)) };
 }
 

@@ -22,7 +22,7 @@ export async function checkRows(
   const checking: Engine = {
     ...engine,
     paid: undefined, // no row of a batch is spared
-    ...(paid.unaskable === undefined ? { mostRows: undefined } : {}), // rows need not be looked at one by one
+    ...(paid.unaskable === undefined ? { mostRows: undefined } : {}), // rows need not be checked one by one
     run({ inputs, outputs }) {
       const fault = paid.unaskable?.(inputs);
       const rows = inputs[0]?.dims[0] ?? 1;

@@ -14,8 +14,8 @@ const mostWhole = { rows: 2 ** 22, shards: 128 };
 const places = { count: 64, rows: 2 ** 14 };
 /** If fewer places than these are counted, and not all rows, they say too little about the input. */
 const fewestPlaces = 16;
-/** Rows that are counted in one go. After each of them, the time is looked at. */
-const goRows = 2 ** 20;
+/** Rows that one query counts. The time limit is checked after each query. */
+const queryRows = 2 ** 20;
 /** No more is counted after this time, nor fetched from a store beyond these bytes. */
 const most = { ms: 5000, bytes: 64 * 1024 * 1024 };
 
@@ -85,16 +85,16 @@ async function* countSlices(
     passthrough: [],
     expressions: contract.expressions && { ...contract.expressions, list },
   };
-  const together = {
+  const coalesced = {
     uniform: input.uniform === true,
     // The error of an estimate is computed over places, so each place is counted alone.
     shards: isCountedWhole(plan) ? source.readAhead.coalescedFiles : 1,
-    rows: goRows,
+    rows: queryRows,
     bytes: Number.POSITIVE_INFINITY,
   };
   const limited = withinBytes(decoder);
   const isLate = (): boolean => nowMs() - sinceMs > most.ms;
-  const groups = until(coalesceSlices(numbered(spread(slices)), together), () => isLate() || limited.isSpent());
+  const groups = until(coalesceSlices(numbered(spread(slices)), coalesced), () => isLate() || limited.isSpent());
   for await (const window of windowsAhead({ source, decoder: limited.decoder, projection }, groups)) {
     signal.throwIfAborted();
     try {
@@ -147,9 +147,9 @@ function slicesToCount(plan: Plan): Slice[] {
 }
 
 function inGoes({ shard, rowStart, rowEnd }: Slice): Slice[] {
-  return Array.from({ length: Math.ceil((rowEnd - rowStart) / goRows) }, (_, go) => {
-    const from = rowStart + go * goRows;
-    return { shard, rowStart: from, rowEnd: Math.min(from + goRows, rowEnd) };
+  return Array.from({ length: Math.ceil((rowEnd - rowStart) / queryRows) }, (_, go) => {
+    const from = rowStart + go * queryRows;
+    return { shard, rowStart: from, rowEnd: Math.min(from + queryRows, rowEnd) };
   });
 }
 

@@ -173,7 +173,7 @@ function start(pool: Pool, job: Job, { client }: PoolWorker): void {
   const { unit, request } = job;
   const call = client.call("read", { body: { unit, ...request } }, (rows) => {
     if (job.hasEnded) {
-      return; // another worker broke: none is trusted any more
+      return; // another worker broke: no worker is trusted from then on
     }
     if (job.isCancelled) {
       releaseRows(pool, job, rows);

@@ -47,7 +47,7 @@ const unlimited: BatchLimits = {
   pieceBytes: Number.POSITIVE_INFINITY,
 };
 
-/** How many bytes are read in one go. */
+/** How many bytes one read covers. */
 interface ReadSizes {
   /** Columns of a record batch that together take at most this are read as a whole. */
   readonly held: number;

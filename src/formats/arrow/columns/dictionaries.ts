@@ -133,7 +133,7 @@ async function readDictionary(
   const metadata = await bytes.read(offset, offset + metadataBytes);
   const { header, version } = readMessage(metadata.subarray(readPrefix(metadata).prefixBytes));
   if (header.kind !== "dictionary") {
-    throw new RangeError("it is no dictionary any more");
+    throw new RangeError("it is no longer a dictionary");
   }
   const [node] = layoutBatch({ fields: [values] }, header.batch, { bodyBytes, version });
   if (node === undefined) {

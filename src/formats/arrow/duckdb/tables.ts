@@ -83,7 +83,7 @@ export async function appendPiece(connection: DuckDBConnection, columns: TableCo
   appender.closeSync();
 }
 
-/** Rows that are as near as this are read in one go. */
+/** Rows that are as near as this are fetched by one read. */
 const nearRows = 64;
 
 /** Rows are decoded and put into a table of DuckDB's. */

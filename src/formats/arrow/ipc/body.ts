@@ -116,12 +116,12 @@ function unpack(packed: Uint8Array<ArrayBuffer>, codec: "lz4" | "zstd"): Uint8Ar
   return unpackZstd(data, length);
 }
 
-/** Neighbouring bytes of a file that are read in one go. */
+/** Neighbouring bytes of a file that one read covers. */
 export interface HeldRanges {
   find(start: number, end: number): Uint8Array<ArrayBuffer> | undefined;
 }
 
-/** Buffers that are as near as this are read in one go, with the bytes between them. */
+/** Buffers that are as near as this are fetched by one read, with the bytes between them. */
 const nearBytes = 32 * 1024;
 
 /**

@@ -5,6 +5,7 @@
 import { type PackedValues, takeRunsHere } from "../../../columnar/memory/page-loops.js";
 import { areHere } from "../../../columnar/memory/vectors.js";
 import type { Values } from "../../../columnar/values.js";
+import { writeVarint } from "../../../util/thrift.js";
 import type { PageMemory } from "./page-memory.js";
 import { fittingValue, nextWholeRun, openRuns, requireEnd, type Runs } from "./runs.js";
 
@@ -18,7 +19,7 @@ interface Part {
   readonly at: number;
   readonly end: number;
   readonly count: number;
-  /** Whether they are eights from a packed run, without its head; else they are whole runs. */
+  /** Whether they are groups of eight numbers from a packed run, without its head; else they are whole runs. */
   readonly isCut: boolean;
 }
 
@@ -78,7 +79,7 @@ export function takeRunsInParts(
   };
 }
 
-/** Runs that are read as a whole, and eights of those that are larger than a part. */
+/** Cuts a page into parts: whole runs, and groups of eight numbers of runs that are larger than a part. */
 function partsOf(runs: Runs, count: number): Part[] {
   const parts: Part[] = [];
   let [at, end, held] = [runs.at, runs.at, 0];
@@ -113,13 +114,13 @@ function partsOf(runs: Runs, count: number): Part[] {
   return parts;
 }
 
-/** Numbers of a packed run, as many eights at once as fit. */
+/** Cuts a packed run into parts of as many groups of eight numbers as fit. */
 function cutRun({ bytes, valuesAt, length, width }: Runs, parts: Part[]): void {
-  const eights = Math.floor(partBytes / width);
-  for (let from = 0; from < length; from += eights * 8) {
-    const count = Math.min(eights * 8, length - from);
+  const groups = Math.floor(partBytes / width);
+  for (let from = 0; from < length; from += groups * 8) {
+    const count = Math.min(groups * 8, length - from);
     const at = valuesAt + (from / 8) * width;
-    // Of the last eight some bytes may not be there.
+    // Some bytes of the last group may not be there.
     parts.push({ at, end: Math.min(at + Math.ceil(count / 8) * width, bytes.length), count, isCut: true });
   }
 }
@@ -136,7 +137,7 @@ function openPart(
   { at, end, count, isCut }: Part,
   { memory, width, dictionary }: PartOptions,
 ): PackedValues {
-  const head = isCut ? headOf(Math.ceil(count / 8)) : [];
+  const head = isCut ? writeVarint(Math.ceil(count / 8) * 2 + 1) : []; // the lowest bit: a packed run
   memory.set(head);
   memory.set(bytes.subarray(at, end), head.length);
   const runs = { at: 0, end: head.length + end - at, width };
@@ -145,14 +146,4 @@ function openPart(
     throw new TypeError("runs that loops do not reach");
   }
   return values;
-}
-
-/** The head of a packed run, as a varint. */
-function headOf(eights: number): number[] {
-  const head: number[] = [];
-  let left = eights * 2 + 1;
-  for (; left >= 128; left = Math.floor(left / 128)) {
-    head.push((left % 128) + 128);
-  }
-  return [...head, left];
 }

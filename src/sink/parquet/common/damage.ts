@@ -43,7 +43,7 @@ export function refuseDamaged(
   });
 }
 
-/** Hints at how damaged parts of a published run are repaired. An approved run scores nothing any more. */
+/** Hints at how damaged parts of a published run are repaired. An approved run is scored completely. */
 export function repairOfParts({ staged }: Pick<Plan, "staged">): { readonly one: string; readonly more: string } {
   return staged
     ? { one: "restore it", more: "restore them" }

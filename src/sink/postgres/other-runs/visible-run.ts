@@ -5,7 +5,7 @@ import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import { plannedTarget } from "../target.js";
 
-/** The latest publications that are looked at. A table may have runs of other series. */
+/** The number of latest publications that are read. A table may have runs of other series. */
 const publicationLimit = 200;
 
 /**
