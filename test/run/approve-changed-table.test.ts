@@ -1,3 +1,5 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
@@ -209,5 +211,23 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
     expect((await nights.night("run", "2026-11-21", "--new-run")).code).toBe(0);
     expect(await statesIn(database)).toHaveLength(3);
     expect(await leftTables(database)).toEqual([]);
+  });
+
+  test("the page of a run that takes the place of a refused one shows nothing of that one", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await refusedNights(scratch.path, database);
+    const page = join(scratch.path, "page.html");
+    // With lineage events, an attempt reads the profiles of a run that it publishes.
+    await nights.rewrite({ report: { html: page, openlineage: { url: "http://127.0.0.1:9" } } });
+    expect((await nights.night("run", "2026-11-21")).code).toBe(65);
+    const empty = "This attempt made no predictions.";
+    expect(await readFile(page, "utf8")).not.toContain(empty);
+    await database.query(`CREATE FUNCTION scores.stop() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN RAISE EXCEPTION 'stop'; END $$;
+      CREATE TRIGGER stop BEFORE INSERT ON infer_batch.spans FOR EACH ROW EXECUTE FUNCTION scores.stop()`);
+    expect((await nights.night("run", "2026-11-21", "--new-run")).code).not.toBe(0);
+    const text = await readFile(page, "utf8");
+    expect([text.includes("-r2"), text.includes(empty)]).toEqual([true, true]);
   });
 });

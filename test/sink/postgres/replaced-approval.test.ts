@@ -79,3 +79,28 @@ postgres.describe("a new run in place of an approved one", () => {
     },
   );
 });
+
+// In replace, an attempt does not find the staging table of the other one, and ends before that.
+const insertingModes = modes.filter(([mode]) => !mode.startsWith("replace"));
+
+postgres.describe("an approved run of another table", () => {
+  test.each(insertingModes)(
+    "an approved run is not published by an attempt whose spec names another table: %s",
+    async (_, spec) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(plainTable);
+      await using sink = stagedSink(database, spec);
+      const { run, stored } = await holdStaged(sink, runOf(sink, 1));
+      await run.decide(decisionOf("approved"));
+      await database.query("CREATE TABLE scores.other (LIKE scores.predictions INCLUDING ALL)");
+      await using other = stagedSink(database, { ...spec, table: "scores.other" });
+      const attempt = (await other.open(stored)).begin(alone);
+      await expect(attempt.then((writer) => writer.finish({}))).rejects.toMatchObject(superseded);
+      expect(await statesIn(database)).toEqual(["approved"]);
+      expect(await database.query("SELECT id FROM scores.other")).toEqual([]);
+      await run.finish();
+      expect(await statesIn(database)).toEqual(["published"]);
+      expect(await idsIn(database)).toEqual(upTo(stored.plan.input.rows));
+    },
+  );
+});
