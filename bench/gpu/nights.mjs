@@ -37,7 +37,7 @@ export async function checksRows(job, tools) {
     reference ??= alone;
     rows.push([provider, ...(await compared({ job, reference, alone, killed }))]);
   }
-  const codes = [`exit code of ${good}`, `of ${bad}, f0 ÷ 1,000`];
+  const codes = [`how ${good} ended`, `${bad}, f0 ÷ 1,000`];
   const differences = ["largest difference from cpu", "the same for the challenger's figures"];
   return [["provider", ...codes, "what was held", ...differences, `killed ${kills} times and resumed`], ...rows];
 }
