@@ -91,7 +91,7 @@ export function toleranceOf(value: string): number {
 export function newRunOption(): Option {
   return new Option(
     "--new-run",
-    "If the run of this spec is complete or damaged, or its input, model or spec changed, plan a new run; otherwise continue the run",
+    "If the run of this spec is complete, held, discarded or damaged, its table refuses its rows, or its input, model or spec changed, plan a new run; otherwise continue the run",
   );
 }
 

@@ -49,6 +49,7 @@ postgres.describe("a new run in place of an approved one", () => {
     await publishStaged(sink, runOf(sink, 2));
     await expect(run.finish()).rejects.toMatchObject(superseded);
     expect(await idsIn(database)).toEqual(upTo(25));
+    expect(await statesIn(database)).toEqual(["abandoned", "published"]);
   });
 
   test.each(modes)(

@@ -6,7 +6,8 @@ SELECT r.run_id, r.job, r.target, r.mode,
   r.spans_planned, s.spans_committed, r.rows_planned, s.rows_committed, s.rows_rejected, s.rows_filtered,
   round(s.rows_committed / nullif(extract(epoch FROM s.last_commit_at - a.first_started_at), 0))::bigint AS rows_per_second,
   a.attempts, r.planned_at, s.last_commit_at, f.finished_at, e.message AS last_error, e.at AS last_error_at,
-  CASE WHEN f.run_id IS NOT NULL THEN 'published' WHEN d.kind IS NOT NULL THEN d.kind WHEN l.later THEN 'abandoned'
+  CASE WHEN f.run_id IS NOT NULL THEN 'published'
+    WHEN l.later AND (d.kind IS NULL OR d.kind = 'approved') THEN 'abandoned' WHEN d.kind IS NOT NULL THEN d.kind
     WHEN r.staged AND v.outcome = 'hold' THEN 'held' ELSE 'unfinished' END AS state,
   f.publication, d.by AS decided_by, d.at AS decided_at, d.reason
 FROM @.runs r
