@@ -20,7 +20,7 @@ function isAsWideAsBatch(input: InputBinding): boolean {
   return (input.kind === "padded" && input.shrink) || (input.kind === "text" && input.tokens?.shrink === true);
 }
 
-/** A computed column that nothing takes is a mistake, and would cost time and rejects all the same. */
+/** A computed column that nothing takes is a mistake, and would cost time and rejects anyway. */
 function refuseUnused(request: ContractRequest, bound: Pick<Contract, "inputs" | "passthrough">): void {
   const used = new Set(boundColumns(bound).flatMap(({ path, computed }) => (computed === true ? [path[0]] : [])));
   const { expressions, takenElsewhere } = request;

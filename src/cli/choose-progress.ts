@@ -1,16 +1,16 @@
 import { barProgress, lineProgress, type Progress, silentProgress } from "../report/progress/progress.js";
 import type { Output } from "./io.js";
 
-/** Shows progress as a bar on a terminal, else as lines of a log. @param tell logs a line */
+/** Shows progress as a bar on a terminal, else as lines of a log. @param log logs a line */
 export function chooseProgress(
   { progress, quiet }: { readonly progress: boolean; readonly quiet?: boolean | undefined },
-  tell: (line: string) => void,
+  log: (line: string) => void,
   stderr: Output,
 ): Progress {
   if (!progress || quiet === true) {
     return silentProgress;
   }
-  return stderr.isTTY === true ? barProgress(stderr, monotonicMs) : lineProgress(tell, monotonicMs);
+  return stderr.isTTY === true ? barProgress(stderr, monotonicMs) : lineProgress(log, monotonicMs);
 }
 
 function monotonicMs(): number {

@@ -6,13 +6,13 @@ import type { Log } from "../scoring/context.js";
  */
 export interface ValueLog extends Log {
   /** Logs a line about the run at level info. */
-  tell(message: string): void;
+  announce(message: string): void;
 }
 
 /** @param warned the warnings that other runs have logged */
 export function logOf(log: Log, { label, warned }: { readonly label: string; readonly warned: Set<string> }): ValueLog {
   return {
-    tell(message) {
+    announce(message) {
       log.info(`${label}: ${message}`);
     },
     info(message) {

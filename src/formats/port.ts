@@ -161,7 +161,7 @@ export interface SliceUnits {
 }
 
 export interface UnitOptions {
-  /** False: the slice is one of several that `read` would read in one go. */
+  /** False: the slice is one of several that one call of `read` would read. */
   readonly isAlone: boolean;
   /** undefined: the workers score nothing. */
   readonly sharing?: UnitSharing | undefined;

@@ -73,36 +73,36 @@ type DistinctFault = Omit<RowFault, "row">;
 /** Faults that come with predictions. */
 export interface DistinctFaults {
   /** A fault of a distinct index, which is reported for its first row. */
-  tell(distinctIndex: number, fault: DistinctFault): void;
+  report(distinctIndex: number, fault: DistinctFault): void;
   /** Reports the faults of rows that share a distinct index with a bad row. Called when all rows have come. */
-  tellRepeats(): void;
+  reportRepeats(): void;
 }
 
 /**
  * Collects the faults of distinct rows.
- * @param tell called with a row, counted from the span's first. If rows are not compared, a distinct index is a row
+ * @param report called with a row, counted from the span's first. If rows are not compared, a distinct index is a row
  */
 export function createDistinctFaults(
   distinct: DistinctRows | undefined,
-  tell: (at: number, fault: DistinctFault) => void,
+  report: (at: number, fault: DistinctFault) => void,
 ): DistinctFaults {
   if (distinct === undefined) {
-    return { tell, tellRepeats() {} };
+    return { report, reportRepeats() {} };
   }
   const found = new Map<number, DistinctFault>();
   return {
-    tell(distinctIndex, fault) {
+    report(distinctIndex, fault) {
       if (!found.has(distinctIndex)) {
         found.set(distinctIndex, fault);
-        tell(distinct.firstAt(distinctIndex), fault);
+        report(distinct.firstAt(distinctIndex), fault);
       }
     },
-    tellRepeats() {
+    reportRepeats() {
       if (found.size > 0) {
         for (const [at, distinctIndex] of distinct.indices.entries()) {
           const fault = found.get(distinctIndex);
           if (fault !== undefined) {
-            tell(at, fault);
+            report(at, fault);
           }
         }
       }

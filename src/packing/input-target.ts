@@ -84,9 +84,9 @@ export function matrixTarget(
       if (column?.kind !== "matrix" || column.width !== width) {
         throw new TypeError(`input ${binding.input} takes ${width} numbers a row`);
       }
-      const tell = (reason: "missing" | "not_finite", index: number): void => {
+      const report = (reason: "missing" | "not_finite", index: number): void => {
         onFault({ reason, column: nameOf(index), row: range.row + Math.floor(index / width), value: undefined });
-        // The row is scored with its batch all the same, on zeros: models may fail on what they were not made for.
+        // The row is scored with its batch anyway, on zeros: models may fail on what they were not made for.
         const at = (filled + Math.floor(index / width)) * width;
         zero(values, at, at + width);
       };
@@ -94,10 +94,10 @@ export function matrixTarget(
       const to = range.to * width;
       copyAs(binding.dtype, values, filled * width, column.data, { from, to });
       findMissing(column, range, (index) => {
-        tell("missing", index);
+        report("missing", index);
       });
       findNotFinite(column, { from, to }, nanAllowed, (index) => {
-        tell("not_finite", index);
+        report("not_finite", index);
       });
     },
     tensor(filled, rows) {
@@ -132,28 +132,28 @@ export function copyAs(
   }
 }
 
-/** Tells the first NULL of each row, counted in elements from the first row of `range`. */
-function findMissing({ valid, width }: Matrix, range: RowRange, tell: (index: number) => void): void {
+/** Reports the first NULL of each row, counted in elements from the first row of `range`. */
+function findMissing({ valid, width }: Matrix, range: RowRange, report: (index: number) => void): void {
   if (valid === undefined) {
     return;
   }
   for (let row = range.from; row < range.to; row += 1) {
     const found = valid.subarray(row * width, (row + 1) * width).indexOf(0);
     if (found >= 0) {
-      tell((row - range.from) * width + found);
+      report((row - range.from) * width + found);
     }
   }
 }
 
 /**
- * Tells each value that is not finite, counted in elements from `from`. A sum of float32 values cannot overflow
+ * Reports each value that is not finite, counted in elements from `from`. A sum of float32 values cannot overflow
  * in float64, so it is finite exactly when every value is; sums of float64 may, and then nothing is found.
  */
 function findNotFinite(
   { data, valid, isFinite }: Matrix,
   { from, to }: { from: number; to: number },
   nanAllowed: boolean,
-  tell: (index: number) => void,
+  report: (index: number) => void,
 ): void {
   if (isFinite === true) {
     return;
@@ -164,7 +164,7 @@ function findNotFinite(
   for (let index = from; index < to; index += 1) {
     const value = data[index] ?? 0;
     if (!Number.isFinite(value) && valid?.[index] !== 0 && !(nanAllowed && Number.isNaN(value))) {
-      tell(index - from);
+      report(index - from);
     }
   }
 }

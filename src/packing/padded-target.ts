@@ -45,7 +45,7 @@ export function paddedTarget(
                 : notFinite;
         if (fault !== undefined) {
           onFault({ ...fault, column: binding.column.name, row: range.row + (row - range.from) });
-          zero(values, at, at + width); // scored with its batch all the same, as in a matrix
+          zero(values, at, at + width); // scored with its batch anyway, as in a matrix
         }
       }
     },

@@ -49,7 +49,7 @@ function numbers(type: ColumnType, length: number, perRow: number): PredictionCo
       } else {
         pickElement(data, at, values, { rowCount, width, element });
       }
-      tellNotFinite(data, { at, rowCount, perRow }, onNotFinite);
+      reportNotFinite(data, { at, rowCount, perRow }, onNotFinite);
     },
     finish(rowCount) {
       data = withRows(data, rowCount * perRow, length * perRow);
@@ -97,11 +97,11 @@ function pickElement(
   }
 }
 
-/** Tells the first value of each row that is NaN or infinite. */
-function tellNotFinite(
+/** Reports the first value of each row that is NaN or infinite. */
+function reportNotFinite(
   values: Values,
   { at, rowCount, perRow }: { at: number; rowCount: number; perRow: number },
-  tell: (row: number, value: number) => void,
+  report: (row: number, value: number) => void,
 ): void {
   if (!(values instanceof Float32Array || values instanceof Float64Array)) {
     return;
@@ -111,7 +111,7 @@ function tellNotFinite(
     const value = values[index] as number;
     if (!Number.isFinite(value)) {
       const row = Math.floor(index / perRow);
-      tell(row, value);
+      report(row, value);
       index = (row + 1) * perRow - 1; // on with the next row
     }
   }

@@ -20,21 +20,21 @@ export function findingText(result: CheckResult, { dateOf, file }: ComparedWith)
   }
   const show = percentages.has(check) ? percent : shown;
   const digits = digitsApart(measured, limit, show);
-  const told: Told = {
+  const described: Described = {
     ...result,
     found: show(measured, digits),
     date,
     file,
     since: source === undefined ? "" : ` against ${source}`,
   };
-  const finding = findings[check]?.(told) ?? `${check} ${told.found}${told.since}`;
+  const finding = findings[check]?.(described) ?? `${check} ${described.found}${described.since}`;
   return `${finding}${withoutLimit.has(check) ? "" : ` (${check === "sql" ? "condition:" : "limit"} ${show(limit, digits)})`}`;
 }
 
 /** What became of a column's type since the last run, or since the file with a profile. */
 function columnText(
   { measured: now, limit: before, isFeature }: CheckResult,
-  { date = "", file }: Pick<Told, "date" | "file">,
+  { date = "", file }: Pick<Described, "date" | "file">,
 ): string {
   if (before === missingType) {
     return file === undefined
@@ -60,7 +60,7 @@ const percentages: ReadonlySet<CheckName> = new Set<CheckName>([
 const withoutLimit: ReadonlySet<CheckName> = new Set<CheckName>(["rows", "constant", "in", "stale"]);
 
 /** A result, with what its finding is made of. */
-interface Told extends CheckResult {
+interface Described extends CheckResult {
   /** The measured value, with as many digits as tell it from the limit. */
   readonly found: string;
   /** The date of the earlier run that it is compared with; undefined: with none, with several together, or with a file. */
@@ -71,14 +71,14 @@ interface Told extends CheckResult {
   readonly since: string;
 }
 
-const findings: Readonly<Partial<Record<CheckName, (told: Told) => string>>> = {
+const findings: Readonly<Partial<Record<CheckName, (described: Described) => string>>> = {
   rows: rowsFinding,
   rejects: ({ found }) => `${found} of the rows were rejected`,
   constant: constantText,
-  nulls: (told) => shareText(told, "NULL"),
-  nan: (told) => shareText(told, "NaN"),
-  zero_vectors: (told) => shareText(told, "vectors of zeros"),
-  repeated_vectors: (told) => shareText(told, "repeated vectors"),
+  nulls: (described) => shareText(described, "NULL"),
+  nan: (described) => shareText(described, "NaN"),
+  zero_vectors: (described) => shareText(described, "vectors of zeros"),
+  repeated_vectors: (described) => shareText(described, "repeated vectors"),
   psi: ({ found, file, since, numbers: { runs_together: runs, of } }) =>
     `PSI ${found}${of === "norms" ? " of the norms" : ""}${runs === undefined ? since : ` against ${allText(runs, file)}`}`,
   slow_drift: ({ found, date }) =>
@@ -113,7 +113,7 @@ function allText(runs: number | string, file: string | undefined): string {
 }
 
 /** "all rows have the value DE; before, the most frequent value had at most 61.3% of the rows (2026-11-20)". */
-function constantText({ date, file, numbers }: Told): string {
+function constantText({ date, file, numbers }: Described): string {
   const { value, largest_share_before: share = "?", least_values_before: values } = numbers;
   const several = values === undefined ? [] : [`at least ${shown(values)} different values`];
   const nights = date ?? togetherText(numbers);
@@ -130,15 +130,15 @@ function togetherText({ runs_together: runs }: CheckResult["numbers"]): string |
 }
 
 /** "in training.json", "on 2026-11-20", "in 3 runs together"; undefined: it is not known. */
-function whereText({ date, file, numbers }: Told): string | undefined {
+function whereText({ date, file, numbers }: Described): string | undefined {
   return file === undefined ? (date === undefined ? togetherText(numbers) : `on ${date}`) : `in ${file}`;
 }
 
 /** "40% NULL, at most 1.2% before, on 2026-11-20". */
-function shareText(told: Told, what: string): string {
-  const { found, file, numbers } = told;
+function shareText(described: Described, what: string): string {
+  const { found, file, numbers } = described;
   const { share_before: before } = numbers;
-  const where = whereText(told);
+  const where = whereText(described);
   if (before === undefined || where === undefined) {
     return `${found} ${what}`;
   }
@@ -149,11 +149,11 @@ function shareText(told: Told, what: string): string {
 }
 
 /** "class churn has 10 rows, 0.0052 times the 1,911 expected by its share on 2026-11-20". */
-function classText(told: Told): string {
-  const { found, numbers } = told;
+function classText(described: Described): string {
+  const { found, numbers } = described;
   const { class: name = "?", rows_of_class: rows = 0, rows: all, smallest_share_before: share } = numbers;
   const due = withSeparators(Math.round(Number(all) * Number(share)));
-  const where = whereText(told);
+  const where = whereText(described);
   const expected = where === undefined ? `expected ${due}` : `${due} expected by its share ${where}`;
   return `class ${shown(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
 }
@@ -188,7 +188,7 @@ function strangeValues(numbers: CheckResult["numbers"]): string {
 }
 
 /** "131 rows are out of range, up to 0.997"; of many values, how many rows there may be: "120 to 134 rows". */
-function rangeText({ found, measured, limit, numbers }: Told): string {
+function rangeText({ found, measured, limit, numbers }: Described): string {
   const { rows_outside_least: least, rows_outside_most: most } = numbers;
   if (least === undefined || most === undefined) {
     return `value ${found} is out of range`; // an older version of this program made the verdict

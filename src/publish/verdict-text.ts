@@ -39,7 +39,7 @@ export function resultLines({ verdict, dates, thresholds }: RunVerdict, level: L
     moved: new Set(verdict.results.filter((one) => isOfFeature(one) && hasMoved(one)).map(({ column }) => column)),
     unlisted: verdict.unlisted ?? [],
   };
-  const results = resultsToTell(verdict.results, level);
+  const results = resultsToList(verdict.results, level);
   const features = featureGroups(results.filter(isOfFeature));
   const others = groupBy(
     results.filter((result) => !isOfFeature(result)),
@@ -74,21 +74,22 @@ export function countsText(verdict: Verdict): string {
 }
 
 /**
- * The results that the lines of a level tell. The line of a feature that holds the run also has its new categories, which
- * may be the cause, although these only warn. What the PSI of a column that holds tells is no warning of its own.
+ * The results that are listed for a level. The line of a feature that holds the run also has its new categories, which
+ * may be the cause, although these only warn. Where the PSI of a column holds the run, results that say no more than it are
+ * not listed as warnings.
  */
-function resultsToTell(results: readonly CheckResult[], level: Level): CheckResult[] {
+function resultsToList(results: readonly CheckResult[], level: Level): CheckResult[] {
   const holding = new Set(results.filter((one) => one.level === "hold").map(columnKey));
   const holdingByPsi = new Set(results.filter(holdsByPsi).map(columnKey));
   return results.filter((result) => {
-    const toldByHolding = isNewCategory(result) && holding.has(columnKey(result));
+    const listedWithHold = isNewCategory(result) && holding.has(columnKey(result));
     return level === "hold"
-      ? result.level === level || toldByHolding
-      : result.level === level && !toldByHolding && !(isToldByPsi(result) && holdingByPsi.has(columnKey(result)));
+      ? result.level === level || listedWithHold
+      : result.level === level && !listedWithHold && !(isImpliedByPsi(result) && holdingByPsi.has(columnKey(result)));
   });
 }
 
-/** Tells columns apart. An output and a feature may have the same name. */
+/** Distinguishes columns. An output and a feature may have the same name. */
 function columnKey({ column, isFeature }: Pick<CheckResult, "column" | "isFeature">): string {
   return JSON.stringify([isFeature === true, column]);
 }
@@ -138,12 +139,12 @@ function psiOf(result: CheckResult | undefined): number {
 /** Checks that say of a column only that its distribution moved, as its PSI does. */
 const drifts: ReadonlySet<CheckName> = new Set<CheckName>(["quantiles", "slow_drift"]);
 
-/** Checks of a feature that the line of its PSI tells, too: it names the shares that rose. */
-const toldOfFeature: ReadonlySet<CheckName> = new Set<CheckName>([...drifts, "nulls", "nan"]);
+/** Such checks of a feature. Its PSI names the shares that rose, NULL and NaN among them. */
+const impliedOfFeature: ReadonlySet<CheckName> = new Set<CheckName>([...drifts, "nulls", "nan"]);
 
 /** Whether a result says no more than the PSI of its column, where that did not pass. */
-function isToldByPsi({ check, isFeature }: CheckResult): boolean {
-  return (isFeature === true ? toldOfFeature : drifts).has(check);
+function isImpliedByPsi({ check, isFeature }: CheckResult): boolean {
+  return (isFeature === true ? impliedOfFeature : drifts).has(check);
 }
 
 /** Whether the PSI of a column holds the run. */
@@ -176,14 +177,14 @@ function columnLine(group: readonly CheckResult[], known: Known): string {
 
 /** Findings about one column. What is the same for consecutive ones, such as their cause, comes once, after the last. */
 function findingsText(group: readonly CheckResult[], known: Known): string {
-  const results = group.filter((result) => tellerOf(group, result) === undefined);
-  const told = results.slice(0, mostFindings);
-  const texts = told.map((result, index) => {
-    const next = told[index + 1];
+  const results = group.filter((result) => sameFinding(group, result) === undefined);
+  const listed = results.slice(0, mostFindings);
+  const texts = listed.map((result, index) => {
+    const next = listed[index + 1];
     const isShared = next !== undefined && endOf(next) === endOf(result);
     const dateOf = (runId: string): string => known.dateOf(runId, result.column);
     const found = findingText(result, { dateOf, file: known.file });
-    return `${found}${alsoText(group, result)}${isShared ? "" : endText(leaderOf(told, index), known)}`;
+    return `${found}${alsoText(group, result)}${isShared ? "" : endText(leaderOf(listed, index), known)}`;
   });
   return [...texts, ...moreFindings(group, results.slice(mostFindings), known)].join("; ");
 }
@@ -192,25 +193,25 @@ function findingsText(group: readonly CheckResult[], known: Known): string {
  * The result of the column that says the same, if there is one: the PSI of a feature; or of a column that is constant
  * because all rows are NULL or NaN, the share of these.
  */
-function tellerOf(group: readonly CheckResult[], result: CheckResult): CheckResult | undefined {
-  if (isOfFeature(result) && isToldByPsi(result)) {
+function sameFinding(group: readonly CheckResult[], result: CheckResult): CheckResult | undefined {
+  if (isOfFeature(result) && isImpliedByPsi(result)) {
     return group.find(({ check }) => check === "psi");
   }
   const empty = group.find(({ check, measured }) => empties.has(check) && measured === 1);
-  return result.check === "constant" && empty !== undefined ? (tellerOf(group, empty) ?? empty) : undefined;
+  return result.check === "constant" && empty !== undefined ? (sameFinding(group, empty) ?? empty) : undefined;
 }
 
 const empties: ReadonlySet<CheckName> = new Set<CheckName>(["nulls", "nan"]);
 
 /** Names the checks that did not pass for the reason that a finding has already. */
-function alsoText(group: readonly CheckResult[], teller: CheckResult): string {
+function alsoText(group: readonly CheckResult[], listed: CheckResult): string {
   const names = new Set(
-    group.filter((result) => tellerOf(group, result) === teller).map(({ check }) => `\`${check}\``),
+    group.filter((result) => sameFinding(group, result) === listed).map(({ check }) => `\`${check}\``),
   );
   return names.size === 0 ? "" : `; ${[...names].join(" and ")} ${names.size === 1 ? "says" : "say"} the same`;
 }
 
-/** Counts the findings about a column that are not told. */
+/** Counts the findings about a column that are not listed. */
 function moreFindings(group: readonly CheckResult[], left: readonly CheckResult[], { unlisted }: Known): string[] {
   const levels = new Map(
     group.map((result) => [JSON.stringify([result.check, result.level, columnKey(result)]), result]),
@@ -221,7 +222,7 @@ function moreFindings(group: readonly CheckResult[], left: readonly CheckResult[
   return more === 0 ? [] : [`${more} more of ${[...checks].join(" and ")}`];
 }
 
-/** Tells results apart whose findings end with other words. */
+/** Distinguishes results whose findings end with other words. */
 function endOf({ feature, cause, lowered }: CheckResult): string {
   return JSON.stringify([feature?.column, cause?.of, lowered]);
 }

@@ -1,7 +1,7 @@
 import type { AttemptRecord } from "./attempt-record.js";
 
 /** Seconds that are worth a word. */
-const tellingSeconds = 1;
+const mentionedSeconds = 1;
 
 /**
  * Compares what reuse of predictions cost an attempt with what it saved: the time in the model that the rows which took
@@ -18,7 +18,7 @@ export function reuseCostText({
   }
   const spent = comparingMs / 1000;
   const saved = (ms.infer / 1000 / modelRows) * rowsReused;
-  return spent - saved < tellingSeconds
+  return spent - saved < mentionedSeconds
     ? undefined
     : `reuse took longer than it saved: comparing rows took ${spent.toFixed(1)} s, and the model would have scored those that were reused in ${saved.toFixed(1)} s; without reuse, the job is faster`;
 }

@@ -156,7 +156,7 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   };
 }
 
-/** Warns of the checks that warn, and of those that would hold a run which is published all the same. */
+/** Warns of the checks that warn, and of those that would hold a run which is published anyway. */
 function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined): void {
   if (verdict !== undefined) {
     const held = verdict.verdict.outcome === "publish" ? resultLines(verdict, "hold") : [];

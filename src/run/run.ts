@@ -68,20 +68,20 @@ async function abandon(context: JobContext, runId: RunId, why: unknown, rejectsO
 
 /**
  * Starts the run after `runId`.
- * @param tell logs why, once the target admits it
+ * @param logReason logs why, once the target admits it
  * @param rejectsOf the run whose rejected rows alone are scored: the target need not admit it, as no row is added again
  */
 async function startNext(
   context: JobContext,
   runId: RunId,
-  tell: () => void,
+  logReason: () => void,
   rejectsOf?: StoredPlan,
 ): Promise<RunReport> {
   const next = nextRunId(runId);
   if (rejectsOf === undefined) {
     await context.sink.admitNewRun?.(next);
   }
-  tell();
+  logReason();
   return await startRun(context, next, rejectsOf);
 }
 

@@ -151,7 +151,7 @@ function elementIn(dtype: NumericTensorType): ElementType {
 }
 
 /** Logs how many features are not profiled, if there are any. */
-export function tellLeftFeatures(log: { info(message: string): void }, plan: FeaturePlan | undefined): void {
+export function logLeftFeatures(log: { info(message: string): void }, plan: FeaturePlan | undefined): void {
   if (plan !== undefined && plan.left > 0) {
     const { columns, left } = plan;
     log.info(

@@ -115,11 +115,11 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
   const { contract, span, piece = span, before = noPieces, onFault, features } = options;
   const faults = new Map(before.faults);
   const numbers = rowNumbers(piece);
-  const tell = (fault: RowFault): void => {
+  const report = (fault: RowFault): void => {
     onFault(open, { ...fault, row: numbers.inRun(fault.row) });
   };
   const { distinct, reuse } = comparedRows(options, piece);
-  const rows = createSpanRows({ contract, span: piece, onFault: tell, distinct, reuse });
+  const rows = createSpanRows({ contract, span: piece, onFault: report, distinct, reuse });
   let readRows = 0;
   const open: OpenSpan = {
     span,
@@ -146,10 +146,10 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
       numbers.add(batch, range, read);
       readRows += read.to - read.from;
       rows.carry(batch, range);
-      tellFailed(contract, batch, { range, tell });
+      reportFailed(contract, batch, { range, report });
       return { range, filtered: read.to - read.from - (to - from) };
     },
-    onFault: tell,
+    onFault: report,
     setAside(fault) {
       if (faults.has(fault.row)) {
         return false;
@@ -163,15 +163,15 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
 }
 
 /** Reports the rows of a range for which an expression failed. */
-function tellFailed(
+function reportFailed(
   { expressions }: Contract,
   { selection }: RecordBatch,
-  { range: { from, to, row: first }, tell }: { readonly range: RowRange; readonly tell: (fault: RowFault) => void },
+  { range: { from, to, row: first }, report }: { readonly range: RowRange; readonly report: (fault: RowFault) => void },
 ): void {
   for (const { row, expression } of selection?.failed ?? []) {
     const column = expressions?.list[expression]?.name; // undefined: only the challenger uses it
     if (column !== undefined && row >= from && row < to) {
-      tell({ reason: "expression", column, row: first + (row - from), value: undefined });
+      report({ reason: "expression", column, row: first + (row - from), value: undefined });
     }
   }
 }

@@ -1,6 +1,6 @@
 import { outputTensors } from "../binding/contract.js";
 import type { JobContext } from "./context.js";
-import { featurePlanOf, keyColumns, tellLeftFeatures } from "./features.js";
+import { featurePlanOf, keyColumns, logLeftFeatures } from "./features.js";
 import { comparesRows } from "./reuse.js";
 import type { ScoringOptions } from "./score.js";
 import type { ChallengerScoring } from "./workers/protocol.js";
@@ -24,7 +24,7 @@ export function openRunReader(
 ): SliceReader {
   const { contract } = plan;
   const features = featurePlanOf(plan, keyColumns(spec));
-  tellLeftFeatures(log, features);
+  logLeftFeatures(log, features);
   const { unitPorts: ports, sessions = 1 } = engine.local ?? {};
   const warned = new Set<string>();
   return openSliceReader({

@@ -96,11 +96,11 @@ export function createSpanRows({ contract, span, onFault, distinct, reuse }: Spa
     },
     refuse(row, value, reason) {
       markOnce(isPredicted, row - span.rowStart, 1);
-      faults.tell(row - span.rowStart, { reason: reason ?? "model", column: undefined, value });
+      faults.report(row - span.rowStart, { reason: reason ?? "model", column: undefined, value });
     },
     finish(rowCount) {
       checkAllCame(span.rowStart, rowCount, { carried: carriedRows, isPredicted, distinct });
-      faults.tellRepeats();
+      faults.reportRepeats();
       keep.fill(0, rowCount);
       return keptRows(contract, { carried, predicted, keep: keep.subarray(0, rowCount), distinct, reuse });
     },
@@ -113,7 +113,7 @@ export function createSpanRows({ contract, span, onFault, distinct, reuse }: Spa
 
 function notFiniteFault(faults: DistinctFaults, { column }: OutputBinding): (row: number, value: number) => void {
   return (row, value) => {
-    faults.tell(row, { reason: "prediction", column, value: String(value) });
+    faults.report(row, { reason: "prediction", column, value: String(value) });
   };
 }
 

@@ -1,10 +1,10 @@
 /** Passes each message on the first time, and not again. */
-export function onceEach(tell: (message: string) => void): (message: string) => void {
-  const told = new Set<string>();
+export function onceEach(log: (message: string) => void): (message: string) => void {
+  const logged = new Set<string>();
   return (message) => {
-    if (!told.has(message)) {
-      told.add(message);
-      tell(message);
+    if (!logged.has(message)) {
+      logged.add(message);
+      log(message);
     }
   };
 }

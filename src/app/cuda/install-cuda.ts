@@ -12,7 +12,7 @@ export interface InstallOptions {
   /** The folder that gets the libraries, in `lib`. Wheels that are already in `wheels` are not downloaded. */
   readonly folder: string;
   readonly machine: Pick<Machine, "platform" | "runtime">;
-  readonly tell: (line: string) => void;
+  readonly log: (line: string) => void;
   /** Default: those of ONNX Runtime and CUDA. */
   readonly wheels?: readonly Wheel[];
 }
@@ -34,7 +34,7 @@ with zipfile.ZipFile(sys.argv[1]) as wheel:
  * Index, which pip downloads and whose digests are checked. Returns the folder for LD_LIBRARY_PATH.
  * @throws JobError USAGE on another platform, INPUT_CHANGED for a wheel with another digest
  */
-export async function installCuda({ folder, machine, tell, wheels = allWheels }: InstallOptions): Promise<string> {
+export async function installCuda({ folder, machine, log, wheels = allWheels }: InstallOptions): Promise<string> {
   requireFit(machine);
   const [kept, libraries, unpacking] = [join(folder, "wheels"), join(folder, "lib"), join(folder, "lib.part")];
   await rm(unpacking, { recursive: true, force: true });
@@ -44,7 +44,7 @@ export async function installCuda({ folder, machine, tell, wheels = allWheels }:
     const path = join(kept, wheel.file);
     const isGiven = await exists(path);
     if (!isGiven) {
-      tell(`downloading ${wheel.requirement}`);
+      log(`downloading ${wheel.requirement}`);
       await download(wheel, kept);
     }
     await checkDigest(wheel, path);

@@ -192,7 +192,7 @@ async function requireServers(servers: readonly [ModelServer, ...ModelServer[]])
   await (away === servers.length ? requireServer(first) : undefined);
 }
 
-/** Asks for the list of models, which many servers have. One that refuses it is asked for rows all the same. */
+/** Asks for the list of models, which many servers have. One that refuses it is asked for rows anyway. */
 async function requireServer(server: ModelServer): Promise<void> {
   const doing = `asking for ${serverText(server)}`;
   try {

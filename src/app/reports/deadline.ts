@@ -33,32 +33,32 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   }
   const startedMs = dateMs();
   const deadlineMs = deadlineNear(startedMs, { time, timeZone: timezone });
-  let told: Promise<LateCall | undefined> | undefined;
-  const tell = (lateness: Lateness): void => {
-    told ??= reportLate(context, lateness);
+  let reported: Promise<LateCall | undefined> | undefined;
+  const reportOnce = (lateness: Lateness): void => {
+    reported ??= reportLate(context, lateness);
   };
   const timer = setInterval(() => {
     const mayWork = startedMs < deadlineMs || record.rowsToScore !== undefined || record.inputWaitSeconds > 0;
     const lateness = mayWork ? latenessOf(record, { nowMs: dateMs(), deadlineMs }) : undefined;
     if (lateness !== undefined) {
       clearInterval(timer);
-      tell(lateness);
+      reportOnce(lateness);
     }
   }, checkMs).unref();
   return {
     async end(outcome) {
       clearInterval(timer);
-      const failed = await told;
+      const failed = await reported;
       await (failed && makeCall(context, failed));
       const hadWork = outcome.kind === "failed" || record.counts.spansCommitted > 0;
       if (hadWork && dateMs() >= deadlineMs) {
         if (record.run === undefined && exitCodeOfOutcome(outcome) !== exitCodes.INPUT_NOT_READY) {
           record.lateCall = undefined; // a run that is planned only after a correction leaves nothing at the target
         }
-        tell({ deadlineMs, expectedEndMs: undefined });
+        reportOnce({ deadlineMs, expectedEndMs: undefined });
       }
-      await told;
-      told &&= Promise.resolve(undefined); // a call that failed now is not made again
+      await reported;
+      reported &&= Promise.resolve(undefined); // a call that failed now is not made again
     },
   };
 }

@@ -70,7 +70,7 @@ function senderOf(context: CallContext, env: Environment): Send | undefined {
   const token = tokenOf(context, openlineage);
   const described = describe(context, openlineage.namespace, env);
   let hasWarned = false;
-  const tell = (found: string | undefined): void => {
+  const warnOnce = (found: string | undefined): void => {
     if (found !== undefined && !hasWarned) {
       hasWarned = true;
       log.warn(found);
@@ -85,10 +85,10 @@ function senderOf(context: CallContext, env: Environment): Send | undefined {
       const secret = await token;
       if (server !== undefined && secret !== undefined) {
         const request = { key, url: eventsUrl(server), body, timeoutMs, tries: 1 };
-        tell(await ping(secret === "" ? request : { ...request, token: secret }));
+        warnOnce(await ping(secret === "" ? request : { ...request, token: secret }));
       }
     } catch (error) {
-      tell(`sending a lineage event: ${messageOf(error)}`);
+      warnOnce(`sending a lineage event: ${messageOf(error)}`);
     }
   };
 }

@@ -88,7 +88,7 @@ async function rewrite(
     const text = changed(earlier);
     const failure = text === undefined || text === earlier ? undefined : await writeReport(file, text);
     if (failure !== undefined) {
-      failed(`${file}: ${failure}`); // the other reports can be written all the same
+      failed(`${file}: ${failure}`); // the other reports can be written anyway
     }
   }
   return files.length > 0 ? [] : [`report.${key}`];

@@ -34,7 +34,7 @@ export interface CheckOptions {
   readonly outputs: ReadonlyMap<string, OutputOptions>;
   /** A feature whose PSI is above this holds. */
   readonly inputs: { readonly psi: number };
-  /** Dates on which comparisons only warn. `asBaseline`: later runs are compared with such a run all the same. */
+  /** Dates on which comparisons only warn. `asBaseline`: later runs are compared with such a run anyway. */
   readonly expect: readonly { readonly date: string; readonly reason: string; readonly asBaseline: boolean }[];
 }
 

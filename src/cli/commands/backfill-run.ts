@@ -40,7 +40,7 @@ interface Shared {
   readonly sharedModels: SharedModels;
   readonly runsOfCommand: ReadonlySet<string>;
   readonly log: Log;
-  readonly progress: (tell: (line: string) => void) => Progress;
+  readonly progress: (logLine: (line: string) => void) => Progress;
   /** The warnings that earlier runs have logged. */
   readonly warned: Set<string>;
   readonly signal: AbortSignal;
@@ -62,7 +62,7 @@ export async function runValue(shared: Shared, job: BackfillJob): Promise<EndedR
   const again = options.reprocess !== "none" && !newRun && isFinal(end);
   if (again) {
     const scored = resumed === undefined ? "" : `, with model ${job.model?.sha256}`;
-    log.tell(`${firstLine(messageOf(end.error))}; --reprocess ${options.reprocess} scores it again${scored}`);
+    log.announce(`${firstLine(messageOf(end.error))}; --reprocess ${options.reprocess} scores it again${scored}`);
   }
   const run = {
     value: job.value,
@@ -119,7 +119,10 @@ async function openAndRun(
     return await reporting({ ...about, metricsPort: undefined }, async (deadline) => {
       const models = model === undefined ? sharedModels : asPlanned(model);
       const parts = { log, signal, attempt, record, sharedModels: models, jobsAtOnce: order.parallel };
-      await using job = await openLoaded(loaded, specPath, { ...parts, progress: progress((line) => log.tell(line)) });
+      await using job = await openLoaded(loaded, specPath, {
+        ...parts,
+        progress: progress((line) => log.announce(line)),
+      });
       return await calling(about, deadline, () => runJob(job));
     });
   } finally {
@@ -144,7 +147,7 @@ function logEnd(log: ValueLog, { jobs }: Shared, run: EndedRun): void {
   const at = jobs.jobs.findIndex(({ value }) => value === run.value) + 1;
   const place = `(${at} of ${jobs.jobs.length})`;
   if (run.failure === undefined) {
-    log.tell(`${run.report === undefined ? run.status : reportText(run.report)} ${place}`);
+    log.announce(`${run.report === undefined ? run.status : reportText(run.report)} ${place}`);
   } else if (run.status !== "stopped") {
     const hint = run.failure.hint === undefined ? "" : `\n  hint: ${run.failure.hint}`;
     log.warn(`${run.failure.message} ${place}${hint}`);

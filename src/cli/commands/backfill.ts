@@ -44,8 +44,8 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
     log.info(`all runs that are planned now: model ${modelName(model)}, sha256 ${sha256}`);
   });
   const runsOfCommand = new Set<string>(jobs.jobs.map(({ runId }) => runId));
-  const progress = (tell: (line: string) => void): Progress =>
-    order.parallel > 1 ? silentProgress : chooseProgress(options, tell, io.stderr.raw);
+  const progress = (logLine: (line: string) => void): Progress =>
+    order.parallel > 1 ? silentProgress : chooseProgress(options, logLine, io.stderr.raw);
   const shared = { specPath, options, jobs, order, sharedModels, runsOfCommand, log, progress, signal: stop.signal };
   const warned = new Set<string>();
   const ends = await runValues(jobs.jobs, { ...order, signal: stop.signal }, async (job) => {

@@ -35,10 +35,10 @@ export async function doctorCommand(
 ): Promise<void> {
   if (options.installCuda !== undefined) {
     const { installCuda } = await import("../../app/cuda/install-cuda.js");
-    const tell = (line: string): void => {
+    const log = (line: string): void => {
       io.stderr.write(`${line}\n`);
     };
-    const folder = await installCuda({ folder: resolve(options.installCuda), machine: thisMachine(), tell });
+    const folder = await installCuda({ folder: resolve(options.installCuda), machine: thisMachine(), log });
     io.stdout.write(`installed CUDA for onnxruntime-node; before each run: export LD_LIBRARY_PATH=${folder}\n`);
     return;
   }

@@ -116,7 +116,7 @@ const decoders = new Map([
   ["br", promisify(brotliDecompress)],
 ] as const);
 
-/** The request asks for no compression, but a proxy in front of the server may compress all the same. */
+/** The request asks for no compression, but a proxy in front of the server may compress anyway. */
 async function decompressed(body: Uint8Array<ArrayBuffer>, encoding: string | null): Promise<Uint8Array<ArrayBuffer>> {
   const decode = encoding === null ? undefined : decoders.get(encoding as "gzip");
   return decode === undefined ? body : joined([await decode(body)]);

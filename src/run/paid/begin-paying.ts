@@ -11,10 +11,10 @@ interface PayingParts {
   readonly run: Pick<RunSink, "recordSpending" | "recordedSpending">;
 }
 
-/** An attempt whose answers are kept. Disposing keeps what is left, and tells the target what the run has paid for. */
+/** An attempt whose answers are kept. Disposing keeps what is left, and records at the target what the run has paid for. */
 export interface PayingAttempt extends AsyncDisposable {
   /**
-   * Counts what all workers have paid for, and tells the target. Called when this worker's share is committed, before
+   * Counts what all workers have paid for, and records at the target. Called when this worker's share is committed, before
    * the run is finished or held.
    * @throws JobError MODEL_CHANGED, DISK, OBJECT_STORE, DATABASE
    */
@@ -44,12 +44,12 @@ export async function beginPaying(
   if (answers > 0) {
     log.info(`${count(answers, "answer")} of earlier attempts are kept, and not asked for again`);
   }
-  let told = 0; // a run that paid for nothing has nothing to tell
-  const tell = async (): Promise<void> => {
+  let recorded = 0; // a run that paid for nothing has nothing to record
+  const recordSpending = async (): Promise<void> => {
     const { spending } = paid;
     const known = spending.run.answers + spending.unanswered;
-    if (known > told) {
-      told = known;
+    if (known > recorded) {
+      recorded = known;
       await run.recordSpending?.(runSpending(spending));
     }
   };
@@ -61,14 +61,14 @@ export async function beginPaying(
   return {
     async settle() {
       await (worker.count === 1 ? undefined : recount());
-      await tell();
+      await recordSpending();
     },
     async [Symbol.asyncDispose]() {
       await begun[Symbol.asyncDispose]();
-      if (told === 0 && worker.count > 1) {
+      if (recorded === 0 && worker.count > 1) {
         await bestEffort(recount); // an attempt that ends with an error counts what the others have paid, too
       }
-      await tell();
+      await recordSpending();
       await journal?.[Symbol.asyncDispose]();
     },
   };

@@ -54,26 +54,26 @@ export async function checkFreshness(context: JobContext, decoder: Decoder, seen
   const ms = instantOfValue(newest, column.type, spec.timezone);
   const age = (reference.ms - ms) / 1000;
   const found = `the newest ${name} of the input is ${showValue(newest, column.type)}`;
-  const tell = (ageText: string): string => (age > 0 ? `${found}, ${ageText} before ${reference.name}` : found);
-  log.debug(tell(showAge(age)));
-  judgeAge(context, age, tell);
+  const describe = (ageText: string): string => (age > 0 ? `${found}, ${ageText} before ${reference.name}` : found);
+  log.debug(describe(showAge(age)));
+  judgeAge(context, age, describe);
 }
 
-/** Compares an age in seconds with the limits: warns, or throws. `tell`: says what was found, with the age as a text. */
-function judgeAge({ spec, log }: JobContext, age: number, tell: (ageText: string) => string): void {
+/** Compares an age in seconds with the limits: warns, or throws. `describe`: says what was found, with the age as a text. */
+function judgeAge({ spec, log }: JobContext, age: number, describe: (ageText: string) => string): void {
   const { warn_after: warn = Number.POSITIVE_INFINITY, error_after: error = Number.POSITIVE_INFINITY } =
     spec.input.freshness ?? {};
   if (age > error) {
     const show = ageShower(age, error);
     throw new JobError(
       "INPUT_NOT_READY",
-      `planning ${spec.name}: ${tell(show(age))}; input.freshness.error_after is ${show(error)}`,
+      `planning ${spec.name}: ${describe(show(age))}; input.freshness.error_after is ${show(error)}`,
       { hint: "run the same command again when the input is refreshed, or raise input.freshness.error_after" },
     );
   }
   if (age > warn) {
     const show = ageShower(age, warn);
-    log.warn(`${tell(show(age))}; input.freshness.warn_after is ${show(warn)}`);
+    log.warn(`${describe(show(age))}; input.freshness.warn_after is ${show(warn)}`);
   }
 }
 

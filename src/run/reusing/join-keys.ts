@@ -18,14 +18,14 @@ export interface JoinedRows {
 }
 
 /**
- * Joins stored rows with the pending rows by their keys, before these are scored. @param tell called once if no more of
- * what was joined can be read
+ * Joins stored rows with the pending rows by their keys, before these are scored.
+ * @param onUnreadable called once if no more of what was joined can be read
  */
 export async function joinKeys(
   context: JobContext,
   { plan, decoder, source, ranges, seeds }: RowsToFind,
   reader: StoredRowsReader,
-  tell: (error: unknown) => void,
+  onUnreadable: (error: unknown) => void,
 ): Promise<JoinedRows> {
   const join = await reader.join();
   for await (const { rows, keys } of readKeys(context, { plan, decoder, source, ranges })) {
@@ -38,7 +38,7 @@ export async function joinKeys(
       yield { rows, predictions, hashes: combineHashes(hashes, predicted.columns(predictions, rowCount)) };
     }
   };
-  return { cursor: openStoredCursor(plan.contract.outputs, found(), tell), rowCount: join.rowCount };
+  return { cursor: openStoredCursor(plan.contract.outputs, found(), onUnreadable), rowCount: join.rowCount };
 }
 
 interface KeyRows {

@@ -32,7 +32,7 @@ export async function openReuse(
   if (reuseFrom === undefined || reuseFrom === null || ranges.length === 0) {
     return nothing;
   }
-  const tell = (error: unknown): void => {
+  const scoreAll = (error: unknown): void => {
     context.signal.throwIfAborted();
     // Asking again costs money: where memory, disk or the target may serve another attempt, this one ends.
     if (plan.request.prompt !== undefined && exitCodeOf(error) === 75) {
@@ -42,11 +42,11 @@ export async function openReuse(
   };
   const sinceMs = timer.nowMs();
   try {
-    const found = await findRows(context, { ...input, ranges, seeds }, { run: reuseFrom, tell });
+    const found = await findRows(context, { ...input, ranges, seeds }, { run: reuseFrom, onUnreadable: scoreAll });
     timer.took(timer.nowMs() - sinceMs);
     return found ?? nothing;
   } catch (error) {
-    tell(error);
+    scoreAll(error);
     return nothing;
   }
 }
@@ -84,7 +84,7 @@ export function seedsOf({ sha256 }: Pick<JobContext, "sha256">, { model, contrac
 interface Published {
   readonly run: PinnedRun;
   /** Called once if no more of its rows can be read. */
-  readonly tell: (error: unknown) => void;
+  readonly onUnreadable: (error: unknown) => void;
 }
 
 /** Reads the published rows into memory, or joins them; undefined: the target reads no rows of other runs. */
@@ -105,7 +105,7 @@ async function findRows(
   const filled = await fillTable(context, reader, { contract, seeds }).finally(() => reader[Symbol.asyncDispose]());
   if (filled !== undefined) {
     const { table, predictions, keys } = filled;
-    tellFound(context, published, keys);
+    logFound(context, published, keys);
     const timer = timerOf(context);
     return { contract, timer, predictions, hashing: { seeds, table }, [Symbol.asyncDispose]: () => Promise.resolve() };
   }
@@ -121,8 +121,8 @@ async function joinRows(
   reader: StoredRowsReader,
 ): Promise<Reuse & AsyncDisposable> {
   try {
-    const { cursor, rowCount } = await joinKeys(context, toFind, reader, published.tell);
-    tellFound(context, published, rowCount);
+    const { cursor, rowCount } = await joinKeys(context, toFind, reader, published.onUnreadable);
+    logFound(context, published, rowCount);
     const close = async (): Promise<void> => {
       await cursor.close();
       await reader[Symbol.asyncDispose]();
@@ -141,7 +141,7 @@ async function joinRows(
   }
 }
 
-function tellFound({ log }: JobContext, { run }: Published, rows: number): void {
+function logFound({ log }: JobContext, { run }: Published, rows: number): void {
   log.info(`reusing predictions of run ${run.runId}: ${count(rows, "row")} with a key of their own`);
 }
 

@@ -89,7 +89,7 @@ export function openUnitPool(ports: readonly WorkerPort[], options: UnitPoolOpti
         for (const job of jobs) {
           due = yield* rowsOf(pool, job);
           if (due !== job.unit.rowEnd) {
-            tellFailure(pool, job, {
+            reportFailure(pool, job, {
               kind: "defect",
               message: `the rows of a unit end with row ${due}, ${job.unit.rowEnd} were due`,
             });
@@ -185,7 +185,7 @@ function start(pool: Pool, job: Job, { client }: PoolWorker): void {
   job.cancel = call.cancel;
   const end = (failure: UnitFailure | undefined): void => {
     if (failure !== undefined) {
-      tellFailure(pool, job, failure);
+      reportFailure(pool, job, failure);
     }
     endJob(pool, job);
     assign(pool);
@@ -196,7 +196,7 @@ function start(pool: Pool, job: Job, { client }: PoolWorker): void {
 }
 
 /** Reports a failure once a unit, and only where its rows are needed. */
-function tellFailure(pool: Pool, job: Job, failure: UnitFailure): void {
+function reportFailure(pool: Pool, job: Job, failure: UnitFailure): void {
   if (!job.isCancelled && !job.hasFailed) {
     job.hasFailed = true;
     pool.onFailure?.(failure);
@@ -220,7 +220,7 @@ function breakDown(pool: Pool, { message, cause }: Error): void {
   pool.isBroken = true;
   const why = cause === undefined ? message : `${message}: ${messageOf(cause)}`;
   for (const job of pool.jobs) {
-    tellFailure(pool, job, { kind: "worker_gone", message: why });
+    reportFailure(pool, job, { kind: "worker_gone", message: why });
     endJob(pool, job);
   }
   pool.waiting.length = 0;

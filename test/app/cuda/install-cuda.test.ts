@@ -10,7 +10,7 @@ import { scratchFolder } from "../../support/job.js";
 import { writeWheel } from "../../support/wheel.js";
 
 const machine = thisMachine();
-const tell = (): void => undefined;
+const log = (): void => undefined;
 const fits = machine.platform === "linux/x64" && spawnSync("python3", ["--version"]).status === 0;
 
 /** Writes a wheel into `wheels` of a folder, with these files. */
@@ -31,7 +31,7 @@ test("the wheels that are pinned are for the onnxruntime-node that is installed"
 
 test("CUDA is refused on a platform that has none", async () => {
   const other = { ...machine, platform: "darwin/arm64" };
-  await expect(installCuda({ folder: "/nowhere", machine: other, tell })).rejects.toMatchObject({ code: "USAGE" });
+  await expect(installCuda({ folder: "/nowhere", machine: other, log })).rejects.toMatchObject({ code: "USAGE" });
 });
 
 describe.skipIf(!fits)(`CUDA from wheels${fits ? "" : " (skipped: it needs Linux x64 and python3)"}`, () => {
@@ -47,7 +47,7 @@ describe.skipIf(!fits)(`CUDA from wheels${fits ? "" : " (skipped: it needs Linux
       }),
       await giveWheel(folder, "cublas.whl", { "nvidia/cu13/lib/libcublas.so.13": "cublas", "../../evil.so": "flat" }),
     ];
-    const libraries = await installCuda({ folder, machine, tell, wheels: given });
+    const libraries = await installCuda({ folder, machine, log, wheels: given });
     expect(await readdir(libraries)).toEqual([
       "evil.so",
       "libcublas.so.13",
@@ -67,7 +67,7 @@ describe.skipIf(!fits)(`CUDA from wheels${fits ? "" : " (skipped: it needs Linux
     await mkdir(join(folder, "lib"));
     await writeFile(join(folder, "lib/old.so"), "");
     await expect(
-      installCuda({ folder, machine, tell, wheels: [{ ...wheel, sha256: "0".repeat(64) }] }),
+      installCuda({ folder, machine, log, wheels: [{ ...wheel, sha256: "0".repeat(64) }] }),
     ).rejects.toMatchObject({
       code: "USAGE",
       message: expect.stringContaining(`its sha256 is ${wheel.sha256}, not 0`),

@@ -31,7 +31,7 @@ export function runNotes(
     timeOf: (note) =>
       guarded(`reading ${layout.notes[note]}`, async () => {
         const text = await textOf(note);
-        // A note that cannot be parsed is there all the same.
+        // A note that cannot be parsed is there anyway.
         return text === undefined
           ? undefined
           : (schema.safeParse(parseJson(text)).data?.at ?? new Date(0).toISOString());

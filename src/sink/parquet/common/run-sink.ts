@@ -239,7 +239,7 @@ async function finishRun(
 
 /**
  * Clears up after a run that is published or discarded. What may not be removed, as in an archive, stays: the run is over
- * all the same.
+ * anyway.
  */
 async function tidyUp(publisher: Publisher, isPublished: boolean): Promise<void> {
   try {

@@ -20,7 +20,7 @@ interface NewerRunOptions {
   readonly control: Control;
   /** Name of the table in messages. */
   readonly table: string;
-  /** Publish all the same, with a warning. */
+  /** Publish anyway, with a warning. */
   readonly allowOlder: boolean;
   readonly warn: (message: string) => void;
 }

@@ -48,7 +48,7 @@ export async function readTable(tools: Tools, what: StoredPlan | string, key: re
     columns = read;
     return `SELECT ${read.map(({ sql }) => sql).join(", ")} FROM ${rows}`;
   });
-  tellMissing(tools, due, files.rows);
+  warnOfMissing(tools, due, files.rows);
   return { ...files, columns };
 }
 
@@ -67,7 +67,7 @@ async function rowsOfRun(session: Session, { control }: Tools, runId: string): P
 }
 
 /** Says how many rows of a run are gone: a comparison of the others says little. @throws JobError USAGE if all are */
-function tellMissing({ name, warn }: Tools, due: RowsOfRun | undefined, found: number): void {
+function warnOfMissing({ name, warn }: Tools, due: RowsOfRun | undefined, found: number): void {
   if (due === undefined || found >= due.rows) {
     return;
   }
