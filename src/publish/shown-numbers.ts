@@ -11,9 +11,16 @@ export function shown(value: number | string | null, digits = fewDigits): string
   return typeof value === "number" && !Number.isInteger(value) ? withDigits(value, digits) : String(value ?? "?");
 }
 
-/** A number with at most so many significant digits: "0.0123", "1.3", "1.2e+300". */
+/** Below this, float64 has all digits of a whole part. */
+const mostWhole = 1e15;
+
+/**
+ * A number with at most so many significant digits: "0.0123", "1.3", "1.2e+300". A whole part below 10^15 is not
+ * rounded: "4018".
+ */
 export function withDigits(value: number, digits: number): string {
-  const rounded = value.toPrecision(digits);
+  const whole = Math.trunc(Math.abs(value));
+  const rounded = value.toPrecision(whole < mostWhole ? Math.max(digits, String(whole).length) : digits);
   // Rounded up, the largest numbers are beyond those of float64.
   return Number.isFinite(value) && !Number.isFinite(Number(rounded)) ? rounded : String(Number(rounded));
 }

@@ -15,6 +15,11 @@ test.each<[CheckResult["numbers"], string]>([
   [{ ...medians, median: 4.4, times: 1.1 }, "median 4.4, usually 4 to 4.1;"],
   [{ ...medians, smallest_median_before: 4.001, largest_median_before: 4.002 }, "median 4050, usually 4;"],
   [{ ...medians, largest_median_before: 40, times: 100 }, "median 4050, usually 4 to 40 (×100: unit changed?);"],
+  [
+    { ...medians, median: 3689.4, smallest_median_before: 3995.6, largest_median_before: 4060.7 },
+    "median 3689, usually 3996 to 4061;",
+  ],
+  [{ ...medians, median: 4017849.6, times: 1000 }, "median 4017850, usually 4 to 4.1 (×1,000: unit changed?);"],
   [{ ...medians, median: 4.1004 }, "median 4.1004, usually 4 to 4.1;"],
   [{ ...medians, median: 4.0999 }, "median 4.1, usually 4 to 4.1;"],
   [{ ...medians, runs_before: 1, largest_median_before: 4 }, "median 4050, 4 in the last run;"],

@@ -28,7 +28,13 @@ test("plan warns of NULL features that max_rejects does not allow", async () => 
   expect(await plannedWith(rejects)).toContain(`${finding}max_rejects (0%) allows 0 rejected rows`);
 });
 
+test("plan warns of NULL features before input.where where its condition is about other columns", async () => {
+  const finding = "features are NULL in some of 442 rows before input.where: age in 1";
+  expect(await plannedWith({ input: { where: "bmi < 1000" } })).toContain(finding);
+});
+
 test.each([
+  ["input.where leaves out", { input: { where: "age IS NOT NULL" } }],
   ["become NaN", { model: { missing: "nan" } }],
   ["are replaced by an expression", { input: { columns: { age: "coalesce(age, 0)" } } }],
   ["are rejected within max_rejects", { on_bad_row: "reject", max_rejects: 1 }],

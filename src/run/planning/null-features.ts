@@ -9,19 +9,21 @@ const namedColumns = 5;
 
 /**
  * Warns of features that the shards' statistics state to be NULL in more rows than the job accepts, before hours of
- * scoring end there.
+ * scoring end there. Not of a feature that `input.where` uses: most conditions leave its NULLs out.
  */
 export function warnOfNulls(
   { spec, log }: Pick<ScoringContext, "spec" | "log">,
   contract: Contract,
   { nulls, rows }: Pick<SeenShards, "nulls" | "rows">,
 ): void {
+  const where = contract.expressions?.list.find(({ kind }) => kind === "where");
   const found = new Map(
     contract.inputs
       .filter((binding) => contract.missing !== "nan" || !isOfFloats(binding))
       .flatMap((binding) => inputColumns(binding))
       .flatMap(({ path, computed, partition }) => {
-        const stated = path.length > 1 || computed || partition ? undefined : nulls.get(path[0] ?? "");
+        const isLeft = path.length > 1 || computed || partition || where?.uses.includes(path[0] ?? "") === true;
+        const stated = isLeft ? undefined : nulls.get(path[0] ?? "");
         return stated === undefined ? [] : [[path[0] ?? "", stated] as const];
       })
       .toSorted(([, left], [, right]) => right - left),
@@ -38,7 +40,7 @@ export function warnOfNulls(
   }
   const named = [...found].slice(0, namedColumns).map(([name, nullRows]) => `${name} in ${showCount(nullRows)}`);
   const more = found.size > namedColumns ? `, and ${count(found.size - namedColumns, "more feature")}` : "";
-  const filtered = contract.expressions?.list.some(({ kind }) => kind === "where") ? " before input.where" : "";
+  const filtered = where === undefined ? "" : " before input.where";
   const outcome = rejects
     ? `max_rejects (${spec.max_rejects}) allows ${count(allowed, "rejected row")}`
     : "on_bad_row: fail ends the run at the first one";
