@@ -1,5 +1,5 @@
 import { openPinnedModel, openTokenizers } from "../run/model.js";
-import type { ComparedModel } from "../run/compare.js";
+import type { ComparedModel } from "../run/planning/compared-model.js";
 import type { JobContext } from "../scoring/context.js";
 import { modelUriProblem } from "../spec/model-uri.js";
 import { isS3Uri, s3UriProblem } from "../spec/s3/s3-uri.js";
@@ -50,7 +50,7 @@ async function ownModel(job: JobContext): Promise<ComparedModel> {
   if (!("path" in model)) {
     throw new TypeError(`${model.name} is on a server`);
   }
-  return { ...found, model };
+  return { ...found, model, isGiven: false };
 }
 
 /** A given model takes the inputs of the spec, and so its tokenizers. */
@@ -60,5 +60,5 @@ async function resolveGiven(job: JobContext, path: string): Promise<ComparedMode
   const folder = process.cwd();
   // `model.sha256` pins the spec's own model only.
   const { file, ...found } = await resolveModel({ ...spec.model, path, sha256: undefined }, { folder, ...services });
-  return { ...found, model: { ...file, tokenizers: await openTokenizers(job) } };
+  return { ...found, model: { ...file, tokenizers: await openTokenizers(job) }, isGiven: true };
 }

@@ -207,14 +207,14 @@ function clockOf({ retry }: AttemptServices): Pick<JobContext, "nowMs" | "dateMs
 
 export function recordOf(
   spec: JobSpec,
-  { worker, command, onStage }: Pick<AttemptInfo, "worker" | "command"> & Pick<RecordOptions, "onStage">,
+  { onStage, ...info }: Pick<AttemptInfo, "worker" | "command" | "olderCommand"> & Pick<RecordOptions, "onStage">,
 ): AttemptRecord {
   const { name, params } = spec;
   if (Number.isFinite(addressSpaceBytes())) {
     doWithoutVectors(); // the record's profiles; threads that score see to themselves
   }
   return createAttemptRecord({
-    info: { job: name, params, command, versions: versionsFor(spec), worker, output: targetName(spec) },
+    info: { job: name, params, versions: versionsFor(spec), output: targetName(spec), ...info },
     nowMs: () => performance.now(),
     dateMs: Date.now,
     onStage,

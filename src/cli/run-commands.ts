@@ -167,7 +167,7 @@ export function addDiff(program: Command, io: SafeIo): void {
     .option("--table <name>", "Compare this table of the spec's database in place of a run, such as scores.daily")
     .option(
       "--key <column>",
-      "Column that identifies a row; may be repeated. Default: checks.unique, else output.columns",
+      "Column that identifies a row; may be repeated. Default: output.postgres.key, else checks.unique, reuse.key or output.columns",
       collect,
     )
     .addOption(

@@ -19,6 +19,8 @@ export interface AttemptInfo {
   readonly params: Readonly<Record<string, string>>;
   /** The command line that carries out the run again; absent: it is not known. */
   readonly command?: string | undefined;
+  /** The same although a newer run has published to the table; absent: no newer run can prevent it, or it is not known. */
+  readonly olderCommand?: string | undefined;
   /** Versions of this program and its libraries, by name. */
   readonly versions: Readonly<Record<string, string>>;
   /** The target's name in messages. */

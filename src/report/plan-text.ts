@@ -6,6 +6,7 @@ import {
   type PaddedBinding,
   type TextBinding,
 } from "../binding/contract.js";
+import type { MatchedColumns } from "../checks/agreement/agreement.js";
 import type { Tokenizing } from "../columnar/tensor.js";
 import { showType } from "../columnar/types.js";
 import type { Plan, PlannedModel } from "../plan/plan.js";
@@ -35,10 +36,21 @@ export interface PlannedTarget extends FoundTarget {
   readonly rejectedRows?: number | undefined;
   /** What the checks look at, and what the run is compared with, a line each. */
   readonly checks: readonly string[];
+  /** undefined: the run has none. */
+  readonly challenger: ChallengerPreview | undefined;
+}
+
+/** What a run does with its challenger. */
+export interface ChallengerPreview extends MatchedColumns {
+  readonly model: PlannedModel;
+  /** Numbers that differ by more are counted. */
+  readonly tolerance: number;
+  /** The folder or table of its predictions, as the spec names it; undefined: they are not kept. */
+  readonly kept: string | undefined;
 }
 
 /** A plan as text. */
-export function planText(plan: Plan, { estimate, rejectedRows, checks, ...target }: PlannedTarget): string {
+export function planText(plan: Plan, { estimate, rejectedRows, checks, challenger, ...target }: PlannedTarget): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
@@ -57,12 +69,41 @@ export function planText(plan: Plan, { estimate, rejectedRows, checks, ...target
           `rejects  ${count(rejectedRows, "rejected row")} of run ${plan.rejectsOf?.runId ?? ""} ${rejectedRows === 1 ? "is" : "are"} scored; its other rows keep their predictions`,
         ]),
     `spans    ${showCount(spanCount(plan))} of up to ${count(plan.commitRows, "row")}`,
-    `model    ${printable(modelName(plan.model))}, sha256 ${plan.model.sha256.slice(0, 12)}…`,
+    `model    ${modelText(plan.model)}`,
     contractText(plan.contract).trimEnd(),
+    ...challengerLines(challenger),
     ...checkLines(checks),
     ...(estimate === undefined ? [] : [`prompts  ${estimateText(estimate)}`]),
     targetText(target),
   ].join("\n");
+}
+
+/** What a run does with its challenger as text: its model, what is compared, and where its predictions are kept. */
+export function challengerLines(preview: ChallengerPreview | undefined): string[] {
+  if (preview === undefined) {
+    return [];
+  }
+  const { model, compared, apart, tolerance, kept } = preview;
+  const counted = `; numbers that differ by more than ${tolerance} are counted`;
+  const lines = [
+    compared.length === 0 ? "no output is compared" : `compared: ${compared.join(", ")}${counted}`,
+    ...apart.map(({ name, reason }) => `not compared: ${name}, ${reason}`),
+    kept === undefined ? "its predictions are not kept" : `its predictions are kept in ${kept}`,
+  ];
+  return [`challenger ${modelText(model)}`, ...lines.map((line) => `           ${printable(line)}`)];
+}
+
+function modelText(model: PlannedModel): string {
+  return `${printable(modelName(model))}, sha256 ${model.sha256.slice(0, 12)}…`;
+}
+
+/** What a run does with its challenger under the JSON names of other reports. */
+export function challengerPreviewFields({ compared, apart, kept }: ChallengerPreview): object {
+  return {
+    compared,
+    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+    kept_in: kept ?? null,
+  };
 }
 
 /** The checks of a run as text, a line each. */

@@ -124,7 +124,7 @@ export interface DecidingCommands {
   readonly newRun: string;
   /** Whether later runs are compared with published ones, so that `--as-baseline` has a meaning. */
   readonly joinsBaseline: boolean;
-  /** The newer run whose rows `approve` and `newRun` replace; undefined: there is none, or it is not known. */
+  /** Says that a newer run has published to the table, and what `approve` may replace; undefined: none has, or it is not known. */
   readonly newer?: string | undefined;
 }
 

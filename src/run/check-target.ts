@@ -33,7 +33,7 @@ export async function checkTarget(context: JobContext, plan: Plan | undefined, i
       throw state.error;
     }
     const { status } = state;
-    const isPlanned = !isNew && status === "unfinished";
+    const isPlanned = !isNew && (status === "unfinished" || status === "approved");
     const isRehearsed = plan !== undefined && (isNew || isPlanned || status === "not_planned");
     return { state, untried: isRehearsed ? ((await context.sink.rehearse?.(plan, { isPlanned })) ?? []) : [] };
   });

@@ -11,7 +11,6 @@ import { gatherColumn } from "../columnar/column-builder.js";
 import type { NamedColumn, RejectedRow } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
-import type { FoundModel, ModelFile } from "../models/port.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
@@ -19,6 +18,7 @@ import type { JobContext } from "../scoring/context.js";
 import { listedProviders } from "../spec/engine-spec.js";
 import { describeFaults } from "../scoring/rejects.js";
 import { openSliceReader, type SliceReader } from "../scoring/workers/slice-reader.js";
+import { bindingCompared, type ComparedModel } from "./planning/compared-model.js";
 import { wholeInput } from "./planning/input.js";
 import { planRun } from "./planning/planning.js";
 import { readShards, type SeenShards } from "./planning/read-shards.js";
@@ -55,11 +55,6 @@ export interface ModelSpeed {
    * scored.
    */
   readonly rowsPerSecond: number | undefined;
-}
-
-/** A model on this machine. */
-export interface ComparedModel extends FoundModel {
-  readonly model: ModelFile;
 }
 
 export interface CompareOptions {
@@ -170,7 +165,8 @@ async function openModel(
   await engine.local?.opened();
   const runId = runIdOf(context.spec.name, context.spec.params, context.sha256);
   const loaded = Promise.resolve(engine);
-  const whole = await planRun(context, { runId, listed, decoder, resolved: model, engine: loaded, shards });
+  const input = { runId, listed, decoder, resolved: model, engine: loaded, shards };
+  const whole = await bindingCompared(model, () => planRun(context, input));
   const plan = { ...whole, input: { ...whole.input, rows: Math.min(whole.input.rows, limit) } };
   return { engine, plan, scorer: await openScorer(context, { plan, engine, decoder, reader }) };
 }

@@ -16,7 +16,7 @@ import { countCommitted } from "./conclude.js";
 import { notPlanned, openOwn } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 import { addingHint, publishApproved } from "./held-or-discarded.js";
-import { readersLine } from "./judging/readers.js";
+import { finishingHint, readersLine, scoringAgainText } from "./judging/readers.js";
 
 /** What a person decides on a run. */
 export interface DecisionRequest {
@@ -73,7 +73,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
       return { runId, state: "published", already: true, carriedOut: false, ...facts };
     }
     case "unfinished":
-      throw notHeld(context, { stored, run });
+      throw await notHeld(context, { stored, run });
     case "approved":
     case "discarded":
     case "superseded":
@@ -166,7 +166,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   if (run.state.kind === "published") {
     refuseRolledBack(context, "discarding", { stored, run });
     throw new JobError(staged ? "ALREADY_DECIDED" : "USAGE", `discarding run ${runId}: it is published`, {
-      hint: "score again with run --new-run, which replaces its predictions",
+      hint: await scoringAgainText(context, stored.plan),
     });
   }
   if (!staged) {
@@ -229,13 +229,13 @@ function decisionOf(
   return { kind, by: who, at, reason: reason === undefined ? null : hideCredentials(reason), asBaseline };
 }
 
-function notHeld(
-  { command }: JobContext,
+async function notHeld(
+  context: JobContext,
   { stored: { plan }, run }: { readonly stored: StoredPlan; readonly run: RunSink },
-): JobError {
+): Promise<JobError> {
   const progress = `${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`;
   return new JobError("USAGE", `approving run ${plan.runId}: its checks do not hold it (${progress})`, {
-    hint: `${command(plan.params)} finishes it`,
+    hint: await finishingHint(context, plan),
   });
 }
 

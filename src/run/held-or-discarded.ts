@@ -12,7 +12,7 @@ import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure, rowsOfRun } from "./attempt.js";
 import { inputChanges, specChanges } from "./judging/changed-since.js";
-import { decidingCommands, newerText, readersLine } from "./judging/readers.js";
+import { decidingCommands, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
@@ -123,7 +123,7 @@ async function heldError(
   const page = file === undefined ? "" : `, or the page ${file}`;
   const hint = [
     `${readers === undefined ? "" : `${readers}; `}look at the statistics of its columns (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
-    ...(newer === undefined ? [] : [newerText(newer)]),
+    ...(newer === undefined ? [] : [newer]),
     `to publish the predictions: ${approve}`,
     ...(joinsBaseline
       ? [`to publish the predictions, and compare later runs with them: ${approve} --as-baseline`]

@@ -15,14 +15,7 @@ import { rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
-import {
-  allowOlder,
-  decidingCommands,
-  newerRunOf,
-  newerText,
-  readersLine,
-  rolledBackReport,
-} from "./judging/readers.js";
+import { decidingCommands, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
 import type { JobContext } from "../scoring/context.js";
 
@@ -180,7 +173,7 @@ async function decidingTexts(
   }
   const { approve, discard, newRun, newer } = await decidingCommands(context, plan);
   return {
-    readers: newer === undefined ? readers : [...readers, newerText(newer)],
+    readers: newer === undefined ? readers : [...readers, newer],
     commands: [approve, discard, newRun],
   };
 }
@@ -271,8 +264,7 @@ async function unfinishedText(
 ): Promise<UnfinishedText> {
   const { runId, params } = plan;
   if (!held) {
-    const older = (await newerRunOf(context, plan)) === undefined ? "" : allowOlder;
-    const next = `${context.command(params)}${older}`;
+    const { command: next } = await finishingCommand(context, plan);
     return {
       runId,
       params,

@@ -9,6 +9,7 @@ import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { resultOf } from "./challenger/challenger-result.js";
 import { countCommitted } from "./conclude.js";
+import { finishingHint } from "./judging/readers.js";
 import { notPlanned, openOwn } from "./resume.js";
 
 /**
@@ -46,7 +47,7 @@ async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStat
   }
   if (committed < spans) {
     const found = `${committed} of ${count(spans, "span")} committed`;
-    throw notThere(plan.runId, found, `${command(plan.params)} finishes it`);
+    throw notThere(plan.runId, found, await finishingHint(context, plan));
   }
   const found = await run.profile();
   if (found === undefined) {

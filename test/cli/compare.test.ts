@@ -180,6 +180,25 @@ describe("infer-batch compare", () => {
     });
   });
 
+  test("compare of a model with other inputs says where a model has bindings of its own, and does not send people to the spec's", async () => {
+    await using folder = await scratchFolder();
+    const overrides = { output: { columns: ["row_id"] }, model: { path: modelOf("penguins-pipeline.onnx") } };
+    const spec = await writeSpec(folder.path, fixtureNamed("penguins-pipeline"), overrides);
+    const other = await runHere(["compare", spec, "--model", modelOf("penguins-lightgbm.onnx")]);
+    expect(other.code).toBe(64);
+    expect(other.stderr).toMatch(/^error: binding \S+penguins-lightgbm.onnx to the columns of /);
+    expect(other.stderr.slice(other.stderr.indexOf("  hint:"))).toMatchInlineSnapshot(`
+      "  hint: compare binds each model by model.inputs and model.outputs of the spec; for a model with other inputs or outputs: name it under challenger, with inputs and outputs of its own, and each run compares the two
+      "
+    `);
+    await writeSpec(folder.path, fixtureNamed("penguins-pipeline"), {
+      ...overrides,
+      model: { path: modelOf("penguins-lightgbm.onnx") },
+    });
+    const own = await runHere(["compare", spec, "--model", modelOf("penguins-pipeline.onnx")]);
+    expect([own.code, own.stderr]).toEqual([64, expect.stringContaining("model.inputs.input, or put ids and labels")]);
+  });
+
   test("compare with --limit scores only the first rows, and says so", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"), { output: { columns: ["id"] } });

@@ -82,7 +82,7 @@ postgres.describe("an older run that was killed at any statement, after a newer 
         ends.push(code);
         if (code !== 0) {
           expect(code, stderr).toBe(66);
-          expect(stderr).toMatch(/was planned after .*, and its rows are there\n.*hint: .*--allow-older/);
+          expect(stderr).toMatch(/was planned after .*, and has published to this table\n.*hint: .*--allow-older/);
         }
         expect(await runsIn(job)).toEqual({ [await idOf(job, "2026-11-02")]: job.fixture.rows });
 

@@ -50,6 +50,36 @@ const command = async (...args: string[]): Promise<Record<string, unknown>> => {
 const statsOf = async (spec: string): Promise<Found> => (await command("stats", spec))["challenger"] as Found;
 
 describe("a run with a challenger", () => {
+  test("plan and validate name the challenger, what is compared of it, and where its predictions are kept", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await write(scratch.path, {
+      model: { outputs: { ...outputs, other: "probabilities[0]" } },
+      challenger: { output: { parquet: { path: "kept" } } },
+    });
+    const [planned, valid, json] = [
+      await runHere(["plan", spec]),
+      await runHere(["validate", spec]),
+      await command("plan", spec),
+    ];
+    const text = `challenger ${shifted}, sha256 SHA
+           compared: label, p, probabilities; numbers that differ by more than 0.05 are counted
+           not compared: other, only the champion has it (float32)
+           its predictions are kept in kept
+`;
+    for (const { stdout } of [planned, valid]) {
+      expect(stdout.replaceAll(/sha256 [\da-f]{12}…/g, "sha256 SHA")).toContain(text);
+    }
+    expect(json["challenger"]).toMatchObject({
+      uri: shifted,
+      compared: ["label", "p", "probabilities"],
+      not_compared: { other: "only the champion has it (float32)" },
+      kept_in: "kept",
+    });
+    const unkept = await write(scratch.path);
+    expect((await runHere(["plan", unkept])).stdout).toContain("           its predictions are not kept\n");
+    expect((await command("plan", unkept))["challenger"]).toMatchObject({ kept_in: null });
+  });
+
   test("the agreement in the report, the verdict, status and stats is that of numpy and scipy, and only stats has keys", async () => {
     await using scratch = await scratchFolder();
     const spec = await write(scratch.path, { report: { html: "page.html" } });

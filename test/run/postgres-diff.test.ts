@@ -124,6 +124,16 @@ postgres.describe("diff in Postgres", () => {
     });
   });
 
+  test("diff compares by the key of the table, before other columns that the spec names", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const output = { lineage: true, postgres: { mode: "upsert", key: ["id"] } };
+    const job = await jobIn(scratch.path, database, output, { checks: { unique: ["id", "score"] } });
+    expect(await job.night("2026-11-20")).toMatchObject({ code: 0 });
+    expect(await job.night("2026-11-21")).toMatchObject({ code: 0 });
+    expect(reported(await job.diff(...nights))).toMatchObject({ key: ["id"], rows_a: 2, rows_b: 440 });
+  });
+
   test("diff compares a held run with the table that readers see", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

@@ -223,7 +223,9 @@ postgres.describe("an unfinished run of other params", () => {
 
     const refused = await runSpec(spec, { args: ["--param", "ds=2026-01-01"] });
     expect(refused.code).toBe(66);
-    expect(refused.stderr).toMatch(/^error: writing to scores.predictions: run .* was planned after .*, and its rows/m);
+    expect(refused.stderr).toMatch(
+      /^error: writing to scores.predictions: run .* was planned after .*, and has published to this table$/m,
+    );
     expect(await tableFaults(database, fixture)).toEqual([]);
     const finish = await runSpec(spec, { args: ["--param", "ds=2026-01-01", "--allow-older"] });
     expect([finish.code, finish.summary?.status]).toEqual([0, "complete"]);

@@ -13,7 +13,7 @@ async function nightsIn(folder: string, { url }: Database, mode: string): Promis
   const table = { url, table: "scores.predictions", mode, key };
   return await nightlyJob(folder, {
     report: { html: "page-${ds}.html" },
-    output: { parquet: undefined, postgres: table },
+    output: { parquet: undefined, lineage: true, postgres: table },
   });
 }
 
@@ -72,5 +72,26 @@ postgres.describe("a held run whose table has the rows of a run for a later date
     await nights.rewrite(fewRows);
     const held = await nights.night("run", "2026-11-21");
     expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("readers still have the run of 2026-11-19")]);
+  });
+});
+
+postgres.describe("a published run that a person wants to discard", () => {
+  test.each(["append", "upsert"])("discard of a published run says how to score it again: %s", async (mode) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, mode);
+    const done = await nights.night("run", "2026-11-20", "--json");
+    const { code, stderr } = await nights.night("discard", "2026-11-20");
+    const again = `infer-batch run ${nights.spec} --param ds=2026-11-20 --new-run`;
+    const append = `delete its rows from scores.predictions at \\S+, those with run_id ${String(lastJson(done)["run_id"])}, then score again: ${again} --allow-duplicates`;
+    const upsert = `score again, which replaces its predictions: ${again}`;
+    expect([code, stderr]).toEqual([66, expect.stringMatching(`hint: ${mode === "append" ? append : upsert}\n`)]);
+    if (mode === "append") {
+      await database.query(`DELETE FROM scores.predictions WHERE run_id = '${String(lastJson(done)["run_id"])}'`);
+    }
+    const options = mode === "append" ? ["--allow-duplicates"] : [];
+    const next = await nights.night("run", "2026-11-20", "--new-run", ...options);
+    expect(next.code, next.stderr).toBe(0);
+    expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 442 }]);
   });
 });

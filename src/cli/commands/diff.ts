@@ -7,7 +7,8 @@ import { openRowJoin } from "../../app/duckdb/open-row-join.js";
 import { defaultMemory, usableCores } from "../../app/process-limits.js";
 import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
 import { readSpec } from "../../app/reading/read-spec.js";
-import { diffRows, type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
+import { type Difference, diffRows, type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
+import type { Log } from "../../scoring/context.js";
 import { paramTexts, isRunId } from "../../plan/identity.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
@@ -41,9 +42,7 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
   const [before, table] = await readAgainst(spec, options, loaded);
   await using one = await openLoaded(before, spec, { log });
   await using other = await openLoaded(loaded, spec, { log });
-  const { checks, output, reuse } = loaded.spec;
-  const named = options.key ?? checks?.unique ?? reuse?.key;
-  const keys = named ?? output.columns;
+  const keys = options.key ?? usualKey(loaded.spec);
   const sides = [
     table === undefined ? await openDiffSide(one, keys) : await openDiffTable(one, table, keys),
     options.table === undefined ? await openDiffSide(other, keys) : await openDiffTable(other, options.table, keys),
@@ -55,10 +54,16 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
   }
   // A date in which the runs differ would make each row another one.
   const ofRun = sides[1].ofRun?.filter((name) => sides[0].ofRun?.includes(name)) ?? [];
-  const key = named ?? output.columns.filter((name) => !ofRun.includes(name));
+  const key = options.key ?? keys.filter((name) => !ofRun.includes(name));
   const ignored = [...ignoredIn(loaded.spec), ...ofRun];
   const { duckDbBytes } = budgetOf(loaded.spec, usableCores());
-  await diffSides(sides, { ...options, key, memoryBytes: duckDbBytes, ignored }, io);
+  await diffSides(sides, { ...options, key, memoryBytes: duckDbBytes, ignored, log }, io);
+}
+
+/** The columns that identify a row of the output, as far as the spec tells. */
+function usualKey({ checks, output, reuse }: JobSpec): readonly string[] {
+  const choices = [output.postgres?.key, checks?.unique, reuse?.key, output.columns];
+  return choices.find((columns) => columns !== undefined && columns.length > 0) ?? [];
 }
 
 /**
@@ -107,18 +112,20 @@ async function diffFolders(folder: string, options: DiffCommandOptions, io: Safe
   }
   const sides = [await parquetFolder(against), await parquetFolder(folder)] as const;
   const { duckDbBytes } = memoryBudget(defaultMemory(usableCores()));
-  await diffSides(sides, { ...options, key: options.key, memoryBytes: duckDbBytes, ignored: [] }, io);
+  const log = createWarningLog(io.stderr);
+  await diffSides(sides, { ...options, key: options.key, memoryBytes: duckDbBytes, ignored: [], log }, io);
 }
 
 interface SidesOptions extends DiffCommandOptions {
   readonly key: readonly string[];
   readonly ignored: readonly string[];
   readonly memoryBytes: number;
+  readonly log: Pick<Log, "warn">;
 }
 
 async function diffSides(
   sides: readonly [DiffSide, DiffSide],
-  { key, tolerance, ignored, memoryBytes, json = false }: SidesOptions,
+  { key, tolerance, ignored, memoryBytes, log, json = false }: SidesOptions,
   io: SafeIo,
 ): Promise<void> {
   if (key.length === 0) {
@@ -132,4 +139,14 @@ async function diffSides(
   io.stdout.write(
     json ? differenceJson(difference) : differenceText(difference, { tolerance, width: terminalWidth(io.stdout) }),
   );
+  if (hasNoKeyInCommon(difference)) {
+    log.warn(
+      `A and B have rows, but no key (${key.join(", ")}) is in both: name the columns that identify a row with --key, without those that differ from run to run, such as a date`,
+    );
+  }
+}
+
+/** Whether A and B have rows, all with keys that the other one lacks. */
+function hasNoKeyInCommon({ rows: { rowsA, rowsB, onlyA, onlyB } }: Difference): boolean {
+  return rowsA > 0 && rowsB > 0 && onlyA === rowsA && onlyB === rowsB;
 }

@@ -3,7 +3,8 @@ import { checkReports } from "../../app/reports/check-reports.js";
 import { checkSpools } from "../../app/check-spools.js";
 import { estimateFields } from "../../report/spending/estimate-text.js";
 import { runIdOf } from "../../plan/identity.js";
-import { planText, targetText } from "../../report/plan-text.js";
+import { challengerPreviewFields, type ChallengerPreview, planText, targetText } from "../../report/plan-text.js";
+import { plannedChallenger } from "../../run/previewing/planned-challenger.js";
 import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import { type Preview, type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
 import type { RunState } from "../../run/state.js";
@@ -46,12 +47,19 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
   const untried = [...planned.untried, ...ofSpools, ...storedRun.untried, ...ofTarget];
   const runId = planned.plan?.runId ?? runIdOf(job.spec.name, job.spec.params, job.sha256);
   const target = { target: job.sink.target, found: state && foundText(runId, state), untried };
+  const challenger = planned.plan && plannedChallenger(job, planned.plan);
   io.stdout.write(
     options.json === true
-      ? `${JSON.stringify(planJson(planned, { state, untried }))}\n`
+      ? `${JSON.stringify(planJson(planned, { state, untried, challenger }))}\n`
       : planned.plan === undefined
         ? targetText(target)
-        : planText(planned.plan, { ...target, ...planned, untried, checks: plannedChecks(job, planned.plan) }),
+        : planText(planned.plan, {
+            ...target,
+            ...planned,
+            untried,
+            challenger,
+            checks: plannedChecks(job, planned.plan),
+          }),
   );
   if (refusal !== undefined) {
     throw refusal;
@@ -61,20 +69,25 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
 interface Findings {
   readonly state: RunState | undefined;
   readonly untried: readonly string[];
+  readonly challenger: ChallengerPreview | undefined;
 }
 
-function planJson(planned: Preview, { state, untried }: Findings): object {
+function planJson(planned: Preview, { state, untried, challenger }: Findings): object {
   const isThere = state !== undefined && state.status !== "not_planned";
   return {
-    ...(planned.plan === undefined ? {} : previewJson(planned)),
+    ...(planned.plan === undefined ? {} : previewJson(planned, challenger)),
     found: isThere ? { run_id: state.runId, status: state.status } : null,
     untried,
   };
 }
 
-function previewJson({ plan, estimate, rejectedRows }: PreviewedPlan): object {
+function previewJson(
+  { plan, estimate, rejectedRows }: PreviewedPlan,
+  challenger: ChallengerPreview | undefined,
+): object {
   return {
     ...plan,
+    ...(challenger === undefined ? {} : { challenger: { ...plan.challenger, ...challengerPreviewFields(challenger) } }),
     ...(rejectedRows === undefined ? {} : { rejected_rows: rejectedRows }),
     ...(estimate === undefined ? {} : { estimate: estimateFields(estimate) }),
   };

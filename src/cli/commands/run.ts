@@ -1,9 +1,10 @@
 import { dirname, resolve } from "node:path";
 import type { EarlyThreads } from "../../engine/onnx/early-threads.js";
-import type { AttemptRecord } from "../../report/attempt-record.js";
+import type { AttemptInfo, AttemptRecord } from "../../report/attempt-record.js";
 import { failureFields } from "../../report/outcome.js";
 import { reportFields, reportJson, type RunReport } from "../../report/report.js";
 import { reportText } from "../../report/report-text.js";
+import type { JobSpec } from "../../spec/job-spec.js";
 import { type LimitedRun, limitedSpec } from "../../spec/limited-spec.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import { isS3Uri } from "../../spec/s3/s3-uri.js";
@@ -108,7 +109,7 @@ async function openAndRun(
   let profile: Profile | undefined;
   const record = recordOf(loaded.spec, {
     worker: attempt.worker,
-    command: commandFor(spec, loaded.spec.params, { limited: attempt.limited }),
+    ...commandsFor(spec, loaded.spec, attempt),
     onStage: options.profile === undefined ? undefined : (...piece) => profile?.onStage(...piece),
   });
   const about = { loaded, folder, record, log, signal: stop.signal, dateMs: Date.now };
@@ -124,6 +125,17 @@ async function openAndRun(
       await profile?.end(record.stages);
     }
   });
+}
+
+/** The command lines of a page for an attempt that failed. */
+function commandsFor(
+  path: string,
+  { params, output }: JobSpec,
+  { limited, newRun }: { readonly limited: LimitedRun | undefined; readonly newRun: boolean },
+): Pick<AttemptInfo, "command" | "olderCommand"> {
+  const command = commandFor(path, params, { limited });
+  const mayBeRefused = output.postgres !== undefined && output.postgres.mode !== "append";
+  return { command, olderCommand: mayBeRefused ? `${command}${newRun ? " --new-run" : ""} --allow-older` : undefined };
 }
 
 /** @throws JobError USAGE if one of the two options is given without the other */

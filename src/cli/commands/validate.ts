@@ -1,5 +1,6 @@
-import { checkLines, contractText, targetText } from "../../report/plan-text.js";
+import { challengerLines, checkLines, contractText, targetText } from "../../report/plan-text.js";
 import { checkTarget } from "../../run/check-target.js";
+import { plannedChallenger } from "../../run/previewing/planned-challenger.js";
 import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import { previewFirst, untriedGolden } from "../../run/previewing/preview.js";
 import type { SafeIo } from "../io.js";
@@ -21,6 +22,7 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
   const { state, untried } = await checkTarget(job, plan);
   const found = state && foundText(plan.runId, state);
   const target = targetText({ target: job.sink.target, found, untried: [...golden, ...untried] });
-  const checks = checkLines(plannedChecks(job, plan)).map((line) => `${line}\n`);
-  io.stdout.write(`${spec} is valid\n${contractText(plan.contract)}${checks.join("")}${target}`);
+  const lines = [...challengerLines(plannedChallenger(job, plan)), ...checkLines(plannedChecks(job, plan))];
+  const more = lines.map((line) => `${line}\n`).join("");
+  io.stdout.write(`${spec} is valid\n${contractText(plan.contract)}${more}${target}`);
 }

@@ -101,7 +101,7 @@ const [begin, end] = ["<!-- state -->", "<!-- end of state -->"];
 
 /** Renders the top of the page: the state, its first reason, the commands that a person can use, and all findings. */
 export function stateSection(record: AttemptRecord, outcome: Outcome): Html {
-  const found = outcome.kind === "failed" ? failure(outcome, record.info.command) : findings(outcome.report);
+  const found = outcome.kind === "failed" ? failure(outcome, record.info) : findings(outcome.report);
   return html`${{ markup: begin }}
 ${stateHeading(pageState(record, outcome))}
 ${about(record, outcome)}${outcome.kind === "failed" ? nothing : reasons(outcome.report)}</header>
@@ -140,14 +140,28 @@ export function asSentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
-function failure({ message, hint }: Extract<Outcome, { kind: "failed" }>, command: string | undefined): Html {
-  const lines = message.split("\n").map((line) => html`${line}\n`);
-  const next =
-    command === undefined
-      ? nothing
-      : html`<section class="deciding"><h2>Commands</h2><p>To continue the run, once the cause is gone:</p><pre>${command}</pre></section>\n`;
-  return html`<section><pre>${lines}</pre>${hint === undefined ? nothing : html`<p>${hint}</p>`}</section>
-${next}`;
+function failure(outcome: Extract<Outcome, { kind: "failed" }>, info: AttemptRecord["info"]): Html {
+  const lines = outcome.message.split("\n").map((line) => html`${line}\n`);
+  const hint = outcome.hint === undefined ? nothing : html`<p>${outcome.hint}</p>`;
+  return html`<section><pre>${lines}</pre>${hint}</section>
+${continuing(outcome, info)}`;
+}
+
+/** Renders the command that continues a run whose attempt failed. */
+function continuing(
+  { code }: Extract<Outcome, { kind: "failed" }>,
+  { command, olderCommand }: AttemptRecord["info"],
+): Html {
+  if (command === undefined) {
+    return nothing;
+  }
+  const isOlder = code === "OUTPUT_NEWER" && olderCommand !== undefined;
+  const older =
+    olderCommand === undefined ? "" : " (with --allow-older, if a newer run has published to the table by then)";
+  const what = isOlder
+    ? "To run it although a newer run has published to the table"
+    : `To continue the run, once the cause is gone${older}`;
+  return html`<section class="deciding"><h2>Commands</h2><p>${what}:</p><pre>${isOlder ? olderCommand : command}</pre></section>\n`;
 }
 
 function findings({ verdict, decided }: RunReport): Html {
@@ -181,9 +195,6 @@ function deciding({ approve, discard, newRun, joinsBaseline, newer }: DecidingCo
     ["To discard them", discard],
     [`To score again, after you correct ${toCorrect}`, newRun],
   ];
-  const warning =
-    newer === undefined
-      ? nothing
-      : html`<p>Run ${newer} is newer, and readers have its rows. To publish this run replaces them.</p>`;
+  const warning = newer === undefined ? nothing : html`<p>${asSentence(newer)}</p>`;
   return html`<section class="deciding"><h2>Commands</h2>${warning}${steps.map(([what, command]) => html`<p>${what}:</p><pre>${command}</pre>`)}</section>\n`;
 }

@@ -34,7 +34,7 @@ export async function rolledBackReport(
 }
 
 /** Finds the newer run whose rows publishing this run would replace; undefined: none, or it is not known. */
-export async function newerRunOf({ sink, log }: Tools, plan: Plan): Promise<string | undefined> {
+async function newerRunOf({ sink, log }: Tools, plan: Plan): Promise<string | undefined> {
   try {
     return await sink.newer?.(plan);
   } catch (error) {
@@ -43,13 +43,40 @@ export async function newerRunOf({ sink, log }: Tools, plan: Plan): Promise<stri
   }
 }
 
-/** Says that the rows of a newer run would be replaced. */
-export function newerText(newer: string): string {
-  return `run ${newer} is newer, and readers have its rows: to publish this run replaces them, which takes --allow-older`;
+/** Says what publishing a run may replace, although a newer one has published to its table. */
+function newerText(newer: string, { target: { mode } }: Pick<Plan, "target">): string {
+  return mode === "replace"
+    ? `run ${newer} is newer and has published to this table: publishing this run replaces the whole table, which takes --allow-older`
+    : `run ${newer} is newer and has published rows in this table: publishing this run replaces rows with the same keys, which takes --allow-older`;
 }
 
 /** The option that lets a command replace the rows of a newer run. */
-export const allowOlder = " --allow-older";
+const allowOlder = " --allow-older";
+
+/** The command that carries out an unfinished run. */
+export interface FinishingCommand {
+  readonly command: string;
+  /** Says that a newer run has published to the table; undefined: none has, or it is not known. */
+  readonly newer: string | undefined;
+}
+
+/** The command line that finishes an unfinished run, with `--allow-older` where it is refused without. */
+export async function finishingCommand(
+  context: Tools & Pick<JobContext, "command">,
+  plan: Plan,
+): Promise<FinishingCommand> {
+  const newer = await newerRunOf(context, plan);
+  return {
+    command: `${context.command(plan.params)}${newer === undefined ? "" : allowOlder}`,
+    newer: newer && newerText(newer, plan),
+  };
+}
+
+/** A hint that names the command which finishes an unfinished run. */
+export async function finishingHint(context: Tools & Pick<JobContext, "command">, plan: Plan): Promise<string> {
+  const { command, newer } = await finishingCommand(context, plan);
+  return newer === undefined ? `${command} finishes it` : `${command} finishes it; ${newer}`;
+}
 
 /** The command lines that decide on a held run. Those that replace the rows of a newer run say so. */
 export async function decidingCommands(
@@ -65,6 +92,18 @@ export async function decidingCommands(
     discard: command(params, { verb: "discard", runId }),
     newRun: `${command(params)} --new-run${older}`,
     joinsBaseline: logicalDateOf(plan) !== undefined && checks?.profile === undefined,
-    newer,
+    newer: newer && newerText(newer, plan),
   };
+}
+
+/** Says how to score a published run again, so that its predictions give way to the new ones. */
+export async function scoringAgainText(context: Tools & Pick<JobContext, "command">, plan: Plan): Promise<string> {
+  const { sink, command } = context;
+  const { runId, params, contract } = plan;
+  if (sink.newRunAdds) {
+    const which = contract.lineage === true ? `, those with run_id ${runId}` : "";
+    return `delete its rows from ${sink.target}${which}, then score again: ${command(params)} --new-run --allow-duplicates`;
+  }
+  const { newRun, newer } = await decidingCommands(context, plan);
+  return `score again, which replaces its predictions: ${newRun}${newer === undefined ? "" : `; ${newer}`}`;
 }

@@ -1,21 +1,24 @@
 import type { Plan } from "../../plan/plan.js";
+import { splitRunId } from "../../plan/identity.js";
 import { JobError } from "../../util/errors.js";
 import { answersTable, makeAnswersTable } from "./answers/table.js";
+import { committedSpansOf } from "./committed-spans.js";
 import type { ControlTableName } from "./control/control.js";
 import { controlLayout, makeControlTables, requireMigrator } from "./control/schema.js";
+import { readSpans } from "./control/spans.js";
 import { layoutVersion } from "./control/tables.js";
 import type { Session } from "./connections.js";
 import { copyStream } from "./copy/copy-binary.js";
 import type { Mode } from "./modes/mode.js";
 import { quoteTable, type TableName } from "./names.js";
+import { refuseOlder } from "./run-sink.js";
 import type { RunTools } from "./run-tools.js";
 import { plannedTarget } from "./target.js";
 import { findTable, type TargetColumn } from "./table.js";
 import { transact } from "./transaction.js";
 
 /** What a dry run leaves to the attempts of a planned run: its transaction must not make them wait. */
-export const untriedOfPlanned =
-  "privileges and columns of the tables, which an attempt checks before it resumes the run";
+const untriedOfPlanned = "privileges and columns of the tables, which an attempt checks before it resumes the run";
 
 /** Thrown at the end of a rehearsal, so that its transaction is rolled back. */
 class RolledBack extends Error {
@@ -50,6 +53,25 @@ export async function rehearse(tools: RunTools, rehearsal: Rehearsal): Promise<r
     }
     throw error;
   }
+}
+
+/**
+ * Checks whether the run that is planned for some params may publish more rows. Takes no lock. Returns the checks that were
+ * not carried out, a line each.
+ * @throws JobError OUTPUT_NEWER
+ */
+export async function rehearsePlanned(tools: RunTools, { runId }: Pick<Plan, "runId">): Promise<readonly string[]> {
+  const { control } = tools;
+  await transact(tools, async (session) => {
+    const layout = await controlLayout(session, control.schema);
+    const stored = layout < layoutVersion ? undefined : await control.latestPlan(session, splitRunId(runId).base);
+    if (stored !== undefined) {
+      const { plan } = stored;
+      const known = committedSpansOf(plan, await readSpans(session, control, stored));
+      await refuseOlder(session, tools, { plan, known });
+    }
+  });
+  return [untriedOfPlanned];
 }
 
 async function tryAll(

@@ -201,15 +201,13 @@ async function beginRun(
   tools: RunTools,
   { stored, known, attempt }: Beginning,
 ): Promise<PreparedRun> {
-  const { control, modeOf, writer } = tools;
+  const { control, writer } = tools;
   const { plan } = stored;
   const { runId } = plan;
   await lockRuns(session, runId, { shared: true });
   await refuseStopped(session, control, plan);
   await lockRun(session, runId);
-  if (publishesMore(modeOf(plan), plan, known) && !(await control.isFinished(session, runId))) {
-    await tools.refuseNewer(session, plan); // before anything is scored in vain
-  }
+  await refuseOlder(session, tools, { plan, known }); // before anything is scored in vain
   const isPending = known.committed.includes(0);
   const prepared = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0, isPending });
   await session.query({
@@ -217,6 +215,17 @@ async function beginRun(
     values: [runId, writer, attempt.program],
   });
   return prepared;
+}
+
+/** Refuses an unfinished run that can still replace rows of a newer one. @throws JobError OUTPUT_NEWER */
+export async function refuseOlder(
+  session: Session,
+  { control, modeOf, refuseNewer }: RunTools,
+  { plan, known }: { readonly plan: Plan; readonly known: CommittedSpans },
+): Promise<void> {
+  if (publishesMore(modeOf(plan), plan, known) && !(await control.isFinished(session, plan.runId))) {
+    await refuseNewer(session, plan);
+  }
 }
 
 /** Whether rows of this run can still replace others: in `replace`, and of a staged run, all of them do at the end. */

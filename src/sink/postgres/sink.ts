@@ -26,7 +26,7 @@ import type { RetryTools } from "../../util/retry.js";
 import { type InControlTables, pastRuns } from "./other-runs/past-runs.js";
 import { refusePrunedPins } from "./pruning/pins.js";
 import { pruning } from "./pruning/prune-runs.js";
-import { rehearse, untriedOfPlanned } from "./rehearse.js";
+import { rehearse, rehearsePlanned } from "./rehearse.js";
 import { readTable } from "./other-runs/table-rows.js";
 import { requireKeptRows, storedRun } from "./other-runs/kept-rows.js";
 import { readPublishedRows } from "./other-runs/published-rows.js";
@@ -102,8 +102,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         await tools.ensureControlTables(last);
         return await transact(tools, (session) => createRun(session, tools, plan), { last });
       }),
-    rehearse: async (plan, { isPlanned }) =>
-      isPlanned ? [untriedOfPlanned] : await rehearseRun(tools, options.program, plan),
+    rehearse: (plan, { isPlanned }) => rehearseRun(tools, { plan, isPlanned, program: options.program }),
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored))),
     ...pastRuns(tools, inControlTables),
     keptRows: requireKeptRows,
@@ -121,10 +120,16 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   };
 }
 
-async function rehearseRun(tools: Tools, program: string, plan: Plan): Promise<readonly string[]> {
+interface RehearsedRun {
+  readonly plan: Plan;
+  readonly isPlanned: boolean;
+  readonly program: string;
+}
+
+async function rehearseRun(tools: Tools, { plan, isPlanned, program }: RehearsedRun): Promise<readonly string[]> {
   const create = (session: Session): Promise<StoredPlan> => createRun(session, tools, plan);
   return await retrying(`checking ${tools.target}`, tools.retry, () =>
-    rehearse(tools, { plan, program, createRun: create }),
+    isPlanned ? rehearsePlanned(tools, plan) : rehearse(tools, { plan, program, createRun: create }),
   );
 }
 

@@ -90,7 +90,7 @@ const older = {
   code: "OUTPUT_NEWER",
   exitCode: 66,
   message:
-    "writing to scores.predictions: run job-200000000002 was planned after job-200000000001, and its rows are there",
+    "writing to scores.predictions: run job-200000000002 was planned after job-200000000001, and has published to this table",
   hint: expect.stringContaining("--allow-older") as string,
 };
 
@@ -134,7 +134,8 @@ postgres.describe("an older run that is resumed after a newer one is finished", 
     await wholeNight(allowed, 1);
 
     expect(await daysIn(database)).toEqual(spec.mode === "replace" ? { 1: 25 } : { 1: 15, 2: 10 });
-    expect(warnings).toEqual([`${older.message}; this older run is published over them, as --allow-older says`]);
+    const replaced = spec.mode === "replace" ? "the whole table" : "rows with the same keys";
+    expect(warnings).toEqual([`${older.message}; this older run may replace ${replaced}, as --allow-older says`]);
   });
 
   test.each<[string, { spec: PgSinkOptions["postgres"]; region?: string; early?: number[]; days: object }]>([

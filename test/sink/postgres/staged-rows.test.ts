@@ -132,7 +132,7 @@ postgres.describe("the order of staged runs", () => {
       const newer = {
         code: "OUTPUT_NEWER",
         exitCode: 66,
-        message: `writing to scores.predictions: run ${night(sink, 2).runId} is for a later date than ${night(sink, 1).runId}, and its rows are there`,
+        message: `writing to scores.predictions: run ${night(sink, 2).runId} is for a later date than ${night(sink, 1).runId}, and has published to this table`,
       };
       await expect(first.run.finish()).rejects.toMatchObject(newer);
       await expect((await sink.open(first.stored)).begin(alone)).rejects.toMatchObject(newer);

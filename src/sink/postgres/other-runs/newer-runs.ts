@@ -38,12 +38,12 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
   const passed = new Set<string>();
   return async (session, plan) => {
     for (const { run_id: newer, by_date: byDate } of await newerRuns(session, control, { plan, passed })) {
-      const found = `writing to ${table}: run ${newer} ${byDate ? "is for a later date than" : "was planned after"} ${plan.runId}, and its rows are there`;
+      const found = `writing to ${table}: run ${newer} ${byDate ? "is for a later date than" : "was planned after"} ${plan.runId}, and has published to this table`;
       if (!allowOlder) {
         throw new JobError("OUTPUT_NEWER", found, { hint: hintFor(plan) });
       }
       passed.add(newer);
-      warn(`${found}; this older run is published over them, as --allow-older says`);
+      warn(`${found}; this older run may replace ${replacedText(plan)}, as --allow-older says`);
     }
   };
 }
@@ -75,10 +75,8 @@ export async function refuseOlderNewRun(session: Session, control: Control, next
   if (newer !== undefined) {
     throw new JobError(
       "OUTPUT_NEWER",
-      `opening run ${runId}: run ${newer.run_id} is for a later date, and its rows are in ${target}`,
-      {
-        hint: `nothing was changed, ${before} included; to replace the newer rows with those of this older run: run the same command with --allow-older`,
-      },
+      `opening run ${runId}: run ${newer.run_id} is for a later date, and has published to ${target}`,
+      { hint: `nothing was changed, ${before} included; ${replacingHint(mode)}` },
     );
   }
 }
@@ -117,10 +115,23 @@ function replacesAll(plan: Plan): boolean {
   return plannedTarget(plan).mode === "replace";
 }
 
+/** What of a newer run's rows an older run replaces. Whether they have the same keys, or are any, is not known. */
+function replacedText(plan: Plan): string {
+  return replacesAll(plan) ? "the whole table" : "rows with the same keys";
+}
+
 function hintFor(plan: Plan): string {
-  return replacesAll(plan)
-    ? "the newer rows stay; to replace them with this older run's: run the same command with --allow-older"
-    : "the newer rows stay, and so do committed spans; if older rows may be put over newer ones, or no key is in both runs: run the same command with --allow-older";
+  const { mode } = plannedTarget(plan);
+  return `nothing was written, and committed spans are kept; ${replacingHint(mode)}`;
+}
+
+/** When, and how, an older run is published all the same. */
+function replacingHint(mode: unknown): string {
+  const when =
+    mode === "replace"
+      ? "to replace the whole table with the rows of this older run"
+      : "if rows of this older run may replace those with the same keys, or no key is in both runs";
+  return `${when}: run the same command with --allow-older`;
 }
 
 /**

@@ -1,0 +1,119 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { heldNight, nightlyJob, type Nights } from "../support/nights.js";
+import type { Database } from "../support/pg-database.js";
+import { usePostgres } from "../support/postgres.js";
+
+const postgres = usePostgres();
+
+interface TableJob extends Nights {
+  /** Ends with the code and the first line of the message of `plan`, `plan --json`, `validate` and `run`. */
+  readonly endsOf: (date: string) => Promise<readonly (readonly [number | null, string | undefined])[]>;
+}
+
+async function endOf(...args: string[]): Promise<readonly [number | null, string | undefined]> {
+  const { code, stderr } = await runHere(args);
+  return [code, /^error: .*/m.exec(stderr)?.[0]];
+}
+
+async function tableJob(
+  folder: string,
+  { url }: Database,
+  { mode, checks }: { readonly mode: string; readonly checks?: object },
+): Promise<TableJob> {
+  const job = await nightlyJob(folder, {
+    checks,
+    report: { html: "page-${ds}.html" },
+    output: {
+      parquet: undefined,
+      lineage: true,
+      postgres: { url, table: "scores.predictions", mode, key: mode === "append" ? [] : ["id"] },
+    },
+  });
+  return {
+    ...job,
+    async endsOf(date) {
+      const ds = ["--param", `ds=${date}`];
+      return [
+        await endOf("plan", job.spec, ...ds),
+        await endOf("plan", job.spec, ...ds, "--json"),
+        await endOf("validate", job.spec, ...ds),
+        await endOf("run", job.spec, ...ds, "--quiet"),
+      ];
+    },
+  };
+}
+
+async function succeed(job: Nights, ...args: Parameters<Nights["night"]>): Promise<string> {
+  const { code, stderr } = await job.night(...args);
+  expect(code, stderr).toBe(0);
+  return stderr;
+}
+
+postgres.describe("an unfinished run whose table has rows of a run for a later date", () => {
+  test.each([
+    ["upsert", "rows with the same keys"],
+    ["replace", "the whole table"],
+  ])("plan and validate end as run does, and each text names a command that works: %s", async (mode, replaced) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await tableJob(scratch.path, database, { mode });
+    await succeed(job, "run", "2026-11-20", "--worker", "0/2");
+    expect((await job.night("plan", "2026-11-20")).code).toBe(0);
+    expect((await job.night("stats", "2026-11-20")).stderr).toMatch(/hint: \S.* --param ds=2026-11-20 finishes it$/m);
+    await succeed(job, "run", "2026-11-21");
+
+    const ends = await job.endsOf("2026-11-20");
+    const refused = expect.stringMatching(
+      /^error: writing to scores.predictions: run \S+ is for a later date than \S+, and has published to this table$/,
+    );
+    expect(ends).toEqual(Array.from(ends, () => [66, refused]));
+
+    const pageOf = (): Promise<string> => readFile(join(scratch.path, "page-2026-11-20.html"), "utf8");
+    const command = `infer-batch run ${job.spec} --param ds=2026-11-20 --allow-older`;
+    expect(await pageOf()).toContain(
+      `<p>To run it although a newer run has published to the table:</p><pre>${command}</pre>`,
+    );
+    await job.rewrite({ model: { path: "none.onnx" } });
+    expect((await job.night("run", "2026-11-20")).code).toBe(64);
+    expect(await pageOf()).toContain(
+      "once the cause is gone (with --allow-older, if a newer run has published to the table by then):</p>",
+    );
+    await job.rewrite({});
+    for (const verb of ["stats", "approve"]) {
+      const { code, stderr } = await job.night(verb, "2026-11-20");
+      expect([code, stderr]).toEqual([64, expect.stringContaining(`hint: ${command} finishes it; run `)]);
+      expect(stderr).toContain(`publishing this run replaces ${replaced}, which takes --allow-older`);
+    }
+    const warned = await succeed(job, "run", "2026-11-20", "--allow-older");
+    expect(warned).toContain(`this older run may replace ${replaced}, as --allow-older says`);
+    expect((await job.endsOf("2026-11-20")).map(([code]) => code)).toEqual([0, 0, 0, 0]);
+  });
+
+  test("plan and validate end as run does for an approved run that was not published before", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await tableJob(scratch.path, database, { mode: "upsert", checks: {} });
+    const held = await heldNight(job);
+    await job.rewrite({});
+    await succeed(job, "run", "2026-11-22");
+    await database.query(
+      `INSERT INTO infer_batch.decisions (run_id, kind, by, at, as_baseline) VALUES ('${held}', 'approved', 'ana', now(), false)`,
+    );
+    await job.rewrite({ input: { where: "id < 50" } });
+    const ends = await job.endsOf("2026-11-21");
+    expect(ends).toEqual(Array.from(ends, () => [66, expect.stringContaining("and has published to this table")]));
+  });
+
+  test("plan, validate and run go on in append, which replaces no row", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await tableJob(scratch.path, database, { mode: "append" });
+    await succeed(job, "run", "2026-11-20", "--worker", "0/2");
+    await succeed(job, "run", "2026-11-21");
+    expect((await job.endsOf("2026-11-20")).map(([code]) => code)).toEqual([0, 0, 0, 0]);
+  });
+});
