@@ -11,7 +11,7 @@ import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
 import { idleReport } from "../report/idle-report.js";
 import { attemptJson } from "../report/attempt-json.js";
-import type { RunReport } from "../report/report.js";
+import { rounded, type RunReport } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
@@ -130,8 +130,9 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   const { plan } = stored;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
   checkRejects(context, plan, run);
+  const seconds = scoredSeconds(context);
   const kept = await finishKept(context, plan);
-  const verdict = await verdictOn(context, { stored, run, kept });
+  const verdict = await verdictOn(context, { stored, run, kept, seconds });
   warnOfResults(context, verdict);
   const challenger = await challengerOfRun(plan, run, verdict);
   for (const line of challenger === undefined ? [] : challengerLines(challenger)) {
@@ -146,7 +147,8 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   if (state?.kind === "superseded") {
     requireApproved(state.decision, plan.runId);
   }
-  const finish = (): Promise<void> => writer.finish(attemptJson(context.record));
+  const scored = { scoring_seconds: verdict?.seconds ?? seconds ?? null };
+  const finish = (): Promise<void> => writer.finish({ ...attemptJson(context.record), ...scored });
   await (plan.staged ? addingHint(refusedText(context, plan), finish) : finish());
   context.log.debug(`finished run ${plan.runId}`);
   return {
@@ -154,6 +156,11 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     challenger,
   };
+}
+
+/** How long this attempt has scored; undefined: it has not. Checks and publishing come later, and do not count. */
+function scoredSeconds({ record }: JobContext): number | undefined {
+  return record.counts.spansCommitted === 0 ? undefined : (rounded(record.seconds) ?? undefined);
 }
 
 /** Warns of the checks that warn, and of those that would hold a run which is published anyway. */

@@ -10,7 +10,7 @@ import { isInFrontOfReaders, type RecordedRun, type RecordedSpending } from "../
 import { leavesRows } from "../../publish/rows-of-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import { resultLines } from "../../publish/verdict-text.js";
-import { count, paidTwiceText, rounded, showCount, showDuration, spentText } from "../../report/report.js";
+import { count, paidTwiceText, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, keptHistory, runHistory } from "../../run/history.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -125,7 +125,7 @@ function cellsOf(run: RecordedRun, about: string): string[] {
     statusOf(run),
     rows === null ? "" : showCount(rows),
     rejected === null ? "" : showCount(rejected),
-    seconds === null ? "" : seconds < 10 ? `${Math.max(0.1, seconds).toFixed(1)} s` : showDuration(seconds),
+    seconds === null ? "" : showShortDuration(seconds),
     plan === undefined ? "" : (plan.model.version ?? plan.model.sha256.slice(0, 12)),
     at === null ? "" : `${at.slice(0, 16).replace("T", " ")}Z`,
     about,

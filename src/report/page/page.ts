@@ -141,13 +141,6 @@ function predictions(record: AttemptRecord): Html {
   const { review } = record;
   const columns = pageColumns(record);
   const compared =
-    review === undefined
-      ? nothing
-      : html`${driftTable(columns, review)}${historyCharts(columns, review, secondsOf(record))}`;
+    review === undefined ? nothing : html`${driftTable(columns, review)}${historyCharts(columns, review)}`;
   return html`${outputCards(columns, review)}${challengerSection(review)}${compared}`;
-}
-
-/** Returns how long the run was scored: by this attempt, or by the one that made the verdict; undefined: it is not known. */
-function secondsOf({ counts, seconds, review }: AttemptRecord): number | undefined {
-  return counts.spansCommitted > 0 ? seconds : review?.verdict?.seconds;
 }
