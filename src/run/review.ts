@@ -53,7 +53,7 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
   const { baseline, first, profile: given } = plan.checks;
   warnOfSlices(context, profile);
   const judged = {
-    run: runProfileOf(plan, { ...found, rejected: run.rejectedRows }),
+    run: runProfileOf(plan, { ...found, ...leftRows(run) }),
     baseline: await readBaseline(context, plan.checks),
     isReference: given !== undefined,
     first: first === null ? undefined : await readPinned(context, first),
@@ -105,7 +105,7 @@ export async function reviewForReports(
     const found = await run.profile();
     if (found !== undefined) {
       const earlier = verdict === undefined || plan.checks === null ? [] : await readBaseline(context, plan.checks);
-      const profile = runProfileOf(plan, { ...found, rejected: run.rejectedRows });
+      const profile = runProfileOf(plan, { ...found, ...leftRows(run) });
       const challenger = verdict?.challenger ?? resultOf(plan, found.profile);
       record.setReview(await reviewOf(context, committed, { profile, earlier, verdict, challenger }));
     }
@@ -120,6 +120,11 @@ function warnOfSample({ log }: JobContext, verdict: RunVerdict): void {
   if (fewSampled !== undefined) {
     log.warn(fewSampledText(fewSampled, comparedFile(verdict)));
   }
+}
+
+/** Counts the rows of a run that have no prediction. */
+export function leftRows({ rejectedRows, filteredRows }: RunSink): { rejected: number; filtered: number } {
+  return { rejected: rejectedRows, filtered: filteredRows };
 }
 
 /** What the reports show of a run and of the runs that it is compared with. */

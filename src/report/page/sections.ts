@@ -192,7 +192,7 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
     const compared = comparedWith(column, review);
     const then = compared?.column;
     const psi = drift === undefined ? "–" : showPsi(drift.psi);
-    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${reference === undefined ? pair(psi, compared?.name) : psi}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(showShare(emptyShare(now)), then && showShare(emptyShare(then)))}</td></tr>`;
+    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${reference === undefined ? pair(psi, compared?.name) : psi}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(emptyText(now), then && emptyText(then))}</td></tr>`;
   };
   const open = Math.max(openDrifts, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
   const rest = ranked.slice(open);
@@ -208,6 +208,12 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
 <p>PSI compares the values with those of ${basis}</p>
 ${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
 `;
+}
+
+/** The share of NULL and NaN in a column, as a text. */
+function emptyText(column: ColumnProfile): string {
+  const share = emptyShare(column);
+  return share === undefined ? "no rows" : showShare(share);
 }
 
 function driftRows(lines: readonly Html[]): Html {
