@@ -61,6 +61,12 @@ postgres.describe("a held run whose table has the rows of a run for a later date
         isRefused,
         isRefused,
       ]);
+      if (mode === "upsert") {
+        const refused = await nights.night("approve", "2026-11-21");
+        const hint =
+          "hint: the newer rows stay; to write this older run's rows all the same, over newer ones that have the same key: run the same command with --allow-older\n";
+        expect([refused.code, refused.stderr]).toEqual([66, expect.stringContaining(hint)]);
+      }
       const approved = await nights.night("approve", "2026-11-21", ...(isRefused ? ["--allow-older"] : []));
       expect(approved.code, approved.stderr).toBe(0);
     },

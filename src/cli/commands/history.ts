@@ -42,7 +42,7 @@ export async function historyCommand(spec: string, options: HistoryOptions, io: 
     hasNotes: true,
   };
   const lines = rows.length === 0 ? [] : fitTable([headings, ...rows], fit);
-  io.stdout.write(`${[...lines, totalText(name, own), ...keptTotal(kept)].join("\n")}\n`);
+  io.stdout.write(`${[...lines, totalText(`of ${name}`, own), ...keptTotal(kept)].join("\n")}\n`);
 }
 
 type KeptRuns = History | { readonly failure: string };
@@ -69,11 +69,11 @@ function keptTotal(kept: KeptRuns): string[] {
   if ("failure" in kept) {
     return [`the predictions of the challenger cannot be listed: ${kept.failure}`];
   }
-  return kept.runs.length === 0 ? [] : [totalText("its challenger, whose predictions they keep", kept)];
+  return kept.runs.length === 0 ? [] : [totalText("with the predictions of its challenger", kept)];
 }
 
-function totalText(of: string, { runs, more }: History): string {
-  return `${count(runs.length, "run")} of ${of}${more ? ", the latest; --last lists more" : ""}`;
+function totalText(which: string, { runs, more }: History): string {
+  return `${count(runs.length, "run")} ${which}${more ? ", the latest; --last lists more" : ""}`;
 }
 
 function runJson(run: RecordedRun): object {

@@ -239,6 +239,7 @@ describe("an attempt that scored no row of a held run", () => {
       kind: "discarded",
       by: "ana",
       reason: null,
+      asBaseline: false,
     });
     const outcome: Outcome = { kind: "done", report: { ...reportOf(run), status: "discarded" } };
     const after = pageAfter(discarded ?? "", { record: idleRecord(run.review), outcome, endedMs });

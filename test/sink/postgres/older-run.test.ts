@@ -119,7 +119,13 @@ postgres.describe("an older run that is resumed after a newer one is finished", 
       await beganBeforeWhole(database, spec);
 
       const { run } = await again(database, spec);
-      await expect(run.begin(alone)).rejects.toMatchObject(older);
+      await expect(run.begin(alone)).rejects.toMatchObject({
+        ...older,
+        hint:
+          spec.mode === "replace"
+            ? "the newer rows stay; to replace them with this older run's: run the same command with --allow-older"
+            : "the newer rows stay, and so do the rows that this run has committed; to write this older run's rows all the same, over newer ones that have the same key: run the same command with --allow-older",
+      });
 
       expect(await daysIn(database)).toEqual({ 2: 25 });
     },

@@ -118,9 +118,12 @@ function replacesAll(plan: Plan): boolean {
 }
 
 function hintFor(plan: Plan): string {
-  return replacesAll(plan)
-    ? "the newer rows stay; to replace them with this older run's: run the same command with --allow-older"
-    : "the newer rows stay, and so do committed spans; if older rows may be put over newer ones, or no key is in both runs: run the same command with --allow-older";
+  const again = "run the same command with --allow-older";
+  if (replacesAll(plan)) {
+    return `the newer rows stay; to replace them with this older run's: ${again}`;
+  }
+  const kept = plan.staged ? "" : ", and so do the rows that this run has committed";
+  return `the newer rows stay${kept}; to write this older run's rows all the same, over newer ones that have the same key: ${again}`;
 }
 
 /**
