@@ -34,8 +34,8 @@ export async function runsOfPage(
     }
     const found = (await context.sink.published?.({ job, params, dateParam, everyRun: true, withSeconds: true })) ?? [];
     const sorted = found.toSorted((one, other) => (one.date < other.date ? -1 : 1));
-    const latest = sorted.findLast((run) => run.date !== date)?.date;
-    const earlier = sorted.filter((run) => run.date < date).slice(-shownRuns);
+    const latest = sorted.findLast((other) => other.date !== date)?.date;
+    const earlier = sorted.filter((other) => other.date < date).slice(-shownRuns);
     const own = { runId: plan.runId, seconds: await secondsOf(run, verdict) };
     return {
       readers: readers && { ...readers, latest },
