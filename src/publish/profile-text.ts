@@ -7,6 +7,7 @@ import { parseJson } from "../plan/parse-plan.js";
 import type { Plan } from "../plan/plan.js";
 import { z } from "../util/zod.js";
 import { logicalDateOf } from "./published-run.js";
+import { leavesRows } from "./rows-of-run.js";
 
 /** The profile of a run whose spans are all committed. */
 export interface CommittedProfile {
@@ -22,10 +23,12 @@ export interface CommittedProfile {
 /** What is known of a run's rows when all spans are committed. */
 export interface RunRows extends CommittedProfile {
   readonly rejected: number;
+  /** Rows that are neither predicted nor rejected. Default: they are not known. */
+  readonly filtered?: number;
 }
 
 /** The profile of a run, for checks. A run without a logical date has an empty one. */
-export function runProfileOf(plan: Plan, { profile, published, rejected }: RunRows): RunProfile {
+export function runProfileOf(plan: Plan, { profile, published, rejected, filtered }: RunRows): RunProfile {
   const slices = published?.slices ?? (profile.slices && publicSlices(profile.slices));
   return {
     runId: plan.runId,
@@ -33,6 +36,7 @@ export function runProfileOf(plan: Plan, { profile, published, rejected }: RunRo
     modelSha256: plan.model.sha256,
     rows: profile.rows,
     rejected,
+    ...(filtered === undefined || leavesRows(plan) ? {} : { filtered }),
     outputs: profile.columns,
     ...(profile.carried === undefined ? {} : { carried: profile.carried }),
     features: published?.features ?? hideRareValues(profile.features ?? new Map()),

@@ -6,6 +6,8 @@ export interface VisibleRun {
   readonly runId: string;
   /** null: unknown. */
   readonly params: Plan["params"] | null;
+  /** Whether it was published without rows. Default: it was not, or it is not known. */
+  readonly isEmpty?: boolean;
 }
 
 /** What a rollback did to the table of a target. */
@@ -19,14 +21,22 @@ export interface RolledBack {
 
 /** Names a run and its logical date: "run daily-0123456789ab of 2026-11-21". */
 export function runOfDate({ runId, params }: VisibleRun, dateParam: string | null): string {
-  const date = params === null ? undefined : logicalDateOf({ params, dateParam });
+  const date = dateOf({ runId, params }, { dateParam });
   return `run ${runId}${date === undefined ? "" : ` of ${date}`}`;
 }
 
 /** What readers have while a run is held. */
 export interface ReadersView {
-  /** The run whose rows are where those of the held run would be; undefined: there is none. */
+  /**
+   * The run whose rows are where those of the held run would be; in a table that keeps the rows of earlier runs, the run
+   * that was published last. undefined: there is none.
+   */
   readonly run: VisibleRun | undefined;
+  /** Set if a table keeps the rows of earlier runs (`append`, `upsert`). */
+  readonly kept?: {
+    /** The last published run of the same params that has rows; undefined: there is none. */
+    readonly own: VisibleRun | undefined;
+  };
   /**
    * If each date has a folder of its own: the latest date that is published in another one; undefined: there is none, or
    * it was not looked for.
@@ -39,17 +49,20 @@ export interface ReadersView {
  * "2026-11-21".
  */
 export function readersText(
-  { run, latest }: ReadersView,
+  view: ReadersView,
   held: Pick<Plan, "params" | "dateParam">,
   show: (date: string) => string = (date) => date,
 ): string {
+  const { run, latest, kept } = view;
+  if (kept !== undefined) {
+    return keptText({ run, own: kept.own }, held, show);
+  }
   const date = logicalDateOf(held);
   if (run !== undefined) {
-    const { runId, params } = run;
-    const of = params === null ? undefined : logicalDateOf({ params, dateParam: held.dateParam });
+    const of = dateOf(run, held);
     return of !== undefined && of !== date
-      ? `readers still have the run of ${show(of)}`
-      : `readers still have run ${runId}${of === undefined ? "" : ` of ${show(of)}`}`;
+      ? `readers still have the run of ${show(of)}${emptyText(run)}`
+      : `readers still have run ${run.runId}${of === undefined ? "" : ` of ${show(of)}`}${emptyText(run)}`;
   }
   if (date === undefined) {
     return "nothing of this run is published";
@@ -57,4 +70,30 @@ export function readersText(
   return latest === undefined
     ? `readers have nothing of ${show(date)}`
     : `readers still have the run of ${show(latest)}, and nothing of ${show(date)}`;
+}
+
+/** What is in a table that keeps the rows of earlier runs. @param runs the last one, and the last one of the same params */
+function keptText(
+  { run, own }: { readonly run: VisibleRun | undefined; readonly own: VisibleRun | undefined },
+  held: Pick<Plan, "params" | "dateParam">,
+  show: (date: string) => string,
+): string {
+  const date = logicalDateOf(held);
+  const has =
+    own === undefined
+      ? `the table has nothing of ${date === undefined ? "this run" : show(date)}`
+      : `the table still has run ${own.runId}${date === undefined ? "" : ` of ${show(date)}`}`;
+  if (run === undefined || run.runId === own?.runId) {
+    return has;
+  }
+  const of = dateOf(run, held);
+  return `${has}; the last published run is ${of === undefined ? run.runId : `that of ${show(of)}`}${emptyText(run)}`;
+}
+
+function dateOf({ params }: VisibleRun, { dateParam }: Pick<Plan, "dateParam">): string | undefined {
+  return params === null ? undefined : logicalDateOf({ params, dateParam });
+}
+
+function emptyText({ isEmpty = false }: VisibleRun): string {
+  return isEmpty ? ", which has no rows" : "";
 }

@@ -3,10 +3,10 @@ import { digitsApart, percent, withSeparators } from "./shown-numbers.js";
 
 /**
  * What the check `rows` has found, with the limit as the spec has it: "4,426 rows, 57.1% of 7,751, the fewest of the last 8
- * runs (rows.min: 60%)".
+ * runs (rows.min: 60%)". Of too few rows, it says how many are filtered out: that may be the cause.
  */
 export function rowsFinding({ measured, limit, numbers }: CheckResult): string {
-  const { rows = "?", least = "?", most = "?", max = 3 } = numbers;
+  const { rows = "?", least = "?", most = "?", max = 3, filtered } = numbers;
   // Of a verdict without the limits, which an older version of this program made, only the comparison tells.
   const isMany = typeof measured !== "number" || (measured >= 1 && (limit === max || numbers["max"] === undefined));
   const usual = isMany ? most : least;
@@ -16,7 +16,8 @@ export function rowsFinding({ measured, limit, numbers }: CheckResult): string {
     return `${rowsText(rows)}, ${whose} had ${withSeparators(usual)}${end}`;
   }
   const share = percent(measured, digitsApart(measured, limit, percent));
-  return `${rowsText(rows)}, ${share} of ${withSeparators(usual)}, ${whose}${end}`;
+  const left = isMany || filtered === undefined ? "" : ` (${withSeparators(filtered)} filtered out by input.where)`;
+  return `${rowsText(rows)}${left}, ${share} of ${withSeparators(usual)}, ${whose}${end}`;
 }
 
 /** "4,426 rows", "1 row". */

@@ -59,7 +59,7 @@ export function columnStats(profile: ColumnProfile): ColumnStats {
       return {
         ...counts,
         numbers: { ...numberStats(all?.numbers ?? numbers, numbers), quantiles: quantilesOf(profile) },
-        ...valueStats(numbers.values),
+        ...valueStats(numbers.values, type === "float32" ? shortestFloat32 : undefined),
       };
     }
     case "values":
@@ -103,7 +103,11 @@ function quantilesOf(profile: ColumnProfile): Readonly<Record<string, number>> {
   );
 }
 
-function valueStats(values: ValueCounts): Pick<ColumnStats, "different_values" | "values"> {
+/** @param show how a value is shown; default: as the profile names it */
+function valueStats(
+  values: ValueCounts,
+  show: (value: string) => string = (value) => value,
+): Pick<ColumnStats, "different_values" | "values"> {
   if (values.kind === "many") {
     return {};
   }
@@ -111,8 +115,15 @@ function valueStats(values: ValueCounts): Pick<ColumnStats, "different_values" |
   const sorted = [...counts].toSorted(([one, ones], [other, others]) => others - ones || (one < other ? -1 : 1));
   return {
     different_values: counts.size + (rare?.values ?? 0),
-    values: sorted.slice(0, mostValues).map(([value, rows]) => ({ value, rows })),
+    values: sorted.slice(0, mostValues).map(([value, rows]) => ({ value: show(value), rows })),
   };
+}
+
+/** Returns the shortest decimal of a float32: "18.9" of 18.899999618530273. Another text stays as it is. */
+function shortestFloat32(name: string): string {
+  const value = Number(name);
+  const digits = [1, 2, 3, 4, 5, 6, 7, 8, 9].find((some) => Math.fround(Number(value.toPrecision(some))) === value);
+  return digits === undefined ? name : String(Number(value.toPrecision(digits)));
 }
 
 function vectorStats(vectors: VectorProfile): Omit<VectorStats, "norms"> {

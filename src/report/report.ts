@@ -239,6 +239,11 @@ export function showDuration(seconds: number): string {
   return minutes < 120 ? `${minutes} min` : rest === 0 ? `${hours} h` : `${hours} h ${rest} min`;
 }
 
+/** A duration that may be short: "0.3 s", "45 s", "12 min". */
+export function showShortDuration(seconds: number): string {
+  return seconds < 10 ? `${Math.max(0.1, seconds).toFixed(1)} s` : showDuration(seconds);
+}
+
 /** A rate: "2.4 M rows/s". */
 export function showRate(rowsPerSecond: number): string {
   if (rowsPerSecond >= 1e6) {

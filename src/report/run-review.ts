@@ -20,7 +20,7 @@ export interface RunReview {
   readonly reference?: string | undefined;
   /** The last published runs of the series before this one, the latest last; undefined: they are not known. */
   readonly history?: readonly RunProfile[] | undefined;
-  /** How long earlier runs were scored, by run id; undefined: it is not known. */
+  /** How long this run and earlier ones were scored, by run id, as `history` says; undefined: it is not known. */
   readonly seconds?: ReadonlyMap<string, number> | undefined;
   /** Where the challenger's predictions are kept; undefined: they are not. */
   readonly kept?: string | undefined;

@@ -20,7 +20,7 @@ export interface RunStats {
 
 /** Returns the profiles as one line of JSON. */
 export function statsJson({ profile, state, challenger }: RunStats): string {
-  const { runId, date, modelSha256, rows, rejected, outputs, carried = new Map(), features } = profile;
+  const { runId, date, modelSha256, rows, rejected, filtered, outputs, carried = new Map(), features } = profile;
   return JSON.stringify({
     run_id: runId,
     status: state,
@@ -28,6 +28,7 @@ export function statsJson({ profile, state, challenger }: RunStats): string {
     model_sha256: modelSha256,
     rows,
     rejected,
+    filtered: filtered ?? null,
     outputs: Object.fromEntries(statsOf(outputs)),
     carried: Object.fromEntries(statsOf(carried)),
     features: features.size === 0 ? null : Object.fromEntries(statsOf(features)),
@@ -40,15 +41,16 @@ export function statsJson({ profile, state, challenger }: RunStats): string {
  * @param width characters in a line of the terminal; undefined: there is none
  */
 export function statsText({ profile, state, challenger }: RunStats, width?: number): string {
-  const { runId, rows, rejected, outputs, carried = new Map(), features } = profile;
+  const { runId, rows, rejected, filtered = 0, outputs, carried = new Map(), features } = profile;
   const outputStats = statsOf(outputs);
   const featureStats = statsOf(features);
   const sampled = Math.max(0, ...featureStats.map(([, { sampled_rows: of }]) => of ?? 0));
   const few = sampleSize(features);
   const tooFew = few !== undefined && isFew(few) ? `, too few for some checks: ${neededText(few.sampled)}` : "";
   const about = sampled === 0 ? "" : `; quantiles and values describe a sample of ${count(sampled, "row")}${tooFew}`;
+  const left = filtered === 0 ? "" : `, ${count(filtered, "row")} filtered out`;
   return [
-    `${runId}: ${state}, ${count(rows, "row")} scored, ${count(rejected, "row")} rejected`,
+    `${runId}: ${state}, ${count(rows, "row")} scored, ${count(rejected, "row")} rejected${left}`,
     "predictions",
     ...lines(outputStats, width),
     ...(carried.size === 0 ? [] : ["carried through from the input", ...carriedLines(carried, width)]),
@@ -110,7 +112,7 @@ function detail({ rows, sampled_rows: sampled = rows, values = [], vectors }: Co
 }
 
 function share(part: number, rows: number): string {
-  return part === 0 ? "0%" : `${Number(((part / rows) * 100).toPrecision(3))}%`;
+  return rows === 0 ? "" : part === 0 ? "0%" : `${Number(((part / rows) * 100).toPrecision(3))}%`;
 }
 
 /** Shows a number with four significant digits; whole numbers below a billion with all digits. */

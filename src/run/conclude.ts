@@ -11,7 +11,7 @@ import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
 import { idleReport } from "../report/idle-report.js";
 import { attemptJson } from "../report/attempt-json.js";
-import type { RunReport } from "../report/report.js";
+import { rounded, type RunReport } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
@@ -130,9 +130,10 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   const { plan } = stored;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
   checkRejects(context, plan, run);
+  const seconds = scoredSeconds(context);
   const kept = await finishKept(context, plan);
-  const verdict = await verdictOn(context, { stored, run, kept });
-  warnOfResults(context, verdict);
+  const verdict = await verdictOn(context, { stored, run, kept, seconds });
+  warnOfResults(context, plan, verdict);
   const challenger = await challengerOfRun(plan, run, verdict);
   for (const line of challenger === undefined ? [] : challengerLines(challenger)) {
     context.log.info(line);
@@ -146,7 +147,8 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   if (state?.kind === "superseded") {
     requireApproved(state.decision, plan.runId);
   }
-  const finish = (): Promise<void> => writer.finish(attemptJson(context.record));
+  const scored = { scoring_seconds: verdict?.seconds ?? seconds ?? null };
+  const finish = (): Promise<void> => writer.finish({ ...attemptJson(context.record), ...scored });
   await (plan.staged ? addingHint(refusedText(context, plan), finish) : finish());
   context.log.debug(`finished run ${plan.runId}`);
   return {
@@ -156,18 +158,42 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   };
 }
 
+/** How long this attempt has scored; undefined: it has not. Checks and publishing come later, and do not count. */
+function scoredSeconds({ record }: JobContext): number | undefined {
+  return record.counts.spansCommitted === 0 ? undefined : (rounded(record.seconds) ?? undefined);
+}
+
 /** Warns of the checks that warn, and of those that would hold a run which is published anyway. */
-function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined): void {
+function warnOfResults(context: JobContext, plan: Plan, verdict: RunVerdict | undefined): void {
+  const { log } = context;
   if (verdict !== undefined) {
     const held = verdict.verdict.outcome === "publish" ? resultLines(verdict, "hold") : [];
     const failed = held.map((line) => `${line}; only a warning: on_fail is warn`);
     for (const line of [...failed, ...resultLines(verdict, "warn")]) {
       log.warn(`checks: ${line}`);
     }
+    const next = nextOfStale(context, plan, verdict);
+    if (next !== undefined) {
+      log.warn(`checks: ${next}`);
+    }
     for (const line of columnNotes(verdict.verdict, comparedFile(verdict))) {
       log.info(`checks: ${line}`);
     }
   }
+}
+
+/** What to do after the check `stale` warns of a run that is published. The message of a held run has its own commands. */
+function nextOfStale({ command, sink }: JobContext, { runId, params }: Plan, verdict: RunVerdict): string | undefined {
+  const { outcome, results } = verdict.verdict;
+  const warns = results.some(({ check, level }) => check === "stale" && level !== "pass");
+  if (!warns || outcome === "hold" || comparedFile(verdict) !== undefined) {
+    return undefined;
+  }
+  const again = `${command(params)} --new-run`;
+  const toScore = sink.newRunAdds
+    ? `delete the rows of run ${runId} from ${sink.target}, where the last run's rows may be twice now, and score again: ${again} --allow-duplicates`
+    : `score again: ${again}`;
+  return `if the input was not refreshed, refresh it, then ${toScore}`;
 }
 
 /**

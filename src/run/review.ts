@@ -8,7 +8,6 @@ import { fewSampledText } from "../publish/compared-text.js";
 import { runProfileOf } from "../publish/profile-text.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
-import { rounded } from "../report/report.js";
 import type { RunReview } from "../report/run-review.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
@@ -27,6 +26,8 @@ interface CommittedRun {
   readonly run: RunSink;
   /** Where its challenger's predictions are kept; undefined: they are not. */
   readonly kept?: string | undefined;
+  /** How long this attempt has scored; undefined: it has not. */
+  readonly seconds?: number | undefined;
 }
 
 /**
@@ -35,7 +36,7 @@ interface CommittedRun {
  */
 export async function verdictOn(context: JobContext, committed: CommittedRun): Promise<RunVerdict | undefined> {
   const { checks } = context.spec;
-  const { run, kept } = committed;
+  const { run, seconds } = committed;
   const { plan } = committed.stored;
   const known = plan.checks === null || checks === undefined ? undefined : await run.verdict();
   if (plan.checks === null || checks === undefined || known !== undefined) {
@@ -52,7 +53,7 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
   const { baseline, first, profile: given } = plan.checks;
   warnOfSlices(context, profile);
   const judged = {
-    run: runProfileOf(plan, { ...found, rejected: run.rejectedRows }),
+    run: runProfileOf(plan, { ...found, ...leftRows(run) }),
     baseline: await readBaseline(context, plan.checks),
     isReference: given !== undefined,
     first: first === null ? undefined : await readPinned(context, first),
@@ -73,13 +74,13 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
     thresholds: { ...checks },
     challenger: resultOf(plan, profile),
     writer: context.writer,
-    ...secondsOf(context),
+    ...(seconds === undefined ? {} : { seconds }),
     at: new Date(context.dateMs()).toISOString(),
   });
   warnOfSample(context, verdict);
   await keepModel(context, plan);
   context.record.setReview(
-    await reviewOf(context, plan, { kept, profile: judged.run, earlier: judged.baseline, verdict }),
+    await reviewOf(context, committed, { profile: judged.run, earlier: judged.baseline, verdict }),
   );
   return verdict;
 }
@@ -90,10 +91,12 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
  */
 export async function reviewForReports(
   context: JobContext,
-  { stored: { plan }, run, kept }: CommittedRun,
+  committed: CommittedRun,
   verdict: RunVerdict | undefined,
 ): Promise<void> {
   const { record, log, spec } = context;
+  const { run } = committed;
+  const { plan } = committed.stored;
   const { html, metrics, openlineage } = spec.report;
   if (html === undefined && openlineage === undefined && (verdict === undefined || metrics === undefined)) {
     return;
@@ -102,9 +105,9 @@ export async function reviewForReports(
     const found = await run.profile();
     if (found !== undefined) {
       const earlier = verdict === undefined || plan.checks === null ? [] : await readBaseline(context, plan.checks);
-      const profile = runProfileOf(plan, { ...found, rejected: run.rejectedRows });
+      const profile = runProfileOf(plan, { ...found, ...leftRows(run) });
       const challenger = verdict?.challenger ?? resultOf(plan, found.profile);
-      record.setReview(await reviewOf(context, plan, { kept, profile, earlier, verdict, challenger }));
+      record.setReview(await reviewOf(context, committed, { profile, earlier, verdict, challenger }));
     }
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
@@ -119,19 +122,21 @@ function warnOfSample({ log }: JobContext, verdict: RunVerdict): void {
   }
 }
 
-/** How long this attempt has scored; nothing if it has not. */
-function secondsOf({ record }: JobContext): Pick<RunVerdict, "seconds"> {
-  return record.counts.spansCommitted === 0 ? {} : { seconds: rounded(record.seconds) ?? 0 };
+/** Counts the rows of a run that have no prediction. */
+export function leftRows({ rejectedRows, filteredRows }: RunSink): { rejected: number; filtered: number } {
+  return { rejected: rejectedRows, filtered: filteredRows };
 }
 
 /** What the reports show of a run and of the runs that it is compared with. */
 async function reviewOf(
   context: JobContext,
-  plan: Plan,
-  { verdict, earlier, ...found }: Pick<RunReview, "kept" | "profile" | "earlier" | "verdict" | "challenger">,
+  { stored, run, kept }: CommittedRun,
+  { verdict, earlier, ...found }: Pick<RunReview, "profile" | "earlier" | "verdict" | "challenger">,
 ): Promise<RunReview> {
-  const shown = verdict === undefined ? {} : await runsOfPage(context, plan, verdict.verdict.outcome === "hold");
+  const { plan } = stored;
+  const shown = verdict === undefined ? {} : await runsOfPage(context, { plan, run, verdict });
   return {
+    kept,
     challenger: verdict?.challenger,
     ...found,
     earlier: asPredictedBy(plan.model.sha256, earlier),

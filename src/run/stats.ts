@@ -11,6 +11,7 @@ import { resultOf } from "./challenger/challenger-result.js";
 import { countCommitted } from "./conclude.js";
 import { finishingHint } from "./judging/readers.js";
 import { notPlanned, openOwn } from "./resume.js";
+import { leftRows } from "./review.js";
 
 /**
  * Reads the profiles of a run: of the latest run of these params, or of the run `runId`, which may be any published run of
@@ -59,7 +60,7 @@ async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStat
   }
   const { kind: state } = run.state;
   const challenger = resultOf(plan, found.profile);
-  return { profile: runProfileOf(plan, { ...found, rejected: run.rejectedRows }), challenger, state };
+  return { profile: runProfileOf(plan, { ...found, ...leftRows(run) }), challenger, state };
 }
 
 /** Finds a run among the published runs whose params equal this run's, except for dates. */

@@ -10,7 +10,7 @@ import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune
 import type { Pruning } from "../publish/pruned-run.js";
 import type { CommittedProfile } from "../publish/profile-text.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
-import type { RolledBack, VisibleRun } from "../publish/readers-view.js";
+import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
@@ -93,8 +93,8 @@ export interface Sink extends AsyncDisposable {
    * can hold no run, and a spec with `checks` is refused. Writes nothing.
    */
   published?(series: Series): Promise<readonly PublishedRun[]>;
-  /** Finds the run whose rows readers find where those of a plan go; in a table, the last one. Default: it is not known. */
-  visible?(plan: Plan): Promise<VisibleRun | undefined>;
+  /** Finds whose rows readers find where those of a plan go; undefined, and by default: it is not known. */
+  visible?(plan: Plan): Promise<ReadersView | undefined>;
   /** Finds the newer run whose rows a planned run would replace, which takes `--allow-older`. Default: there is none. */
   newer?(plan: Plan): Promise<string | undefined>;
   /**
@@ -135,13 +135,12 @@ export interface Sink extends AsyncDisposable {
   stripVerdicts?(base: RunId): Promise<void>;
   /**
    * Removes what is stored of the runs of some params, all of which are over: first the mark that readers wait for, then
-   * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params
-   * meanwhile. Rows that a table holds are never removed. Safe to repeat, and to run several times at once.
+   * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params. Rows
+   * that a table holds are never removed. Safe to repeat, and to run several times at once.
    */
   prune?(request: PruneRequest): Promise<PruneOutcome>;
   /**
-   * Deletes the rows of some keys from a table, and from what is kept of it. Offered where rows are in tables.
-   * Safe to repeat.
+   * Deletes the rows of some keys from a table, and from what is kept of it. Offered for tables. Safe to repeat.
    * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
    */
   erase?(request: TableErasure): Promise<readonly ErasedTable[]>;
@@ -180,6 +179,8 @@ export interface RunSink extends PaidRun {
   readonly filteredRows: number;
   /** Rows of all committed spans that are in the output: the others were rejected, left out or erased. */
   readonly outputRows: number;
+  /** How long the rows were scored, for which the target has its own clock. Default: what the verdict says. */
+  scoredSeconds?(): Promise<number | undefined>;
   /** The attempt that committed each span, by span. */
   readonly committedBy: ReadonlyMap<number, CommittedBy>;
   /** Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files. */

@@ -3,7 +3,7 @@ import { type CliResult, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, type Nights, nightlyJob } from "../support/nights.js";
 
-const failed = "50 rows, 11.3% of 442, the last run (rows.min: 70%)";
+const failed = "50 rows (392 filtered out by input.where), 11.3% of 442, the last run (rows.min: 70%)";
 const expected = `${failed}; only a warning: expected on 2026-11-21: a sale; later runs are not compared with this one`;
 
 /** A published night; one that `expect` excuses; one that is held and approved; one that is held. Returns what the last said. */
@@ -85,7 +85,7 @@ test("stats of a discarded run ends with 67 as run does, by date and by id; that
   const byId = await runHere(["stats", nights.spec, "--run", runId]);
   expect([byId.code, byId.stdout], byId.stderr).toEqual([
     0,
-    expect.stringContaining(`${runId}: held, 50 rows scored, 0 rows rejected\n`),
+    expect.stringContaining(`${runId}: held, 50 rows scored, 0 rows rejected, 392 rows filtered out\n`),
   ]);
   await nights.night("discard", "2026-11-23", "--by", "ana", "--reason", "one shop only");
   const discarded = [

@@ -39,10 +39,10 @@ test("the page and metrics of a held run show the reason, and then the decision 
   const run = /--run (\S+)/.exec(command)?.[1] ?? "";
   const approved = await job.night("approve", "2026-11-22", "--run", run, "--by", "ana", "--reason", "one shop only");
   expect([approved.code, approved.stderr]).toEqual([0, ""]);
-  expect(await page()).toContain("<h1>PUBLISHED. Approved by ana: one shop only.</h1>");
+  expect(await page()).toContain("<h1>PUBLISHED. Approved by ana, not as a baseline: one shop only.</h1>");
   expect(await state()).toBe("published");
   expect((await job.night("run", "2026-11-22")).code).toBe(0);
-  expect(await page()).toContain("<h1>PUBLISHED. Approved by ana: one shop only.</h1>");
+  expect(await page()).toContain("<h1>PUBLISHED. Approved by ana, not as a baseline: one shop only.</h1>");
 });
 
 /** Reads the state, the exit code and the last success in metrics. */
@@ -73,7 +73,7 @@ test("a decision on a run that several workers scored is in the page and the met
   expect(held.stderr).toContain(`, or the page ${files[1]?.page})`);
   const reason = "as postgres://me:secret@db/x has it";
   expect((await job.night("approve", "2026-11-21", "--by", "ana", "--reason", reason)).stderr).toBe("");
-  const approved = "PUBLISHED. Approved by ana: as postgres://***@db/x has it.";
+  const approved = "PUBLISHED. Approved by ana, not as a baseline: as postgres://***@db/x has it.";
   expect(await headings()).toEqual([approved, approved]);
   const { decision } = JSON.parse((await job.night("status", "2026-11-21", "--json")).stdout) as {
     decision: { at: string; reason: string };

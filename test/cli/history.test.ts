@@ -117,7 +117,7 @@ test("history lists the runs that keep a challenger's predictions and their fold
   expect(stdout).toMatch(
     new RegExp(`cancer-logistic-challenger-\\w+ +ds=2026-11-21 +published +569 .* in ${place}\\n`),
   );
-  expect(stdout).toMatch(/2 runs of cancer-logistic\n2 runs of its challenger, whose predictions they keep\n$/);
+  expect(stdout).toMatch(/2 runs of cancer-logistic\n2 runs with the predictions of its challenger\n$/);
 
   const away = { postgres: { url: "postgres://nobody@127.0.0.1:1/none", table: "kept" } };
   await job.rewrite({ challenger: { ...challenger, output: away }, retry: { max_seconds: 1 } });

@@ -59,7 +59,8 @@ describe("infer-batch stats", () => {
       features: { body_mass_g: { type: "float32", rows: 344, nulls: 0, numbers: { nan: 2, finite: 342, min: 2700 } } },
     });
     const byId = await nights.night("stats", "2026-11-21", "--run", String(earlier), "--json");
-    expect(lastJson(byId)).toEqual(json);
+    expect(json).toMatchObject({ filtered: 0 });
+    expect(lastJson(byId)).toEqual({ ...json, filtered: null }); // no longer known
     const without = await nights.night("stats", "2026-11-21");
     expect(without.stdout).toContain("features: not profiled, because the run was planned without checks");
     expect(lastJson(await nights.night("stats", "2026-11-21", "--json"))["features"]).toBeNull();
@@ -71,7 +72,9 @@ describe("infer-batch stats", () => {
     await nights.night("run", "2026-11-20");
     await nights.rewrite(fewRows);
     await nights.night("run", "2026-11-21");
-    expect((await nights.night("stats", "2026-11-21")).stdout).toMatch(/: held, 50 rows scored, 0 rows rejected\n/);
+    expect((await nights.night("stats", "2026-11-21")).stdout).toMatch(
+      /: held, 50 rows scored, 0 rows rejected, 392 rows filtered out\n/,
+    );
     await nights.night("discard", "2026-11-21");
     expect((await runHere(["run", nights.spec, "--param", "ds=2026-11-22", "--worker", "0/3"])).code).toBe(0);
     const refused = async (date: string, ...args: string[]): Promise<string> => {

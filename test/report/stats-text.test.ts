@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { statsText } from "#src/report/stats-text.js";
-import { runProfile } from "../support/run-profiles.js";
+import { numbersProfile, runProfile } from "../support/run-profiles.js";
 
 test.each([
   [20, "the run was planned without checks"],
@@ -9,3 +9,14 @@ test.each([
   const text = statsText({ profile: runProfile({ rows }), state: "published", challenger: undefined });
   expect(text).toContain(`\nfeatures: not profiled, because ${why}`);
 });
+
+test.each([
+  ["float32", [18.9, 18.9, 0.1, 16777216, -0], "18.9 (40%), 0 (20%), 0.1 (20%)"],
+  ["float64", [18.9, 18.9, 0.1], "18.899999618530273 (66.7%), 0.10000000149011612 (33.3%)"],
+] as const)(
+  "the most frequent values of a %s column have the digits that tell them apart",
+  (type, values, expected) => {
+    const outputs = { x: numbersProfile(values.map(Math.fround), type) };
+    expect(statsText({ profile: runProfile({ outputs }), state: "published" })).toContain(`  ${expected}\n`);
+  },
+);

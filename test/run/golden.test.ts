@@ -49,8 +49,10 @@ test("plan scores the golden rows, too: a difference ends it with 65, as it woul
     ["score", 0],
   ] as const) {
     await writeGolden(scratch.path, score);
-    const { code, stderr } = await nights.night("plan", "2026-11-20");
+    const { code, stderr, stdout: plan } = await nights.night("plan", "2026-11-20");
     expect(code, stderr).toBe(expected);
+    const line = "golden rows, before any other; if one differs, the attempt ends with exit code 65";
+    expect(plan.includes(`a failed check holds the run\nchecks   ${line}\n`)).toBe(code === 0);
     const { stdout } = await nights.night("validate", "2026-11-20");
     expect(stdout).toMatch(/^untried {2}the golden rows of \S*golden\.parquet; infer-batch plan scores them$/m);
     expect(await filesOf(nights)).toEqual([]);

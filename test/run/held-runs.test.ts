@@ -19,7 +19,7 @@ describe("a run whose checks fail", () => {
       rows_scored: 0,
       verdict: {
         outcome: "hold",
-        failed: ["50 rows, 11.3% of 442, the last run (rows.min: 70%)"],
+        failed: ["50 rows (392 filtered out by input.where), 11.3% of 442, the last run (rows.min: 70%)"],
         compared_with: [expect.stringMatching(/^diabetes-mlp-/)],
       },
     });

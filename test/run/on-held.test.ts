@@ -21,7 +21,7 @@ describe("report.on_held", () => {
     expect(JSON.parse(server.calls[1]?.body ?? "")).toMatchObject({
       status: "held",
       exit_code: 67,
-      text: expect.stringContaining("50 rows, 11.3% of 442, the last run"),
+      text: expect.stringContaining("50 rows (392 filtered out by input.where), 11.3% of 442, the last run"),
     });
   });
 

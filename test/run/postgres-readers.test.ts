@@ -19,25 +19,30 @@ async function nightsIn(folder: string, { url }: Database, mode: string): Promis
 
 postgres.describe("a held run whose table has the rows of a run for a later date", () => {
   test.each(["append", "upsert", "replace"])(
-    "a held run names the later run that readers have by now, and commands that work: %s",
+    "a held run names the run that was published last by now, and commands that work: %s",
     async (mode) => {
+      const readers = (last: string, held: string): string =>
+        mode === "replace"
+          ? `eaders still have the run of ${last}`
+          : `he table has nothing of ${held}; the last published run is that of ${last}`;
       await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const nights = await nightsIn(scratch.path, database, mode);
       const page = (): Promise<string> => readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
       await heldNight(nights);
-      expect(await page()).toContain("<h1>HELD. Readers still have the run of 20 Nov.</h1>");
+      expect(await page()).toMatch(new RegExp(`<h1>HELD. .${readers("20 Nov", "21 Nov")}.</h1>`));
       await nights.rewrite({});
       expect((await nights.night("run", "2026-11-22")).code).toBe(0);
       await nights.rewrite(fewRows);
       const held = await nights.night("run", "2026-11-21");
       expect([held.code, await page()]).toEqual([
         67,
-        expect.stringContaining("<h1>HELD. Readers still have the run of 22 Nov.</h1>"),
+        expect.stringMatching(new RegExp(`<h1>HELD. .${readers("22 Nov", "21 Nov")}.</h1>`)),
       ]);
       const status = await nights.night("status", "2026-11-21");
       const others = await nights.night("status", "2026-11-22");
-      expect(status.stdout).toContain("readers still have the run of 2026-11-22");
+      expect(status.stdout).toContain(readers("2026-11-22", "2026-11-21"));
+      expect(held.stderr).toContain(readers("2026-11-22", "2026-11-21"));
       const { commands } = lastJson(await nights.night("status", "2026-11-21", "--json")) as { commands: string[] };
       const [approve = "", discard = "", newRun = ""] = commands;
       const isRefused = mode !== "append";
@@ -56,6 +61,12 @@ postgres.describe("a held run whose table has the rows of a run for a later date
         isRefused,
         isRefused,
       ]);
+      if (mode === "upsert") {
+        const refused = await nights.night("approve", "2026-11-21");
+        const hint =
+          "hint: the newer rows stay; if rows of this older run may replace those with the same keys, or no key is in both runs: run the same command with --allow-older\n";
+        expect([refused.code, refused.stderr]).toEqual([66, expect.stringContaining(hint)]);
+      }
       const approved = await nights.night("approve", "2026-11-21", ...(isRefused ? ["--allow-older"] : []));
       expect(approved.code, approved.stderr).toBe(0);
     },
@@ -72,6 +83,37 @@ postgres.describe("a held run whose table has the rows of a run for a later date
     await nights.rewrite(fewRows);
     const held = await nights.night("run", "2026-11-21");
     expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("readers still have the run of 2026-11-19")]);
+  });
+
+  test.each([
+    ["upsert", "he table has nothing of 2026-11-22; the last published run is that of 2026-11-21, which has no rows"],
+    ["replace", "eaders still have the run of 2026-11-21, which has no rows"],
+  ])("a held run says that the run before it was published without rows: %s", async (mode, expected) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, mode);
+    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await nights.rewrite({ input: { where: "id < 0" }, checks: { on_fail: "warn" } });
+    expect((await nights.night("run", "2026-11-21")).code).toBe(0);
+    await nights.rewrite({ ...fewRows, checks: { sql: { enough: "count(*) > 100" } } });
+    const held = await nights.night("run", "2026-11-22");
+    expect([held.code, held.stderr]).toEqual([67, expect.stringContaining(expected)]);
+  });
+
+  test("a held run names the run of the same date whose rows are in the table", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, "upsert");
+    const runIds: unknown[] = [];
+    for (const date of ["2026-11-19", "2026-11-20", "2026-11-21"]) {
+      runIds.push(lastJson(await nights.night("run", date, "--json"))["run_id"]);
+    }
+    await nights.rewrite(fewRows);
+    const held = await nights.night("run", "2026-11-20", "--new-run", "--allow-older");
+    const expected = `the table still has run ${String(runIds[1])} of 2026-11-20; the last published run is that of 2026-11-21`;
+    expect([held.code, held.stderr]).toEqual([67, expect.stringContaining(expected)]);
+    const discarded = await nights.night("discard", "2026-11-20");
+    expect([discarded.code, discarded.stderr + discarded.stdout]).toEqual([0, expect.stringContaining(expected)]);
   });
 });
 

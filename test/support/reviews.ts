@@ -56,7 +56,7 @@ export function reviewedRun(
     writer: "test",
     at: "2026-11-23T04:00:00.000Z",
   };
-  const review = { profile, earlier, verdict, plan, readers };
+  const review = { profile, earlier, verdict, plan, readers, seconds: new Map([[profile.runId, 1]]) };
   const record = recordOf(names);
   record.setReview(review);
   return { record, review, outcome: outcomeOf(review, verdict.verdict.outcome === "hold") };

@@ -18,7 +18,7 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
   if (decision === null || decision.kind === "superseded" || (decision.by === byChecks && !carriedOut)) {
     return;
   }
-  const { kind, by, reason, at } = decision;
+  const { kind, by, reason, asBaseline, at } = decision;
   const failed = (failure: string): void => {
     log.warn(`writing the decision into the reports: ${failure}`);
   };
@@ -30,7 +30,7 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
         failed,
       })),
       ...(await rewrite("html", html, {
-        changed: (page) => decidedPage(page, { runId, kind, by, reason, readers }),
+        changed: (page) => decidedPage(page, { runId, kind, by, reason, asBaseline, readers }),
         failed,
       })),
     ];

@@ -197,20 +197,21 @@ const wideBin = 0.1;
 
 /**
  * The bin that makes the PSI of an output coarse: with a fifth of the rows of this run or the last one, and wide, so that it
- * may have many values. undefined: there is none, or all values are counted one by one.
+ * may have many values. A run whose values are counted one by one has none. undefined: there is none.
  */
 export function coarseBin({ column, now, earlier }: ComparedColumn): CoarseColumn | undefined {
   const before = earlier.at(-1)?.profile;
-  if (before?.kind !== "numbers" || now.kind !== "numbers" || areCounted(before.numbers, now.numbers)) {
+  if (before?.kind !== "numbers" || now.kind !== "numbers") {
     return undefined;
   }
   const bins = alignHistograms(before.numbers.histogram, now.numbers.histogram);
   const range = Math.max(rangeOf(before.numbers), rangeOf(now.numbers));
   const sides = [
-    { run: "this", rows: now.rows, counts: bins.now },
-    { run: "earlier", rows: before.rows, counts: bins.before },
+    { run: "this", rows: now.rows, counts: bins.now, ...now.numbers },
+    { run: "earlier", rows: before.rows, counts: bins.before, ...before.numbers },
   ] as const;
-  const found = sides.flatMap(({ run, rows, counts }) =>
+  const uncounted = sides.filter(({ values }) => values.kind !== "few");
+  const found = uncounted.flatMap(({ run, rows, counts }) =>
     Array.from(counts, (rowsInBin, index): CoarseColumn[] => {
       const [low, high] = binEdges(bins.keys[index] as number, bins.shift);
       const isWide = low !== 0 && high !== 0 && high - low > Math.max(wideBin * range, isWholeType(now.type) ? 1 : 0);
@@ -219,10 +220,6 @@ export function coarseBin({ column, now, earlier }: ComparedColumn): CoarseColum
     }).flat(),
   );
   return found.toSorted((one, other) => other.rowsInBin / other.rows - one.rowsInBin / one.rows)[0];
-}
-
-function areCounted(...all: readonly NumberProfile[]): boolean {
-  return all.every(({ values }) => values.kind === "few");
 }
 
 /** From p10 to p90. */

@@ -33,6 +33,7 @@ export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOp
       against: null,
       numbers: {
         rows: run.rows,
+        ...(run.filtered ? { filtered: run.filtered } : {}),
         least,
         most,
         min: rows.min,

@@ -9,6 +9,8 @@ export interface RunProfile {
   /** Rows that were scored. */
   readonly rows: number;
   readonly rejected: number;
+  /** Rows that `input.where` left out; undefined: it is not known. */
+  readonly filtered?: number | undefined;
   /** The predicted columns. */
   readonly outputs: ColumnProfiles;
   /** The rows and NULLs of the columns that are carried through; absent: an older version of this program made the profile. */

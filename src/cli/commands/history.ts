@@ -10,7 +10,7 @@ import { isInFrontOfReaders, type RecordedRun, type RecordedSpending } from "../
 import { leavesRows } from "../../publish/rows-of-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import { resultLines } from "../../publish/verdict-text.js";
-import { count, paidTwiceText, rounded, showCount, showDuration, spentText } from "../../report/report.js";
+import { count, paidTwiceText, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, keptHistory, runHistory } from "../../run/history.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -42,7 +42,7 @@ export async function historyCommand(spec: string, options: HistoryOptions, io: 
     hasNotes: true,
   };
   const lines = rows.length === 0 ? [] : fitTable([headings, ...rows], fit);
-  io.stdout.write(`${[...lines, totalText(name, own), ...keptTotal(kept)].join("\n")}\n`);
+  io.stdout.write(`${[...lines, totalText(`of ${name}`, own), ...keptTotal(kept)].join("\n")}\n`);
 }
 
 type KeptRuns = History | { readonly failure: string };
@@ -69,11 +69,11 @@ function keptTotal(kept: KeptRuns): string[] {
   if ("failure" in kept) {
     return [`the predictions of the challenger cannot be listed: ${kept.failure}`];
   }
-  return kept.runs.length === 0 ? [] : [totalText("its challenger, whose predictions they keep", kept)];
+  return kept.runs.length === 0 ? [] : [totalText("with the predictions of its challenger", kept)];
 }
 
-function totalText(of: string, { runs, more }: History): string {
-  return `${count(runs.length, "run")} of ${of}${more ? ", the latest; --last lists more" : ""}`;
+function totalText(which: string, { runs, more }: History): string {
+  return `${count(runs.length, "run")} ${which}${more ? ", the latest; --last lists more" : ""}`;
 }
 
 function runJson(run: RecordedRun): object {
@@ -125,7 +125,7 @@ function cellsOf(run: RecordedRun, about: string): string[] {
     statusOf(run),
     rows === null ? "" : showCount(rows),
     rejected === null ? "" : showCount(rejected),
-    seconds === null ? "" : seconds < 10 ? `${Math.max(0.1, seconds).toFixed(1)} s` : showDuration(seconds),
+    seconds === null ? "" : showShortDuration(seconds),
     plan === undefined ? "" : (plan.model.version ?? plan.model.sha256.slice(0, 12)),
     at === null ? "" : `${at.slice(0, 16).replace("T", " ")}Z`,
     about,

@@ -169,8 +169,8 @@ export function emptyIn(profile: ColumnProfile): Empty {
   return { rows, nulls, nan: numbers?.nan ?? 0 };
 }
 
-/** Returns the share of NULL and NaN in a column. */
-export function emptyShare(profile: ColumnProfile): number {
+/** Returns the share of NULL and NaN in a column; undefined: it has no rows. */
+export function emptyShare(profile: ColumnProfile): number | undefined {
   const { rows, nulls, nan } = emptyIn(profile);
-  return rows === 0 ? 0 : (nulls + nan) / rows;
+  return rows === 0 ? undefined : (nulls + nan) / rows;
 }

@@ -93,15 +93,21 @@ interface PageDecision {
   readonly kind: "approved" | "discarded";
   readonly by: string;
   readonly reason: string | null;
+  /** Whether later runs are compared with an approved run. */
+  readonly asBaseline: boolean;
   /** What readers have, of a run that was discarded; absent: it is not known. */
   readonly readers?: string | undefined;
 }
 
+const discarded = "Nothing of this run is published: discarded";
+
 /** Returns the page of a run that a person approved or discarded; undefined: the earlier page is not about this run. */
-export function decidedPage(earlier: string, { runId, kind, by, reason, readers }: PageDecision): string | undefined {
+export function decidedPage(earlier: string, decision: PageDecision): string | undefined {
+  const { runId, kind, by, reason, asBaseline, readers } = decision;
   const isApproved = kind === "approved";
+  const who = isApproved ? `Approved by ${by}, ${asBaseline ? "" : "not "}as a baseline` : `${discarded} by ${by}`;
   const left = readers === undefined ? "" : ` ${asSentence(readers)}`;
-  const sentence = `${isApproved ? "Approved" : "Nothing of this run is published: discarded"} by ${by}${reason === null ? "" : `: ${reason}`}.${left}`;
+  const sentence = `${who}${reason === null ? "" : `: ${reason}`}.${left}`;
   const state: PageState = {
     word: isApproved ? "PUBLISHED" : "DISCARDED",
     sentence,
@@ -141,13 +147,6 @@ function predictions(record: AttemptRecord): Html {
   const { review } = record;
   const columns = pageColumns(record);
   const compared =
-    review === undefined
-      ? nothing
-      : html`${driftTable(columns, review)}${historyCharts(columns, review, secondsOf(record))}`;
+    review === undefined ? nothing : html`${driftTable(columns, review)}${historyCharts(columns, review)}`;
   return html`${outputCards(columns, review)}${challengerSection(review)}${compared}`;
-}
-
-/** Returns how long the run was scored: by this attempt, or by the one that made the verdict; undefined: it is not known. */
-function secondsOf({ counts, seconds, review }: AttemptRecord): number | undefined {
-  return counts.spansCommitted > 0 ? seconds : review?.verdict?.seconds;
 }

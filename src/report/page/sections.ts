@@ -1,7 +1,7 @@
 import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
 import { pooledProfile } from "../../checks/verdicts/psi-checks.js";
 import type { RunProfile } from "../../checks/verdicts/run-profile.js";
-import { count, showCount, showDuration } from "../report.js";
+import { count, showCount, showShortDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
 import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBars } from "./charts.js";
 import { type Empty, emptyIn, emptyShare, levelOfRun, type PageColumn, psiBetween, runsBefore } from "./columns.js";
@@ -192,7 +192,7 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
     const compared = comparedWith(column, review);
     const then = compared?.column;
     const psi = drift === undefined ? "–" : showPsi(drift.psi);
-    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${reference === undefined ? pair(psi, compared?.name) : psi}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(showShare(emptyShare(now)), then && showShare(emptyShare(then)))}</td></tr>`;
+    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${reference === undefined ? pair(psi, compared?.name) : psi}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(emptyText(now), then && emptyText(then))}</td></tr>`;
   };
   const open = Math.max(openDrifts, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
   const rest = ranked.slice(open);
@@ -210,6 +210,12 @@ ${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
 `;
 }
 
+/** The share of NULL and NaN in a column, as a text. */
+function emptyText(column: ColumnProfile): string {
+  const share = emptyShare(column);
+  return share === undefined ? "no rows" : showShare(share);
+}
+
 function driftRows(lines: readonly Html[]): Html {
   return html`<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>PSI</td><td>median, or most frequent</td><td>NULL or NaN</td></tr></thead><tbody>${lines}</tbody></table></div>`;
 }
@@ -221,10 +227,10 @@ const chartedFeatures = 2;
 
 /**
  * Renders small charts of this run and the published runs before it: rows and the time of scoring, and for each output and the
- * features that failed NULLs, the median and the PSI. `seconds`: the time of this run; undefined: it is not known.
+ * features that failed NULLs, the median and the PSI.
  */
-export function historyCharts(columns: readonly PageColumn[], review: RunReview, seconds: number | undefined): Html {
-  const { profile, seconds: known } = review;
+export function historyCharts(columns: readonly PageColumn[], review: RunReview): Html {
+  const { profile, seconds } = review;
   const runs = [...runsBefore(review), profile];
   if (runs.length < 2) {
     return nothing;
@@ -252,8 +258,8 @@ export function historyCharts(columns: readonly PageColumn[], review: RunReview,
     ...counts,
     level: levelOfRun(review, "rejects"),
   });
-  const times = runs.map((run) => (run === profile ? seconds : known?.get(run.runId)));
-  const duration = small({ title: "duration", values: times, show: showSeconds, upTo: 1 });
+  const times = runs.map(({ runId }) => seconds?.get(runId));
+  const duration = small({ title: "duration", values: times, show: showShortDuration, upTo: 1 });
   return html`<section><h2>The last ${runs.length} runs</h2>
 <p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; a dot marks this run, or where the check of a number does not pass, a triangle (warns) or a diamond (failed). Each PSI compares a run with the run before it; that of this run is the one that was checked, if one was.</p>
 <div class="history"><h3>all rows</h3>${rows}${rejected}${duration}</div>${shown.slice(0, openColumns)}${folded}</section>
@@ -287,8 +293,4 @@ function small(series: Series): Html {
   const { level = "pass" } = series;
   const said = level === "pass" ? nothing : html` <b class="${level}">${level === "hold" ? "failed" : "warns"}</b>`;
   return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b>${said}</figcaption>${sparkline(series)}<small>${range}</small></figure>`;
-}
-
-function showSeconds(seconds: number): string {
-  return seconds < 10 ? `${seconds.toFixed(1)} s` : showDuration(seconds);
 }

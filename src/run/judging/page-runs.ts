@@ -1,8 +1,10 @@
 import type { RunProfile } from "../../checks/verdicts/run-profile.js";
 import type { Plan } from "../../plan/plan.js";
 import { logicalDateOf, type PublishedRun } from "../../publish/published-run.js";
+import type { RunVerdict } from "../../publish/run-verdict.js";
 import type { RunReview } from "../../report/run-review.js";
 import type { JobContext } from "../../scoring/context.js";
+import type { RunSink } from "../../sink/port.js";
 import { messageOf } from "../../util/errors.js";
 import { ofAll, readPinned } from "./baseline.js";
 import { readersOf } from "./readers.js";
@@ -13,14 +15,17 @@ const shownRuns = 29;
 type Shown = Pick<RunReview, "readers" | "history" | "seconds">;
 
 /**
- * Finds what the page of a run shows of published runs of its series: the last ones before it, with how long they were
- * scored, and what readers have if it is held. Nothing if the spec asks for no page. A failure is only logged.
+ * Finds what the page of a run shows of its series: the last published runs before it, how long these and the run itself
+ * were scored, and what readers have if it is held. Nothing if the spec asks for no page. A failure is only logged.
  */
-export async function runsOfPage(context: JobContext, plan: Plan, isHeld: boolean): Promise<Shown> {
+export async function runsOfPage(
+  context: JobContext,
+  { plan, run, verdict }: { readonly plan: Plan; readonly run: RunSink; readonly verdict: RunVerdict },
+): Promise<Shown> {
   if (context.spec.report.html === undefined) {
     return {};
   }
-  const readers = isHeld ? await readersOf(context, plan) : undefined;
+  const readers = verdict.verdict.outcome === "hold" ? await readersOf(context, plan) : undefined;
   try {
     const { job, params, dateParam } = plan;
     const date = logicalDateOf(plan);
@@ -29,17 +34,25 @@ export async function runsOfPage(context: JobContext, plan: Plan, isHeld: boolea
     }
     const found = (await context.sink.published?.({ job, params, dateParam, everyRun: true, withSeconds: true })) ?? [];
     const sorted = found.toSorted((one, other) => (one.date < other.date ? -1 : 1));
-    const latest = sorted.findLast((run) => run.date !== date)?.date;
-    const earlier = sorted.filter((run) => run.date < date).slice(-shownRuns);
+    const latest = sorted.findLast((other) => other.date !== date)?.date;
+    const earlier = sorted.filter((other) => other.date < date).slice(-shownRuns);
+    const own = { runId: plan.runId, seconds: await secondsOf(run, verdict) };
     return {
       readers: readers && { ...readers, latest },
       history: await profilesOf(context, earlier),
-      seconds: new Map(earlier.flatMap(({ runId, seconds }) => (seconds === undefined ? [] : [[runId, seconds]]))),
+      seconds: new Map(
+        [...earlier, own].flatMap(({ runId, seconds = null }) => (seconds === null ? [] : [[runId, seconds]])),
+      ),
     };
   } catch (error) {
     context.log.debug(`reading the published runs for report.html: ${messageOf(error)}`);
     return { readers };
   }
+}
+
+/** How long a run was scored, as `history` will say of it. */
+async function secondsOf(run: RunSink, { seconds }: RunVerdict): Promise<number | undefined> {
+  return run.scoredSeconds === undefined ? seconds : await run.scoredSeconds();
 }
 
 /** Reads the profiles of runs, those that cannot be read excepted. */

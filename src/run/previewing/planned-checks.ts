@@ -29,11 +29,13 @@ export function plannedChecks({ spec }: Pick<ScoringContext, "spec">, plan: Plan
     ...(slices.length === 0 ? [] : [`slices by ${slices.join(", ")}`]),
     ...(unique.length === 0 ? [] : [`keys of ${unique.join(", ")}`]),
     ...(conditions === 0 ? [] : [count(conditions, "SQL condition")]),
-    ...(golden === undefined ? [] : ["golden rows"]),
   ];
   const end = checks.on_fail === "hold" ? "holds the run" : "only warns";
   return [
     `${looked.join(", ")}; a failed check ${end}`,
+    ...(golden === undefined
+      ? []
+      : ["golden rows, before any other; if one differs, the attempt ends with exit code 65"]),
     ...(plan.checks === null ? [] : comparedLines(checks, { ...plan, checks: plan.checks })),
   ];
 }

@@ -17,6 +17,7 @@ import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
 import { recordedSpendingOf, recordSpending } from "./control/spending.js";
+import { scoredSeconds } from "./control/profiles.js";
 import { keepProfileKey } from "./control/profile-key.js";
 import { readRejects } from "./control/reject-rows.js";
 import { retrying } from "./retry.js";
@@ -70,6 +71,10 @@ function runSink(
     ...failuresOf(tools, plan),
     keptAnswers: () => keptAnswers(tools, plan),
     recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
+    scoredSeconds: () =>
+      retrying(`reading ${target}`, retry, () =>
+        transact(tools, (session) => scoredSeconds(session, control, plan.runId)),
+      ),
     recordedSpending: () => recordedSpendingOf(tools, plan.runId),
     notes: notesOf(tools, plan.runId),
     committed: known.committed,

@@ -52,3 +52,10 @@ test("a PSI of narrow bins, of zeros or of values that are counted one by one is
   );
   expect(verdictOn(whole)).not.toHaveProperty("coarse");
 });
+
+test("a bin of a run whose values are counted is not called coarse, although those of the other run are not", () => {
+  const [many, one] = [withTail(0.3), numbersProfile(normals(2000).map(() => 5))];
+  expect(verdictOn(withTail(5.6), many).coarse).toMatchObject([{ run: "this" }]);
+  expect(verdictOn(one, many).coarse).toMatchObject([{ run: "earlier" }]);
+  expect(verdictOn(many, one).coarse).toMatchObject([{ run: "this" }]);
+});

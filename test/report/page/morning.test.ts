@@ -239,16 +239,16 @@ describe("an attempt that scored no row of a held run", () => {
       kind: "discarded",
       by: "ana",
       reason: null,
+      asBaseline: false,
     });
     const outcome: Outcome = { kind: "done", report: { ...reportOf(run), status: "discarded" } };
     const after = pageAfter(discarded ?? "", { record: idleRecord(run.review), outcome, endedMs });
     expect(titleOf(after)).toBe("DISCARDED. Nothing of this run is published: discarded by ana.");
   });
 
-  test("without that page, the duration is that of the attempt which made the verdict", () => {
+  test("without that page, the duration is that of the run, which this attempt did not score", () => {
     const run = reviewedRun(3);
-    const verdict = { ...(run.review.verdict ?? expect.fail()), seconds: 12.34 };
-    const record = idleRecord({ ...run.review, verdict });
+    const record = idleRecord({ ...run.review, seconds: new Map([[run.review.profile.runId, 12.34]]) });
     const page = pageAfter("", { record, outcome: run.outcome, endedMs });
     expect(page).toContain("<figcaption>duration <b>12 s</b>");
     expect(page).toContain("<summary>Inputs of this attempt, which scored no row</summary>");

@@ -89,14 +89,17 @@ describe("the page of a held run", () => {
   });
 
   test("the page of a held run becomes that of a published or discarded run after a decision", () => {
-    const approved = decidedPage(heldPage, { runId, kind: "approved", by: "ana", reason: "a <new> shop" }) ?? "";
-    expect(approved).toContain("<h1>PUBLISHED. Approved by ana: a &lt;new&gt; shop.</h1>");
+    const approved =
+      decidedPage(heldPage, { runId, kind: "approved", by: "ana", reason: "a <new> shop", asBaseline: true }) ?? "";
+    expect(approved).toContain("<h1>PUBLISHED. Approved by ana, as a baseline: a &lt;new&gt; shop.</h1>");
     expect(approved).toContain("<title>PUBLISHED: ");
     expect(approved).not.toMatch(/HELD|infer-batch approve/);
     expect(approved).toContain('<p class="reason">score: PSI');
-    const discarded = decidedPage(heldPage, { runId, kind: "discarded", by: "ana", reason: null });
+    const discarded = decidedPage(heldPage, { runId, kind: "discarded", by: "ana", reason: null, asBaseline: false });
     expect(discarded).toContain("<h1>DISCARDED. Nothing of this run is published: discarded by ana.</h1>");
-    expect(decidedPage(heldPage, { runId: `${runId}-r2`, kind: "approved", by: "ana", reason: null })).toBeUndefined();
+    expect(
+      decidedPage(heldPage, { runId: `${runId}-r2`, kind: "approved", by: "ana", reason: null, asBaseline: false }),
+    ).toBeUndefined();
   });
 });
 
@@ -146,7 +149,7 @@ describe("the page of an attempt", () => {
     expect(page).toContain("connecting to db: &lt;refused&gt;");
     expect(page).toContain("<span>ds=x</span>");
     expect(page).toContain("<pre>infer-batch run daily.yaml --param ds=x</pre>");
-    const discarded = decidedPage(page, { runId, kind: "discarded", by: "ana", reason: null }) ?? "";
+    const discarded = decidedPage(page, { runId, kind: "discarded", by: "ana", reason: null, asBaseline: false }) ?? "";
     expect(discarded).toContain("<h1>DISCARDED. Nothing of this run is published: discarded by ana.</h1>");
     expect(discarded).not.toContain("infer-batch run");
   });

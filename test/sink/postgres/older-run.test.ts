@@ -119,7 +119,13 @@ postgres.describe("an older run that is resumed after a newer one is finished", 
       await beganBeforeWhole(database, spec);
 
       const { run } = await again(database, spec);
-      await expect(run.begin(alone)).rejects.toMatchObject(older);
+      await expect(run.begin(alone)).rejects.toMatchObject({
+        ...older,
+        hint:
+          spec.mode === "replace"
+            ? "the newer rows stay; to replace the whole table with the rows of this older run: run the same command with --allow-older"
+            : "the newer rows stay, and so do the rows that this run has committed; if rows of this older run may replace those with the same keys, or no key is in both runs: run the same command with --allow-older",
+      });
 
       expect(await daysIn(database)).toEqual({ 2: 25 });
     },

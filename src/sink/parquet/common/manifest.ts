@@ -287,11 +287,11 @@ function withoutAttempt(text: string): string | undefined {
 }
 
 /**
- * Returns how many seconds the attempt that finished the run has scored; if it published an approved run, the one that judged
- * it. null: that attempt scored no row.
+ * Returns how many seconds the attempt that judged the run has scored; of a run without checks, the one that finished it.
+ * null: that attempt scored no row. Earlier versions have `scoring_seconds` only of runs that a person approved.
  */
 export function secondsOf({ attempt }: Pick<Manifest, "attempt">): number | null {
-  const { seconds, rows_scored: rows, scoring_seconds: judged } = attempt ?? {};
-  const found = typeof rows === "number" && rows > 0 ? seconds : judged;
+  const { seconds, rows_scored: rows, scoring_seconds: scored } = attempt ?? {};
+  const found = scored ?? (typeof rows === "number" && rows > 0 ? seconds : null);
   return typeof found === "number" ? found : null;
 }

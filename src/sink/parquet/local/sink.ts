@@ -15,7 +15,7 @@ import { requireKept } from "../../../publish/pruned-run.js";
 import { pruneFolder } from "../common/pruning/earlier-files.js";
 import { diskPruning } from "./prune.js";
 import { findPublishedParts } from "../common/other-runs/published-rows.js";
-import { findPublished, publishedAt, readPinned } from "../common/other-runs/published-runs.js";
+import { findPublished, readersAt, readPinned } from "../common/other-runs/published-runs.js";
 import { findUnfinished } from "../common/other-runs/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
 import { clearFolder, withFolders } from "./temporary.js";
@@ -52,7 +52,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       guarded(`looking for earlier runs of ${series.job}`, () =>
         findPublished(fs, folders, { series, placeOf: (path) => relative(folder, path) }),
       ),
-    visible: () => guarded(`reading ${folder}`, () => publishedAt(fs, folder)),
+    visible: () => guarded(`reading ${folder}`, () => readersAt(fs, folder)),
     readProfile: (pinned) => {
       const path = resolve(folder, pinned.place);
       return guarded(`reading ${path}`, () => readPinned(fs, pinned, { path, code: "DISK" }));

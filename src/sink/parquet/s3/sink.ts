@@ -11,7 +11,7 @@ import type { Plan } from "../../../plan/plan.js";
 import type { Sink, StoredPlan } from "../../port.js";
 import { findHistory } from "../common/other-runs/history.js";
 import { findPublishedParts } from "../common/other-runs/published-rows.js";
-import { findPublished, publishedAt, readPinned } from "../common/other-runs/published-runs.js";
+import { findPublished, readersAt, readPinned } from "../common/other-runs/published-runs.js";
 import { fetchParts } from "./footers.js";
 import { findUnfinished } from "../common/other-runs/unfinished-runs.js";
 import { findPlan, laterRunOr, lostPlans, lostPlanText, sealedText, storedPlan } from "../common/stored-plan.js";
@@ -45,7 +45,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
       guarded(`looking for earlier runs of ${series.job}`, () =>
         findPublished(fs, folders, { series, placeOf: (uri) => uri }),
       ),
-    visible: () => guarded(`reading ${folder}`, () => publishedAt(fs, folder)),
+    visible: () => guarded(`reading ${folder}`, () => readersAt(fs, folder)),
     readProfile: (pinned) =>
       guarded(`reading ${pinned.place}`, () => readPinned(fs, pinned, { path: pinned.place, code: "OBJECT_STORE" })),
     readPublished: ({ run }) =>

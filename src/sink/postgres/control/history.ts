@@ -16,6 +16,7 @@ import type { Session } from "../connections.js";
 import { type Control, type PlanRow, storedPlan, utcText } from "./control.js";
 import { readDecision, readVerdict } from "./decisions.js";
 import { lastFailure } from "./errors.js";
+import { secondsSql } from "./profiles.js";
 import { spendingSql } from "./spending.js";
 import { isTombstone } from "./tombstones.js";
 
@@ -52,14 +53,13 @@ export async function readHistory(
         EXISTS (SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number) AS later,
         ${utcText("f.finished_at")} AS finished_at, ${spending} AS spending, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
         EXISTS (SELECT FROM ${table("swaps")} w WHERE w.run_id = r.run_id AND w.action = 'rollback') AS rolled_back,
-        extract(epoch FROM s.last_at - a.first_at)::float8 AS seconds,
+        ${secondsSql(control, "r.run_id")} AS seconds,
         (SELECT t.plan FROM ${table("runs")} t WHERE t.base = r.base AND t.number > r.number AND ${isTombstone("t")}
           ORDER BY t.number LIMIT 1) AS tombstone
       FROM ${table("runs")} r LEFT JOIN ${table("finishes")} f USING (run_id)
       CROSS JOIN LATERAL (
         SELECT count(*)::integer AS spans, sum(rows) AS rows, sum(rejected) AS rejected, max(committed_at) AS last_at
         FROM ${table("spans")} s WHERE s.run_id = r.run_id) s
-      CROSS JOIN LATERAL (SELECT min(started_at) AS first_at FROM ${table("attempts")} a WHERE a.run_id = r.run_id) a
       WHERE r.job = $1 AND r.target = $2 AND NOT ${isTombstone("r")} ORDER BY ${date} DESC, r.number DESC LIMIT $3`,
     values: [job, target, last],
   });

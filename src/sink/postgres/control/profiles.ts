@@ -27,9 +27,7 @@ export async function publishedRuns(
 ): Promise<readonly PublishedRun[]> {
   const { rows } = await session.query<PublishedRow>({
     text: `SELECT r.run_id, r.params, f.profile_sha256, f.model_sha256, d.by AS left_out_by,
-        CASE WHEN $4 THEN extract(epoch FROM
-          (SELECT max(s.committed_at) FROM ${control.table("spans")} s WHERE s.run_id = r.run_id)
-          - (SELECT min(a.started_at) FROM ${control.table("attempts")} a WHERE a.run_id = r.run_id))::float8 END AS seconds
+        CASE WHEN $4 THEN ${secondsSql(control, "r.run_id")} END AS seconds
       FROM ${control.table("finishes")} f JOIN ${control.table("runs")} r USING (run_id)
         LEFT JOIN ${control.table("decisions")} d ON d.run_id = r.run_id AND NOT d.as_baseline
       WHERE f.target = $1 AND r.job = $2 AND r.params IS NOT NULL AND f.profile IS NOT NULL
@@ -49,6 +47,21 @@ export async function publishedRuns(
     }
   }
   return [...byDate.values()];
+}
+
+/** How long a run was scored: from the start of its first attempt to its last commit. @param id SQL for the id of the run */
+export function secondsSql({ table }: Control, id: string): string {
+  return `extract(epoch FROM (SELECT max(s.committed_at) FROM ${table("spans")} s WHERE s.run_id = ${id})
+    - (SELECT min(a.started_at) FROM ${table("attempts")} a WHERE a.run_id = ${id}))::float8`;
+}
+
+/** Returns how long a run was scored so far; undefined: nothing is committed. */
+export async function scoredSeconds(session: Session, control: Control, runId: RunId): Promise<number | undefined> {
+  const { rows } = await session.query<{ seconds: number | null }>({
+    text: `SELECT ${secondsSql(control, "$1")} AS seconds`,
+    values: [runId],
+  });
+  return rows[0]?.seconds ?? undefined;
 }
 
 /** Reads the profile of a published run. @throws JobError DATABASE when it is gone, or is another one */

@@ -122,7 +122,8 @@ function replacedText(plan: Plan): string {
 
 function hintFor(plan: Plan): string {
   const { mode } = plannedTarget(plan);
-  return `nothing was written, and committed spans are kept; ${replacingHint(mode)}`;
+  const kept = plan.staged || mode === "replace" ? "" : ", and so do the rows that this run has committed";
+  return `the newer rows stay${kept}; ${replacingHint(mode)}`;
 }
 
 /** When, and how, an older run is published all the same. */

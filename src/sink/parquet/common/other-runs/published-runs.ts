@@ -1,7 +1,7 @@
 import type { PinnedRun } from "../../../../plan/plan.js";
 import { parseJson } from "../../../../plan/parse-plan.js";
 import { parseDecision } from "../../../../publish/decision.js";
-import type { VisibleRun } from "../../../../publish/readers-view.js";
+import type { ReadersView } from "../../../../publish/readers-view.js";
 import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "../../../../publish/published-run.js";
 import { type ErrorCode, JobError } from "../../../../util/errors.js";
 import { sha256Of } from "../control-files.js";
@@ -24,10 +24,12 @@ export async function findPublished(
   return await searchFolders(fs, folders, (folder) => publishedIn(fs, folder, { series, placeOf }));
 }
 
-/** Returns the run whose parts readers find in a folder; undefined: none is published there. */
-export async function publishedAt(fs: TargetState, folder: string): Promise<VisibleRun | undefined> {
+/** Finds the run whose parts readers find in a folder. */
+export async function readersAt(fs: TargetState, folder: string): Promise<ReadersView> {
   const found = await publishedManifestIn(fs, folder);
-  return found === undefined ? undefined : { runId: found.run_id, params: found.params };
+  return {
+    run: found === undefined ? undefined : { runId: found.run_id, params: found.params, isEmpty: found.rows === 0 },
+  };
 }
 
 async function publishedManifestIn(fs: TargetState, folder: string): Promise<Manifest | undefined> {

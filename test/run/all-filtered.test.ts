@@ -1,0 +1,22 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { lastJson, nightlyJob } from "../support/nights.js";
+
+test("a run whose rows are all filtered out says so in its message, its page and stats, and shows no share of no rows", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path, { report: { html: "page.html" } });
+  expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+  await nights.rewrite({ input: { where: "id < 0" } });
+  const held = await nights.night("run", "2026-11-21");
+  const finding = "0 rows (442 filtered out by input.where), 0% of 442, the last run";
+  expect([held.code, held.stderr]).toEqual([67, expect.stringContaining(`\n  ${finding}`)]);
+  const page = await readFile(join(scratch.path, "page.html"), "utf8");
+  expect(page).toContain(`<p class="reason">${finding}`);
+  expect(page).toMatch(/<td>no rows <span class="before">0%<\/span><\/td>/);
+  const { stdout } = await nights.night("stats", "2026-11-21");
+  expect(stdout).toMatch(/: held, 0 rows scored, 0 rows rejected, 442 rows filtered out\n/);
+  expect(stdout).not.toContain("0%");
+  expect(lastJson(await nights.night("stats", "2026-11-21", "--json"))).toMatchObject({ rows: 0, filtered: 442 });
+});

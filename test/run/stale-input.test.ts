@@ -1,0 +1,39 @@
+import { expect, test } from "vitest";
+import { scratchFolder } from "../support/job.js";
+import { nightlyJob } from "../support/nights.js";
+import { usePostgres } from "../support/postgres.js";
+
+const postgres = usePostgres();
+
+const warning = "features have the same values as in the last run, of 2026-11-20: was the input refreshed?";
+const next = /checks: if the input was not refreshed, refresh it, then (.*)\n/;
+
+test("a run with the input of the last run is published with a warning and the command that scores it again", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path);
+  const first = await nights.night("run", "2026-11-20");
+  expect(first.stderr).not.toMatch(next);
+  const { code, stderr } = await nights.night("run", "2026-11-21");
+  expect([code, stderr]).toEqual([0, expect.stringContaining(warning)]);
+  const [, command] = next.exec(stderr) ?? [];
+  expect(command).toBe(`score again: infer-batch run ${nights.spec} --param ds=2026-11-21 --new-run`);
+});
+
+postgres.describe("a run with the input of the last run, in a table", () => {
+  test("where rows are appended, the warning says which rows to delete before the run is scored again", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const table = { url: database.url, table: "scores.predictions", mode: "append" };
+    const nights = await nightlyJob(scratch.path, { output: { parquet: undefined, postgres: table, lineage: true } });
+    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    const { stderr } = await nights.night("run", "2026-11-21");
+    const [, command = ""] = next.exec(stderr) ?? [];
+    const [, runId] = /^delete the rows of run (\S+) from /.exec(command) ?? [];
+    expect(command).toMatch(/, and score again: infer-batch run .* --new-run --allow-duplicates$/);
+    const deleted = await database.query("DELETE FROM scores.predictions WHERE run_id = $1 RETURNING id", [runId]);
+    const left = await database.query("SELECT id FROM scores.predictions");
+    expect([deleted.length, left.length]).toEqual([442, 442]);
+    const again = await nights.night("run", "2026-11-21", "--new-run", "--allow-duplicates");
+    expect(again.code, again.stderr).toBe(0);
+  });
+});
