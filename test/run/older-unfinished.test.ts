@@ -1,4 +1,4 @@
-import { readFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
@@ -83,6 +83,12 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
       "once the cause is gone (with --allow-older, if a newer run has published to the table by then):</p>",
     );
     await job.rewrite({});
+    await writeFile(join(scratch.path, "keys.txt"), "1\n");
+    const erased = await runHere(["erase", job.spec, "--keys", join(scratch.path, "keys.txt"), "--key", "id"]);
+    expect([erased.code, erased.stderr]).toEqual([
+      67,
+      expect.stringContaining("--param ds=2026-11-20 (with --allow-older, if a newer run has published to the table)"),
+    ]);
     for (const verb of ["stats", "approve"]) {
       const { code, stderr } = await job.night(verb, "2026-11-20");
       expect([code, stderr]).toEqual([64, expect.stringContaining(`hint: ${command} finishes it; run `)]);

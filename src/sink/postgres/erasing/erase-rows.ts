@@ -90,6 +90,13 @@ async function eraseInTransaction(
   return erased;
 }
 
+interface OpenRun {
+  readonly run_id: RunId;
+  readonly params: Record<string, string> | null;
+  readonly mode: string;
+  readonly held: boolean;
+}
+
 /** Refuses to erase while a run for the target is unfinished or held. @throws JobError NOT_ERASED */
 async function refuseOpenRuns(
   session: Session,
@@ -98,8 +105,8 @@ async function refuseOpenRuns(
   { command }: TableErasure,
 ): Promise<void> {
   const { isUnfinished, isDecided, isHeld } = runConditions(table);
-  const { rows } = await session.query<{ run_id: RunId; params: Record<string, string> | null; held: boolean }>({
-    text: `SELECT run_id, params, ${isHeld} AS held FROM ${table("runs")} r WHERE target = $1 AND ${isUnfinished}
+  const { rows } = await session.query<OpenRun>({
+    text: `SELECT run_id, params, mode, ${isHeld} AS held FROM ${table("runs")} r WHERE target = $1 AND ${isUnfinished}
       AND NOT ${isDecided("discarded")}
       AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number) ORDER BY planned_at LIMIT 1`,
     values: [target],
@@ -108,9 +115,10 @@ async function refuseOpenRuns(
   if (open !== undefined) {
     const { run_id: runId, held } = open;
     const params = open.params ?? {};
+    const older = open.mode === "append" ? "" : " (with --allow-older, if a newer run has published to the table)";
     const next = held
-      ? `approve or discard it: ${command(params, { verb: "approve", runId })}`
-      : `finish it: ${command(params)}`;
+      ? `approve or discard it: ${command(params, { verb: "approve", runId })}${older}`
+      : `finish it: ${command(params)}${older}`;
     throw new JobError(
       "NOT_ERASED",
       `erasing rows of ${target}: run ${runId} is ${held ? "held by its checks" : "not finished"}, so nothing was erased`,
