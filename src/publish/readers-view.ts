@@ -72,7 +72,7 @@ export function readersText(
     : `readers still have the run of ${show(latest)}, and nothing of ${show(date)}`;
 }
 
-/** What is in a table that keeps the rows of earlier runs. @param runs the last one, and the last one of the same params */
+/** What is in a table that keeps the rows of earlier runs: those of the last run, and those of the held run's own params. */
 function keptText(
   { run, own }: { readonly run: VisibleRun | undefined; readonly own: VisibleRun | undefined },
   held: Pick<Plan, "params" | "dateParam">,
