@@ -21,6 +21,7 @@ const challengerWith = (output: object): SpecOverrides => ({
 });
 const shadow: SpecOverrides = { name, commit_rows: 100, model: { path: shifted, outputs } };
 
+type PgOverrides = Parameters<typeof writePgSpec>[3];
 type Result = Awaited<ReturnType<typeof runHere>>;
 const run = async (spec: string, ...args: string[]): Promise<Result> =>
   await runHere(["run", spec, "--json", "--no-progress", ...args]);
@@ -63,8 +64,8 @@ postgres.describe("a job in Postgres that is called as the run of kept predictio
     const { url } = database;
     const table = which === "the same table" ? "s.kept" : "s.shadow";
     const kept = { postgres: { url, table: "s.kept", mode: "append" } };
-    const write = async (overrides: SpecOverrides): Promise<string> =>
-      await writePgSpec(scratch.path, fixture, database, { ...overrides, params: { ds: "${today}" } } as object);
+    const write = async (overrides: PgOverrides): Promise<string> =>
+      await writePgSpec(scratch.path, fixture, database, { ...overrides, params: { ds: "${today}" } });
     const night = ["--param", "ds=2026-11-21"];
     const ofShadow = { ...shadow, checks: {}, output: { postgres: { table, mode: "append" } } };
     const ofMain = { ...challengerWith(kept), output: { postgres: { table: "s.main", mode: "append" } } };
@@ -88,8 +89,8 @@ postgres.describe("a job in Postgres that is called as the run of kept predictio
     const other = { ...shadow, output: { postgres: { table: "s.shadow" } } };
     const kept = { postgres: { url: database.url, table: "s.kept", mode: "append" } };
     const ofMain = { ...challengerWith(kept), output: { postgres: { table: "s.main" } } };
-    const write = async (overrides: SpecOverrides): Promise<string> =>
-      await writePgSpec(scratch.path, fixture, database, overrides as object);
+    const write = async (overrides: PgOverrides): Promise<string> =>
+      await writePgSpec(scratch.path, fixture, database, overrides);
     expect((await run(await write(other), "--worker", "0/2")).code).toBe(0);
     expectNotKept(await run(await write(ofMain)), ofOtherJob);
     expect((await run(await write(other))).code).toBe(0);

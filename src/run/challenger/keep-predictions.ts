@@ -101,7 +101,11 @@ function baseOf({ spec, sha256 }: JobContext): RunId {
  * Refuses a run of another job, which may have the name of these predictions, and predictions that are kept in another
  * table: `sink.find` knows runs by name and params alone.
  */
-function requireKeptHere({ spec }: JobContext, sink: Sink, { runId, target, kept, profiles, staged, checks }: Plan): void {
+function requireKeptHere(
+  { spec }: JobContext,
+  sink: Sink,
+  { runId, target, kept, profiles, staged, checks }: Plan,
+): void {
   const change = "name another place in challenger.output, such as another control_schema";
   const name = keptJob(spec.name);
   // Before kept predictions were marked, no plan had `profiles`.

@@ -18,7 +18,7 @@ import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
-import { plannedTarget } from "./target.js";
+import { requirePlannedTarget } from "./target.js";
 import { transact } from "./transaction.js";
 
 /** Limit of a check of all rows of a run, and of moving them where a rename is not enough. */
@@ -72,7 +72,7 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   const { control, name } = tools;
   const { plan } = stored;
   const mode = tools.modeOf(plan);
-  requirePlannedTable(plan, name);
+  requirePlannedTarget(plan, tools.planTarget, "finishing");
   await lockRuns(session, plan.runId, { shared: true });
   await lockRun(session, plan.runId);
   if (await control.isFinished(session, plan.runId)) {
@@ -98,20 +98,6 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   }
   await mode.finish?.(session, plan);
   await recordPublication(session, tools, { stored, profile, spending });
-}
-
-/** Rows are never written into a table that the plan does not name, whatever the spec says by now. @throws JobError PLAN_CHANGED */
-function requirePlannedTable(plan: Plan, name: TableName): void {
-  const { table } = plannedTarget(plan);
-  if (table !== showTable(name)) {
-    throw new JobError(
-      "PLAN_CHANGED",
-      `finishing run ${plan.runId}: its rows are for ${table}, not for ${showTable(name)}`,
-      {
-        hint: "give each job a name of its own; or name the table of the plan in output.postgres.table again",
-      },
-    );
-  }
 }
 
 /** Records that a run is published, under the next number of its target. */

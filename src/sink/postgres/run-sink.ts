@@ -24,6 +24,7 @@ import type { RunTools } from "./run-tools.js";
 import { runDecisions } from "./run-decisions.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
 import { findTable, fitColumns, refuseChanged, type TargetColumn } from "./table.js";
+import { requirePlannedTarget } from "./target.js";
 import { transact } from "./transaction.js";
 import { unfitRows } from "./copy/unfit-values.js";
 
@@ -237,13 +238,14 @@ export interface PreparedRun {
  */
 export async function prepareRun(
   session: Session,
-  tools: Pick<RunTools, "control" | "modeOf" | "warnOnce">,
+  tools: Pick<RunTools, "control" | "modeOf" | "planTarget" | "warnOnce">,
   { plan }: StoredPlan,
   { mayCreate, isPending }: { readonly mayCreate: boolean; readonly isPending: boolean },
 ): Promise<PreparedRun> {
   const { control, modeOf } = tools;
   const mode = modeOf(plan);
   if (!(await control.isFinished(session, plan.runId))) {
+    requirePlannedTarget(plan, tools.planTarget, "preparing");
     const columns = await mode.prepare(session, plan, { mayCreate });
     const isSealed = isPending && plan.checks !== null;
     return { columns, key: isSealed ? await keepProfileKey(session, tools, plan) : undefined };
