@@ -12,7 +12,7 @@ import { isWorkedOn, lastFailure, notesOf, recordFailure } from "./control/error
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
-import { clearAndFinish, finishSeconds } from "./finish-run.js";
+import { finishAndClear, finishSeconds } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
@@ -136,7 +136,7 @@ function runWriter(
       await tools.spilled.drop(span);
       return outcome;
     },
-    finish: (attempt) => clearAndFinish(tools, stored, attempt),
+    finish: (attempt) => finishAndClear(tools, stored, attempt),
     answers: () => openAnswers(tools, stored.plan),
   };
 }
