@@ -93,6 +93,9 @@ export function profileRows(
   };
 }
 
+/** The profile of a run without spans. */
+export const noRows: SpanProfile = { rows: 0, columns: new Map() };
+
 /**
  * Merges the profiles of rows of one output. The result does not depend on how the rows were divided, nor on the order
  * of merging.

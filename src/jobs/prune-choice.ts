@@ -122,14 +122,19 @@ export function choosePruned(
  * params is over: no attempt continues it.
  */
 export function overWith(groups: readonly RunGroup[]): (group: RunGroup) => boolean {
-  const over = new Set(groups.filter(({ latest }) => openStatuses[latest.status] === undefined).map(paramsKey));
-  return (group) => over.has(paramsKey(group));
+  const isOver = overParams(groups);
+  return (group) => isOver(planOf(group)?.params ?? {});
 }
 
-function paramsKey(group: RunGroup): string {
-  return JSON.stringify(
-    Object.entries(planOf(group)?.params ?? {}).toSorted(([one], [other]) => (one < other ? -1 : 1)),
-  );
+/** Makes a function that says whether the run of `groups` with some params is over. */
+export function overParams(groups: readonly RunGroup[]): (params: Plan["params"]) => boolean {
+  const over = groups.filter(({ latest }) => openStatuses[latest.status] === undefined);
+  const keys = new Set(over.map((group) => paramsKey(planOf(group)?.params ?? {})));
+  return (params) => keys.has(paramsKey(params));
+}
+
+function paramsKey(params: Plan["params"]): string {
+  return JSON.stringify(Object.entries(params).toSorted(([one], [other]) => (one < other ? -1 : 1)));
 }
 
 function isBefore(group: RunGroup, first: string): boolean {

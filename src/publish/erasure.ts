@@ -28,6 +28,13 @@ export interface TableErasure {
   readonly by: string;
   /** Takes the indexes of keys that are found. */
   readonly found: Set<number>;
+  /** The job whose runs `command` is about; other jobs may write into the same table. */
+  readonly job: string;
+  /**
+   * Whether no attempt continues unfinished kept predictions of these params, because the run that they belong to is over.
+   * Default: one may.
+   */
+  readonly isKeptOver?: ((params: Readonly<Record<string, string>>) => boolean) | undefined;
   /** The command line that finishes the run of these params, or decides on it. */
   readonly command: (
     params: Readonly<Record<string, string>>,

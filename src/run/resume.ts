@@ -39,7 +39,10 @@ export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: Pick<RunS
       "PLAN_CHANGED",
       `comparing the spec with the plan of ${nameOf(run)}: ${differences.join("; ")}`,
       {
-        hint: `${ofTarget.length === 0 ? "" : sharedName(spec.name)}${hintOf({ sink }, isPublished(run), restoreAll)}`,
+        hint:
+          sink.isElsewhere?.(plan.target) === true
+            ? elsewhereHint({ sink }, plan, isPublished(run))
+            : hintOf({ sink }, isPublished(run), restoreAll),
       },
     );
   }
@@ -77,8 +80,15 @@ export function notPlanned({ spec, sha256, command }: JobContext, act: string): 
   });
 }
 
-function sharedName(name: string): string {
-  return `if another job is called ${name}, too, give one of them another name: a run is known by name and params; else `;
+/** The hint for a run of another table: the other job keeps the name, or it would score and add its rows again. */
+function elsewhereHint({ sink }: Pick<JobContext, "sink">, { runId, job, target }: Plan, finished: boolean): string {
+  const table = String(target["table"]);
+  const shared = `if another job is called ${job}, too, give this job another name: the other one has run ${runId} for ${table}`;
+  const restore = `name ${table} again and run again`;
+  const own = finished
+    ? hintOf({ sink }, true, restore)
+    : `${restore}; or if ${table} is gone, abandon this run: --new-run starts over`;
+  return `${shared}; else ${own}`;
 }
 
 /**

@@ -253,7 +253,7 @@ async function whereDecided(
 
 /**
  * Publishes an approved run. With `--new-run`, the next run opens after one that a person approved; a run that passed its
- * checks may be this command's own. It also opens in place of a run whose rows the target refuses or are for another one:
+ * checks may be this command's own. It also opens in place of a run whose rows the target refuses, or whose target the spec has changed:
  * from then on that run cannot be published, by another attempt either.
  */
 async function carryOutApproval(
@@ -261,8 +261,9 @@ async function carryOutApproval(
   { stored, run, by }: { readonly stored: StoredPlan; readonly run: RunSink; readonly by: string },
 ): Promise<RunReport> {
   const { runId, target } = stored.plan;
-  if (context.newRun && context.sink.isElsewhere?.(target) === true) {
-    return await abandon(context, runId, `its rows are for ${String(target["table"])}`);
+  const differences = context.sink.compareTarget?.(target) ?? [];
+  if (context.newRun && differences.length > 0) {
+    return await abandon(context, runId, differences.join("; "));
   }
   const publishing = publishApproved(context, { stored, run });
   const report = await (context.newRun ? orRefusal(publishing) : publishing);

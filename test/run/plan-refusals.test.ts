@@ -173,7 +173,11 @@ postgres.describe("plan with an output in Postgres", () => {
     const spec = await writePgSpec(scratch.path, wine, database);
     expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
     await writePgSpec(scratch.path, wine, database, { output: { postgres: { table: "scores.others" } } });
-    await expectAlike(spec, 66, /if another job is called wine-forest, too, give one of them another name/);
+    await expectAlike(
+      spec,
+      66,
+      /if another job is called wine-forest, too, give this job another name: the other one has run wine-forest-/,
+    );
   });
 
   test("plan ends with 64 as run does for what is no table, and for a partitioned one that cannot be swapped", async () => {

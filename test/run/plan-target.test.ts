@@ -109,7 +109,9 @@ postgres.describe("plan with an output in Postgres", () => {
     await writePgSpec(scratch.path, wine, database, { output: { postgres: { table: "scores.others" } } });
     expect(await runHere(["run", spec, "--quiet"])).toMatchObject({
       code: 66,
-      stderr: expect.stringContaining("if another job is called wine-forest, too, give one of them another name"),
+      stderr: expect.stringContaining(
+        "if another job is called wine-forest, too, give this job another name: the other one has run wine-forest-",
+      ),
     });
   });
 

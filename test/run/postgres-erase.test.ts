@@ -1,8 +1,8 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { projectFolder, runHere } from "../support/cli.js";
+import { scratchFolder, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import type { Database } from "../support/pg-database.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -96,6 +96,82 @@ postgres.describe("erase in Postgres", () => {
     expect(await database.query("SELECT columns->>'id' AS id FROM infer_batch.rejects")).toEqual([]);
     expect((await job.night("rejects", "2026-01-01")).code).toBe(0);
     expect((await job.night("status", "2026-01-01")).stdout).toContain("published");
+  });
+
+  test.each(["upsert", "replace", "append"])(
+    "kept predictions that no run completes do not stop erase, which removes their rows, too: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const key = mode === "upsert" ? ["id"] : [];
+      const model = join(projectFolder, "fixtures/models/diabetes-mlp.onnx");
+      const outputs = { score: "score" };
+      const keptIn = (output?: object): object => ({
+        model: { outputs },
+        challenger: { path: model, outputs, output },
+      });
+      const kept = keptIn({ postgres: { url: database.url, table: "scores.kept", mode, key } });
+      const main = { mode: "upsert", key: ["id"] };
+      const without = await jobIn(scratch.path, database, main, keptIn());
+      expect((await without.night("run", "2026-01-01", "--worker", "1/2")).code).toBe(0);
+      const job = await jobIn(scratch.path, database, main, kept);
+      const done = await job.night("run", "2026-01-01");
+      expect([done.code, done.stderr]).toEqual([0, expect.stringContaining("are incomplete: ")]);
+      const [row] = await database.query(
+        "SELECT schemaname, tablename FROM pg_tables WHERE tablename LIKE '%staging%'",
+      );
+      const table =
+        mode === "replace" ? `${String(row?.["schemaname"])}."${String(row?.["tablename"])}"` : "scores.kept";
+      expect(await idsOf(database, table)).toBeGreaterThan(0);
+
+      const erased = await job.erase();
+      expect(erased.code, erased.stderr).toBe(0);
+      expect([await idsOf(database), await idsOf(database, table)]).toEqual([0, 0]);
+      const keys = await database.query("SELECT tablename FROM pg_tables WHERE tablename LIKE 'keys_%'");
+      expect(keys).toHaveLength(mode === "upsert" ? 1 : 0);
+      for (const { tablename } of keys) {
+        expect(await idsOf(database, `infer_batch.${String(tablename)}`)).toBe(0);
+      }
+    },
+  );
+
+  test("kept predictions of a run that is not over stop erase", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const model = join(projectFolder, "fixtures/models/diabetes-mlp.onnx");
+    const outputs = { score: "score" };
+    const output = { postgres: { url: database.url, table: "scores.kept", mode: "append" } };
+    const spec = await writeSpec(scratch.path, fixture, {
+      commit_rows: 100,
+      model: { outputs },
+      challenger: { path: model, outputs, output },
+    });
+    expect((await runHere(["run", spec, "--worker", "0/2"])).code).toBe(0);
+    const keys = join(scratch.path, "keys.txt");
+    await writeFile(keys, "5\n441\n");
+    const refused = await runHere(["erase", spec, "--keys", keys]);
+    expect([refused.code, refused.stderr]).toEqual([
+      67,
+      expect.stringMatching(
+        /erasing rows of scores\.kept: run \S+ is not finished, so nothing was erased\n.*infer-batch run/,
+      ),
+    ]);
+  });
+
+  test("the message about an open run of another job names that job", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const mode = { mode: "upsert", key: ["id"] };
+    const other = await jobIn(scratch.path, database, mode, { name: "other" });
+    expect((await other.night("run", "2026-01-01", "--worker", "0/2")).code).toBe(0);
+    const job = await jobIn(scratch.path, database, mode);
+    const refused = await job.erase();
+    expect([refused.code, refused.stderr]).toEqual([
+      67,
+      expect.stringMatching(
+        /run other-\S+ is not finished, so nothing was erased\n.*finish it: it is of job other: use its spec, or give this job that name\n {4}then run/,
+      ),
+    ]);
   });
 
   test("a key that is no value of its column ends erase, and the message does not have it", async () => {

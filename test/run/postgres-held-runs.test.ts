@@ -1,10 +1,12 @@
-import { readFile } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
+import { writeRows } from "../support/parquet.js";
 import { statesIn } from "../support/pg-staged.js";
 import { usePostgres } from "../support/postgres.js";
 
@@ -176,4 +178,25 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     ]);
     expect(await database.query("SELECT outcome FROM infer_batch.verdicts ORDER BY judged_at")).toHaveLength(2);
   });
+
+  test.each(modes)(
+    "a night whose input has no rows is judged and published, or held and approved: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const nights = await nightsIn(scratch.path, database, mode);
+      const data = join(projectFolder, "fixtures/data/diabetes/*.parquet");
+      await mkdir(join(scratch.path, "empty"));
+      await writeRows(join(scratch.path, "empty/a.parquet"), `SELECT * FROM read_parquet('${data}') LIMIT 0`);
+      expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+      await nights.rewrite({ input: { path: "empty/*.parquet", min_rows: 0 } });
+      const held = await nights.night("run", "2026-11-21");
+      expect([held.code, held.stdout], held.stderr).toEqual([67, expect.stringContaining("held, 0 rows wait")]);
+      const approved = await nights.night("approve", "2026-11-21", "--as-baseline");
+      expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining("published, 0 rows")]);
+      const next = await nights.night("run", "2026-11-22");
+      expect([next.code, next.stdout], next.stderr).toEqual([0, expect.stringContaining("0 rows")]);
+      expect(await rowCount(database)).toBe(mode === "replace" ? 0 : 442);
+    },
+  );
 });

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
-import { heldNight, nightlyJob } from "../support/nights.js";
+import { fewRows, heldNight, nightlyJob } from "../support/nights.js";
 import { writePgSpec } from "../support/pg-job.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
@@ -28,7 +28,7 @@ async function jobsIn(folder: string, database: Database, ds = "2026-11-20"): Pr
 }
 
 const message =
-  /^error: comparing the spec with the plan of this finished run: output\.postgres\.table .*scores\.others.*\n {2}hint: if another job is called diabetes-mlp, too, give one of them another name/m;
+  /^error: comparing the spec with the plan of this finished run: output\.postgres\.table .*scores\.others.*\n {2}hint: if another job is called diabetes-mlp, too, give this job another name: the other one has run diabetes-mlp-\S+ for scores\.others; else the finished predictions/m;
 
 postgres.describe("two jobs of one name for different tables", () => {
   test("no command shows the other job's run as this job's: they end with 66 and say what run says", async () => {
@@ -80,5 +80,73 @@ postgres.describe("two jobs of one name for different tables", () => {
     }
     await nights.rewrite({ output: output("scores.others") });
     expect((await nights.night(command, "2026-11-21")).code).toBe(0);
+  });
+
+  test("run --new-run of one job leaves alone rows that the other one has not published yet, until their table is gone", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const append = { table: "scores.others", mode: "append" };
+    const other = join(scratch.path, "other.yaml");
+    const write = async (postgres: object): Promise<string> =>
+      await writePgSpec(scratch.path, fixture, database, { commit_rows: 40, output: { postgres } });
+    await rename(await write(append), other);
+    const spec = await write({ mode: "append" });
+    await scoreHere(other, workerOf(0, 2));
+
+    const refused = await runHere(["run", spec, "--new-run"]);
+    expect([refused.code, refused.stderr]).toEqual([
+      66,
+      expect.stringMatching(
+        /opening run diabetes-mlp-\S+-r2: run diabetes-mlp-\S+ for scores\.others has committed spans and is not published\n {2}hint: if another job is called diabetes-mlp, too, give this job another name; else name scores\.others/,
+      ),
+    ]);
+    const done = await runHere(["run", other, "--quiet"]);
+    expect(done.code, done.stderr).toBe(0);
+    const rows = "SELECT count(*)::int AS n, count(DISTINCT id)::int AS ids FROM scores.others";
+    expect(await database.query(rows)).toEqual([{ n: 442, ids: 442 }]);
+    expect(await database.query("SELECT run_id FROM infer_batch.runs")).toHaveLength(1);
+
+    await database.query("DELETE FROM infer_batch.finishes; ALTER TABLE scores.others RENAME TO moved");
+    const unfinished = await runHere(["run", spec]);
+    expect([unfinished.code, unfinished.stderr]).toEqual([
+      66,
+      expect.stringContaining("or if scores.others is gone, abandon this run: --new-run starts over"),
+    ]);
+    const started = await runHere(["run", spec, "--new-run"]);
+    expect([started.code, started.stderr]).toEqual([0, expect.stringContaining("abandoning run")]);
+  });
+
+  test("run --new-run of one job leaves alone the other one's run that is approved or held, and may follow a discarded one", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const output = (table: string): object => ({
+      parquet: undefined,
+      postgres: { url: database.url, table, mode: "append", timeouts: { lock: 1 } },
+    });
+    const nights = await nightlyJob(scratch.path, { output: output("scores.others") });
+    const runId = await heldNight(nights);
+    const refuse = async (state: string): Promise<void> => {
+      await nights.rewrite({ output: output("scores.predictions") });
+      const refused = await nights.night("run", "2026-11-21", "--new-run");
+      expect([refused.code, refused.stderr]).toEqual([
+        66,
+        expect.stringContaining(`run ${runId} for scores.others ${state} and is not published`),
+      ]);
+      await nights.rewrite({ output: output("scores.others") });
+    };
+    await refuse("has committed spans");
+    await database.query("ALTER TABLE scores.others ADD CONSTRAINT few CHECK (id >= 50) NOT VALID");
+    expect((await nights.night("approve", "2026-11-21")).code).toBe(65);
+    await refuse("is approved");
+    await database.query("ALTER TABLE scores.others DROP CONSTRAINT few");
+    const published = await nights.night("approve", "2026-11-21");
+    expect([published.code, published.stdout]).toEqual([0, expect.stringContaining(`${runId}: published`)]);
+
+    await nights.rewrite({ ...fewRows, output: output("scores.others") });
+    expect((await nights.night("run", "2026-11-22")).code).toBe(67);
+    expect((await nights.night("discard", "2026-11-22")).code).toBe(0);
+    await nights.rewrite({ output: output("scores.predictions") });
+    const next = await nights.night("run", "2026-11-22", "--new-run");
+    expect(next.code, next.stderr).toBe(0);
   });
 });

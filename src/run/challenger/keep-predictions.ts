@@ -97,10 +97,34 @@ function baseOf({ spec, sha256 }: JobContext): RunId {
   return runIdOf(keptJob(spec.name), spec.params, sha256);
 }
 
+/**
+ * Refuses a run of another job, which may have the name of these predictions, and predictions that are kept in another
+ * table: `sink.find` knows runs by name and params alone.
+ */
+function requireKeptHere(
+  { spec }: JobContext,
+  sink: Sink,
+  { runId, target, kept, profiles, staged, checks }: Plan,
+): void {
+  const change = "name another place in challenger.output, such as another control_schema";
+  const name = keptJob(spec.name);
+  // Before kept predictions were marked, no plan had `profiles`.
+  const isKept = kept !== undefined || (profiles === undefined && !staged && checks === null);
+  if (!isKept) {
+    throw new Error(`run ${runId} at this place is one of a job called ${name}, and is left as it is; ${change}`);
+  }
+  if (sink.isElsewhere?.(target) === true) {
+    throw new Error(`run ${runId} keeps them in ${String(target["table"])}; name this table again, or ${change}`);
+  }
+}
+
 /** Opens the run of the predictions. `mayCreate`: otherwise one that is not planned is undefined. */
 async function openKept(context: JobContext, plan: Plan, sink: Sink, mayCreate: boolean): Promise<KeptRun | undefined> {
   const base = baseOf(context);
   const found = await sink.find(base);
+  if (found !== undefined) {
+    requireKeptHere(context, sink, found.plan);
+  }
   const latest = found?.pruned === undefined ? found : undefined;
   if (latest !== undefined && isSame(keptPlan(context, plan, sink, latest.plan.runId), latest.plan)) {
     return { sink, stored: latest, run: await sink.open(latest) };

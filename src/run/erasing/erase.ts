@@ -1,9 +1,9 @@
-import { groupRuns, planOf, type RunGroup } from "../../jobs/prune-choice.js";
+import { groupRuns, overParams, planOf, type RunGroup } from "../../jobs/prune-choice.js";
 import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
 import { everyRun } from "../../publish/recorded-run.js";
 import { spanCount } from "../../plan/spans.js";
-import { type ErasedRows, nothingErased } from "../../publish/erasure.js";
+import { type ErasedRows, nothingErased, type TableErasure } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { Sink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
@@ -43,16 +43,18 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
     return published;
   }
   const challenger = keptContext(context, kept);
-  const predictions = (await eraseFromTables(challenger, request)) ?? (await eraseKept(groups, request));
+  const predictions =
+    (await eraseFromTables(challenger, request, overParams(groups))) ?? (await eraseKept(groups, request));
   return [...published, ...predictions];
 }
 
 /** Erases rows from tables; undefined: the rows are in files. */
 async function eraseFromTables(
-  { sink, actingUser, command }: Pick<JobContext, "sink" | "actingUser" | "command">,
+  { spec, sink, actingUser, command }: Pick<JobContext, "spec" | "sink" | "actingUser" | "command">,
   { keys, dryRun, found }: EraseRequest,
+  isKeptOver?: TableErasure["isKeptOver"],
 ): Promise<readonly ErasedRun[] | undefined> {
-  const tables = await sink.erase?.({ keys, dryRun, found, by: actingUser(), command });
+  const tables = await sink.erase?.({ keys, dryRun, found, by: actingUser(), job: spec.name, isKeptOver, command });
   return tables?.map(({ name, rows, rejects }) => ({
     runId: undefined,
     params: {},

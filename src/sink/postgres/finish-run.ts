@@ -1,4 +1,3 @@
-import { splitRunId } from "../../plan/identity.js";
 import { spanCount } from "../../plan/spans.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
@@ -6,7 +5,7 @@ import { JobError, messageOf } from "../../util/errors.js";
 import { type RecordedSpending, recordedSpending } from "../../publish/recorded-run.js";
 import type { Plan } from "../../plan/plan.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
-import { clearAbandonedRuns, tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/abandoned-runs.js";
+import { tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/abandoned-runs.js";
 import { committedSpansOf } from "./committed-spans.js";
 import type { Session } from "./connections.js";
 import { readDecision } from "./control/decisions.js";
@@ -15,24 +14,19 @@ import { sha256Of } from "./control/profiles.js";
 import { committedProfile } from "./control/run-profile.js";
 import { readSpans } from "./control/spans.js";
 import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
+import { classify } from "./failures.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
-import { plannedTarget } from "./target.js";
+import { requirePlannedTarget } from "./target.js";
 import { transact } from "./transaction.js";
 
 /** Limit of a check of all rows of a run, and of moving them where a rename is not enough. */
 export const finishSeconds = 24 * 3600;
 
-/** Clears up after abandoned runs of the job, then finishes the run: checks that all of its spans are committed. */
-export async function clearAndFinish(tools: RunTools, stored: StoredPlan, attempt?: AttemptJson): Promise<void> {
-  const { control, retry, target } = tools;
-  const { runId } = stored.plan;
-  if (splitRunId(runId).number > 1) {
-    await retrying(`clearing up after runs before ${runId}`, retry, (last) =>
-      transact(tools, (session) => clearAbandonedRuns(session, control, runId), { last }),
-    ).catch(throwNoRefusal);
-  }
+/** Finishes a run: checks that all of its spans are committed. Then drops its tables, and those of the runs that it replaces. */
+export async function finishAndClear(tools: RunTools, stored: StoredPlan, attempt?: AttemptJson): Promise<void> {
+  const { retry, target } = tools;
   // Committed spans do not change: their profiles are merged before the transaction begins.
   const profile = await retrying(`reading ${target}`, retry, () => runProfile(tools, stored));
   await retrying(`finishing ${target}`, retry, (last) =>
@@ -42,13 +36,6 @@ export async function clearAndFinish(tools: RunTools, stored: StoredPlan, attemp
     }),
   );
   await dropUnneededTables(tools, stored);
-}
-
-/** What cannot be cleared up says nothing about the rows of this run: `--new-run` must not take its place. */
-function throwNoRefusal(error: unknown): never {
-  throw error instanceof JobError && error.code === "OUTPUT_MISMATCH"
-    ? new JobError("USAGE", error.message, { cause: error, ...(error.hint === undefined ? {} : { hint: error.hint }) })
-    : error;
 }
 
 /** The text of a run's profile; undefined where a span has none, or another attempt has published the run. */
@@ -72,7 +59,7 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   const { control, name } = tools;
   const { plan } = stored;
   const mode = tools.modeOf(plan);
-  requirePlannedTable(plan, name);
+  requirePlannedTarget(plan, tools.planTarget, "finishing");
   await lockRuns(session, plan.runId, { shared: true });
   await lockRun(session, plan.runId);
   if (await control.isFinished(session, plan.runId)) {
@@ -98,20 +85,6 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   }
   await mode.finish?.(session, plan);
   await recordPublication(session, tools, { stored, profile, spending });
-}
-
-/** Rows are never written into a table that the plan does not name, whatever the spec says by now. @throws JobError PLAN_CHANGED */
-function requirePlannedTable(plan: Plan, name: TableName): void {
-  const { table } = plannedTarget(plan);
-  if (table !== showTable(name)) {
-    throw new JobError(
-      "PLAN_CHANGED",
-      `finishing run ${plan.runId}: its rows are for ${table}, not for ${showTable(name)}`,
-      {
-        hint: "give each job a name of its own; or name the table of the plan in output.postgres.table again",
-      },
-    );
-  }
 }
 
 /** Records that a run is published, under the next number of its target. */
@@ -144,11 +117,12 @@ async function recordPublication(
  */
 async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promise<void> {
   const { control, name } = tools;
-  await dropTables(tools, async (session) => [
+  const find = async (session: Session): Promise<readonly TableName[]> => [
     ...((await tools.modeOf(plan).unneededTables?.(session)) ?? []),
     ...(await tablesOfClosedRuns(session, control, showTable(name))),
     ...(await tablesToDrop(session, control, plan)), // the others are those of the latest runs only
-  ]);
+  ];
+  await dropTables(tools, find, `; the next run that is published into ${showTable(name)} tries again`);
   await warnOfKeptTables(tools, plan);
 }
 
@@ -164,10 +138,17 @@ export async function warnOfKeptTables(tools: RunTools, plan: Plan): Promise<voi
   }
 }
 
-/** Drops tables, each in a transaction of its own. Warns about those that it cannot drop. */
+/** What the server says, on one line: of a view that depends on a table, its name. */
+function foundIn(error: unknown): string {
+  const failure = classify(error);
+  return (failure.kind === "bug" ? messageOf(error) : failure.found).replaceAll(/\s*\n\s*/g, ", ");
+}
+
+/** Drops tables, each in a transaction of its own. Warns about those that it cannot drop. `next`: added to these warnings. */
 export async function dropTables(
   tools: RunTools,
   find: (session: Session) => Promise<readonly TableName[]>,
+  next = "",
 ): Promise<void> {
   const { warn } = tools;
   try {
@@ -175,7 +156,7 @@ export async function dropTables(
     for (const name of new Map((await transact(tools, find)).map((one) => [quoteTable(one), one])).values()) {
       await transact(tools, (session) => session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`)).catch(
         (error: unknown) => {
-          warn(`table ${showTable(name)} is no longer needed, and could not be dropped: ${messageOf(error)}`);
+          warn(`table ${showTable(name)} is no longer needed, and could not be dropped: ${foundIn(error)}${next}`);
         },
       );
     }

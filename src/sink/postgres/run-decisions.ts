@@ -12,6 +12,7 @@ import { dropTables, finishSeconds, warnOfKeptTables } from "./finish-run.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
+import { requirePlannedTarget } from "./target.js";
 import { transact } from "./transaction.js";
 
 /** What decides whether a run is published: its profile, the verdict on it, and the decision. */
@@ -96,9 +97,10 @@ async function decideRun(session: Session, tools: RunTools, plan: Plan, decision
 /**
  * Refuses to approve a run that could not be published, as far as that is known before its rows are written: nothing
  * else may become of an approved run. Publishing checks all of it again.
- * @throws JobError OUTPUT_NEWER, OUTPUT_MISMATCH, OUTPUT_DAMAGED
+ * @throws JobError PLAN_CHANGED, OUTPUT_NEWER, OUTPUT_MISMATCH, OUTPUT_DAMAGED
  */
 async function refuseUnpublishable(session: Session, tools: RunTools, plan: Plan): Promise<void> {
+  requirePlannedTarget(plan, tools.planTarget, "approving");
   const mode = tools.modeOf(plan);
   if (mode.kind !== "append") {
     await tools.refuseNewer(session, plan);

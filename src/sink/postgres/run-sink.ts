@@ -12,7 +12,7 @@ import { isWorkedOn, lastFailure, notesOf, recordFailure } from "./control/error
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
-import { clearAndFinish, finishSeconds } from "./finish-run.js";
+import { finishAndClear, finishSeconds } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
@@ -25,6 +25,7 @@ import type { RunTools } from "./run-tools.js";
 import { runDecisions } from "./run-decisions.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
 import { findTable, fitColumns, refuseChanged, type TargetColumn } from "./table.js";
+import { requirePlannedTarget } from "./target.js";
 import { transact } from "./transaction.js";
 import { unfitRows } from "./copy/unfit-values.js";
 
@@ -140,7 +141,7 @@ function runWriter(
       await tools.spilled.drop(span);
       return outcome;
     },
-    finish: (attempt) => clearAndFinish(tools, stored, attempt),
+    finish: (attempt) => finishAndClear(tools, stored, attempt),
     answers: () => openAnswers(tools, stored.plan),
   };
 }
@@ -251,13 +252,14 @@ export interface PreparedRun {
  */
 export async function prepareRun(
   session: Session,
-  tools: Pick<RunTools, "control" | "modeOf" | "warnOnce">,
+  tools: Pick<RunTools, "control" | "modeOf" | "planTarget" | "warnOnce">,
   { plan }: StoredPlan,
   { mayCreate, isPending }: { readonly mayCreate: boolean; readonly isPending: boolean },
 ): Promise<PreparedRun> {
   const { control, modeOf } = tools;
   const mode = modeOf(plan);
   if (!(await control.isFinished(session, plan.runId))) {
+    requirePlannedTarget(plan, tools.planTarget, "preparing");
     const columns = await mode.prepare(session, plan, { mayCreate });
     const isSealed = isPending && plan.checks !== null;
     return { columns, key: isSealed ? await keepProfileKey(session, tools, plan) : undefined };

@@ -5,12 +5,15 @@ import type { SpilledCopy } from "./copy/spilled-copy.js";
 import type { Mode } from "./modes/mode.js";
 import type { TableName } from "./names.js";
 import type { RefuseNewer } from "./other-runs/newer-runs.js";
+import type { PostgresTarget } from "./target.js";
 import type { TransactionTools } from "./transaction.js";
 
 /** What the steps of a run work with: the target, its control tables, its write mode, and how a call is retried. */
 export interface RunTools extends TransactionTools {
   /** Name of the target in messages. */
   readonly target: string;
+  /** The target that the spec names, as a plan pins it. */
+  readonly planTarget: PostgresTarget;
   readonly name: TableName;
   readonly control: Control;
   /** How the rows of a run are written. */

@@ -27,6 +27,7 @@ import { type InControlTables, pastRuns } from "./other-runs/past-runs.js";
 import { refusePrunedPins } from "./pruning/pins.js";
 import { pruning } from "./pruning/prune-runs.js";
 import { rehearse, rehearsePlanned } from "./rehearse.js";
+import { refuseTakingOver } from "./other-runs/run-elsewhere.js";
 import { readTable } from "./other-runs/table-rows.js";
 import { requireKeptRows, storedRun } from "./other-runs/kept-rows.js";
 import { readPublishedRows } from "./other-runs/published-rows.js";
@@ -74,8 +75,7 @@ interface Tools extends RunTools {
 export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   const { settings, retry } = options;
   const tools = toolsOf(options);
-  const { control, connections, target } = tools;
-  const planTarget = targetOf(options.spec, settings);
+  const { control, connections, planTarget, target } = tools;
   const inControlTables: InControlTables = (doing, none, work) =>
     readControlTables(tools, { doing: `${doing} at ${settings.server}`, none, work });
   return {
@@ -184,6 +184,7 @@ function toolsOf(options: PostgresSinkOptions): Tools {
     modeOf: (plan) => modeOf(modeTools, plan),
     name,
     target,
+    planTarget: targetOf(spec, settings),
     refuseNewer,
     allowOlder,
     warnOnce: onceEach(warn),
@@ -198,6 +199,9 @@ async function admitNewRun(
   { control, name, spec: { mode }, allowOlder, refusesDuplicates }: Tools,
   { layout, runId }: { readonly layout: number; readonly runId: RunId },
 ): Promise<void> {
+  if (layout > 1) {
+    await refuseTakingOver(session, control, { runId, target: showTable(name) });
+  }
   if (mode !== "append" && !allowOlder && layout > 1) {
     await refuseOlderNewRun(session, control, { runId, target: showTable(name), mode });
   }
@@ -223,6 +227,7 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   await lockRuns(session, runId, { shared: false });
   await refuseSuperseded(session, control, runId);
   if (await control.storePlan(session, plan)) {
+    await refuseTakingOver(session, control, { runId, target: showTable(tools.name) });
     // A run that scores only the rejects of the run before adds none of its rows again.
     const addsOnce = splitRunId(runId).number === 1 || leavesRows(plan);
     const admitted = !tools.refusesDuplicates || addsOnce;

@@ -2,6 +2,7 @@ import { difference } from "../../plan/compare.js";
 import type { Plan, PlanTarget } from "../../plan/plan.js";
 import type { PostgresMode, PostgresOutputSpec } from "../../spec/postgres-spec.js";
 import { splitTable } from "../../spec/postgres-spec.js";
+import { JobError } from "../../util/errors.js";
 import { z } from "../../util/zod.js";
 import { showTable } from "./names.js";
 
@@ -42,6 +43,23 @@ export function isPostgresPlan({ target }: Plan): boolean {
 /** What a plan pins of its table. @throws Error for a plan that `isPostgresPlan` does not admit */
 export function plannedTarget({ target }: Plan): PostgresTarget {
   return schema.parse(target);
+}
+
+/**
+ * Rows are written as the plan says, or not at all: into its table, in its mode, by its key, whatever the spec says by now.
+ * @param act what cannot be done: "finishing"
+ * @throws JobError PLAN_CHANGED
+ */
+export function requirePlannedTarget({ runId, target }: Plan, asked: PostgresTarget, act: string): void {
+  const differences = compareTargets(target, asked);
+  if (differences.length > 0) {
+    const isElsewhere = target["table"] !== asked.table;
+    throw new JobError("PLAN_CHANGED", `${act} run ${runId}: ${differences.join("; ")}`, {
+      hint: isElsewhere
+        ? "give each job a name of its own; or name the table of the plan in output.postgres.table again"
+        : "restore what was planned, and run the same command again; or score again, as another run: run --new-run",
+    });
+  }
 }
 
 /**

@@ -1,5 +1,6 @@
 import {
   mergeSpanProfiles,
+  noRows,
   parseSpanProfile,
   type SpanProfile,
   withPrivatePart,
@@ -191,9 +192,6 @@ function merged({ profile }: CommittedSpans, others: Iterable<SpanProfile>): Spa
   }
   return all ?? noRows;
 }
-
-/** The profile of a run without spans. */
-const noRows: SpanProfile = { rows: 0, columns: new Map() };
 
 /**
  * The stored profile of a run whose key is gone: the run is published, also where a person has removed `_SUCCESS` since. An

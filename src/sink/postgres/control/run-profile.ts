@@ -1,6 +1,7 @@
 import { DatabaseError } from "pg";
 import {
   mergeSpanProfiles,
+  noRows,
   parseSpanProfile,
   type SpanProfile,
   type StoredProfile,
@@ -50,7 +51,7 @@ export async function committedProfile(tools: Tools, plan: Plan): Promise<Commit
       merged = merged === undefined ? opened : mergeSpanProfiles(merged, opened);
     }
   }
-  return merged && { profile: merged, published: sealed?.published };
+  return { profile: merged ?? noRows, published: sealed?.published };
 }
 
 /**

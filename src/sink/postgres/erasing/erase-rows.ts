@@ -6,13 +6,12 @@ import {
   verdictWithoutRows,
 } from "../../../publish/erasure.js";
 import { parseJson } from "../../../plan/parse-plan.js";
-import type { RunId } from "../../../plan/plan.js";
 import { parseRunVerdict } from "../../../publish/run-verdict.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { JobError } from "../../../util/errors.js";
-import { tablesOfClosedRuns } from "../other-runs/abandoned-runs.js";
+import { existingTables, leftoversOf, tablesOfClosedRuns } from "../other-runs/abandoned-runs.js";
 import type { Session } from "../connections.js";
-import { runConditions } from "../control/run-conditions.js";
+import type { PastRun } from "../control/other-runs.js";
 import { controlLayout } from "../control/schema.js";
 import { dropTables, finishSeconds } from "../finish-run.js";
 import { lock } from "../locks.js";
@@ -23,6 +22,7 @@ import type { RunTools } from "../run-tools.js";
 import { findTable } from "../table.js";
 import { transact } from "../transaction.js";
 import { recordErasure } from "./erasure-record.js";
+import { refuseOpenRuns } from "./open-runs.js";
 
 /**
  * Deletes the rows of some keys from the target, from the tables that keep what runs replaced, and from the rejects of
@@ -39,7 +39,7 @@ export async function eraseRows(tools: RunTools, request: TableErasure): Promise
     });
   });
   if (!request.dryRun) {
-    // Published or discarded runs may have left tables that could not be dropped then.
+    // Runs that are over may have left tables that could not be dropped then.
     await dropTables(tools, (session) => tablesOfClosedRuns(session, tools.control, showTable(tools.name)));
   }
   return erased;
@@ -61,7 +61,7 @@ async function eraseInTransaction(
     await lock(session, `swap ${target}`);
     await lock(session, `publication ${target}`);
   }
-  await refuseOpenRuns(session, tools, target, request);
+  const unfinished = await refuseOpenRuns(session, tools, target, request);
   const previous = (await previousTables(session, control, name)).map((table) => splitTable(table.name));
   const erased: ErasedTable[] = [];
   for (const table of [name, ...previous]) {
@@ -80,6 +80,7 @@ async function eraseInTransaction(
       rejects: 0,
     });
   }
+  erased.push(...(await eraseFromOwn(session, tools, unfinished, request)));
   const types = await keyTypes(session, name, request);
   const rejects = types === undefined ? 0 : await eraseRejects(session, tools, { types, target }, request);
   erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
@@ -90,41 +91,24 @@ async function eraseInTransaction(
   return erased;
 }
 
-interface OpenRun {
-  readonly run_id: RunId;
-  readonly params: Record<string, string> | null;
-  readonly mode: string;
-  readonly held: boolean;
-}
-
-/** Refuses to erase while a run for the target is unfinished or held. @throws JobError NOT_ERASED */
-async function refuseOpenRuns(
+/** Erases rows from the tables of their own that unfinished runs have: staged rows in `replace`, keys in `upsert`. */
+async function eraseFromOwn(
   session: Session,
-  { control: { table } }: RunTools,
-  target: string,
-  { command }: TableErasure,
-): Promise<void> {
-  const { isUnfinished, isDecided, isHeld } = runConditions(table);
-  const { rows } = await session.query<OpenRun>({
-    text: `SELECT run_id, params, mode, ${isHeld} AS held FROM ${table("runs")} r WHERE target = $1 AND ${isUnfinished}
-      AND NOT ${isDecided("discarded")}
-      AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number) ORDER BY planned_at LIMIT 1`,
-    values: [target],
-  });
-  const [open] = rows;
-  if (open !== undefined) {
-    const { run_id: runId, held } = open;
-    const params = open.params ?? {};
-    const older = open.mode === "append" ? "" : " (with --allow-older, if a newer run has published to the table)";
-    const next = held
-      ? `approve or discard it: ${command(params, { verb: "approve", runId })}${older}`
-      : `finish it: ${command(params)}${older}`;
-    throw new JobError(
-      "NOT_ERASED",
-      `erasing rows of ${target}: run ${runId} is ${held ? "held by its checks" : "not finished"}, so nothing was erased`,
-      { hint: `${next}\n    then run the same infer-batch erase again` },
-    );
+  { control }: RunTools,
+  runs: readonly PastRun[],
+  request: TableErasure,
+): Promise<readonly ErasedTable[]> {
+  const erased: ErasedTable[] = [];
+  for (const run of runs) {
+    for (const table of await existingTables(session, leftoversOf(control, run))) {
+      const types = await keyTypes(session, table, request);
+      const rows = types === undefined ? 0 : await eraseFrom(session, { table: quoteTable(table), types }, request);
+      if (rows > 0 && run.mode === "replace") {
+        erased.push({ name: showTable(table), rows, rejects: 0 });
+      }
+    }
   }
+  return erased;
 }
 
 /** The SQL types of the key columns of a table; undefined: it lacks one, or there is no such table. */

@@ -14,16 +14,6 @@ import { quoteTable, type TableName } from "../names.js";
 import { plannedTarget } from "../target.js";
 
 /**
- * Drops the tables of earlier, abandoned runs. Their attempts are fenced, so none of them makes a table again. A table
- * that belongs to another role stays: that is no reason to fail.
- */
-export async function clearAbandonedRuns(session: Session, control: Control, runId: RunId): Promise<void> {
-  for (const run of await abandonedRuns(session, control, runId)) {
-    await dropLeftovers(session, control, run);
-  }
-}
-
-/**
  * Drops a run's own tables, also before the run begins: a person may have removed the run from the control tables, to
  * start over.
  */
@@ -34,8 +24,8 @@ export async function dropLeftovers(session: Session, control: Control, run: Pas
 }
 
 /**
- * Finds the tables of their own (staged rows, keys, answers) that published or discarded runs of one target still have. Only
- * the latest runs are searched, of all jobs.
+ * Finds the tables of their own (staged rows, keys, answers) that the runs of one target which are over still have. Only the
+ * latest runs are searched, of all jobs.
  */
 export async function tablesOfClosedRuns(
   session: Session,

@@ -1,0 +1,149 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder } from "../support/cli.js";
+import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { fewRows, heldNight, lastJson, nightlyJob } from "../support/nights.js";
+import { writeRows } from "../support/parquet.js";
+import { leftTables } from "../support/pg-crash.js";
+import type { Database } from "../support/pg-database.js";
+import { statesIn } from "../support/pg-staged.js";
+import { usePostgres } from "../support/postgres.js";
+
+const postgres = usePostgres();
+
+type Output = Pick<Required<SpecOverrides>, "output">;
+
+const into = ({ url }: Database, settings: object): Output => ({
+  output: {
+    parquet: undefined,
+    postgres: { url, table: "scores.predictions", timeouts: { lock: 1 }, ...settings },
+  },
+});
+
+const append = { mode: "append" };
+const upsert = { mode: "upsert", key: ["id"] };
+const replace = { mode: "replace" };
+
+/** Settings of a held run and later ones of its spec, what lets the table take the later ones, and what takes that back. */
+const changes = [
+  {
+    name: "upsert to append",
+    from: upsert,
+    to: append,
+    sql: "ALTER TABLE scores.predictions DROP CONSTRAINT predictions_pkey",
+    back: "ALTER TABLE scores.predictions ADD CONSTRAINT predictions_pkey PRIMARY KEY (id)",
+  },
+  {
+    name: "append to upsert",
+    from: append,
+    to: upsert,
+    sql: "CREATE UNIQUE INDEX one ON scores.predictions (id)",
+    back: "DROP INDEX scores.one",
+  },
+  { name: "append to replace", from: append, to: replace, sql: "SELECT", back: "SELECT" },
+  { name: "replace to append", from: replace, to: append, sql: "SELECT", back: "SELECT" },
+  {
+    name: "replace to upsert",
+    from: replace,
+    to: upsert,
+    sql: "CREATE UNIQUE INDEX one ON scores.predictions (id)",
+    back: "DROP INDEX scores.one",
+  },
+  { name: "on_duplicate", from: upsert, to: { ...upsert, on_duplicate: "last" }, sql: "SELECT", back: "SELECT" },
+  {
+    name: "another key",
+    from: upsert,
+    to: { ...upsert, key: ["id", "score"] },
+    sql: "CREATE UNIQUE INDEX one ON scores.predictions (id, score)",
+    back: "DROP INDEX scores.one",
+  },
+];
+
+const rowsOf = async (database: Database): Promise<unknown> => {
+  const text = "SELECT count(*)::int AS rows, count(DISTINCT id)::int AS ids FROM scores.predictions";
+  return (await database.query(text))[0];
+};
+
+postgres.describe("a held run into Postgres whose spec has other settings for the table by now", () => {
+  test.each(changes)("approve ends with 66, until they are those of the plan again: $name", async (one) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightlyJob(scratch.path, into(database, one.from));
+    const runId = await heldNight(nights);
+    await database.query(one.sql);
+    await nights.rewrite({ ...fewRows, ...into(database, one.to) });
+    const refused = await nights.night("approve", "2026-11-21");
+    expect([refused.code, refused.stderr]).toEqual([
+      66,
+      expect.stringMatching(
+        new RegExp(
+          `^error: approving run ${runId}: output\\.postgres\\.(mode|key|on_duplicate) is .*, planned [^]*hint: restore what was planned, and run the same command again; or score again, as another run: run --new-run`,
+        ),
+      ),
+    ]);
+    expect(lastJson(await nights.night("status", "2026-11-21", "--json"))).toMatchObject({ status: "held" });
+    expect(await rowsOf(database)).toEqual({ rows: 442, ids: 442 });
+    expect(await database.query("SELECT kind FROM infer_batch.decisions WHERE run_id = $1", [runId])).toEqual([]);
+
+    await database.query(one.back);
+    await nights.rewrite({ ...fewRows, ...into(database, one.from) });
+    const approved = await nights.night("approve", "2026-11-21");
+    expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining(`${runId}: published, 50 rows`)]);
+  });
+
+  test.each(changes)("it can be discarded, which removes its rows: $name", async (one) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightlyJob(scratch.path, into(database, one.from));
+    await heldNight(nights);
+    await nights.rewrite({ ...fewRows, ...into(database, one.to) });
+    const discarded = await nights.night("discard", "2026-11-21");
+    expect(discarded.code, discarded.stderr).toBe(0);
+    expect([await statesIn(database), await leftTables(database)]).toEqual([
+      expect.arrayContaining(["published", "discarded"]),
+      [],
+    ]);
+  });
+
+  test("an approved run that its table refuses is not published in another mode; a new run in that mode takes its place", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightlyJob(scratch.path, into(database, append));
+    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await database.query("ALTER TABLE scores.predictions ADD PRIMARY KEY (id)");
+    expect((await nights.night("run", "2026-11-21")).code).toBe(65);
+    const { run_id: runId } = lastJson(await nights.night("status", "2026-11-21", "--json"));
+    await nights.rewrite(into(database, upsert));
+    for (const command of ["run", "approve"]) {
+      const refused = await nights.night(command, "2026-11-21");
+      expect([refused.code, refused.stderr]).toEqual([
+        66,
+        expect.stringMatching(/preparing run .*mode is "upsert", planned "append".*[^]*run --new-run/),
+      ]);
+    }
+    const next = await nights.night("run", "2026-11-21", "--new-run");
+    expect([next.code, next.stderr]).toEqual([0, expect.stringContaining(`abandoning run ${String(runId)}: `)]);
+    expect(await rowsOf(database)).toEqual({ rows: 442, ids: 442 });
+    expect([await statesIn(database), await leftTables(database)]).toEqual([
+      ["published", "abandoned", "published"].toSorted(),
+      [],
+    ]);
+  });
+
+  test("a held run without rows does not empty the table in mode replace", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightlyJob(scratch.path, into(database, append));
+    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    const data = join(projectFolder, "fixtures/data/diabetes/*.parquet");
+    await mkdir(join(scratch.path, "empty"));
+    await writeRows(join(scratch.path, "empty/a.parquet"), `SELECT * FROM read_parquet('${data}') LIMIT 0`);
+    const input = { path: "empty/*.parquet", min_rows: 0 };
+    await nights.rewrite({ input });
+    expect((await nights.night("run", "2026-11-21")).code).toBe(67);
+    await nights.rewrite({ input, ...into(database, replace) });
+    expect((await nights.night("approve", "2026-11-21")).code).toBe(66);
+    expect(await rowsOf(database)).toEqual({ rows: 442, ids: 442 });
+  });
+});
