@@ -21,12 +21,13 @@ const mistakes: readonly [string, SpecOverrides, number][] = [
   ["no model", { model: { path: "gone.onnx" } }, 64],
 ];
 
-function newRunsThatFail(open: OpenHeldNight, more: typeof mistakes = []): void {
+function newRunsThatFail(open: OpenHeldNight): void {
   test.each(["approve", "discard"] as const)(
     "a new run that ends before it is planned leaves the held run as it was: then %s",
     async (decide) => {
       await using held = await open();
-      const { nights, runId } = held;
+      const { nights, runId, refused } = held;
+      const more: typeof mistakes = refused === undefined ? [] : [["a table that is not there", refused, 64]];
       for (const [what, overrides, code] of [...mistakes, ...more]) {
         await nights.rewrite(overrides);
         const failed = await nights.night("run", date, "--new-run");
@@ -174,8 +175,7 @@ s3.describe("a held run in S3", () => {
 
 postgres.describe("a held run in Postgres", () => {
   const open: OpenHeldNight = () => heldInTable(postgres.server());
-  const noTable = { output: { parquet: undefined, postgres: { table: "scores.other", create: false } } };
-  newRunsThatFail(open, [["a table that is not there", noTable, 64]]);
+  newRunsThatFail(open);
   decisionsMeanwhile(open, { code: 64 }); // append keeps the rows of the approved run
   decisionsMeanwhile(() => heldInTable(postgres.server(), "upsert"), { code: 0 });
   lostSpans(open);

@@ -1,7 +1,7 @@
 import { readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "vitest";
-import { scratchFolder } from "./job.js";
+import { scratchFolder, type SpecOverrides } from "./job.js";
 import { heldNight, lastJson, type Nights, nightlyJob } from "./nights.js";
 import type { PostgresServer } from "./postgres.js";
 import type { S3Server } from "./s3.js";
@@ -14,6 +14,8 @@ export interface HeldNight extends AsyncDisposable {
   readonly folder: string;
   readonly nights: Nights;
   readonly runId: string;
+  /** A spec whose target refuses to plan a run; undefined: this one refuses none. */
+  readonly refused?: SpecOverrides;
   /** Takes span 2 of the held run away. */
   loseSpan(): Promise<void>;
   /** Stores that ann has approved the run, and publishes nothing. */
@@ -92,6 +94,7 @@ export async function heldInTable(
   const runId = await heldNight(nights);
   return {
     ...heldAt(scratch.path, { nights, runId }),
+    refused: { output: { parquet: undefined, postgres: { ...table, table: "scores.other", create: false } } },
     async loseSpan() {
       await database.query(`DELETE FROM infer_batch.spans WHERE span = 2 AND run_id = '${runId}'`);
     },
