@@ -22,6 +22,12 @@ export interface Decision {
   readonly successor?: RunId | undefined;
 }
 
+/** A run that another one takes the place of, and the decision that says so. */
+export interface SupersededRun {
+  readonly runId: RunId;
+  readonly decision: Decision;
+}
+
 /** What `by` is where a verdict that passed decides. */
 export const byChecks = "checks";
 

@@ -2,10 +2,12 @@ import type { Model } from "../models/port.js";
 import { reuseShards } from "../plan/compare.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
+import type { Decision } from "../publish/decision.js";
 import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
+import { JobError } from "../util/errors.js";
 import { checkGolden } from "./golden/golden.js";
 import { requirePinned } from "./golden/golden-file.js";
 import { beginLoading, type LoadingEngine } from "./loading.js";
@@ -21,11 +23,25 @@ export interface CreatedRun {
   readonly digests: ReadonlyMap<string, string>;
 }
 
-/** Plans a run and stores the plan, unless another attempt was first. */
+/** A held run that a new one takes the place of. */
+export interface HeldRun {
+  readonly stored: StoredPlan;
+  readonly run: RunSink;
+}
+
+/** A person has approved the held run: no run takes its place, and it is the next to be carried out. */
+export interface ApprovedRun {
+  readonly approved: StoredPlan;
+}
+
+/**
+ * Plans a run and stores the plan, unless another attempt was first.
+ * @param tools `held`: the run that is superseded with that, and not before: it can be approved until then
+ */
 export async function createRun(
   context: JobContext,
-  tools: Omit<PlanningInput, "listed"> & { readonly listing: Listing },
-): Promise<CreatedRun> {
+  tools: Omit<PlanningInput, "listed"> & { readonly listing: Listing; readonly held?: HeldRun | undefined },
+): Promise<CreatedRun | ApprovedRun> {
   const { sink, log } = context;
   const made = await planRun(context, { ...tools, listed: tools.listing.shards });
   const engine = await tools.engine;
@@ -34,7 +50,10 @@ export async function createRun(
   const { decoder } = tools;
   const sampled = await planSample(context, { plan: made, decoder });
   const plan = await planProbe(context, { plan: sampled, engine, decoder });
-  const planned = await sink.create(plan);
+  const planned = await storePlan(context, plan, tools.held);
+  if ("approved" in planned) {
+    return planned;
+  }
   requirePinned(planned.plan, plan.checks?.golden);
   const stored = { ...planned, plan: reuseShards(planned.plan, plan.input.shards) };
   const { input, commitRows } = plan;
@@ -44,6 +63,42 @@ export async function createRun(
     `planned run ${plan.runId}: ${count(input.rows, "row")} of ${shards}, in ${spans} of up to ${count(commitRows, "row")}`,
   );
   return { stored, run: await sink.open(stored), digests: digestsIn(plan) };
+}
+
+/** Stores a plan. If it takes the place of a held run, that is decided first, and the first decision counts. */
+async function storePlan(
+  { sink, actingUser, dateMs }: JobContext,
+  plan: Plan,
+  held: HeldRun | undefined,
+): Promise<StoredPlan | ApprovedRun> {
+  if (held === undefined) {
+    return await sink.create(plan);
+  }
+  const { stored, run } = held;
+  const at = new Date(dateMs()).toISOString();
+  const decision: Decision = {
+    kind: "superseded",
+    by: actingUser(),
+    at,
+    reason: null,
+    asBaseline: false,
+    successor: plan.runId,
+  };
+  if (sink.createInPlace !== undefined) {
+    return (await sink.createInPlace(plan, { runId: stored.plan.runId, decision })) ?? { approved: stored };
+  }
+  const first = (await run.decision()) ?? (await orLaterRun(run.decide(decision)));
+  return first?.kind === "approved" ? { approved: stored } : await sink.create(plan);
+}
+
+/** Returns the stored decision; undefined if another attempt has stored the plan of the later run. */
+async function orLaterRun(deciding: Promise<Decision>): Promise<Decision | undefined> {
+  return await deciding.catch((error: unknown) => {
+    if (error instanceof JobError && error.code === "PLAN_CHANGED") {
+      return undefined;
+    }
+    throw error;
+  });
 }
 
 function digestsIn({ input }: Plan): ReadonlyMap<string, string> {

@@ -16,6 +16,7 @@ import { countCommitted } from "./conclude.js";
 import { notPlanned, openOwn } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 import { addingHint, publishApproved } from "./held-or-discarded.js";
+import { lostSpans } from "./judging/lost-spans.js";
 import { finishingHint, readersLine, scoringAgainText } from "./judging/readers.js";
 
 /** What a person decides on a run. */
@@ -79,6 +80,10 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
     case "superseded":
       return await publishIfApproved(context, { stored, run, decision: state.decision, already: true, request });
     case "held": {
+      const lost = await lostSpans(context, stored.plan, run);
+      if (lost !== undefined) {
+        throw lost; // an approval is final, and could not be carried out
+      }
       const asked = decisionOf(context, "approved", request);
       const decision = await addingHint("it stays held: approve it once the table fits, or discard it", () =>
         run.decide(asked),

@@ -12,6 +12,7 @@ import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure, rowsOfRun } from "./attempt.js";
 import { inputChanges, specChanges } from "./judging/changed-since.js";
+import { lostSpans } from "./judging/lost-spans.js";
 import { decidingCommands, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
@@ -153,7 +154,8 @@ export async function reportDecided(
   } else {
     await run.tidy?.();
   }
-  const changes = state.kind === "held" ? await inputChanges(context, plan) : [];
+  const lost = (await lostSpans(context, plan, run))?.message ?? [];
+  const changes = state.kind === "held" ? [lost, await inputChanges(context, plan)].flat() : [];
   const end = await decidedReport(context, { plan, run, state, verdict, changes });
   return {
     ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(plan, run), output: context.sink.target }),

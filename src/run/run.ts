@@ -17,7 +17,7 @@ import type { JobContext } from "../scoring/context.js";
 import { beginLoading, type LoadedForRun } from "./loading.js";
 import { digestsOf, modelOfPlan, openPinnedModel } from "./model.js";
 import { rejectsOfPlan, requireRejectsOf, requireRun, shardsOfRun } from "./rejects/plan-rejects.js";
-import { createRun, reload } from "./create-run.js";
+import { type ApprovedRun, createRun, type HeldRun, reload } from "./create-run.js";
 import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
 import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseOthers } from "./resume.js";
@@ -58,31 +58,27 @@ function damageOf({ newRun, record }: JobContext, error: unknown): Damage | unde
 
 async function abandon(context: JobContext, runId: RunId, why: unknown, rejectsOf?: StoredPlan): Promise<RunReport> {
   context.record.setReview(undefined); // the next run has none yet
-  return await startNext(
-    context,
-    runId,
-    () => context.log.warn(`abandoning run ${runId}: ${messageOf(why)}`),
+  return await startNext(context, runId, () => context.log.warn(`abandoning run ${runId}: ${messageOf(why)}`), {
     rejectsOf,
-  );
+  });
 }
 
 /**
- * Starts the run after `runId`.
+ * Starts the run after `runId`. If it only scores rejected rows, the target need not admit it: no row is added again.
  * @param logReason logs why, once the target admits it
- * @param rejectsOf the run whose rejected rows alone are scored: the target need not admit it, as no row is added again
  */
 async function startNext(
   context: JobContext,
   runId: RunId,
   logReason: () => void,
-  rejectsOf?: StoredPlan,
+  over: StartedOver = {},
 ): Promise<RunReport> {
   const next = nextRunId(runId);
-  if (rejectsOf === undefined) {
+  if (over.rejectsOf === undefined) {
     await context.sink.admitNewRun?.(next);
   }
   logReason();
-  return await startRun(context, next, rejectsOf);
+  return await startRun(context, next, over);
 }
 
 /** With `--only-rejects`, scores the rejected rows of a published run as the run after it. undefined: the run itself goes on. */
@@ -103,21 +99,27 @@ async function whereOnlyRejects(
     context.log.info(`run ${stored.plan.runId} has no rejected rows`);
     return await alreadyComplete(context, { stored, run });
   }
-  return await startRun(context, nextRunId(stored.plan.runId), stored);
+  return await startRun(context, nextRunId(stored.plan.runId), { rejectsOf: stored });
 }
 
-/**
- * Plans a run as soon as its input is ready, and carries it out.
- * @param rejectsOf the run whose rejected rows are scored; undefined: all rows are
- */
-async function startRun(context: JobContext, runId: RunId, rejectsOf?: StoredPlan): Promise<RunReport> {
+/** The run before a new one. */
+interface StartedOver {
+  /** The run whose rejected rows are scored; undefined: all rows are. */
+  readonly rejectsOf?: StoredPlan | undefined;
+  /** The held run that the new one takes the place of. */
+  readonly held?: HeldRun | undefined;
+}
+
+/** Plans a run as soon as its input is ready, and carries it out. */
+async function startRun(context: JobContext, runId: RunId, over: StartedOver = {}): Promise<RunReport> {
+  const { rejectsOf, held } = over;
   recordLateness(context, context.sink.notes?.(runId));
   for (const { runId: other, text } of await unfinishedRuns(context)) {
     if (context.runsOfCommand?.has(splitRunId(other).base) !== true) {
       context.log.warn(text);
     }
   }
-  return await withInput(context, async (all) => {
+  const ended = await withInput<RunReport | ApprovedRun>(context, async (all) => {
     warnOfUnmatched(context, all);
     const listing = rejectsOf === undefined ? all : shardsOfRun(all, rejectsOf);
     const resolved = await openPinnedModel(context);
@@ -127,7 +129,10 @@ async function startRun(context: JobContext, runId: RunId, rejectsOf?: StoredPla
       : undefined;
     await using loading = beginLoading(context, { listing, model: resolved.model });
     const tools = { listing, resolved, decoder, engine: loading.engine, rejectsOf };
-    const created = await createRun(context, { runId, shards, ...tools });
+    const created = await createRun(context, { runId, shards, held, ...tools });
+    if ("approved" in created) {
+      return created;
+    }
     context.record.setRun(runFacts(created.stored));
     return await recordingFailure(created.run, async () => {
       // Another attempt may have stored its plan first; that plan counts.
@@ -138,11 +143,11 @@ async function startRun(context: JobContext, runId: RunId, rejectsOf?: StoredPla
       await using reloading =
         model === resolved.model ? undefined : await reload(context, { plan, listing, model, before: loading });
       const shardsUnplanned = checkPins(context, plan, created.run, { listed: listing.shards, ...digestsOf(model) });
-      const ended = isPublished(created.run)
+      const report = isPublished(created.run)
         ? await alreadyComplete(context, created) // the other attempt has completed it
         : await whereDecided(context, created);
-      if (ended !== undefined) {
-        return ended;
+      if (report !== undefined) {
+        return report;
       }
       const last = reloading ?? loading;
       await using fastest = await openFastest(context, { ...created, plan, listing, model, loading: last });
@@ -150,6 +155,7 @@ async function startRun(context: JobContext, runId: RunId, rejectsOf?: StoredPla
       return await scoreAndFinish(context, { ...created, engine, choice, decoder, shardsUnplanned });
     });
   });
+  return "approved" in ended ? await takeUp(context, ended.approved) : ended;
 }
 
 /** Opens a planned run, and resumes it. */
@@ -234,7 +240,9 @@ async function whereDecided(
       return await carryOutApproval(context, { stored, run, by: state.decision.by });
     case "held":
       return context.newRun
-        ? await replaceHeld(context, { stored, run })
+        ? await startNext(context, runId, () => context.log.info(`planning a new run after ${runId}, which is held`), {
+            held: { stored, run },
+          })
         : await reportDecided(context, { stored, run, state });
     case "discarded":
       return context.newRun
@@ -275,17 +283,4 @@ async function carryOutApproval(
         context.log.info(`planning a new run after ${runId}, which was approved`);
       })
     : report;
-}
-
-/** Opens the next run in place of a held one, unless a person has approved the held run by now. */
-async function replaceHeld(
-  context: JobContext,
-  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
-): Promise<RunReport | undefined> {
-  const { sink, actingUser, dateMs } = context;
-  const successor = nextRunId(stored.plan.runId);
-  await sink.admitNewRun?.(successor);
-  const at = new Date(dateMs()).toISOString();
-  await run.decide({ kind: "superseded", by: actingUser(), at, reason: null, asBaseline: false, successor });
-  return await whereDecided(context, { stored, run: await sink.open(stored) });
 }

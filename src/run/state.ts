@@ -13,6 +13,7 @@ import type { PaidReport } from "../report/spending/paid-text.js";
 import { JobError } from "../util/errors.js";
 import { rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
+import { lostSpans } from "./judging/lost-spans.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
 import { decidingCommands, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
@@ -106,9 +107,11 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   if (run instanceof JobError) {
     return { ...nothing, ...planned, ...damagedBy(run), ...about };
   }
+  const lost = await lostSpans(context, plan, run);
   return {
     ...nothing,
     ...planned,
+    ...(lost === undefined ? {} : { damage: [lost.message], error: lost }),
     status: run.rolledBack === true ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
     paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, stored, run) : undefined,

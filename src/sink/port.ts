@@ -4,7 +4,7 @@ import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { LocalParts, PublishedRowsRequest, StoredFiles, StoredTable } from "../publish/published-files.js";
 import type { KeptPlace, PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
-import type { Decision } from "../publish/decision.js";
+import type { Decision, SupersededRun } from "../publish/decision.js";
 import type { ErasedTable, TableErasure } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
@@ -15,6 +15,7 @@ import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
 import type { RunNotes } from "./run-notes.js";
+import type { UnfitValue } from "./unfit-value.js";
 import type { SpanFile } from "../publish/span-file.js";
 import type { AnswerJournal, PaidRun } from "./answers.js";
 import type { AttemptFacts, CommittedBy } from "../publish/committed-by.js";
@@ -82,6 +83,11 @@ export interface Sink extends AsyncDisposable {
   notes?(runId: RunId): RunNotes;
   /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
   create(plan: Plan): Promise<StoredPlan>;
+  /**
+   * As `create`; stores the decision on the held run in whose place the plan comes, too: both or neither. undefined: the
+   * held run is approved, and nothing is stored. Default: `RunSink.decide`, then `create`.
+   */
+  createInPlace?(plan: Plan, held: SupersededRun): Promise<StoredPlan | undefined>;
   /**
    * Reads what is committed of a run, and checks each part against the plan. Writes nothing.
    * @throws JobError OUTPUT_DAMAGED; PRUNED for a pruned run
@@ -287,14 +293,6 @@ export interface RunWriter {
 }
 
 export type AttemptJson = Readonly<Record<string, unknown>>;
-
-export interface UnfitValue {
-  /** Index of the row among those passed to `unfit`. */
-  readonly row: number;
-  readonly column: string;
-  /** What is wrong with the value. */
-  readonly found: string;
-}
 
 /** Number of commits under way at once: one part is encoded while another waits for the disk. */
 export const commitConcurrency = 2;

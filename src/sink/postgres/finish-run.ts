@@ -7,6 +7,7 @@ import type { Plan } from "../../plan/plan.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
 import { tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/abandoned-runs.js";
 import { committedSpansOf } from "./committed-spans.js";
+import { damagedRun } from "./damage.js";
 import type { Session } from "./connections.js";
 import { readDecision } from "./control/decisions.js";
 import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
@@ -72,11 +73,11 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   const now = committedSpansOf(plan, await readSpans(session, control, stored));
   const missing = now.committed.indexOf(0);
   if (missing >= 0) {
-    throw new JobError(
-      "OUTPUT_DAMAGED",
-      `finishing run ${plan.runId}: span ${missing} of ${spanCount(plan)} is not committed any more`,
-      { hint: "the control tables were changed during the run; run the same command again" },
-    );
+    const found = `finishing run ${plan.runId}: span ${missing} of ${spanCount(plan)} is not committed any more`;
+    const hint = "the control tables were changed during the run";
+    throw plan.staged
+      ? damagedRun(found, { hint: `${hint}; restore them from a backup`, runId: plan.runId }) // it scores no span again
+      : new JobError("OUTPUT_DAMAGED", found, { hint: `${hint}; run the same command again` });
   }
   const due = mode.writtenRows?.(plan);
   const files = due === undefined ? undefined : await changedFiles(session, { name, control, plan });

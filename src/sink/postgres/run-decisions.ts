@@ -1,10 +1,11 @@
 import type { Plan } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
-import type { Decision } from "../../publish/decision.js";
+import type { Decision, SupersededRun } from "../../publish/decision.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import type { RunSink } from "../port.js";
 import { tablesToDrop } from "./other-runs/abandoned-runs.js";
 import type { Session } from "./connections.js";
+import type { Control } from "./control/control.js";
 import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
 import { committedProfile } from "./control/run-profile.js";
 import { countKeys } from "./control/key-counts.js";
@@ -92,6 +93,21 @@ async function decideRun(session: Session, tools: RunTools, plan: Plan, decision
   }
   await storeDecision(session, control, runId, decision);
   return (await readDecision(session, control, runId)) ?? decision;
+}
+
+/**
+ * Stores the decision that a run is superseded, in the transaction that stores the plan of the later run. Returns whether
+ * that plan may be stored: not if the run is approved, unless another attempt has stored the plan.
+ */
+export async function supersede(
+  session: Session,
+  control: Control,
+  { runId, decision }: SupersededRun,
+): Promise<boolean> {
+  await lockRuns(session, runId, { shared: false });
+  await storeDecision(session, control, runId, decision);
+  const first = await readDecision(session, control, runId);
+  return first?.kind !== "approved" || (await control.laterRun(session, runId)) !== undefined;
 }
 
 /**

@@ -35,6 +35,7 @@ import { retrying } from "./retry.js";
 import { eraseRows } from "./erasing/erase-rows.js";
 import { finishSeconds } from "./finish-run.js";
 import { openRun, prepareRun } from "./run-sink.js";
+import { supersede } from "./run-decisions.js";
 import type { RunTools } from "./run-tools.js";
 import { compareTargets, targetOf } from "./target.js";
 import { transact } from "./transaction.js";
@@ -97,11 +98,11 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         admitNewRun(session, tools, { layout, runId }),
       ),
     notes: (runId) => notesOf(tools, runId),
-    create: (plan) =>
-      retrying(`preparing ${target}`, retry, async (last) => {
-        await tools.ensureControlTables(last);
-        return await transact(tools, (session) => createRun(session, tools, plan), { last });
-      }),
+    create: (plan) => creating(tools, (session) => createRun(session, tools, plan)),
+    createInPlace: (plan, held) =>
+      creating(tools, async (session) =>
+        (await supersede(session, control, held)) ? await createRun(session, tools, plan) : undefined,
+      ),
     rehearse: (plan, { isPlanned }) => rehearseRun(tools, { plan, isPlanned, program: options.program }),
     open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored))),
     ...pastRuns(tools, inControlTables),
@@ -219,6 +220,14 @@ async function admitNewRun(
       throw error;
     }
   }
+}
+
+/** Runs `work`, which stores a plan, in a transaction. */
+async function creating<T>(tools: Tools, work: (session: Session) => Promise<T>): Promise<T> {
+  return await retrying(`preparing ${tools.target}`, tools.retry, async (last) => {
+    await tools.ensureControlTables(last);
+    return await transact(tools, work, { last });
+  });
 }
 
 async function createRun(session: Session, tools: Tools, plan: Plan): Promise<StoredPlan> {

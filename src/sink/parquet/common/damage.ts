@@ -53,6 +53,17 @@ export function repairOfParts({ staged }: Pick<Plan, "staged">): { readonly one:
       };
 }
 
+/**
+ * The error for a part that is found gone or changed when its run is finished. A staged run is approved then: it scores no
+ * span again, and a new run can take its place.
+ * @param hint how a run that is not staged goes on
+ */
+export function lostPart({ runId, staged }: Pick<Plan, "runId" | "staged">, message: string, hint: string): JobError {
+  return staged
+    ? damagedOutput(message, { hint: repairOfParts({ staged }).one, damage: { runId } })
+    : new JobError("OUTPUT_DAMAGED", message, { hint });
+}
+
 /** The error for an attempt whose run was superseded by a later one. */
 export function superseded({ folder, runId }: Pick<Layout, "folder" | "runId">, later: string): JobError {
   return new JobError("PLAN_CHANGED", `checking ${folder}: run ${later} came after ${runId}`, {

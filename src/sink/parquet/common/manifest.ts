@@ -5,7 +5,7 @@ import { JobError } from "../../../util/errors.js";
 import { parseJson } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { spanAt } from "../../../plan/spans.js";
-import { type DamagedFile, damagedOutput, superseded, refuseDamaged, repairOfParts } from "./damage.js";
+import { type DamagedFile, damagedOutput, lostPart, superseded, refuseDamaged, repairOfParts } from "./damage.js";
 import { ifThere, type TargetState } from "./file-system.js";
 import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
 import { type CommittedParts, findPart, partRows } from "./parts.js";
@@ -224,17 +224,17 @@ export async function manifestPart(
   const known = parts.get(span);
   const label = known ?? committed.get(span);
   if (found === undefined || label === undefined) {
-    throw new JobError("OUTPUT_DAMAGED", `finishing ${layout.folder}: ${file} is gone since it was committed`, {
-      hint: "something else removes files here; run the same command again, which scores that span anew",
-    });
+    throw lostPart(
+      stored.plan,
+      `finishing ${layout.folder}: ${file} is gone since it was committed`,
+      "something else removes files here; run the same command again, which scores that span anew",
+    );
   }
   if (known !== undefined && known.sizeBytes !== found.sizeBytes) {
-    throw new JobError(
-      "OUTPUT_DAMAGED",
+    throw lostPart(
+      stored.plan,
       `finishing ${layout.folder}: ${file} has ${found.sizeBytes} bytes since it was committed`,
-      {
-        hint: "something else writes here; delete that file and run the same command again: its span is then scored anew",
-      },
+      "something else writes here; delete that file and run the same command again: its span is then scored anew",
     );
   }
   const { rejected, rejectsSha256, filtered, erased, maker } = label;

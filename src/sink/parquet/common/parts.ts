@@ -80,9 +80,10 @@ export function requireUndamaged(
   { plan }: StoredPlan,
   { committed, damaged }: InspectedParts,
 ): Map<number, CommittedPart> {
+  const unless = plan.staged ? "restore what was committed; or, if the run is neither held nor approved, " : "";
   refuseDamaged(plan.runId, damaged, {
-    one: "delete this file and run the same command again: its span is then scored anew",
-    more: "delete these files and run the same command again: their spans are then scored anew",
+    one: `${unless}delete this file and run the same command again: its span is then scored anew`,
+    more: `${unless}delete these files and run the same command again: their spans are then scored anew`,
   });
   return committed;
 }

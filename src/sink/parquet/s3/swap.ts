@@ -1,5 +1,5 @@
-import { JobError } from "../../../util/errors.js";
 import { spanCount } from "../../../plan/spans.js";
+import { lostPart } from "../common/damage.js";
 import { isEarlier, runOfPart } from "../common/layout.js";
 import { runIdIn } from "../common/named-run.js";
 import type { Target } from "../common/committed-parts.js";
@@ -23,9 +23,11 @@ export async function swapIn(tools: S3Tools, target: Target): Promise<void> {
     await mapBounded(spans, (span) => store.remove(objectAt(`${layout.folder}/${layout.part(span)}`)));
   });
   if (gone !== undefined) {
-    throw new JobError("OUTPUT_DAMAGED", `finishing ${layout.folder}: ${gone} is gone since it was committed`, {
-      hint: "something else removes objects here; run the same command again, which scores that span anew",
-    });
+    throw lostPart(
+      stored.plan,
+      `finishing ${layout.folder}: ${gone} is gone since it was committed`,
+      "something else removes objects here; run the same command again, which scores that span anew",
+    );
   }
   for (const folder of [layout.folder, layout.rejects]) {
     const names = (await listFolder(fs, folder)).filter((name) => isEarlier(runOfPart(name), layout));

@@ -1,0 +1,38 @@
+import type { Plan } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
+import { count } from "../../report/report.js";
+import type { JobContext } from "../../scoring/context.js";
+import type { RunSink } from "../../sink/port.js";
+import { JobError } from "../../util/errors.js";
+import { countCommitted } from "../conclude.js";
+
+/**
+ * Returns the error for a run that waits for a decision, or was approved, and has lost spans since: it cannot be published.
+ * undefined: it is whole, or its spans are still being scored.
+ */
+export async function lostSpans(
+  { command }: Pick<JobContext, "command">,
+  plan: Plan,
+  run: RunSink,
+): Promise<JobError | undefined> {
+  const { runId, params } = plan;
+  const spans = spanCount(plan);
+  if ((run.state.kind !== "held" && run.state.kind !== "approved") || countCommitted(run) === spans) {
+    return undefined;
+  }
+  await run.refresh(); // the last ones may have been committed after they were counted, and before the state was read
+  const lost = spans - countCommitted(run);
+  if (lost === 0) {
+    return undefined;
+  }
+  const more = lost === 1 ? "" : `, and ${count(lost - 1, "more span")}`;
+  const discard = run.state.kind === "held" ? "; or throw it away: infer-batch discard" : "";
+  return new JobError(
+    "OUTPUT_DAMAGED",
+    `checking run ${runId}: span ${run.committed.indexOf(0)} of ${spans} is not committed any more${more}`,
+    {
+      hint: `it cannot be published: restore what was committed${discard}; or score again, as another run in its place: ${command(params)} --new-run`,
+      damage: { runId },
+    },
+  );
+}

@@ -1,0 +1,182 @@
+import { cp, readdir, truncate } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type CliResult, projectFolder, runHere } from "../support/cli.js";
+import { date, heldInS3, heldInTable, type HeldNight, heldOnDisk, type OpenHeldNight } from "../support/held-target.js";
+import type { SpecOverrides } from "../support/job.js";
+import { fewRows, lastJson } from "../support/nights.js";
+import { usePostgres } from "../support/postgres.js";
+import { useS3 } from "../support/s3.js";
+
+const postgres = usePostgres();
+const s3 = useS3();
+
+const tables = join(projectFolder, "fixtures/data/diabetes");
+
+/** Specs with which an attempt ends before it plans, and its exit code. */
+const mistakes: readonly [string, SpecOverrides, number][] = [
+  ["a column that is not there", { input: { where: "idd < 500" } }, 64],
+  ["an input that is missing", { input: { path: "gone/*.parquet" } }, 75],
+  ["an input that does not come in time", { input: { path: "gone/*.parquet", wait: "1s" } }, 75],
+  ["no model", { model: { path: "gone.onnx" } }, 64],
+];
+
+function newRunsThatFail(open: OpenHeldNight): void {
+  test.each(["approve", "discard"] as const)(
+    "a new run that ends before it is planned leaves the held run as it was: then %s",
+    async (decide) => {
+      await using held = await open();
+      const { nights, runId, refused } = held;
+      const more: typeof mistakes = refused === undefined ? [] : [["a table that is not there", refused, 64]];
+      for (const [what, overrides, code] of [...mistakes, ...more]) {
+        await nights.rewrite(overrides);
+        const failed = await nights.night("run", date, "--new-run");
+        expect(failed.code, `${what}: ${failed.stderr}`).toBe(code);
+        await nights.rewrite(fewRows);
+        expect(await held.status(), what).toMatchObject({ run_id: runId, status: "held", decision: null });
+      }
+      const decided = await nights.night(decide, date, "--json");
+      expect(decided.code, decided.stderr).toBe(0);
+      expect(lastJson(decided)).toMatchObject({
+        run_id: runId,
+        decision: { kind: decide === "approve" ? "approved" : "discarded" },
+      });
+    },
+  );
+}
+
+/** Waits for its input as the run that takes the place of a held one; calls `meanwhile`, after which the input comes. */
+async function waitForInput({ folder, nights }: HeldNight, meanwhile: () => Promise<void>): Promise<CliResult> {
+  await nights.rewrite({ input: { path: "later/*.parquet", wait: "20s" } });
+  let coming: Promise<void> | undefined;
+  const ended = await runHere(["run", nights.spec, "--param", `ds=${date}`, "--new-run", "--json"], {
+    onStderr: (seen) => {
+      if (seen.includes("checking again for up to")) {
+        coming ??= meanwhile().then(() => cp(tables, join(folder, "later"), { recursive: true }));
+      }
+    },
+  });
+  await coming;
+  return ended;
+}
+
+function decisionsMeanwhile(
+  open: OpenHeldNight,
+  afterApproval: { readonly code: number; readonly rows?: number },
+): void {
+  test("a held run that is approved while a new run waits for its input is published, and the new run comes after it", async () => {
+    await using held = await open();
+    const { nights, runId } = held;
+    const next = await waitForInput(held, async () => {
+      expect(await held.status()).toMatchObject({ status: "held" });
+      await held.approve();
+    });
+    expect(next.code, next.stderr).toBe(afterApproval.code);
+    expect(next.stderr).toContain(`published run ${runId}`);
+    const { run_id, status, decision } = await held.status();
+    if (next.code === 0) {
+      expect([run_id, status]).toEqual([`${runId}-r2`, "published"]);
+    } else {
+      expect([run_id, status, decision]).toEqual([runId, "published", expect.objectContaining({ by: "ann" })]);
+    }
+  });
+
+  test("two new runs that wait for their input in place of one held run are one run", async () => {
+    await using held = await open();
+    const { nights, runId } = held;
+    let other: Promise<CliResult> | undefined;
+    const first = await waitForInput(held, async () => {
+      other = nights.night("run", date, "--new-run", "--json");
+    });
+    const second = await other;
+    expect([first.code, second?.code], `${first.stderr}\n${second?.stderr}`).toEqual([0, 0]);
+    expect(await held.status()).toMatchObject({ run_id: `${runId}-r2`, status: "published" });
+  });
+}
+
+function lostSpans(open: OpenHeldNight): void {
+  test("a held run that has lost a span is not approved; it is discarded, and scored again", async () => {
+    await using held = await open();
+    const { nights, runId } = held;
+    await held.loseSpan();
+    const refused = await nights.night("approve", date);
+    const says =
+      /span 2 of 5 is not committed any more\n.*cannot be published: restore .*discard; or score again.*--new-run/;
+    expect([refused.code, refused.stderr]).toEqual([66, expect.stringMatching(says)]);
+    const status = await nights.night("status", date, "--json");
+    expect([status.code, status.stderr]).toEqual([66, expect.stringMatching(says)]);
+    expect(lastJson(status)).toMatchObject({
+      status: "held",
+      decision: null,
+      damage: [expect.stringMatching(/span 2/)],
+    });
+    const still = await nights.night("run", date);
+    expect([still.code, still.stderr]).toEqual([67, expect.stringMatching(/span 2 of 5 is not committed any more/)]);
+
+    const discarded = await nights.night("discard", date);
+    expect(discarded.code, discarded.stderr).toBe(0);
+    await expectScoredAgain(nights, runId);
+  });
+
+  test("a held run that has lost a span is replaced by a new run", async () => {
+    await using held = await open();
+    await held.loseSpan();
+    await expectScoredAgain(held.nights, held.runId);
+  });
+
+  test("an approved run that has lost a span is replaced by a new run, and not published by any other command", async () => {
+    await using held = await open();
+    const { nights, runId } = held;
+    await held.loseSpan();
+    await held.approve();
+    for (const command of ["run", "approve", "discard", "status"]) {
+      const refused = await nights.night(command, date);
+      expect([refused.code, refused.stderr], command).toEqual([66, expect.stringContaining("--new-run")]);
+      expect(refused.stderr, command).not.toMatch(/scored anew|scores that span/);
+    }
+    await expectScoredAgain(nights, runId);
+  });
+}
+
+async function expectScoredAgain(nights: HeldNight["nights"], runId: string): Promise<void> {
+  await nights.rewrite({});
+  const next = await nights.night("run", date, "--new-run", "--json");
+  expect(next.code, next.stderr).toBe(0);
+  expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete", rows_scored: 442 });
+}
+
+describe("a held run on a disk", () => {
+  newRunsThatFail(heldOnDisk);
+  decisionsMeanwhile(heldOnDisk, { code: 0 });
+  lostSpans(heldOnDisk);
+
+  test("a damaged part of a held run is not said to be scored anew", async () => {
+    await using held = await heldOnDisk();
+    const control = join(held.nights.folder(date), "_infer-batch", held.runId);
+    const [name = ""] = (await readdir(control, { recursive: true })).filter((path) => path.endsWith(".staged"));
+    await truncate(join(control, name), 100);
+    const refused = await held.nights.night("approve", date);
+    expect([refused.code, refused.stderr]).toEqual([
+      66,
+      expect.stringMatching(
+        /hint: restore what was committed; or, if the run is neither held nor approved, delete this/,
+      ),
+    ]);
+    await expectScoredAgain(held.nights, held.runId);
+  });
+});
+
+s3.describe("a held run in S3", () => {
+  const open: OpenHeldNight = () => heldInS3(s3.server());
+  newRunsThatFail(open);
+  decisionsMeanwhile(open, { code: 0 });
+  lostSpans(open);
+});
+
+postgres.describe("a held run in Postgres", () => {
+  const open: OpenHeldNight = () => heldInTable(postgres.server());
+  newRunsThatFail(open);
+  decisionsMeanwhile(open, { code: 64 }); // append keeps the rows of the approved run
+  decisionsMeanwhile(() => heldInTable(postgres.server(), "upsert"), { code: 0 });
+  lostSpans(open);
+});
