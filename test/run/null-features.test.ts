@@ -29,8 +29,8 @@ test("plan warns of NULL features that max_rejects does not allow", async () => 
 });
 
 test("plan warns of NULL features before input.where where its condition is about other columns", async () => {
-  const finding = "features are NULL in some of 442 rows before input.where: age in 1";
-  expect(await plannedWith({ input: { where: "bmi < 1000" } })).toContain(finding);
+  const before = "features are NULL in some of 442 rows before input.where: age in 1";
+  expect(await plannedWith({ input: { where: "bmi < 1000" } })).toContain(before);
 });
 
 test.each([

@@ -286,8 +286,8 @@ postgres.describe("plan with an output in Postgres", () => {
       output: { postgres: { mode: "upsert", key: ["id"] } },
     });
     expect((await runHere(["run", spec, "--param", "ds=2026-01-02", "--quiet"])).code).toBe(0);
-    const older = await runHere(["plan", spec, "--param", "ds=2026-01-01"]);
-    expect([older.code, older.stderr]).toEqual([66, expect.stringContaining("is for a later date than")]);
+    const { code, stderr } = await runHere(["plan", spec, "--param", "ds=2026-01-01"]);
+    expect([code, stderr]).toEqual([66, expect.stringContaining("is for a later date than")]);
     expect((await runHere(["plan", spec, "--param", "ds=2026-01-03"])).code).toBe(0);
   });
 
