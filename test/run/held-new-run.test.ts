@@ -66,7 +66,7 @@ function decisionsMeanwhile(
 ): void {
   test("a held run that is approved while a new run waits for its input is published, and the new run comes after it", async () => {
     await using held = await open();
-    const { nights, runId } = held;
+    const { runId } = held;
     const next = await waitForInput(held, async () => {
       expect(await held.status()).toMatchObject({ status: "held" });
       await held.approve();

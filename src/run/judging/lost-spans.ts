@@ -4,7 +4,6 @@ import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
-import { countCommitted } from "../conclude.js";
 
 /**
  * Returns the error for a run that waits for a decision, or was approved, and has lost spans since: it cannot be published.
@@ -17,11 +16,12 @@ export async function lostSpans(
 ): Promise<JobError | undefined> {
   const { runId, params } = plan;
   const spans = spanCount(plan);
-  if ((run.state.kind !== "held" && run.state.kind !== "approved") || countCommitted(run) === spans) {
+  const isJudged = run.state.kind === "held" || run.state.kind === "approved";
+  if (!isJudged || !run.committed.includes(0)) {
     return undefined;
   }
   await run.refresh(); // the last ones may have been committed after they were counted, and before the state was read
-  const lost = spans - countCommitted(run);
+  const lost = run.committed.filter((flag) => flag === 0).length;
   if (lost === 0) {
     return undefined;
   }
