@@ -13,6 +13,9 @@ const s3 = useS3();
 
 const tables = join(projectFolder, "fixtures/data/diabetes");
 
+const inS3: OpenHeldNight = () => heldInS3(s3.server());
+const inTable: OpenHeldNight = () => heldInTable(postgres.server());
+
 /** Specs with which an attempt ends before it plans, and its exit code. */
 const mistakes: readonly [string, SpecOverrides, number][] = [
   ["a column that is not there", { input: { where: "idd < 500" } }, 64],
@@ -60,10 +63,7 @@ async function waitForInput({ folder, nights }: HeldNight, meanwhile: () => Prom
   return ended;
 }
 
-function decisionsMeanwhile(
-  open: OpenHeldNight,
-  afterApproval: { readonly code: number; readonly rows?: number },
-): void {
+function decisionsMeanwhile(open: OpenHeldNight, afterApproval: { readonly code: number }): void {
   test("a held run that is approved while a new run waits for its input is published, and the new run comes after it", async () => {
     await using held = await open();
     const { runId } = held;
@@ -153,7 +153,7 @@ describe("a held run on a disk", () => {
   test("a damaged part of a held run is not said to be scored anew", async () => {
     await using held = await heldOnDisk();
     const control = join(held.nights.folder(date), "_infer-batch", held.runId);
-    const [name = ""] = (await readdir(control, { recursive: true })).filter((path) => path.endsWith(".staged"));
+    const name = (await readdir(control, { recursive: true })).find((path) => path.endsWith(".staged")) ?? "";
     await truncate(join(control, name), 100);
     const refused = await held.nights.night("approve", date);
     expect([refused.code, refused.stderr]).toEqual([
@@ -167,16 +167,14 @@ describe("a held run on a disk", () => {
 });
 
 s3.describe("a held run in S3", () => {
-  const open: OpenHeldNight = () => heldInS3(s3.server());
-  newRunsThatFail(open);
-  decisionsMeanwhile(open, { code: 0 });
-  lostSpans(open);
+  newRunsThatFail(inS3);
+  decisionsMeanwhile(inS3, { code: 0 });
+  lostSpans(inS3);
 });
 
 postgres.describe("a held run in Postgres", () => {
-  const open: OpenHeldNight = () => heldInTable(postgres.server());
-  newRunsThatFail(open);
-  decisionsMeanwhile(open, { code: 64 }); // append keeps the rows of the approved run
+  newRunsThatFail(inTable);
+  decisionsMeanwhile(inTable, { code: 64 }); // append keeps the rows of the approved run
   decisionsMeanwhile(() => heldInTable(postgres.server(), "upsert"), { code: 0 });
-  lostSpans(open);
+  lostSpans(inTable);
 });

@@ -51,7 +51,7 @@ export async function heldOnDisk(): Promise<HeldNight> {
   return {
     ...heldAt(scratch.path, { nights, runId }),
     async loseSpan() {
-      const [name = "none"] = (await readdir(control, { recursive: true })).filter(isLost);
+      const name = (await readdir(control, { recursive: true })).find(isLost) ?? "none";
       await rm(join(control, name));
     },
     approve: () => writeFile(join(control, "decision.json"), `${JSON.stringify(approval)}\n`),
@@ -73,7 +73,7 @@ export async function heldInS3(server: S3Server): Promise<HeldNight> {
   return {
     ...heldAt(scratch.path, { nights, runId }),
     async loseSpan() {
-      const [key = "none"] = (await bucket.keys()).filter(isLost);
+      const key = (await bucket.keys()).find(isLost) ?? "none";
       expect(key).toContain(runId);
       await bucket.remove(key);
     },
