@@ -87,8 +87,8 @@ postgres.describe("two jobs of one name for different tables", () => {
     await using database = await postgres.server().createDatabase();
     const append = { table: "scores.others", mode: "append" };
     const other = join(scratch.path, "other.yaml");
-    const write = async (postgres: object): Promise<string> =>
-      await writePgSpec(scratch.path, fixture, database, { commit_rows: 40, output: { postgres } });
+    const write = async (table: object): Promise<string> =>
+      await writePgSpec(scratch.path, fixture, database, { commit_rows: 40, output: { postgres: table } });
     await rename(await write(append), other);
     const spec = await write({ mode: "append" });
     await scoreHere(other, workerOf(0, 2));
