@@ -30,7 +30,7 @@ function newRunsThatFail(open: OpenHeldNight): void {
     async (decide) => {
       await using held = await open();
       const { nights, runId, refused } = held;
-      const more: typeof mistakes = refused === undefined ? [] : [["a table that is not there", refused, 64]];
+      const more: typeof mistakes = refused === undefined ? [] : [["a table without some columns", refused, 64]];
       for (const [what, overrides, code] of [...mistakes, ...more]) {
         await nights.rewrite(overrides);
         const failed = await nights.night("run", date, "--new-run");

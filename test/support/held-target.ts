@@ -94,7 +94,7 @@ export async function heldInTable(
   const runId = await heldNight(nights);
   return {
     ...heldAt(scratch.path, { nights, runId }),
-    refused: { output: { parquet: undefined, postgres: { ...table, table: "scores.other", create: false } } },
+    refused: { output: { parquet: undefined, postgres: table, lineage: true } }, // with columns that the table lacks
     async loseSpan() {
       await database.query(`DELETE FROM infer_batch.spans WHERE span = 2 AND run_id = '${runId}'`);
     },
