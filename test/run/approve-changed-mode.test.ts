@@ -106,6 +106,16 @@ postgres.describe("a held run into Postgres whose spec has other settings for th
     ]);
   });
 
+  test("on_duplicate has no effect in append, and a run is approved whatever it says", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightlyJob(scratch.path, into(database, append));
+    await heldNight(nights);
+    await nights.rewrite({ ...fewRows, ...into(database, { ...append, on_duplicate: "last" }) });
+    const approved = await nights.night("approve", "2026-11-21");
+    expect(approved.code, approved.stderr).toBe(0);
+  });
+
   test("an approved run that its table refuses is not published in another mode; a new run in that mode takes its place", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

@@ -1,6 +1,7 @@
-import { readFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
@@ -213,8 +214,31 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
     ]);
     expect(await statesIn(database)).toEqual(expect.arrayContaining(["abandoned", "published"]));
     expect(await leftTables(database)).toEqual([staging]);
+
+    await writeFile(join(scratch.path, "keys.txt"), "3\n");
+    const erased = await runHere(["erase", nights.spec, "--keys", join(scratch.path, "keys.txt"), "--key", "id"]);
+    expect(erased.code, erased.stderr).toBe(0);
+    expect(await database.query("SELECT id::int FROM scores.seen WHERE id IN (3, 4)")).toEqual([{ id: 4 }]);
     await database.query("DROP VIEW scores.seen");
     expect((await nights.night("run", "2026-11-22")).code).toBe(0);
+    expect(await leftTables(database)).toEqual([]);
+  });
+
+  test("erase drops the staging table of a held run whose place a discarded one took, once no view needs it", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, "append");
+    await heldNight(nights);
+    const staging = (await leftTables(database)).find((table) => table.startsWith("staging"));
+    await database.query(`CREATE VIEW scores.seen AS SELECT * FROM infer_batch.${String(staging)}`);
+    await nights.rewrite({ input: { where: "id < 60" } });
+    expect((await nights.night("run", "2026-11-21", "--new-run")).code).toBe(67);
+    expect((await nights.night("discard", "2026-11-21")).code).toBe(0);
+    expect(await leftTables(database)).toEqual([staging]);
+    await database.query("DROP VIEW scores.seen");
+    await writeFile(join(scratch.path, "keys.txt"), "3\n");
+    const erased = await runHere(["erase", nights.spec, "--keys", join(scratch.path, "keys.txt"), "--key", "id"]);
+    expect(erased.code, erased.stderr).toBe(0);
     expect(await leftTables(database)).toEqual([]);
   });
 

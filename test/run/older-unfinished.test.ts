@@ -114,6 +114,17 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     expect(ends).toEqual(Array.from(ends, () => [66, expect.stringContaining("and has published to this table")]));
   });
 
+  test("plan and validate end with 0 for a run that only failed, in whose place run plans a newer one", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const job = await tableJob(scratch.path, database, { mode: "replace" });
+    await job.rewrite({ input: { columns: { age: "CASE WHEN id = 3 THEN 'nan'::double ELSE 0.5 END" } } });
+    expect((await job.night("run", "north")).code).toBe(65);
+    await job.rewrite({});
+    await succeed(job, "run", "south");
+    expect((await job.endsOf("north")).map(([code]) => code)).toEqual([0, 0, 0, 0]);
+  });
+
   test("plan, validate and run go on in append, which replaces no row", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

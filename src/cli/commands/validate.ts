@@ -1,5 +1,6 @@
 import { challengerLines, checkLines, contractText, targetText } from "../../report/plan-text.js";
-import { checkTarget } from "../../run/check-target.js";
+import { nextRunId } from "../../plan/identity.js";
+import { checkStoredRun, checkTarget } from "../../run/check-target.js";
 import { plannedChallenger } from "../../run/previewing/planned-challenger.js";
 import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import { previewFirst, untriedGolden } from "../../run/previewing/preview.js";
@@ -19,7 +20,10 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
     return;
   }
   const golden = await untriedGolden(job);
-  const { state, untried } = await checkTarget(job, plan);
+  const { next, stored } = await checkStoredRun(job);
+  const isNew = next === "plan" && stored !== undefined; // `run` abandons the stored run
+  const tried = isNew ? { ...plan, runId: nextRunId(stored.plan.runId) } : plan;
+  const { state, untried } = await checkTarget(job, tried, isNew);
   const found = state && foundText(plan.runId, state);
   const target = targetText({ target: job.sink.target, found, untried: [...golden, ...untried] });
   const lines = [...challengerLines(plannedChallenger(job, plan)), ...checkLines(plannedChecks(job, plan))];

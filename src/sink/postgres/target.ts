@@ -71,6 +71,9 @@ export function compareTargets(planned: PlanTarget, asked: PostgresTarget): stri
     ...difference("output.postgres.table", planned["table"], asked.table),
     ...difference("output.postgres.mode", planned["mode"], asked.mode),
     ...difference("output.postgres.key", planned["key"], asked.key),
-    ...difference("output.postgres.on_duplicate", planned["onDuplicate"], asked.onDuplicate),
+    // Of no effect in other modes.
+    ...(planned["mode"] === "upsert"
+      ? difference("output.postgres.on_duplicate", planned["onDuplicate"], asked.onDuplicate)
+      : []),
   ];
 }

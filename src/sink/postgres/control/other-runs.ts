@@ -37,15 +37,16 @@ export async function abandonedRuns(session: Session, { table }: Control, runId:
 const closedLimit = 200;
 
 /**
- * Reads the latest runs for a target that are over: published, discarded, or abandoned for a run that is published. A bounded
- * number.
+ * Reads the latest runs for a target that are over: published, discarded, or abandoned for a run that is one of these. A
+ * bounded number.
  */
 export async function closedRuns(session: Session, { table }: Control, target: string): Promise<readonly PastRun[]> {
   const { isUnfinished, isDecided } = runConditions(table);
   const { rows } = await session.query<PastRow>({
     text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE target = $1
       AND (NOT (${isUnfinished}) OR ${isDecided("discarded")} OR EXISTS (
-        SELECT FROM ${table("runs")} n JOIN ${table("finishes")} USING (run_id) WHERE n.base = r.base AND n.number > r.number))
+        SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number AND run_id IN (
+          SELECT run_id FROM ${table("finishes")} UNION ALL SELECT run_id FROM ${table("decisions")} WHERE kind = 'discarded')))
       ORDER BY planned_at DESC LIMIT ${closedLimit}`,
     values: [target],
   });

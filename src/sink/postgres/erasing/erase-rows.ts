@@ -11,7 +11,7 @@ import { splitTable } from "../../../spec/postgres-spec.js";
 import { JobError } from "../../../util/errors.js";
 import { existingTables, leftoversOf, tablesOfClosedRuns } from "../other-runs/abandoned-runs.js";
 import type { Session } from "../connections.js";
-import type { PastRun } from "../control/other-runs.js";
+import { closedRuns, type PastRun } from "../control/other-runs.js";
 import { controlLayout } from "../control/schema.js";
 import { dropTables, finishSeconds } from "../finish-run.js";
 import { lock } from "../locks.js";
@@ -80,7 +80,9 @@ async function eraseInTransaction(
       rejects: 0,
     });
   }
-  erased.push(...(await eraseFromOwn(session, tools, unfinished, request)));
+  // A table of a run that is over may have been kept, because a view or a session needs it.
+  const withTables = [...unfinished, ...(await closedRuns(session, control, target))];
+  erased.push(...(await eraseFromOwn(session, tools, withTables, request)));
   const types = await keyTypes(session, name, request);
   const rejects = types === undefined ? 0 : await eraseRejects(session, tools, { types, target }, request);
   erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
@@ -91,7 +93,7 @@ async function eraseInTransaction(
   return erased;
 }
 
-/** Erases rows from the tables of their own that unfinished runs have: staged rows in `replace`, keys in `upsert`. */
+/** Erases rows from the tables of their own that runs have: staged rows, and keys in `upsert`, which are not counted. */
 async function eraseFromOwn(
   session: Session,
   { control }: RunTools,
@@ -103,7 +105,7 @@ async function eraseFromOwn(
     for (const table of await existingTables(session, leftoversOf(control, run))) {
       const types = await keyTypes(session, table, request);
       const rows = types === undefined ? 0 : await eraseFrom(session, { table: quoteTable(table), types }, request);
-      if (rows > 0 && run.mode === "replace") {
+      if (rows > 0 && run.mode !== "upsert") {
         erased.push({ name: showTable(table), rows, rejects: 0 });
       }
     }
