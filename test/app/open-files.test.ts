@@ -1,5 +1,6 @@
 import { spawnSync, type SpawnSyncReturns } from "node:child_process";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
 import { machineError } from "#src/app/machine-errors.js";
 import { JobError } from "#src/util/errors.js";
@@ -50,6 +51,19 @@ describe.runIf(process.platform === "linux")("with few files that may be open, a
     }
   });
 });
+
+test.runIf(process.platform === "linux")(
+  "a process that may open no more files does not take ONNX Runtime for one that is not installed",
+  () => {
+    const script = `
+      import { openSync } from "node:fs";
+      import { runtimeFolder } from ${JSON.stringify(pathToFileURL(join(projectFolder, "dist/engine/runtime-folder.js")))};
+      try { for (;;) openSync("/dev/null"); } catch {}
+      try { runtimeFolder(); } catch (error) { console.log(error.code); }`;
+    const command = [limited, "64", process.execPath, "--input-type=module", "--eval", script];
+    expect(spawnSync("sh", ["-c", ...command], { encoding: "utf8" }).stdout).toBe("EMFILE\n");
+  },
+);
 
 function system(code: string): Error {
   return Object.assign(new Error(`${code}: too many open files, open 'x'`), { code });
