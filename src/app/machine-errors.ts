@@ -1,4 +1,4 @@
-import { errnoOf, firstError, JobError, messageOf } from "../util/errors.js";
+import { errnoOf, firstError, isOutOfFiles, JobError, messageOf } from "../util/errors.js";
 import { openFilesHint } from "../duckdb/open-files.js";
 
 /**
@@ -18,8 +18,6 @@ export function machineError(error: unknown): JobError | undefined {
   return openFilesError(error) ?? missingLibraryError(error);
 }
 
-/** EMFILE is the limit of this process, ENFILE that of the machine. */
-const openFilesErrnos: ReadonlySet<string | undefined> = new Set(["EMFILE", "ENFILE"]);
 /** How messages of Node, its threads and C libraries say it. A value that a message quotes is never at these places. */
 const openFilesText = /^E[MN]FILE: |: E[MN]FILE$|: Too many open files(?: in system)?$/;
 
@@ -27,7 +25,7 @@ const openFilesText = /^E[MN]FILE: |: E[MN]FILE$|: Too many open files(?: in sys
 function openFilesError(error: unknown): JobError | undefined {
   const cause = causeOf(
     error,
-    (one) => openFilesErrnos.has(errnoOf(one)) || (!(one instanceof JobError) && openFilesText.test(one.message)),
+    (one) => isOutOfFiles(one) || (!(one instanceof JobError) && openFilesText.test(one.message)),
   );
   if (cause === undefined) {
     return undefined;

@@ -35,7 +35,7 @@ export function openStdio(stop: AbortSignal): Stdio {
       signal.removeEventListener("abort", onAbort);
       close();
       if (signal.aborted && stdout.writableLength > 0) {
-        // A pending write would keep the process alive. No model runs any more, so the process may exit once its exit code
+        // A pending write would keep the process alive. Models no longer run, so the process may exit once its exit code
         // is set.
         setImmediate(() => process.exit());
       }

@@ -55,7 +55,7 @@ export async function loadRows(
 
 /**
  * SQL for the number of a joined row: 53 bits of the hash of its key. So what is chosen by number depends on the rows
- * alone, whatever order DuckDB joined them in. Two of 100 million rows may share a number; few are ever looked up.
+ * alone, not on the order in which DuckDB joined them. Two of 100 million rows may share a number; few are ever looked up.
  */
 function rowNumber(key: readonly string[]): string {
   return `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`;

@@ -59,7 +59,7 @@ export type TreesState =
 /** How many of a model's operators run on each provider; undefined: all on the first one, or this is not known. */
 export type Operators = Readonly<Record<string, number>> | undefined;
 
-/** A model that can be asked for predictions, wherever it computes. */
+/** A model that can be asked for predictions: in this process, on a GPU or on a server. */
 export interface Engine extends AsyncDisposable {
   readonly signature: ModelSignature;
   /** What computes, as reports and parts name it; of a local engine, the first execution provider in use. */
@@ -153,7 +153,7 @@ export interface LocalEngine {
   /**
    * Gives all memory back to the device, and loads the model anew. Calls under way are answered before; calls that
    * come meanwhile wait.
-   * @throws JobError MEMORY when the model does not fit any more
+   * @throws JobError MEMORY when the model no longer fits
    */
   renew(): Promise<void>;
 }

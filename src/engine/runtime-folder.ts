@@ -1,6 +1,6 @@
 import { createRequire } from "node:module";
 import { dirname } from "node:path";
-import { errnoOf } from "../util/errors.js";
+import { isOutOfFiles } from "../util/errors.js";
 
 const require = createRequire(import.meta.url);
 
@@ -23,15 +23,13 @@ export function runtimeFolder(): string {
   return dirname(installed() ?? require.resolve("../../vendor/onnxruntime/package.json"));
 }
 
-const tooManyOpen: ReadonlySet<string | undefined> = new Set(["EMFILE", "ENFILE"]);
-
 /** @throws the error of a system call if too many files are open */
 function installed(): string | undefined {
   try {
     const path = require.resolve("onnxruntime-node/package.json");
     return (require(path) as Manifest).version === runtimeVersion ? path : undefined;
   } catch (error) {
-    if (tooManyOpen.has(errnoOf(error))) {
+    if (isOutOfFiles(error)) {
       throw error; // it may well be installed
     }
     return undefined; // users need not install it

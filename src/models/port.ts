@@ -30,7 +30,7 @@ export interface TokenizerFile {
   readonly uri: string;
   /** The version that the URI resolves to; absent: it has no versions. */
   readonly version?: string | undefined;
-  /** Hex. */
+  /** The digest in hexadecimal digits. */
   readonly sha256: string;
   readonly facts: TokenizerFacts;
 }

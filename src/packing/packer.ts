@@ -128,7 +128,7 @@ export function sourcesOf(contract: Contract): number[] {
 
 /**
  * Rows [from, to) of a batch as a batch of their own, copied: for finding the row that makes a model fail.
- * `inputs` hold the whole batch, wherever its buffers are now.
+ * `inputs` hold the whole batch, also after its buffers were transferred.
  */
 export function sliceBatch(
   { rowStart, packedRows }: FeatureBatch,

@@ -4,8 +4,8 @@ import { JobError } from "../util/errors.js";
 import { z } from "../util/zod.js";
 
 /**
- * The record of a pruned run. It is stored as the plan of the run after it, under a number that no other run can take
- * any more: so an attempt that plans a run, and one that prunes those before it, exclude each other.
+ * The record of a pruned run. It is stored as the plan of the run after it, under a number that no other run can then
+ * take: so an attempt that plans a run, and one that prunes those before it, exclude each other.
  */
 export interface Pruning {
   /** The run whose place it takes: one after the pruned run. */

@@ -12,7 +12,7 @@ import { fitTable } from "./table.js";
 /** The profiles of a run, with its state. */
 export interface RunStats {
   readonly profile: RunProfile;
-  /** How the challenger agrees; undefined: the run has none, or it is not known any more. */
+  /** How the challenger agrees; undefined: the run has none, or it is no longer known. */
   readonly challenger?: ChallengerResult | undefined;
   /** The state of the run, such as "published" or "held". */
   readonly state: string;

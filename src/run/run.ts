@@ -261,8 +261,8 @@ async function whereDecided(
 
 /**
  * Publishes an approved run. With `--new-run`, the next run opens after one that a person approved; a run that passed its
- * checks may be this command's own. It also opens in place of a run whose rows the target refuses, or whose target the spec has changed:
- * from then on that run cannot be published, by another attempt either.
+ * checks may be this command's own. It also opens in place of a run whose rows the target refuses, or whose target the spec
+ * has changed: from then on that run cannot be published, by another attempt either.
  */
 async function carryOutApproval(
   context: JobContext,

@@ -22,7 +22,7 @@ import type { ProviderTrials } from "./provider-trials.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
 import type { Worker } from "../plan/worker-shares.js";
 
-/** What scoring needs, wherever rows come from and go to; `app/` provides it. */
+/** What scoring needs for rows of any source and target; `app/` provides it. */
 export interface ScoringContext {
   readonly spec: JobSpec;
   /** Returns the place of a key in the spec: "job.yaml:4:9: input.path". */

@@ -51,7 +51,7 @@ export async function scoreBatch(tools: BatchOptions, batch: FeatureBatch): Prom
   }
 }
 
-/** @param inputs the batch's, wherever they are now */
+/** @param inputs the batch's, also after its buffers were transferred */
 async function scoreHalves(tools: BatchOptions, batch: FeatureBatch, inputs: readonly NamedTensor[]): Promise<void> {
   const middle = Math.ceil(batch.rowCount / 2);
   const { fixedBatchRows } = tools;

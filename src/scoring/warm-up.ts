@@ -84,7 +84,7 @@ export async function timeRow(engine: Engine, contract: Contract): Promise<numbe
 }
 
 interface LargestBatch {
-  /** Rows. */
+  /** A number of rows. */
   readonly largest: number;
   /** Bytes of a row's features. */
   readonly batchBytes: number;

@@ -111,13 +111,13 @@ export interface Sink extends AsyncDisposable {
   /**
    * Offers the rows of a published run as files on this machine. Default: the target reads no rows of other runs, and
    * nothing is reused.
-   * @throws JobError when they are gone, or are not those of that run any more
+   * @throws JobError when they are gone, or no longer those of that run
    */
   readPublished?(request: PublishedRowsRequest): Promise<StoredFiles>;
   /**
    * Offers rows as files on this machine: those of a run whose spans are all committed, or of the table with this name.
    * Offered where rows are in tables.
-   * @param key columns whose numbers stay exact, whatever their digits: as texts if need be
+   * @param key columns whose numbers stay exact: as texts if they have more digits than a number holds
    * @throws JobError USAGE where there is no such table, or the rows cannot be told from those of other runs
    */
   readTable?(what: StoredPlan | string, key: readonly string[]): Promise<StoredTable>;

@@ -82,7 +82,7 @@ export function parseProviders(text: string): EngineSpec["providers"] | undefine
   return autoOrProviders.safeParse(text === "auto" ? text : text.split(",").map((name) => name.trim())).data;
 }
 
-/** ONNX Runtime takes the CPU for what no other provider takes, wherever it is named. */
+/** ONNX Runtime runs on the CPU what no other provider runs, at any place of `cpu` in the list. */
 function checkOrder(providers: readonly Provider[], context: z.RefinementCtx): void {
   for (const [index, provider] of providers.entries()) {
     if (providers.indexOf(provider) < index) {

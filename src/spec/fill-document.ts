@@ -30,7 +30,7 @@ export interface SpecContext {
   readonly pipe?: true | undefined;
   /** For a run that is there: an earlier version of this program may have taken its date. */
   readonly ofRun?: true | undefined;
-  /** For commands that find runs whatever their params were. */
+  /** For commands that find runs of any params. */
   readonly standIns?: StandIns | undefined;
   /**
    * For a generated spec: the option that a key's value comes from ("--model"), which messages name instead of a line.
@@ -62,7 +62,7 @@ export interface Filled {
   readonly challengerPattern: string;
 }
 
-/** The value of a name. A param is never a secret, wherever its own value comes from. */
+/** The value of a name. A param is never a secret, not even one whose own value comes from the environment. */
 interface Value {
   readonly text: string;
   readonly from: "param" | "clock" | "environment";

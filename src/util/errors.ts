@@ -97,6 +97,11 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** Whether a system call failed at a limit of open files: EMFILE is that of the process, ENFILE that of the machine. */
+export function isOutOfFiles(error: unknown): boolean {
+  return ["EMFILE", "ENFILE"].includes(errnoOf(error) ?? "");
+}
+
 /** Returns the code of a system error ("ENOENT"), or undefined. */
 export function errnoOf(error: unknown): string | undefined {
   if (error instanceof Error && "code" in error && typeof error.code === "string") {

@@ -101,7 +101,7 @@ function lostSpans(open: OpenHeldNight): void {
     await held.loseSpan();
     const refused = await nights.night("approve", date);
     const says =
-      /span 2 of 5 is not committed any more\n.*cannot be published: restore .*discard; or score again.*--new-run/;
+      /span 2 of 5 is not committed any more\n.*cannot be published: restore .*infer-batch discard \S+ --param ds=2026-11-21 --run \S+; or score again.*--new-run/;
     expect([refused.code, refused.stderr]).toEqual([66, expect.stringMatching(says)]);
     const status = await nights.night("status", date, "--json");
     expect([status.code, status.stderr]).toEqual([66, expect.stringMatching(says)]);

@@ -19,7 +19,7 @@ const runIdForm = /^[\w-]+-[0-9a-f]{12}(?:-r\d+)?$/;
 /**
  * Reads and checks a spec.
  * @param how `pipe`: its rows come and go through a pipe. `ofRun`: the params are those of a run that is there.
- * `standIns`: runs are found whatever these params were
+ * `standIns`: runs of any values of these params are found
  */
 export async function readSpec(
   path: string,

@@ -13,7 +13,7 @@ import { createWarningLog } from "../logger.js";
 
 export interface PruneOptions extends JobOptions {
   readonly keep?: number;
-  /** Days. */
+  /** A number of days. */
   readonly olderThan?: number;
   readonly dryRun?: boolean;
   readonly json?: boolean;

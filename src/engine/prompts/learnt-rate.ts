@@ -100,7 +100,7 @@ function windowFrom(sinceMs: number): RateState["window"] {
 interface LevelAt {
   readonly perMs: number;
   readonly nowMs: number;
-  /** Of the next request. One that weighs more than a burst waits until there is room for all of it. */
+  /** Of the next request. One that weighs more than a burst waits until the limit allows all of it. */
   readonly weight: number;
 }
 

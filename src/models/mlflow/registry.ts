@@ -12,7 +12,7 @@ export interface LocatedModel {
   /** The folder of MLmodel, as the server names it: `mlflow-artifacts:/…`, `s3://…`. */
   readonly artifactUri: string;
   /**
-   * Returns the URL at which the MLflow server serves a file, wherever it is stored; undefined: it does not serve the
+   * Returns the URL at which the MLflow server serves a file from any store; undefined: it does not serve the
    * files.
    */
   readonly servedAt?: ((path: string) => string) | undefined;

@@ -26,7 +26,7 @@ export async function lostSpans(
     return undefined;
   }
   const more = lost === 1 ? "" : `, and ${count(lost - 1, "more span")}`;
-  const discard = run.state.kind === "held" ? "; or throw it away: infer-batch discard" : "";
+  const discard = run.state.kind === "held" ? `; or throw it away: ${command(params, { verb: "discard", runId })}` : "";
   return new JobError(
     "OUTPUT_DAMAGED",
     `checking run ${runId}: span ${run.committed.indexOf(0)} of ${spans} is not committed any more${more}`,

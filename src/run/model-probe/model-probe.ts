@@ -76,7 +76,7 @@ export interface ProbeCheck {
 
 /**
  * Compares the predictions of the run's first rows with those of the plan. undefined: the plan has none, or the rows
- * cannot be read any more.
+ * can no longer be read.
  * @throws JobError MODEL_CHANGED (66) if they differ
  */
 export async function openProbe(context: JobContext, tools: ProbeTools): Promise<ProbeCheck | undefined> {

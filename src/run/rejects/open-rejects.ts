@@ -25,7 +25,7 @@ export interface RejectsInput {
 
 /**
  * Opens the run whose rejects are scored: its other rows keep their predictions. undefined: the plan scores all rows.
- * @throws JobError OUTPUT_DAMAGED if that run is not there any more
+ * @throws JobError OUTPUT_DAMAGED if that run is gone
  */
 export async function openRejects(
   context: JobContext,

@@ -48,7 +48,7 @@ export interface PlannableRejects {
  * all rows
  * @param stored the run that the target has
  * @param next what `run` does with that run, as `StoredRunCheck` has it
- * @throws JobError OUTPUT_DAMAGED if the run with the rejects is not there any more
+ * @throws JobError OUTPUT_DAMAGED if the run with the rejects is gone
  */
 export async function findRejects(
   context: JobContext,

@@ -46,7 +46,7 @@ export function plannedTarget({ target }: Plan): PostgresTarget {
 }
 
 /**
- * Rows are written as the plan says, or not at all: into its table, in its mode, by its key, whatever the spec says by now.
+ * Rows are written as the plan says, or not at all: into its table, in its mode, by its key, also if the spec has changed since.
  * @param act what cannot be done: "finishing"
  * @throws JobError PLAN_CHANGED
  */

@@ -70,7 +70,7 @@ export function encodedFields(field: ArrowField): ArrowField[] {
 
 /**
  * What makes a dictionary for a batch: in a stream the last whole one before it and its deltas, in a file the only
- * whole one and its deltas, wherever they are.
+ * whole one and its deltas, at any place of the file.
  */
 export function dictionaryBlocks(
   { dictionaries, kind }: Pick<ArrowIndex, "dictionaries" | "kind">,

@@ -99,7 +99,7 @@ async function readKey({ fs, layout }: Target): Promise<Buffer | undefined> {
 
 /**
  * Merges the profiles of all spans; undefined where a span has none. Without a key that opens them, a run that is not
- * published, and that checks cannot hold any more, has a profile without features, of which `warn` tells.
+ * published, and that checks can no longer hold, has a profile without features, of which `warn` tells.
  * @throws JobError OUTPUT_DAMAGED
  */
 export async function committedProfile(

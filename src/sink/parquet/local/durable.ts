@@ -61,7 +61,7 @@ export interface Replacement {
   readonly final: string;
   readonly text: string;
   /**
-   * Throws when the file must not be published any more. Called when the temporary file is there: see `withFolders`.
+   * Throws when the file must no longer be published. Called when the temporary file is there: see `withFolders`.
    */
   readonly check: () => Promise<unknown>;
 }

@@ -58,7 +58,7 @@ export interface NextRun {
 
 /**
  * Refuses to open a run for an earlier date than one whose rows it would replace: before its plan is stored, and before
- * the run that it takes the place of is superseded, which could not be approved any more.
+ * the run that it takes the place of is superseded, which could no longer be approved.
  * @throws JobError OUTPUT_NEWER
  */
 export async function refuseOlderNewRun(session: Session, control: Control, next: NextRun): Promise<void> {

@@ -159,7 +159,7 @@ function isNumeric(type: PgType | undefined): boolean {
 }
 
 /**
- * A numeric column of a key, as text without trailing zeros: equal numbers have equal texts, whatever the columns' digits
+ * A numeric column of a key, as text without trailing zeros: equal numbers have equal texts, also if the columns have different digits
  * and scales are, and so have integers.
  */
 function asExactText({ name }: TableColumn): ReadColumn {
