@@ -30,6 +30,9 @@ function usualText({ compared, nights, least, most }: CheckResult["numbers"], is
   const before = String(nights ?? "").split(", ");
   const runs = before.length;
   if (compared === "weekday") {
+    if (runs === 1) {
+      return `those of ${before[0]?.slice(0, 10)}, the last ${weekdayOf(before[0])}`;
+    }
     const half = least === most ? "" : isMany ? "upper " : "lower ";
     return `the ${half}median of ${runs} ${weekdayOf(before[0])}s`;
   }

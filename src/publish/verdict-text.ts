@@ -1,3 +1,4 @@
+import { explainedUpTo } from "../checks/verdicts/feature-causes.js";
 import type { CheckName, CheckResult, Level, UnlistedResults, Verdict } from "../checks/verdicts/verdict.js";
 import { printable } from "../util/printable.js";
 import { moveText } from "./feature-text.js";
@@ -19,6 +20,8 @@ interface Known {
   readonly file: string | undefined;
   /** Features whose PSI has a line. */
   readonly moved: ReadonlySet<string | null>;
+  /** Outputs that moved although no feature did. */
+  readonly unexplained: ReadonlySet<string | null>;
   /** Results that the verdict only counts. */
   readonly unlisted: readonly UnlistedResults[];
 }
@@ -37,6 +40,7 @@ export function resultLines({ verdict, dates, thresholds }: RunVerdict, level: L
       `${dates[id] ?? id}${asChallenger.has(id) && !ofEarlierModel.has(column) ? ", when it was the challenger" : ""}`,
     file,
     moved: new Set(verdict.results.filter((one) => isOfFeature(one) && hasMoved(one)).map(({ column }) => column)),
+    unexplained: new Set(verdict.results.filter(isUnexplained).map(({ column }) => column)),
     unlisted: verdict.unlisted ?? [],
   };
   const results = resultsToList(verdict.results, level);
@@ -136,8 +140,12 @@ function psiOf(result: CheckResult | undefined): number {
   return result?.check === "psi" ? Number(result.measured) : -1;
 }
 
-/** Checks that say of a column only that its distribution moved, as its PSI does. */
-const drifts: ReadonlySet<CheckName> = new Set<CheckName>(["quantiles", "slow_drift"]);
+function isUnexplained({ check, level }: CheckResult): boolean {
+  return check === "unexplained" && level !== "pass";
+}
+
+/** Checks that say of a column only that its distribution moved, as its PSI does; that it is unexplained is added to the PSI. */
+const drifts: ReadonlySet<CheckName> = new Set<CheckName>(["quantiles", "slow_drift", "unexplained"]);
 
 /** Such checks of a feature. Its PSI names the shares that rose, NULL and NaN among them. */
 const impliedOfFeature: ReadonlySet<CheckName> = new Set<CheckName>([...drifts, "nulls", "nan"]);
@@ -235,12 +243,15 @@ function leaderOf(results: readonly CheckResult[], index: number): CheckResult {
 }
 
 /** Why a column did not pass, and why that only warns. */
-function endText({ check, feature, cause, lowered, isExplained }: CheckResult, known: Known): string {
+function endText(result: CheckResult, known: Known): string {
+  const { check, column, limit, feature, cause, lowered, isExplained } = result;
+  const alone = holdsByPsi(result) && !isOfFeature(result) && known.unexplained.has(column);
   const model = cause === undefined ? "" : modelText(check, cause, known);
   const moved = feature === undefined || check === "unexplained" ? undefined : causeText(feature, known);
   const isReason = moved !== undefined && isExplained === true;
-  const why = lowered === undefined ? "" : `; only a warning: ${isReason ? moved : lowered}`;
-  return `${moved === undefined || isReason ? "" : `; ${moved}`}${model}${why}`;
+  const upTo = isExplained === true ? ` up to ${shown(explainedUpTo * Number(limit))}` : "";
+  const why = lowered === undefined ? "" : `; only a warning${upTo}: ${isReason ? moved : lowered}`;
+  return `${alone ? "; no feature explains it" : moved === undefined || isReason ? "" : `; ${moved}`}${model}${why}`;
 }
 
 /** Names the feature that moved, with its PSI unless that has a line. */

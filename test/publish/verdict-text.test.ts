@@ -209,7 +209,7 @@ test("a warning of an output that a feature explains has the PSI of the feature 
     feature,
   };
   const [line] = resultLines(storedVerdict([explained]), "warn");
-  expect(line).toMatch(/only a warning: feature amount moved, too: PSI 10\.8 against 2026-11-20$/);
+  expect(line).toMatch(/only a warning up to 0\.5: feature amount moved, too: PSI 10\.8 against 2026-11-20$/);
   const warning: CheckResult = { ...psi, level: "warn", isFeature: true }; // beside an output of the same name that holds
   expect(resultLines(storedVerdict([psi, warning]), "warn")).toHaveLength(1);
 });

@@ -136,20 +136,21 @@ function driftSince({ now, earlier }: ComparedColumn, runId: string): Drift | un
 }
 
 /** Above this multiple of its limit, the PSI of an output holds the run even if a feature explains it. */
-const explainedUpTo = 2;
+export const explainedUpTo = 2;
 
 /**
  * An output that moved with the features only warns, up to twice its limit: what came in was different. A feature in what may be
  * another unit does not explain it, and if it surely is another unit, nothing does but that most of the others moved.
+ * `moves`: undefined if nothing explains the output, as `unexplained` found.
  */
-export function lowerExplained(results: readonly CheckResult[], moves: FeatureMoves): CheckResult[] {
+export function lowerExplained(results: readonly CheckResult[], moves: FeatureMoves | undefined): CheckResult[] {
   return results.map((result) => {
     const { check, level, measured, limit, against } = result;
     const moved = Number(measured);
     if (check !== "psi" || level !== "hold" || against === null || moved > explainedUpTo * Number(limit)) {
       return result;
     }
-    const feature = moves.explaining(against, moved);
+    const feature = moves?.explaining(against, moved);
     return feature === undefined
       ? result
       : { ...result, level: "warn", lowered: `feature ${feature.column} moved, too`, isExplained: true, feature };
@@ -159,13 +160,19 @@ export function lowerExplained(results: readonly CheckResult[], moves: FeatureMo
 /** A feature with at least this PSI explains the drift of an output, even if the PSI of the output is higher. */
 const explainingPsi = 0.25;
 
-/** Names the feature that explains why an output did not pass, if there is one. */
-export function nameCause(result: CheckResult, moves: FeatureMoves, last: string): CheckResult {
-  if (result.level === "pass" || result.check === "unexplained" || result.lowered !== undefined) {
+/** Names the feature that explains why an output did not pass, if there is one; `moves` as in {@link lowerExplained}. */
+export function nameCause(result: CheckResult, moves: FeatureMoves | undefined, last: string): CheckResult {
+  if (
+    moves === undefined ||
+    result.level === "pass" ||
+    result.check === "unexplained" ||
+    result.lowered !== undefined
+  ) {
     return result;
   }
   const feature = moves.mostSince(result.against ?? last);
-  const moved = result.check === "psi" ? Number(result.measured) : 0;
+  // Only a PSI can be compared with that of a feature.
+  const moved = result.check === "psi" ? Number(result.measured) : Number.POSITIVE_INFINITY;
   const explains = feature !== undefined && (feature.psi >= explainingPsi || unexplained * feature.psi >= moved);
   return explains ? { ...result, feature } : result;
 }

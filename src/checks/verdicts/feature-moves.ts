@@ -16,15 +16,16 @@ export function featureResult(result: CheckResult, column: ComparedColumn): Chec
 }
 
 function moveOf({ now, earlier }: ComparedColumn, against: string | null): CheckResult["numbers"] {
-  const nearest = earlier.find(({ runId }) => runId === against) ?? earlier.at(-1);
+  const nearest = earlier.find(({ runId }) => runId === against);
   const profiles = earlier.map(({ profile }) => profile);
+  const latestFirst = profiles.toReversed();
   const medians = mediansOf(now, profiles);
   return {
     runs_before: earlier.length,
     ...risenShare("nulls", now, { profiles, of: ({ nulls }) => nulls }),
     ...risenShare("nan", now, { profiles, of: nanIn }),
     ...medians,
-    ...(nearest === undefined ? {} : usualTimes(timesSince(now, nearest.profile), medians)),
+    ...usualTimes(timesSinceAny(now, nearest === undefined ? latestFirst : [nearest.profile, ...latestFirst]), medians),
   };
 }
 
@@ -125,6 +126,11 @@ export function timesSince(now: ColumnProfile, before: ColumnProfile): { readonl
   const isScaled = ratios.length > 1 && least > 0 && greatest <= least * (1 + tolerance) ** 2;
   const isShifted = range > rangeTolerance || range < 1 / rangeTolerance;
   return isScaled && !isShifted && Number.isFinite(times) ? { times } : {};
+}
+
+/** The factor since the first of the runs that shows one: beside numbers in another unit, a weekend may be as near as a weekday. */
+function timesSinceAny(now: ColumnProfile, before: readonly ColumnProfile[]): { readonly times?: number } {
+  return before.map((profile) => timesSince(now, profile)).find(({ times }) => times !== undefined) ?? {};
 }
 
 function rangeOf([p10 = 0, , p90 = 0]: readonly number[]): number {

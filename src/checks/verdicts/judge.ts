@@ -57,9 +57,9 @@ export interface Judged {
 export function judge(judged: Judged, options: CheckOptions): Verdict {
   const { run, previous } = judged;
   const baseline = asPredictedBy(run.modelSha256, judged.baseline);
-  const asChallenger = latestRuns(baseline).filter((one, index) => one !== latestRuns(judged.baseline)[index]);
-  const ofEarlierModel = outputsOfEarlierModel(run, latestRuns(judged.baseline));
-  const latest = latestRuns(baseline);
+  const [latest, published] = [latestRuns(baseline), latestRuns(judged.baseline)];
+  const asChallenger = latest.filter((one, index) => one !== published[index]);
+  const ofEarlierModel = outputsOfEarlierModel(run, published);
   const found = resultsOf(judged, options);
   const results =
     previous === undefined
@@ -69,10 +69,9 @@ export function judge(judged: Judged, options: CheckOptions): Verdict {
   const fewSampled = findFewSampled(run.features, latest);
   const outputs = compared(run.outputs, latest, (before) => before.outputs);
   const features = compared(run.features, latest, featuresOf);
-  const uncounted = [...outputs.map(uncountedValues), ...[...outputs, ...features].map(incomparableVectors)].filter(
-    (one) => one !== undefined,
-  );
-  const coarse = outputs.map(coarseBin).filter((one) => one !== undefined);
+  const incomparable = [...outputs, ...features].flatMap((column) => incomparableVectors(column) ?? []);
+  const uncounted = [...outputs.flatMap((output) => uncountedValues(output) ?? []), ...incomparable];
+  const coarse = outputs.flatMap((output) => coarseBin(output) ?? []);
   const drifts = namedDrifts(results, features);
   const holds = options.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
@@ -187,17 +186,19 @@ function columnResults(
     const profile = first?.outputs.get(column.column);
     const hold = options.outputs.get(column.column)?.psi ?? outputPsi.hold;
     const levels = { warn: Math.min(outputPsi.warn, hold), hold };
+    const unexplained = haveTurned ? [] : checkUnexplained(column, moves, levels.warn);
+    const causes = unexplained.some(failed) ? undefined : moves; // a feature may only differ from a weekend's
     return [
       checkClasses(column),
       checkUnseen(column, true),
-      lowerExplained(checkCompared(column, levels), moves),
-      haveTurned ? [] : checkUnexplained(column, moves, levels.warn),
+      lowerExplained(checkCompared(column, levels), causes),
+      unexplained,
       first === undefined || profile === undefined
         ? []
         : checkSlowDrift(column, { runId: first.runId, profile }, outputPsi.hold),
     ]
       .flat()
-      .map((result) => nameCause(result, moves, last.runId));
+      .map((result) => nameCause(result, causes, last.runId));
   });
   const others = [...columns, ...outputs, ...sliceResults(run, latest), ...checkStale(run, last)];
   return [

@@ -12,37 +12,58 @@ export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOp
     return [];
   }
   const ofWeekday = baseline.filter(({ date }) => isWeekdayOf(date, run.date));
-  const byWeekday = ofWeekday.length >= leastWeekdays;
-  const nights = byWeekday ? ofWeekday : baseline.slice(-comparedRuns);
+  if (ofWeekday.length >= leastWeekdays) {
+    return [rowsResult(run, ofWeekday, { rows, compared: "weekday" })];
+  }
+  const lately = rowsResult(run, baseline.slice(-comparedRuns), { rows, compared: "last runs" });
+  const alone = rowsResult(run, ofWeekday, { rows, compared: "weekday" });
+  const isLow = ofWeekday.length > 0 && alone.level === "hold" && alone.limit === rows.min;
+  // The fewest of the last runs may be those of a Sunday: half of a Thursday's rows are more.
+  return isLow && lately.level !== "hold"
+    ? [
+        {
+          ...alone,
+          level: "warn",
+          lowered: `${leastWeekdays} runs of the same weekday in the last ${weeks} weeks would hold it`,
+        },
+      ]
+    : [lately];
+}
+
+interface Compared {
+  readonly rows: CheckOptions["rows"];
+  readonly compared: "weekday" | "last runs";
+}
+
+function rowsResult(run: RunProfile, nights: Baseline, { rows, compared }: Compared): CheckResult {
   const counts = nights.map((before) => before.rows);
-  const [least, most] = byWeekday ? middlesOf(counts) : [Math.min(...counts), Math.max(...counts)];
+  const [least, most] = compared === "weekday" ? middlesOf(counts) : [Math.min(...counts), Math.max(...counts)];
   const few = fewRows(rows.min);
   const isLow = run.rows < few * least;
   const isHeld = run.rows < rows.min * least || run.rows > rows.max * most;
-  const usual = byWeekday
-    ? `the lower or upper median of the same weekday's rows in the last ${weeks} weeks`
-    : `the fewest and the most rows of the last ${comparedRuns} runs`;
-  return [
-    {
-      check: "rows",
-      column: null,
-      level: isHeld ? "hold" : isLow ? "warn" : "pass",
-      formula: `rows / ${usual}, from ${rows.min} to ${rows.max}; a warning below ${few}`,
-      measured: timesUsual(run.rows, isLow ? least : most),
-      limit: !isLow ? rows.max : isHeld ? rows.min : few,
-      against: null,
-      numbers: {
-        rows: run.rows,
-        ...(run.filtered ? { filtered: run.filtered } : {}),
-        least,
-        most,
-        min: rows.min,
-        max: rows.max,
-        compared: byWeekday ? "weekday" : "last runs",
-        nights: nights.map(({ date, rows: before }) => `${date}: ${before}`).join(", "),
-      },
+  const usual =
+    compared === "weekday"
+      ? `the lower or upper median of the same weekday's rows in the last ${weeks} weeks`
+      : `the fewest and the most rows of the last ${comparedRuns} runs`;
+  return {
+    check: "rows",
+    column: null,
+    level: isHeld ? "hold" : isLow ? "warn" : "pass",
+    formula: `rows / ${usual}, from ${rows.min} to ${rows.max}; a warning below ${few}`,
+    measured: timesUsual(run.rows, isLow ? least : most),
+    limit: !isLow ? rows.max : isHeld ? rows.min : few,
+    against: null,
+    numbers: {
+      rows: run.rows,
+      ...(run.filtered ? { filtered: run.filtered } : {}),
+      least,
+      most,
+      min: rows.min,
+      max: rows.max,
+      compared,
+      nights: nights.map(({ date, rows: before }) => `${date}: ${before}`).join(", "),
     },
-  ];
+  };
 }
 
 /**

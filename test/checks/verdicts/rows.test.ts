@@ -109,9 +109,22 @@ describe("rows", () => {
   });
 
   test("are compared with the fewest and the most of the last 8 runs while weekdays are too few", () => {
-    expect(withRows(330, oneWithFew, 9)).toMatchObject({ level: "pass", numbers: { least: 400, most: 1000 } });
+    expect(withRows(330, oneWithFew, 6)).toMatchObject({ level: "pass", numbers: { least: 400, most: 1000 } });
     expect(withRows(290, oneWithFew, 9).level).toBe("warn");
     expect(withRows(270, oneWithFew, 9).level).toBe("hold");
+  });
+
+  test("warn below the limit for the only earlier run of their weekday, though another of the last 8 runs had as few", () => {
+    const withFew = (rows: number, nights = 9): CheckResult => withRows(rows, oneWithFew, nights);
+    const [line] = resultLines(storedVerdict([withFew(690)]), "warn");
+    expect(line).toBe(
+      "690 rows, 69% of 1,000, those of 2026-11-16, the last Monday (rows.min: 70%); only a warning: 2 runs of the same weekday in the last 4 weeks would hold it",
+    );
+    expect(withFew(700)).toMatchObject({ level: "pass", numbers: { least: 400 } });
+    expect(withFew(690, 6).level).toBe("pass");
+    expect(withFew(690, 14)).toMatchObject({ level: "hold", numbers: { compared: "weekday" } });
+    expect(withFew(270)).toMatchObject({ level: "hold", numbers: { compared: "last runs" } });
+    expect(withRows(3500, oneWithFew, 9)).toMatchObject({ level: "hold", numbers: { compared: "last runs" } });
   });
 });
 
