@@ -215,7 +215,8 @@ async function findRun(
     throw prunedError(stored.pruned, `${command(stored.plan.params)} --new-run`);
   }
   record.setRun(runFacts(stored));
-  return { stored, run: await openOwn(context, stored) };
+  const toDiscard = act === "discarding"; // nothing of it is published, so nothing of it need be there
+  return { stored, run: await openOwn(context, stored, { toDiscard }) };
 }
 
 function decisionOf(

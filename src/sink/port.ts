@@ -14,6 +14,7 @@ import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
+import type { Opening } from "../publish/opening.js";
 import type { RunNotes } from "./run-notes.js";
 import type { UnfitValue } from "./unfit-value.js";
 import type { SpanFile } from "../publish/span-file.js";
@@ -92,7 +93,7 @@ export interface Sink extends AsyncDisposable {
    * Reads what is committed of a run, and checks each part against the plan. Writes nothing.
    * @throws JobError OUTPUT_DAMAGED; PRUNED for a pruned run
    */
-  open(stored: StoredPlan): Promise<RunSink>;
+  open(stored: StoredPlan, how?: Opening): Promise<RunSink>;
   /**
    * Finds published runs of the series, with earlier logical dates, whose profiles are stored, as far as the target knows
    * where they are: at least the last eight, in any order. Of runs of one date it finds the last. Default: the target

@@ -104,7 +104,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         (await supersede(session, control, held)) ? await createRun(session, tools, plan) : undefined,
       ),
     rehearse: (plan, { isPlanned }) => rehearseRun(tools, { plan, isPlanned, program: options.program }),
-    open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored))),
+    open: (stored, how) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored), how)),
     ...pastRuns(tools, inControlTables),
     keptRows: requireKeptRows,
     stored: (runId) => inControlTables(`reading run ${runId}`, undefined, storedRun(control, runId)),
