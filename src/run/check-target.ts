@@ -35,7 +35,9 @@ export async function checkTarget(context: JobContext, plan: Plan | undefined, i
     }
     const isPlanned = !isNew && (status === "unfinished" || status === "approved");
     const isRehearsed = plan !== undefined && (isNew || isPlanned || status === "not_planned");
-    return { state, untried: isRehearsed ? ((await context.sink.rehearse?.(plan, { isPlanned })) ?? []) : [] };
+    const { spec, sink, command, onlyRejects } = context;
+    const run = `${command(spec.params)}${onlyRejects === true ? " --only-rejects" : ""}`;
+    return { state, untried: isRehearsed ? ((await sink.rehearse?.(plan, { isPlanned, command: run })) ?? []) : [] };
   });
 }
 

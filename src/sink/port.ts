@@ -76,10 +76,11 @@ export interface Sink extends AsyncDisposable {
   /**
    * Checks the target as a run does before it scores: permissions, columns, free space. Returns the checks that were not
    * carried out, a line each. Changes nothing. Default: nothing is checked.
-   * @param isPlanned whether the run has a plan already, and attempts may be working on it
+   * @param state.isPlanned whether the run has a plan already, and attempts may be working on it
+   * @param state.command the command line that carries out the run, for hints
    * @throws JobError the errors of `create` and `begin`
    */
-  rehearse?(plan: Plan, state: { readonly isPlanned: boolean }): Promise<readonly string[]>;
+  rehearse?(plan: Plan, state: { readonly isPlanned: boolean; readonly command: string }): Promise<readonly string[]>;
   /** Notes on a run that is not planned yet; once it is, `RunSink.notes` has them. Default: the target keeps none. */
   notes?(runId: RunId): RunNotes;
   /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
