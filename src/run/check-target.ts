@@ -24,18 +24,20 @@ export interface TargetCheck {
  * not planned yet could begin. Changes nothing.
  * @param plan the plan to rehearse; undefined: nothing would be written
  * @param isNew whether it is the plan of a new run, also where the target has a run before it
- * @throws JobError that a run would end with, unless a retry may succeed
+ * @throws JobError that a run would end with, unless a retry may succeed, or `checkStoredRun` has it: the run is held
  */
 export async function checkTarget(context: JobContext, plan: Plan | undefined, isNew = false): Promise<TargetCheck> {
   return await orUntried("the target", async () => {
     const state = await runState(context);
-    if (state.error !== undefined) {
+    const { status } = state;
+    if (state.error !== undefined && status !== "held") {
       throw state.error;
     }
-    const { status } = state;
     const isPlanned = !isNew && (status === "unfinished" || status === "approved");
     const isRehearsed = plan !== undefined && (isNew || isPlanned || status === "not_planned");
-    return { state, untried: isRehearsed ? ((await context.sink.rehearse?.(plan, { isPlanned })) ?? []) : [] };
+    const { spec, sink, command, onlyRejects } = context;
+    const run = `${command(spec.params)}${onlyRejects === true ? " --only-rejects" : ""}`;
+    return { state, untried: isRehearsed ? ((await sink.rehearse?.(plan, { isPlanned, command: run })) ?? []) : [] };
   });
 }
 
@@ -105,7 +107,7 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
   switch (state.kind) {
     case "held":
     case "discarded":
-      throw await decidedError(context, plan, state);
+      throw await decidedError(context, { plan, run, state });
     case "published":
       if (context.onlyRejects === true) {
         return run.rejectedRows === 0 ? "end" : "plan"; // its rejects are a run of their own

@@ -63,7 +63,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
       refuseRolledBack(context, "approving", { stored, run });
       await run.tidy?.(); // of an approval that was killed when it had published the run
       const decision = (stored.plan.staged ? await run.decision() : undefined) ?? null;
-      requireAsAsked(runId, decision, request);
+      await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: true });
       const held = await heldOthers(context, stored.plan);
       const facts = {
         joinsBaseline: joinsBaseline(stored.plan, decision),
@@ -127,7 +127,7 @@ async function publishIfApproved(
   if (decision.kind !== "approved") {
     throw alreadyDecided(context, "approving", { plan: stored.plan, decision });
   }
-  requireAsAsked(runId, decision, request);
+  await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: false });
   await publishApproved(context, { stored, run });
   const facts = {
     joinsBaseline: joinsBaseline(stored.plan, decision),
@@ -151,14 +151,31 @@ async function heldOthers(context: JobContext, plan: Plan): Promise<readonly str
 }
 
 /** Refuses to say that an approved run is a baseline if it was approved without that. @throws JobError ALREADY_DECIDED */
-function requireAsAsked(runId: string, decision: Decision | null, { asBaseline }: DecisionRequest): void {
-  if (asBaseline && decision !== null && !decision.asBaseline) {
-    throw new JobError(
-      "ALREADY_DECIDED",
-      `approving run ${runId} as a baseline: it was approved without --as-baseline, ${byText(decision)}`,
-      { hint: "a decision is final; score again with run --new-run, and approve that run with --as-baseline" },
-    );
+async function requireAsAsked(
+  context: JobContext,
+  {
+    plan,
+    decision,
+    request,
+    isPublished,
+  }: Pick<DecidedRun, "request"> & {
+    readonly plan: Plan;
+    readonly decision: Decision | null;
+    readonly isPublished: boolean;
+  },
+): Promise<void> {
+  if (!request.asBaseline || decision === null || decision.asBaseline) {
+    return;
   }
+  const { runId, params } = plan;
+  const next = isPublished
+    ? `${await scoringAgainText(context, plan)}\n    then approve that run with --as-baseline, if its checks hold it`
+    : `to publish the run as it was approved: ${context.command(params, { verb: "approve", runId })}`;
+  throw new JobError(
+    "ALREADY_DECIDED",
+    `approving run ${runId} as a baseline: it was approved without --as-baseline, ${byText(decision)}`,
+    { hint: `a decision is final; ${next}` },
+  );
 }
 
 /**
@@ -215,7 +232,8 @@ async function findRun(
     throw prunedError(stored.pruned, `${command(stored.plan.params)} --new-run`);
   }
   record.setRun(runFacts(stored));
-  return { stored, run: await openOwn(context, stored) };
+  const toDiscard = act === "discarding"; // nothing of it is published, so nothing of it need be there
+  return { stored, run: await openOwn(context, stored, { toDiscard }) };
 }
 
 function decisionOf(

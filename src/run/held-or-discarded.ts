@@ -25,7 +25,7 @@ export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
 /** What a report says of a run that waits for a person, or that a person discarded; with the error to end with. */
 export async function decidedReport(
   context: JobContext,
-  { plan, run, state, verdict, changes }: DecidedRun,
+  { plan, run, state, verdict, since }: DecidedRun,
 ): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
   const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(context, plan, verdict) };
   if (state.kind === "discarded") {
@@ -33,7 +33,7 @@ export async function decidedReport(
     return { ...shown, decided: { error, isOwnVerdict: false, readers: await readersLine(context, plan) } };
   }
   const commands = await decidingCommands(context, plan);
-  const error = await heldError(context, plan, { verdict: state.verdict, commands, page: context.page, changes });
+  const error = await heldError(context, plan, { verdict: state.verdict, commands, page: context.page, since });
   return {
     ...shown,
     decided: {
@@ -45,11 +45,32 @@ export async function decidedReport(
   };
 }
 
-/** The error that each command ends with which would go on with such a run. */
-export async function decidedError(context: JobContext, plan: Plan, state: DecidedState): Promise<JobError> {
-  return state.kind === "discarded"
-    ? discardedError(context, plan, state.decision)
-    : await heldError(context, plan, { verdict: state.verdict, commands: await decidingCommands(context, plan) });
+/** The error that `run` ends with because of such a run, for a dry run. */
+export async function decidedError(
+  context: JobContext,
+  { plan, run, state }: Pick<DecidedRun, "plan" | "run" | "state">,
+): Promise<JobError> {
+  if (state.kind === "discarded") {
+    return discardedError(context, plan, state.decision);
+  }
+  const commands = await decidingCommands(context, plan);
+  return await heldError(context, plan, {
+    verdict: state.verdict,
+    commands,
+    since: await changesSince(context, plan, run),
+  });
+}
+
+/** What changed since a run was held, beside the spec. */
+interface ChangesSince {
+  /** Says what of the run is lost, so that it cannot be published; undefined: nothing. */
+  readonly lost: string | undefined;
+  /** Lines about files of the input. */
+  readonly input: readonly string[];
+}
+
+async function changesSince(context: JobContext, plan: Plan, run: RunSink): Promise<ChangesSince> {
+  return { lost: (await lostSpans(context, plan, run))?.message, input: await inputChanges(context, plan) };
 }
 
 /** A run that is held or discarded. */
@@ -58,8 +79,8 @@ interface DecidedRun {
   readonly run: RunSink;
   readonly state: DecidedState;
   readonly verdict: RunVerdict | undefined;
-  /** Lines about what changed since, beside the spec; default: none. */
-  readonly changes?: readonly string[];
+  /** Default: nothing changed. */
+  readonly since?: ChangesSince | undefined;
 }
 
 /** The call of `report.on_held` that this attempt is to make. */
@@ -100,8 +121,8 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
 interface HeldRun {
   readonly verdict: RunVerdict;
   readonly commands: DecidingCommands;
-  /** Lines about what changed since, beside the spec; default: none. */
-  readonly changes?: readonly string[] | undefined;
+  /** Default: nothing changed. */
+  readonly since?: ChangesSince | undefined;
   /** The page of this attempt; absent: it writes none. */
   readonly page?: string | undefined;
 }
@@ -109,7 +130,7 @@ interface HeldRun {
 async function heldError(
   context: JobContext,
   plan: Plan,
-  { verdict, commands, page: file, changes = [] }: HeldRun,
+  { verdict, commands, page: file, since }: HeldRun,
 ): Promise<JobError> {
   const { approve, discard, newRun, joinsBaseline, newer } = commands;
   const failed = countResults(verdict.verdict, "hold");
@@ -118,16 +139,18 @@ async function heldError(
     ...resultLines(verdict, "hold"),
     ...[plan.checks && leftOutText(plan.checks)].filter((line) => typeof line === "string"),
     ...specChanges(context, plan, verdict),
-    ...changes,
+    ...(since?.lost === undefined ? [] : [since.lost]),
+    ...(since?.input ?? []),
   ].join("\n  ");
   const readers = await readersLine(context, plan);
   const page = file === undefined ? "" : `, or the page ${file}`;
+  const restored = since?.lost === undefined ? "" : ", after you restore what is lost";
   const hint = [
     `${readers === undefined ? "" : `${readers}; `}look at the statistics of its columns (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
     ...(newer === undefined ? [] : [newer]),
-    `to publish the predictions: ${approve}`,
+    `to publish the predictions${restored}: ${approve}`,
     ...(joinsBaseline
-      ? [`to publish the predictions, and compare later runs with them: ${approve} --as-baseline`]
+      ? [`to publish the predictions${restored}, and compare later runs with them: ${approve} --as-baseline`]
       : []),
     `to throw the predictions away: ${discard}`,
     `to score again, after you correct ${toCorrect(verdict.verdict)}: ${newRun}`,
@@ -154,9 +177,8 @@ export async function reportDecided(
   } else {
     await run.tidy?.();
   }
-  const lost = (await lostSpans(context, plan, run))?.message ?? [];
-  const changes = state.kind === "held" ? [lost, await inputChanges(context, plan)].flat() : [];
-  const end = await decidedReport(context, { plan, run, state, verdict, changes });
+  const since = state.kind === "held" ? await changesSince(context, plan, run) : undefined;
+  const end = await decidedReport(context, { plan, run, state, verdict, since });
   return {
     ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(plan, run), output: context.sink.target }),
     ...end,

@@ -4,6 +4,7 @@ import { runIdOf } from "../plan/identity.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint } from "../plan/pins.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
+import type { Opening } from "../publish/opening.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { countCommitted } from "./conclude.js";
 import { modelUri } from "../spec/model-spec.js";
@@ -67,8 +68,8 @@ export function refuseOthers(context: JobContext, plan: Plan, run: RunSink): voi
 }
 
 /** Opens a run that `requireOwn` admits. @throws JobError also those of `Sink.open` */
-export async function openOwn(context: JobContext, stored: StoredPlan): Promise<RunSink> {
-  const run = await context.sink.open(stored);
+export async function openOwn(context: JobContext, stored: StoredPlan, how?: Opening): Promise<RunSink> {
+  const run = await context.sink.open(stored, how);
   requireOwn(context, stored.plan, run);
   return run;
 }

@@ -14,6 +14,7 @@ import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
+import type { Opening } from "../publish/opening.js";
 import type { RunNotes } from "./run-notes.js";
 import type { UnfitValue } from "./unfit-value.js";
 import type { SpanFile } from "../publish/span-file.js";
@@ -75,10 +76,11 @@ export interface Sink extends AsyncDisposable {
   /**
    * Checks the target as a run does before it scores: permissions, columns, free space. Returns the checks that were not
    * carried out, a line each. Changes nothing. Default: nothing is checked.
-   * @param isPlanned whether the run has a plan already, and attempts may be working on it
+   * @param state.isPlanned whether the run has a plan already, and attempts may be working on it
+   * @param state.command the command line that carries out the run, for hints
    * @throws JobError the errors of `create` and `begin`
    */
-  rehearse?(plan: Plan, state: { readonly isPlanned: boolean }): Promise<readonly string[]>;
+  rehearse?(plan: Plan, state: { readonly isPlanned: boolean; readonly command: string }): Promise<readonly string[]>;
   /** Notes on a run that is not planned yet; once it is, `RunSink.notes` has them. Default: the target keeps none. */
   notes?(runId: RunId): RunNotes;
   /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
@@ -92,7 +94,7 @@ export interface Sink extends AsyncDisposable {
    * Reads what is committed of a run, and checks each part against the plan. Writes nothing.
    * @throws JobError OUTPUT_DAMAGED; PRUNED for a pruned run
    */
-  open(stored: StoredPlan): Promise<RunSink>;
+  open(stored: StoredPlan, how?: Opening): Promise<RunSink>;
   /**
    * Finds published runs of the series, with earlier logical dates, whose profiles are stored, as far as the target knows
    * where they are: at least the last eight, in any order. Of runs of one date it finds the last. Default: the target

@@ -43,7 +43,7 @@ test("run and plan of a held run say that the spec has changed since its verdict
   );
 });
 
-test("run of a held run says that files were added, replaced or removed, and nothing if the input is gone", async () => {
+test("run and plan of a held run say that files were added, replaced or removed, and nothing if the input is gone", async () => {
   await using scratch = await scratchFolder();
   const data = join(scratch.path, "data");
   await cp(join(projectFolder, "fixtures/data/diabetes"), data, { recursive: true });
@@ -61,6 +61,8 @@ test("run of a held run says that files were added, replaced or removed, and not
   await cp(join(data, first), join(data, "x1.parquet"));
   await cp(join(data, first), join(data, "x2.parquet"));
   expect(await told()).toContain(`\n  ${inputChanged} (2 files were added): run --new-run scores it\n`);
+  const planned = await nights.night("plan", "2026-11-21");
+  expect([planned.code, planned.stderr]).toEqual([67, expect.stringContaining(`${inputChanged} (2 files were added)`)]);
   await rm(join(data, first));
   expect(await told()).toContain(`\n  ${inputChanged} (2 files were added, 1 file was removed)`);
   await rm(data, { recursive: true });

@@ -111,7 +111,13 @@ function lostSpans(open: OpenHeldNight): void {
       damage: [expect.stringMatching(/span 2/)],
     });
     const still = await nights.night("run", date);
-    expect([still.code, still.stderr]).toEqual([67, expect.stringMatching(/span 2 of 5 is not committed any more/)]);
+    const lost =
+      /^ {2}checking run \S+: span 2 of 5 is not committed any more\n(?:.*\n)+.*restore what is lost: infer-batch approve /m;
+    expect([still.code, still.stderr]).toEqual([67, expect.stringMatching(lost)]);
+    for (const dryRun of ["plan", "validate"]) {
+      const alike = await nights.night(dryRun, date);
+      expect([alike.code, alike.stderr], dryRun).toEqual([67, still.stderr]);
+    }
 
     const discarded = await nights.night("discard", date);
     expect(discarded.code, discarded.stderr).toBe(0);
@@ -138,6 +144,45 @@ function lostSpans(open: OpenHeldNight): void {
   });
 }
 
+function damagedRows(open: OpenHeldNight): void {
+  test("a held run whose rows are damaged or gone is not approved; it is discarded, and scored again", async () => {
+    await using held = await open();
+    const { nights, runId } = held;
+    await held.damageRows();
+    for (const command of ["plan", "validate", "run", "status", "approve"]) {
+      const refused = await nights.night(command, date);
+      expect([refused.code, refused.stderr], command).toEqual([
+        66,
+        expect.stringMatching(/hint: restore .*discard .*--new-run/),
+      ]);
+    }
+    expect(await held.status()).toMatchObject({ run_id: runId, status: "damaged", decision: null });
+
+    const discarded = await nights.night("discard", date, "--json");
+    expect([discarded.code, discarded.stderr]).toEqual([0, ""]);
+    expect(lastJson(discarded)).toMatchObject({ run_id: runId, status: "discarded", decision: { kind: "discarded" } });
+    expect(await held.status()).toMatchObject({ run_id: runId, status: "discarded", damage: [] });
+    for (const [command, code] of [
+      ["run", 67],
+      ["approve", 66],
+      ["discard", 0],
+    ] as const) {
+      const ended = await nights.night(command, date);
+      expect(ended.code, `${command}: ${ended.stderr}`).toBe(code);
+    }
+    await expectScoredAgain(nights, runId);
+  });
+
+  test("an approved run whose rows are damaged or gone is not discarded", async () => {
+    await using held = await open();
+    await held.damageRows();
+    await held.approve();
+    const refused = await held.nights.night("discard", date);
+    expect([refused.code, refused.stderr]).toEqual([66, expect.stringMatching(/approved by ann.*--new-run/s)]);
+    await expectScoredAgain(held.nights, held.runId);
+  });
+}
+
 async function expectScoredAgain(nights: HeldNight["nights"], runId: string): Promise<void> {
   await nights.rewrite({});
   const next = await nights.night("run", date, "--new-run", "--json");
@@ -149,6 +194,7 @@ describe("a held run on a disk", () => {
   newRunsThatFail(heldOnDisk);
   decisionsMeanwhile(heldOnDisk, { code: 0 });
   lostSpans(heldOnDisk);
+  damagedRows(heldOnDisk);
 
   test("a damaged part of a held run is not said to be scored anew", async () => {
     await using held = await heldOnDisk();
@@ -159,7 +205,7 @@ describe("a held run on a disk", () => {
     expect([refused.code, refused.stderr]).toEqual([
       66,
       expect.stringMatching(
-        /hint: restore what was committed; or, if the run is neither held nor approved, delete this/,
+        /hint: restore what was committed; or, if the run is held, discard it; or, if it is neither held nor approved, delete/,
       ),
     ]);
     await expectScoredAgain(held.nights, held.runId);
@@ -170,6 +216,7 @@ s3.describe("a held run in S3", () => {
   newRunsThatFail(inS3);
   decisionsMeanwhile(inS3, { code: 0 });
   lostSpans(inS3);
+  damagedRows(inS3);
 });
 
 postgres.describe("a held run in Postgres", () => {
@@ -177,4 +224,19 @@ postgres.describe("a held run in Postgres", () => {
   decisionsMeanwhile(inTable, { code: 64 }); // append keeps the rows of the approved run
   decisionsMeanwhile(() => heldInTable(postgres.server(), "upsert"), { code: 0 });
   lostSpans(inTable);
+  describe.each(["append", "upsert", "replace"] as const)("in mode %s", (mode) => {
+    damagedRows(() => heldInTable(postgres.server(), mode));
+  });
+
+  test("an unfinished run whose staging table was dropped is discarded", async () => {
+    await using held = await heldInTable(postgres.server());
+    const { nights } = held;
+    expect((await nights.night("discard", date)).code).toBe(0);
+    expect((await nights.night("run", "2026-11-22", "--worker", "0/2")).code).toBe(0);
+    await held.damageRows();
+    expect((await nights.night("run", "2026-11-22")).code).toBe(66);
+    const discarded = await nights.night("discard", "2026-11-22");
+    expect([discarded.code, discarded.stderr]).toEqual([0, ""]);
+    expect((await nights.night("run", "2026-11-22")).code).toBe(67);
+  });
 });

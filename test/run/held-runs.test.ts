@@ -91,7 +91,9 @@ describe("a run whose checks fail", () => {
     const refused = await nights.night("approve", "2026-11-21", "--as-baseline");
     expect([refused.code, refused.stderr]).toEqual([
       66,
-      expect.stringMatching(/it was approved without --as-baseline, by \S+ at /),
+      expect.stringMatching(
+        /it was approved without --as-baseline, by \S+ at .*\n.*score again, .*: infer-batch run \S+ --param ds=2026-11-21 --new-run\n {4}then approve/,
+      ),
     ]);
 
     expect((await nights.night("run", "2026-11-21", "--new-run")).code).toBe(67);

@@ -72,8 +72,19 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     );
     expect(ends).toEqual(Array.from(ends, () => [66, refused]));
 
-    const pageOf = (): Promise<string> => readFile(join(scratch.path, "page-2026-11-20.html"), "utf8");
     const command = `infer-batch run ${job.spec} --param ds=2026-11-20 --allow-older`;
+    for (const [dryRun, date] of [
+      ["plan", "2026-11-20"],
+      ["validate", "2026-11-20"],
+      ["plan", "2026-11-19"], // is not planned yet
+    ] as const) {
+      const { code, stderr } = await job.night(dryRun, date);
+      const named = command.replace("2026-11-20", date);
+      expect([code, stderr], dryRun).toEqual([66, expect.stringMatching(/^ {2}hint: the newer rows stay; .*: (.*)$/m)]);
+      expect(stderr).toContain(`: ${named}\n`);
+    }
+
+    const pageOf = (): Promise<string> => readFile(join(scratch.path, "page-2026-11-20.html"), "utf8");
     expect(await pageOf()).toContain(
       `<p>To run it although a newer run has published to the table:</p><pre>${command}</pre>`,
     );

@@ -132,6 +132,15 @@ postgres.describe("erase in Postgres", () => {
       for (const { tablename } of keys) {
         expect(await idsOf(database, `infer_batch.${String(tablename)}`)).toBe(0);
       }
+
+      const kept2 = await job.night("run", "2026-01-01", "--new-run", "--json");
+      expect([kept2.code, kept2.stderr]).toEqual([0, expect.stringContaining("predictions are in scores.kept")]);
+      expect(kept2.stderr).not.toContain("warning: the challenger");
+      const [rows] = await database.query(
+        "SELECT count(*)::int AS all, count(DISTINCT id)::int AS ids FROM scores.kept",
+      );
+      const left = mode === "replace" ? 442 : 441; // append and upsert keep the spans that were there, with one of the keys
+      expect(rows).toEqual({ all: left, ids: left });
     },
   );
 

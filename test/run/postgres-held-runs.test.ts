@@ -165,6 +165,32 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     },
   );
 
+  test("a published append run is made a baseline as the refusal of approve --as-baseline says", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const nights = await nightsIn(scratch.path, database, "append");
+    const runId = await heldNight(nights);
+    await database.query(
+      `INSERT INTO infer_batch.decisions (run_id, kind, by, at, as_baseline) VALUES ('${runId}', 'approved', 'ann', now(), false)`,
+    );
+    const early = await nights.night("approve", "2026-11-21", "--as-baseline");
+    const approve = `infer-batch approve ${nights.spec} --param ds=2026-11-21 --run ${runId}`;
+    expect([early.code, early.stderr]).toEqual([66, expect.stringContaining(`as it was approved: ${approve}\n`)]);
+    expect((await nights.night("approve", "2026-11-21", "--run", runId)).code).toBe(0);
+
+    const refused = await nights.night("approve", "2026-11-21", "--as-baseline");
+    const again = `infer-batch run ${nights.spec} --param ds=2026-11-21 --new-run --allow-duplicates`;
+    expect(refused.code).toBe(66);
+    expect(refused.stderr).toMatch(/hint: a decision is final; delete its rows from scores\.predictions at /);
+    expect(refused.stderr).toContain(`then score again: ${again}\n    then approve that run with --as-baseline`);
+    await database.query(
+      "DELETE FROM scores.predictions WHERE ctid IN (SELECT ctid FROM scores.predictions OFFSET 442)",
+    );
+    expect((await nights.night("run", "2026-11-21", "--new-run", "--allow-duplicates")).code).toBe(67);
+    expect((await nights.night("approve", "2026-11-21", "--as-baseline")).code).toBe(0);
+    expect(await rowCount(database)).toBe(492);
+  });
+
   test("a run into Postgres is published as it comes with on_fail: warn, with its verdict", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

@@ -1,4 +1,4 @@
-import { readdir, rm, writeFile } from "node:fs/promises";
+import { readdir, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "vitest";
 import { scratchFolder, type SpecOverrides } from "./job.js";
@@ -18,6 +18,8 @@ export interface HeldNight extends AsyncDisposable {
   readonly refused?: SpecOverrides;
   /** Takes span 2 of the held run away. */
   loseSpan(): Promise<void>;
+  /** Makes rows of the held run unreadable: cuts off the part of span 2, or drops the staging table. */
+  damageRows(): Promise<void>;
   /** Stores that ann has approved the run, and publishes nothing. */
   approve(): Promise<void>;
   /** What `status` says of the run, or of the one in whose place it came. */
@@ -48,11 +50,15 @@ export async function heldOnDisk(): Promise<HeldNight> {
   const nights = await nightlyJob(scratch.path);
   const runId = await heldNight(nights);
   const control = join(nights.folder(date), "_infer-batch", runId);
+  const partToLose = async (): Promise<string> =>
+    join(control, (await readdir(control, { recursive: true })).find(isLost) ?? "none");
   return {
     ...heldAt(scratch.path, { nights, runId }),
     async loseSpan() {
-      const name = (await readdir(control, { recursive: true })).find(isLost) ?? "none";
-      await rm(join(control, name));
+      await rm(await partToLose());
+    },
+    async damageRows() {
+      await truncate(await partToLose(), 100);
     },
     approve: () => writeFile(join(control, "decision.json"), `${JSON.stringify(approval)}\n`),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
@@ -70,12 +76,18 @@ export async function heldInS3(server: S3Server): Promise<HeldNight> {
   };
   const nights = await nightlyJob(scratch.path, { output: { parquet } });
   const runId = await heldNight(nights);
+  const keyToLose = async (): Promise<string> => {
+    const key = (await bucket.keys()).find(isLost) ?? "none";
+    expect(key).toContain(runId);
+    return key;
+  };
   return {
     ...heldAt(scratch.path, { nights, runId }),
     async loseSpan() {
-      const key = (await bucket.keys()).find(isLost) ?? "none";
-      expect(key).toContain(runId);
-      await bucket.remove(key);
+      await bucket.remove(await keyToLose());
+    },
+    async damageRows() {
+      await bucket.put(await keyToLose(), "cut off");
     },
     approve: () => bucket.put(`lake/dt=${date}/_infer-batch/${runId}/decision.json`, `${JSON.stringify(approval)}\n`),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
@@ -97,6 +109,12 @@ export async function heldInTable(
     refused: { output: { parquet: undefined, postgres: table, lineage: true } }, // with columns that the table lacks
     async loseSpan() {
       await database.query(`DELETE FROM infer_batch.spans WHERE span = 2 AND run_id = '${runId}'`);
+    },
+    async damageRows() {
+      const [staging] = await database.query(
+        "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables WHERE tablename ~ '^staging_|__staging_'",
+      );
+      await database.query(`DROP TABLE ${String(staging?.["name"])}`);
     },
     async approve() {
       await database.query(

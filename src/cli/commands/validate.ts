@@ -20,10 +20,13 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
     return;
   }
   const golden = await untriedGolden(job);
-  const { next, stored } = await checkStoredRun(job);
+  const { next, stored, refusal } = await checkStoredRun(job);
   const isNew = next === "plan" && stored !== undefined; // `run` abandons the stored run
   const tried = isNew ? { ...plan, runId: nextRunId(stored.plan.runId) } : plan;
   const { state, untried } = await checkTarget(job, tried, isNew);
+  if (state?.error !== undefined) {
+    throw refusal ?? state.error; // a held run has lost spans
+  }
   const found = state && foundText(plan.runId, state);
   const target = targetText({ target: job.sink.target, found, untried: [...golden, ...untried] });
   const lines = [...challengerLines(plannedChallenger(job, plan)), ...checkLines(plannedChecks(job, plan))];

@@ -1,5 +1,6 @@
 import { JobError } from "../../util/errors.js";
 import type { Plan } from "../../plan/plan.js";
+import type { Opening } from "../../publish/opening.js";
 import type { StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import { type CommittedSpan, readSpans } from "./control/spans.js";
@@ -32,7 +33,12 @@ interface ReadRun {
 }
 
 /** Reads what is committed of a run, and checks that its rows are there. @throws JobError OUTPUT_DAMAGED */
-export async function readRun(session: Session, tools: ReadTools, stored: StoredPlan): Promise<ReadRun> {
+export async function readRun(
+  session: Session,
+  tools: ReadTools,
+  stored: StoredPlan,
+  { toDiscard }: Opening = { toDiscard: false },
+): Promise<ReadRun> {
   const { control } = tools;
   const { plan } = stored;
   const mode = tools.modeOf(plan);
@@ -48,12 +54,13 @@ export async function readRun(session: Session, tools: ReadTools, stored: Stored
   }
   const state = await readState(session, control, plan, { published: finished });
   const target = plannedTarget(plan);
-  if (state.kind === "discarded" || state.kind === "superseded") {
+  const isOver = state.kind === "discarded" || state.kind === "superseded";
+  if (isOver || (toDiscard && !finished)) {
     return { state, spans, files: undefined, rolledBack: false }; // its rows may be gone
   }
   // A spec that names another target is reported when it is compared with the plan.
   if (target.table === showTable(tools.name) && target.mode === mode.kind) {
-    await refuseLost(session, tools, stored, { name, found, finished, spans });
+    await refuseLost(session, tools, stored, { name, found, finished, spans, isHeld: state.kind === "held" });
     if (!finished && spans.length > 0) {
       await checkOwnTables(session, { control, mode, plan });
       const files =
@@ -115,11 +122,13 @@ async function refuseLost(
     found,
     finished,
     spans,
+    isHeld,
   }: {
     readonly name: TableName;
     readonly found: FoundTable | undefined;
     readonly finished: boolean;
     readonly spans: readonly CommittedSpan[];
+    readonly isHeld: boolean;
   },
 ): Promise<void> {
   const lost = spans.find(({ table }) => found === undefined || (!finished && table !== found.oid));
@@ -129,12 +138,13 @@ async function refuseLost(
   const { runId } = plan;
   await refuseStopped(session, control, plan); // a later run may have removed the table
   const doing = `checking table ${showTable(name)}: run ${runId} has rows in it, and it is gone`;
+  const repair = isHeld ? "restore it, or discard the run" : "restore it";
   if (found === undefined) {
-    throw damagedRun(doing, { hint: "restore it", runId });
+    throw damagedRun(doing, { hint: repair, runId });
   }
   const moved = `UPDATE ${control.table("spans")} SET table_oid = ${found.oid} WHERE run_id = '${runId}'`;
   throw new JobError("OUTPUT_DAMAGED", `${doing}: this is another one of that name`, {
-    hint: `restore it, or start over with --new-run. If its rows are here, as after a restore: ${moved}`,
+    hint: `${repair}, or start over with --new-run. If its rows are here, as after a restore: ${moved}`,
     damage: { runId },
   });
 }

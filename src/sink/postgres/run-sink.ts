@@ -1,6 +1,7 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { OutputRows, SpanOutput } from "../../columnar/types.js";
 import type { Plan, Span } from "../../plan/plan.js";
+import type { Opening } from "../../publish/opening.js";
 import type { RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
 import { sealedProfile } from "../sealing.js";
@@ -29,8 +30,8 @@ import { requirePlannedTarget } from "./target.js";
 import { transact } from "./transaction.js";
 import { unfitRows } from "./copy/unfit-values.js";
 
-export async function openRun(tools: RunTools, stored: StoredPlan): Promise<RunSink> {
-  const { state, spans, files, rolledBack } = await transact(tools, (session) => readRun(session, tools, stored));
+export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
+  const { state, spans, files, rolledBack } = await transact(tools, (session) => readRun(session, tools, stored, how));
   if (files !== undefined) {
     await countRows(tools, stored, files);
   }

@@ -19,7 +19,7 @@ import { dropLeftovers } from "./other-runs/abandoned-runs.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
-import { newerRunCheck, refuseOlderNewRun } from "./other-runs/newer-runs.js";
+import { hintingAtRun, newerRunCheck, refuseOlderNewRun } from "./other-runs/newer-runs.js";
 import { replaceMode, rollBack } from "./modes/replace.js";
 import { onceEach } from "../../util/once-each.js";
 import type { RetryTools } from "../../util/retry.js";
@@ -103,8 +103,8 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
       creating(tools, async (session) =>
         (await supersede(session, control, held)) ? await createRun(session, tools, plan) : undefined,
       ),
-    rehearse: (plan, { isPlanned }) => rehearseRun(tools, { plan, isPlanned, program: options.program }),
-    open: (stored) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored))),
+    rehearse: (plan, state) => rehearseRun(tools, { plan, ...state, program: options.program }),
+    open: (stored, how) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored), how)),
     ...pastRuns(tools, inControlTables),
     keptRows: requireKeptRows,
     stored: (runId) => inControlTables(`reading run ${runId}`, undefined, storedRun(control, runId)),
@@ -124,13 +124,19 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
 interface RehearsedRun {
   readonly plan: Plan;
   readonly isPlanned: boolean;
+  readonly command: string;
   readonly program: string;
 }
 
-async function rehearseRun(tools: Tools, { plan, isPlanned, program }: RehearsedRun): Promise<readonly string[]> {
+async function rehearseRun(
+  tools: Tools,
+  { plan, isPlanned, command, program }: RehearsedRun,
+): Promise<readonly string[]> {
   const create = (session: Session): Promise<StoredPlan> => createRun(session, tools, plan);
   return await retrying(`checking ${tools.target}`, tools.retry, () =>
-    isPlanned ? rehearsePlanned(tools, plan) : rehearse(tools, { plan, program, createRun: create }),
+    hintingAtRun({ plan, command }, () =>
+      isPlanned ? rehearsePlanned(tools, plan) : rehearse(tools, { plan, program, createRun: create }),
+    ),
   );
 }
 

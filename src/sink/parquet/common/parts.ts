@@ -8,6 +8,7 @@ import { type DamagedFile, refuseDamaged } from "./damage.js";
 import { ifThere, listFolder, type TargetState } from "./file-system.js";
 import type { Layout } from "./layout.js";
 import { type PartFacts, type PartLabel, partSchema } from "./part-label.js";
+import type { Opening } from "../../../publish/opening.js";
 import type { StoredPlan } from "../../port.js";
 
 /** The committed parts of a run, by span. */
@@ -75,12 +76,21 @@ export interface InspectedParts {
   readonly damaged: DamagedFile[];
 }
 
-/** The committed parts, where none is damaged. @throws JobError OUTPUT_DAMAGED that names all damaged parts */
+/**
+ * The committed parts, where none is damaged; of a run that is to be discarded, those that are not.
+ * @throws JobError OUTPUT_DAMAGED that names all damaged parts
+ */
 export function requireUndamaged(
   { plan }: StoredPlan,
   { committed, damaged }: InspectedParts,
+  { toDiscard }: Opening = { toDiscard: false },
 ): Map<number, CommittedPart> {
-  const unless = plan.staged ? "restore what was committed; or, if the run is neither held nor approved, " : "";
+  if (toDiscard) {
+    return committed;
+  }
+  const unless = plan.staged
+    ? "restore what was committed; or, if the run is held, discard it; or, if it is neither held nor approved, "
+    : "";
   refuseDamaged(plan.runId, damaged, {
     one: `${unless}delete this file and run the same command again: its span is then scored anew`,
     more: `${unless}delete these files and run the same command again: their spans are then scored anew`,

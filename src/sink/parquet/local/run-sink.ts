@@ -3,6 +3,7 @@ import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { errnoOf, JobError } from "../../../util/errors.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
 import type { RunId } from "../../../plan/plan.js";
+import type { Opening } from "../../../publish/opening.js";
 import type { RunSink, StoredPlan } from "../../port.js";
 import type { RunNotes } from "../../run-notes.js";
 import type { SmallFiles } from "../common/failures.js";
@@ -35,12 +36,12 @@ export interface ParquetRunOptions extends LeftoverRules {
   readonly warn: (message: string) => void;
 }
 
-export async function openParquetRun(options: ParquetRunOptions, stored: StoredPlan): Promise<RunSink> {
+export async function openParquetRun(options: ParquetRunOptions, stored: StoredPlan, how?: Opening): Promise<RunSink> {
   const { fs, folder, writer, duckdb } = options;
   const layout = plannedLayout(folder, stored.plan);
   const check = planCheck(fs, layout, stored.planId);
   const inspect: DiskTarget["inspect"] = async (paths) =>
-    requireUndamaged(stored, await inspectParts(duckdb, stored, paths));
+    requireUndamaged(stored, await inspectParts(duckdb, stored, paths), how);
   const profiles: DiskTarget["profiles"] = (paths) => readProfiles(duckdb, paths);
   const target: DiskTarget = { fs, inspect, profiles, layout, stored, check };
   return await openRun(target, diskPublisher(options, target), writer);

@@ -82,7 +82,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     },
     notes: (runId) => notesBeforePlan(options, runId),
     create: (plan) => createPlan(options, plan),
-    open: (stored) => guarded(`reading ${folder}`, () => openParquetRun(options, requireKept(stored))),
+    open: (stored, how) => guarded(`reading ${folder}`, () => openParquetRun(options, requireKept(stored), how)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
     },

@@ -12,6 +12,7 @@ import {
   readProfiles,
   requireUndamaged,
 } from "../common/parts.js";
+import type { Opening } from "../../../publish/opening.js";
 import type { StoredPlan } from "../../port.js";
 import { objectAt } from "./target-state.js";
 
@@ -33,6 +34,7 @@ export interface FooterTools {
 export async function inspectInS3(
   tools: FooterTools,
   uris: ReadonlyMap<number, string>,
+  how?: Opening,
 ): Promise<Map<number, CommittedPart>> {
   const parts: InspectedParts = { committed: new Map(), damaged: [] };
   await withFooters(tools, uris, async (paths, nameOf) => {
@@ -42,7 +44,7 @@ export async function inspectInS3(
     }
     parts.damaged.push(...found.damaged);
   });
-  return requireUndamaged(tools.stored, parts);
+  return requireUndamaged(tools.stored, parts, how);
 }
 
 /** Reads the profiles of parts in S3, given and returned by span; a part without one is left out. */

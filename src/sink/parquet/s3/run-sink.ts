@@ -1,6 +1,7 @@
 import { unlink } from "node:fs/promises";
 import { JobError } from "../../../util/errors.js";
 import type { RunId } from "../../../plan/plan.js";
+import type { Opening } from "../../../publish/opening.js";
 import type { RunSink, StoredPlan } from "../../port.js";
 import type { RunNotes } from "../../run-notes.js";
 import type { Target } from "../common/committed-parts.js";
@@ -17,12 +18,12 @@ import { fetchParts, inspectInS3, profilesInS3 } from "./footers.js";
 import { objectAt, targetStateInS3 } from "./target-state.js";
 import { type S3Tools, guarded } from "./tools.js";
 
-export async function openS3Run(tools: S3Tools, stored: StoredPlan): Promise<RunSink> {
+export async function openS3Run(tools: S3Tools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
   const { folder, store, writer } = tools;
   const fs = targetStateInS3(store, folder);
   const layout = plannedLayout(folder, stored.plan);
   const check = planCheck(fs, layout, stored.planId);
-  const inspect: Target["inspect"] = (uris) => inspectInS3({ ...tools, stored }, uris);
+  const inspect: Target["inspect"] = (uris) => inspectInS3({ ...tools, stored }, uris, how);
   const profiles: Target["profiles"] = (uris) => profilesInS3(tools, uris);
   const target: Target = { fs, inspect, profiles, layout, stored, check };
   return await openRun(target, s3Publisher(tools, target), writer);

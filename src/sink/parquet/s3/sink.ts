@@ -71,7 +71,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
     },
     notes: (runId) => notesBeforePlan(tools, runId),
     create: (plan) => createPlan(tools, plan),
-    open: (stored) => guarded(`reading ${folder}`, () => openS3Run(tools, requireKept(stored))),
+    open: (stored, how) => guarded(`reading ${folder}`, () => openS3Run(tools, requireKept(stored), how)),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();
       await spool[Symbol.asyncDispose]();

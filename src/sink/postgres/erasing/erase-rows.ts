@@ -14,7 +14,8 @@ import type { Session } from "../connections.js";
 import { closedRuns, type PastRun } from "../control/other-runs.js";
 import { controlLayout } from "../control/schema.js";
 import { dropTables, finishSeconds } from "../finish-run.js";
-import { lock } from "../locks.js";
+import { lock, lockRuns } from "../locks.js";
+import { stagingTable } from "../modes/replace.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { previousTables } from "../pruning/previous-tables.js";
 import { retrying } from "../retry.js";
@@ -81,8 +82,11 @@ async function eraseInTransaction(
     });
   }
   // A table of a run that is over may have been kept, because a view or a session needs it.
-  const withTables = [...unfinished, ...(await closedRuns(session, control, target))];
-  erased.push(...(await eraseFromOwn(session, tools, withTables, request)));
+  const closed = await closedRuns(session, control, target);
+  erased.push(
+    ...(await eraseFromOwn(session, tools, closed, request)),
+    ...(await eraseFromOwn(session, tools, unfinished, request, (run) => startOver(session, tools, run))),
+  );
   const types = await keyTypes(session, name, request);
   const rejects = types === undefined ? 0 : await eraseRejects(session, tools, { types, target }, request);
   erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
@@ -93,12 +97,16 @@ async function eraseInTransaction(
   return erased;
 }
 
-/** Erases rows from the tables of their own that runs have: staged rows, and keys in `upsert`, which are not counted. */
+/**
+ * Erases rows from the tables of their own that runs have: staged rows, and keys in `upsert`, which are not counted.
+ * @param after called with a run of `replace` that has lost rows
+ */
 async function eraseFromOwn(
   session: Session,
   { control }: RunTools,
   runs: readonly PastRun[],
   request: TableErasure,
+  after?: (run: PastRun) => Promise<void>,
 ): Promise<readonly ErasedTable[]> {
   const erased: ErasedTable[] = [];
   for (const run of runs) {
@@ -108,9 +116,30 @@ async function eraseFromOwn(
       if (rows > 0 && run.mode !== "upsert") {
         erased.push({ name: showTable(table), rows, rejects: 0 });
       }
+      if (rows > 0 && run.mode === "replace" && !request.dryRun) {
+        await after?.(run);
+      }
     }
   }
   return erased;
+}
+
+/**
+ * Takes the spans of unfinished kept predictions back after rows of them were erased: their staging table could never be
+ * swapped in, because it must have all rows of its spans. So the next run for these params keeps all of them anew. No
+ * reader has seen any. The lock waits for a span that is being committed. A role that may not delete spans leaves them.
+ */
+async function startOver(session: Session, { control, name }: RunTools, { runId }: PastRun): Promise<void> {
+  const spans = control.table("spans");
+  const { rows } = await session.query<{ may: boolean }>({
+    text: "SELECT has_table_privilege($1, 'DELETE') AS may",
+    values: [spans],
+  });
+  if (rows[0]?.may === true) {
+    await lockRuns(session, runId, { shared: false });
+    await session.query({ text: `DELETE FROM ${spans} WHERE run_id = $1`, values: [runId] });
+    await session.query(`DELETE FROM ${quoteTable(stagingTable(name, runId))}`);
+  }
 }
 
 /** The SQL types of the key columns of a table; undefined: it lacks one, or there is no such table. */

@@ -126,13 +126,29 @@ function hintFor(plan: Plan): string {
   return `the newer rows stay${kept}; ${replacingHint(mode)}`;
 }
 
+/** Runs `work` of a dry run, which has no `--allow-older`: a hint names the command that has it. @throws errors of `work` */
+export async function hintingAtRun<T>(
+  { plan, command }: { readonly plan: Plan; readonly command: string },
+  work: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof JobError) || error.code !== "OUTPUT_NEWER") {
+      throw error;
+    }
+    const hint = `the newer rows stay; ${replacingHint(plannedTarget(plan).mode, command)}`;
+    throw new JobError(error.code, error.message, { hint, cause: error.cause });
+  }
+}
+
 /** When, and how, an older run is published all the same. */
-function replacingHint(mode: unknown): string {
+function replacingHint(mode: unknown, command = "run the same command with"): string {
   const when =
     mode === "replace"
       ? "to replace the whole table with the rows of this older run"
       : "if rows of this older run may replace those with the same keys, or no key is in both runs";
-  return `${when}: run the same command with --allow-older`;
+  return `${when}: ${command} --allow-older`;
 }
 
 /**
