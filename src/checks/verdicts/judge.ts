@@ -172,8 +172,7 @@ function columnResults(
   );
   const features = compared(run.features, latest, featuresOf);
   const moves = movesOf(features, latest, run.modelSha256);
-  const { psi } = options.inputs;
-  const inputLevels = { warn: Math.min(featureWarnPsi, psi), hold: psi };
+  const inputLevels = { warn: Math.min(featureWarnPsi, options.inputs.psi), hold: options.inputs.psi };
   // Earlier runs may have no profiles of features: an older version of this program made them.
   const inputs = features.flatMap((column) =>
     featureResults(column, inputLevels)

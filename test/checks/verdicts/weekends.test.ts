@@ -71,12 +71,12 @@ test("a class that vanished is only put down to a feature with a PSI of at least
   expect(causeOf(1.2)).toMatchObject({ column: "weight" });
 });
 
+function scaled(times: number, spread: number, seed: number): Columns {
+  const weights = normals(1000, { mean: 70, deviation: spread, seed });
+  return { features: { weight: numbersProfile(weights.map((weight) => weight * times)) } };
+}
+
 test("the factor of a feature in another unit is found beside a weekend that is as near as a weekday", () => {
-  const scaled = (times: number, spread: number, seed: number): Columns => ({
-    features: {
-      weight: numbersProfile(normals(1000, { mean: 70, deviation: spread, seed }).map((weight) => weight * times)),
-    },
-  });
   // The weekend has numbers that are farther apart, so no factor leads from them to this night.
   const baseline = nightsBefore(8, (nightsAgo) => scaled(1, nightsAgo <= 2 ? 16 : 8, nightsAgo));
   const of = (now: Columns): CheckResult["numbers"] =>
