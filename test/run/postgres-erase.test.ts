@@ -185,6 +185,37 @@ postgres.describe("erase in Postgres", () => {
     expect(await idsOf(database)).toBe(2);
   });
 
+  test("erase and diff tell rows apart by the key of the table before checks.unique", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, fixture, database, {
+      params: { ds: "${today}" },
+      input: { columns: { place: "1000 + id" } },
+      checks: { unique: ["place"] },
+      output: { columns: ["id", "place"], postgres: { mode: "upsert", key: ["id"] } },
+    });
+    const run = await runHere(["run", spec, "--param", "ds=2026-01-01"]);
+    expect(run.code, run.stderr).toBe(0);
+    const keys = join(scratch.path, "keys.txt");
+    await writeFile(keys, "5\n");
+    const diff = [
+      "diff",
+      spec,
+      "--param",
+      "ds=2026-01-01",
+      "--table",
+      "scores.predictions",
+      "--against",
+      "scores.before",
+      "--json",
+    ];
+    await database.query("CREATE TABLE scores.before AS SELECT * FROM scores.predictions");
+    const compared = await runHere(diff);
+    expect(compared.code, compared.stderr).toBe(0);
+    expect(lastJson(compared)).toMatchObject({ key: ["id"] });
+    expect(lastJson(await runHere(["erase", spec, "--keys", keys, "--json"]))).toMatchObject({ key: ["id"], rows: 1 });
+  });
+
   test("a key that is longer than its column erases no row of the text that it begins with", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
