@@ -216,6 +216,34 @@ postgres.describe("erase in Postgres", () => {
     expect(lastJson(await runHere(["erase", spec, "--keys", keys, "--json"]))).toMatchObject({ key: ["id"], rows: 1 });
   });
 
+  test("erase warns of the tables that a renamed job or table had, and erases rejects where the table is gone", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const rejecting = {
+      on_bad_row: "reject",
+      input: { columns: { age: "case when id = 441 then 'nan' else 0.5 end" } },
+    };
+    const mode = { mode: "upsert", key: ["id"] };
+    const job = await jobIn(scratch.path, database, mode, rejecting);
+    await job.night("run", "2026-01-01");
+    expect((await job.erase("--dry-run")).stderr).toBe("");
+    expect((await (await jobIn(scratch.path, database, mode, { name: "other" })).erase("--dry-run")).stderr).toBe("");
+
+    await database.query("ALTER TABLE scores.predictions RENAME TO kept");
+    const moved = await jobIn(scratch.path, database, { ...mode, table: "scores.kept" }, rejecting);
+    expect((await moved.erase()).stderr).toMatch(
+      /^warning: runs of job \S+ wrote to scores\.predictions, too, which is not searched; .*table: scores\.predictions\n$/,
+    );
+    expect(lastJson(await (await jobIn(scratch.path, database, mode, rejecting)).erase("--json"))).toMatchObject({
+      rows: 0,
+      rejects: 1,
+    });
+    const fresh = await jobIn(scratch.path, database, { ...mode, table: "scores.new" }, { name: "other" });
+    expect((await fresh.erase()).stderr).toMatch(
+      /^warning: no run has written to scores\.new at \S+; if the name of the job or output\.postgres\.table was changed/,
+    );
+  });
+
   test("a key that is longer than its column erases no row of the text that it begins with", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();

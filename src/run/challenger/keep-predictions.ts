@@ -41,7 +41,7 @@ function keptPlan(context: JobContext, plan: Plan, sink: Sink, runId: RunId): Pl
 }
 
 /** Names the job whose runs are the kept predictions of a job's challenger. */
-function keptJob(name: string): string {
+export function keptJob(name: string): string {
   return `${name}-challenger`;
 }
 

@@ -83,8 +83,9 @@ async function eraseInTransaction(
   // A table of a run that is over may have been kept, because a view or a session needs it.
   const withTables = [...unfinished, ...(await closedRuns(session, control, target))];
   erased.push(...(await eraseFromOwn(session, tools, withTables, request)));
-  const types = await keyTypes(session, name, request);
-  const rejects = types === undefined ? 0 : await eraseRejects(session, tools, { types, target }, request);
+  // They outlive their table, and have the values as texts.
+  const types = (await keyTypes(session, name, request)) ?? request.keys.columns.map(() => "text");
+  const rejects = await eraseRejects(session, tools, { types, target }, request);
   erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
   if (!request.dryRun) {
     await stripRecords(session, tools, target);
