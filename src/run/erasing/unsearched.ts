@@ -1,6 +1,6 @@
+import { keptJob } from "../../plan/kept-predictions.js";
 import type { OtherRuns } from "../../publish/recorded-run.js";
 import type { JobContext } from "../../scoring/context.js";
-import { keptJob } from "../challenger/keep-predictions.js";
 
 /** The limit of names in a message. */
 const shownLimit = 3;
