@@ -58,9 +58,14 @@ function damageOf({ newRun, record }: JobContext, error: unknown): Damage | unde
 
 async function abandon(context: JobContext, runId: RunId, why: unknown, rejectsOf?: StoredPlan): Promise<RunReport> {
   context.record.setReview(undefined); // the next run has none yet
-  return await startNext(context, runId, () => context.log.warn(`abandoning run ${runId}: ${messageOf(why)}`), {
-    rejectsOf,
-  });
+  return await startNext(
+    context,
+    runId,
+    () => context.log.warn(`planning a new run in place of ${runId}: ${messageOf(why)}`),
+    {
+      rejectsOf,
+    },
+  );
 }
 
 /**
