@@ -173,7 +173,7 @@ export function checkPins(
   }
   if (typeof spec.commit_rows === "number" && spec.commit_rows !== plan.commitRows) {
     log.warn(
-      `commit_rows stays ${plan.commitRows}, as this run was planned; ${spec.commit_rows} holds from the next run on`,
+      `commit_rows stays ${plan.commitRows}, as this run was planned; ${spec.commit_rows} applies from the next run on`,
     );
   }
   return change.added.length;

@@ -169,7 +169,7 @@ test("a held or unfinished run keeps its rows, is named with what to do, and is 
   expect(runs[0]).toMatchObject({ run_id: expect.stringMatching(/-r2$/), decision: { by: "ana" } });
 });
 
-test("a key that is no value of its column, a column that is not in the output and an empty file are refused, without a key in the message", async () => {
+test("a key that is not a value of its column, a column that is not in the output and an empty file are refused, without a key in the message", async () => {
   await using folder = await scratchFolder();
   const job = await nightlyJob(folder.path, { checks: undefined });
   await job.night("run", "2026-01-01");
@@ -181,7 +181,7 @@ test("a key that is no value of its column, a column that is not in the output a
     return stderr;
   };
   const wrong = await refused("5\nmiller\n");
-  expect(wrong).toContain("line 2 is no value of id int64");
+  expect(wrong).toContain("line 2 is not a value of id int64");
   expect(wrong).not.toContain("miller");
   expect(await refused("5\n", "--key", "name")).toContain("name is not in output.columns");
   expect(await refused("\n\n")).toContain("it has no keys");

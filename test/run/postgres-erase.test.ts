@@ -174,7 +174,7 @@ postgres.describe("erase in Postgres", () => {
     ]);
   });
 
-  test("a key that is no value of its column ends erase, and the message does not have it", async () => {
+  test("a key that is not a value of its column ends erase, and the message does not have it", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { mode: "append" });
@@ -232,7 +232,7 @@ postgres.describe("erase in Postgres", () => {
     await database.query("ALTER TABLE scores.predictions RENAME TO kept");
     const moved = await jobIn(scratch.path, database, { ...mode, table: "scores.kept" }, rejecting);
     expect((await moved.erase()).stderr).toMatch(
-      /^warning: runs of job \S+ wrote to scores\.predictions, too, which is not searched; .*table: scores\.predictions\n$/,
+      /^warning: runs of job \S+ also wrote to scores\.predictions, which is not searched; .*table: scores\.predictions\n$/,
     );
     expect(lastJson(await (await jobIn(scratch.path, database, mode, rejecting)).erase("--json"))).toMatchObject({
       rows: 0,

@@ -19,20 +19,20 @@ export function warnOfUnsearched(
   const others = isTable ? [] : [...jobs].filter((job) => job !== keptJob(name) && !isKeptOf(job, jobs));
   if (others.length > 0) {
     log.warn(
-      `some folders that the spec names have runs of job ${shown(others)}, which are not searched; if this job had that name, erase with it in the spec, too: name: ${others[0]}`,
+      `some folders that the spec names have runs of job ${shown(others)}, which are not searched; if this job had that name before, erase again with this in the spec: name: ${others[0]}`,
     );
   }
   if (tables.size > 0) {
     const all = [...tables];
     log.warn(
-      `runs of job ${name} wrote to ${shown(all)}, too, which is not searched; to erase there, name that table in the spec: output.postgres.table: ${all[0]}`,
+      `runs of job ${name} also wrote to ${shown(all)}, which is not searched; to erase there, erase again with this in the spec: output.postgres.table: ${all[0]}`,
     );
   }
   if (runsFound === 0 && jobs.size === 0 && tables.size === 0) {
     const [found, key] = isTable
       ? [`no run has written to ${sink.target}`, "output.postgres.table"]
       : [`no run of job ${name} is in ${sink.target}, nor in its folders of other params`, "output.parquet.path"];
-    log.warn(`${found}; if the name of the job or ${key} was changed, erase with a spec that has what they were, too`);
+    log.warn(`${found}; if the name of the job or ${key} was changed, erase again with the old one in the spec`);
   }
 }
 

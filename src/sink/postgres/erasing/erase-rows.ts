@@ -254,7 +254,7 @@ async function orWrongKey<T>({ keys }: TableErasure, work: () => Promise<T>): Pr
     return await work();
   } catch (error) {
     if (error instanceof DatabaseError && error.code?.startsWith("22") === true) {
-      throw new JobError("USAGE", `reading the keys: one is no value of ${keys.columns.join(", ")}`, {
+      throw new JobError("USAGE", `reading the keys: one is not a value of ${keys.columns.join(", ")}`, {
         hint: "each key is a value of the column that --key names, such as 17 for an integer",
       });
     }
