@@ -75,7 +75,7 @@ async function runsIn(
     isOver ||= run !== undefined;
     const isTombstone = run?.pruned !== undefined;
     before = isTombstone ? run.pruned : before;
-    if (run !== undefined && !isTombstone) {
+    if (run !== undefined && !isTombstone && (run.plan === undefined || run.plan.job === job)) {
       found.push(before === undefined ? run : prunedRun(run, before));
     }
   }
