@@ -76,7 +76,7 @@ const replaceLookups = lookups.map(({ of, old, now }) => ({
     filter: { id: of },
     handler(code, id) {
       if (!code.includes(old)) {
-        throw new Error(`${id} has no ${old} any more: look whether the bundle still finds what it needs`);
+        throw new Error(`${id} no longer has ${old}: look whether the bundle still finds what it needs`);
       }
       return code.replace(old, now);
     },

@@ -49,7 +49,7 @@ export function asPlanned(planned: PlannedModel): SharedModels {
         if (found === undefined) {
           throw new JobError(
             "MODEL_CHANGED",
-            `loading model ${uri}: ${version === undefined ? "the file" : `version ${version}`} with sha256 ${sha256} is not there any more`,
+            `loading model ${uri}: ${version === undefined ? "the file" : `version ${version}`} with sha256 ${sha256} is gone`,
             { hint: "restore that version; or without --model history the present model scores the run" },
           );
         }

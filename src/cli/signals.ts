@@ -32,7 +32,7 @@ interface StopText {
   readonly hint: string;
 }
 
-const runText: StopText = { kept: "committed spans are kept", hint: "the same command again does the rest" };
+const runText: StopText = { kept: "committed spans are kept", hint: "run the same command again to score the rest" };
 
 /**
  * Makes an AbortSignal that SIGINT and SIGTERM abort, to stop a job between batches. A second signal, or the end of the

@@ -81,7 +81,7 @@ function checkNoTerminal(stdin: boolean, stdout: boolean): void {
 
 function writeError(error: unknown): JobError {
   return new JobError("DISK", `writing to stdout: ${errnoOf(error) ?? String(error)}`, {
-    hint: "what was written so far has no end-of-stream marker; run it again",
+    hint: "what was written so far has no end-of-stream marker; run the same command again",
     cause: error,
   });
 }

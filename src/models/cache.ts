@@ -147,7 +147,7 @@ async function add(options: ModelCacheOptions, fetch: ModelFetch): Promise<Model
     await rename(temporary, note);
     const model = await find(options, sha256, name);
     if (model === undefined) {
-      throw new JobError("DISK", `loading ${kind.noun} ${name}: what was put into ${cache} is not there any more`, {
+      throw new JobError("DISK", `loading ${kind.noun} ${name}: what was put into ${cache} is gone`, {
         hint: "something else writes there; run the same command again",
       });
     }
@@ -234,7 +234,7 @@ async function caching<T>(cache: string, work: () => Promise<T>): Promise<T> {
     }
     const code = ["EACCES", "EPERM", "EROFS"].includes(errno) ? "PERMISSION" : "DISK";
     throw new JobError(code, `keeping a model in ${cache}: ${errno}`, {
-      hint: "XDG_CACHE_HOME names another folder for what may be fetched again",
+      hint: "set XDG_CACHE_HOME to another folder for the cache",
       cause: error,
     });
   }

@@ -14,6 +14,11 @@ export function runIdOf(job: string, params: Readonly<Record<string, string>>, s
   return `${job}-${sha256(JSON.stringify(canonical)).slice(0, 12)}` as RunId;
 }
 
+/** The job of a run; the inverse of `runIdOf`. @param base the id of the first run of its params */
+export function jobOf(base: RunId): string {
+  return base.replace(/-[0-9a-f]{12}$/, "");
+}
+
 /** Params as the option `--param` takes them: "ds=2026-11-20", one each. */
 export function paramTexts(params: Readonly<Record<string, string>>): string[] {
   return Object.entries(params).map(([name, value]) => `${name}=${value}`);

@@ -113,6 +113,16 @@ export interface HistoryRequest {
   readonly last: number;
   /** A folder that this user may not read is an error. Default: it is left out. */
   readonly complete?: true | undefined;
+  /** Takes what else the target knows of. Default: it is not collected. */
+  readonly others?: OtherRuns | undefined;
+}
+
+/** Runs that a history leaves out. */
+export interface OtherRuns {
+  /** Other jobs with runs in the same folders, or for the same table. */
+  readonly jobs: Set<string>;
+  /** Other tables of the job's runs, the latest first; a bounded number. */
+  readonly tables: Set<string>;
 }
 
 /** The status of a run. `isOver`: a later run was opened. `hasStopped`: no attempt got further since the last failure. */

@@ -10,7 +10,8 @@ import {
   type RunGroup,
 } from "../jobs/prune-choice.js";
 import { numberedRunId, splitRunId } from "../plan/identity.js";
-import type { RunId } from "../plan/plan.js";
+import { isMarkedKept, mayBeKept } from "../plan/kept-predictions.js";
+import type { Plan, RunId } from "../plan/plan.js";
 import { sameSeries } from "../plan/series.js";
 import { type PreviousTable, type PruneOutcome, nothingRemoved, type Removed } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
@@ -53,7 +54,7 @@ export interface SeriesReport {
  * only the latter fails, the report says why, and what was removed before.
  */
 export async function pruneRuns(context: JobContext, request: PruneCommand): Promise<PruneReport> {
-  const series = await seriesOf(context);
+  const series = await seriesOf(context, (plan) => !isMarkedKept(plan));
   const own = await pruneSeries(context, request, series);
   const { dryRun } = request;
   try {
@@ -76,7 +77,7 @@ async function pruneKept(
   }
   const kept = keptContext(context, sink);
   // What an attempt has not kept is missing for good once its run is over.
-  return await pruneSeries(kept, request, { ...(await seriesOf(kept)), isOver: overWith(groups) });
+  return await pruneSeries(kept, request, { ...(await seriesOf(kept, mayBeKept)), isOver: overWith(groups) });
 }
 
 interface PruneCommand {
@@ -93,14 +94,15 @@ interface Series {
   readonly isOver?: (group: RunGroup) => boolean;
 }
 
-async function seriesOf({ spec, sink }: JobContext): Promise<Series> {
+/** @param isOwn another job may have the name of kept predictions, and its runs may be at the same place */
+async function seriesOf({ spec, sink }: JobContext, isOwn: (plan: Plan) => boolean): Promise<Series> {
   if (sink.prune === undefined || sink.history === undefined) {
     throw new JobError("USAGE", `pruning ${sink.target}: this target keeps no runs`);
   }
   const all = groupRuns(await sink.history({ job: spec.name, last: everyRun }));
   const groups = all.filter((group) => {
     const plan = planOf(group);
-    return plan !== undefined && sameSeries(plan.params, spec.params);
+    return plan !== undefined && isOwn(plan) && sameSeries(plan.params, spec.params);
   });
   return { prune: sink.prune.bind(sink), groups, pins: pinnedRuns(all) };
 }

@@ -1,6 +1,7 @@
 import { exitCodes, JobError } from "../util/errors.js";
 import { compareListing, compareSpec, type ListedShard, type ListingChange } from "../plan/compare.js";
 import { runIdOf } from "../plan/identity.js";
+import { isMarkedKept, jobOfKept } from "../plan/kept-predictions.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint } from "../plan/pins.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
@@ -50,10 +51,26 @@ export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: Pick<RunS
 }
 
 /**
+ * Refuses a run of the predictions that another job keeps of its challenger: it lacks rows, such as those that the other
+ * job has rejected, and only that job completes it. @throws JobError OUTPUT_FOREIGN
+ */
+export function refuseKept(plan: Plan): void {
+  if (isMarkedKept(plan)) {
+    const owner = jobOfKept(plan.job);
+    throw new JobError(
+      "OUTPUT_FOREIGN",
+      `opening run ${plan.runId}: it has the predictions of a challenger, which job ${owner} keeps`,
+      { hint: `give this job another name than ${plan.job}, or another output folder or control_schema` },
+    );
+  }
+}
+
+/**
  * Refuses to show a run that another job with the same name has made, or to decide on it.
- * @throws JobError PLAN_CHANGED, as `checkSpec`, if its rows are elsewhere
+ * @throws JobError PLAN_CHANGED, as `checkSpec`, if its rows are elsewhere; OUTPUT_FOREIGN for kept predictions
  */
 export function requireOwn(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
+  refuseKept(plan);
   if (context.sink.isElsewhere?.(plan.target) === true) {
     checkSpec(context, plan, run);
   }
@@ -61,6 +78,7 @@ export function requireOwn(context: JobContext, plan: Plan, run: Pick<RunSink, "
 
 /** Refuses to go on with a run of an erasure, and without `--new-run` with that of another job. @throws JobError */
 export function refuseOthers(context: JobContext, plan: Plan, run: RunSink): void {
+  refuseKept(plan);
   refuseErasing(plan, run);
   if (!context.newRun) {
     requireOwn(context, plan, run);
@@ -156,7 +174,7 @@ export function checkPins(
   }
   if (typeof spec.commit_rows === "number" && spec.commit_rows !== plan.commitRows) {
     log.warn(
-      `commit_rows stays ${plan.commitRows}, as this run was planned; ${spec.commit_rows} holds from the next run on`,
+      `commit_rows stays ${plan.commitRows}, as this run was planned; ${spec.commit_rows} applies from the next run on`,
     );
   }
   return change.added.length;

@@ -20,7 +20,7 @@ import { rejectsOfPlan, requireRejectsOf, requireRun, shardsOfRun } from "./reje
 import { type ApprovedRun, createRun, type HeldRun, reload } from "./create-run.js";
 import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
-import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseOthers } from "./resume.js";
+import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseKept, refuseOthers } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 
 /**
@@ -58,9 +58,14 @@ function damageOf({ newRun, record }: JobContext, error: unknown): Damage | unde
 
 async function abandon(context: JobContext, runId: RunId, why: unknown, rejectsOf?: StoredPlan): Promise<RunReport> {
   context.record.setReview(undefined); // the next run has none yet
-  return await startNext(context, runId, () => context.log.warn(`abandoning run ${runId}: ${messageOf(why)}`), {
-    rejectsOf,
-  });
+  return await startNext(
+    context,
+    runId,
+    () => context.log.warn(`planning a new run in place of ${runId}: ${messageOf(why)}`),
+    {
+      rejectsOf,
+    },
+  );
 }
 
 /**
@@ -138,6 +143,7 @@ async function startRun(context: JobContext, runId: RunId, over: StartedOver = {
       // Another attempt may have stored its plan first; that plan counts.
       const { plan } = created.stored;
       requireRejectsOf(plan, rejectsOf);
+      refuseKept(plan);
       checkSpec(context, plan, created.run);
       const model = await modelOfPlan(context, plan, resolved.model);
       await using reloading =

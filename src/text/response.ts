@@ -101,7 +101,7 @@ function textProblem(value: unknown, { enum: allowed, max_length: most }: Respon
     return `is ${kindOf(value)}, expected a text`;
   }
   if (allowed !== undefined && !allowed.includes(value)) {
-    return `is none of ${allowed.join(", ")}`;
+    return `is not one of ${allowed.join(", ")}`;
   }
   return most !== undefined && Array.from(value).length > most ? `has more than ${most} characters` : undefined;
 }

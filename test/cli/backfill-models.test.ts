@@ -79,7 +79,7 @@ test("backfill --model history scores with the copy of a model file that was rep
     if (checks === undefined) {
       expect(after.code).toBe(66);
       expect(after.stderr).toContain("the file with sha256");
-      expect(after.stderr).toContain("is not there any more");
+      expect(after.stderr).toContain("is gone");
     } else {
       expect(after.code, after.stderr).toBe(0);
       expect(digestsOf(after)["02"]).toBe(digestsOf(before)["01"]);

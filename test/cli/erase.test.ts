@@ -1,9 +1,11 @@
-import { chmod, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { chmod, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { spoiltJob } from "../support/faulty.js";
 import { outputs as outputsOfBoth, shifted } from "../support/challenger.js";
+import { layoutOf } from "../../src/sink/parquet/common/layout.js";
+import type { RunId } from "../../src/plan/plan.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
 import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
@@ -167,7 +169,7 @@ test("a held or unfinished run keeps its rows, is named with what to do, and is 
   expect(runs[0]).toMatchObject({ run_id: expect.stringMatching(/-r2$/), decision: { by: "ana" } });
 });
 
-test("a key that is no value of its column, a column that is not in the output and an empty file are refused, without a key in the message", async () => {
+test("a key that is not a value of its column, a column that is not in the output and an empty file are refused, without a key in the message", async () => {
   await using folder = await scratchFolder();
   const job = await nightlyJob(folder.path, { checks: undefined });
   await job.night("run", "2026-01-01");
@@ -179,7 +181,7 @@ test("a key that is no value of its column, a column that is not in the output a
     return stderr;
   };
   const wrong = await refused("5\nmiller\n");
-  expect(wrong).toContain("line 2 is no value of id int64");
+  expect(wrong).toContain("line 2 is not a value of id int64");
   expect(wrong).not.toContain("miller");
   expect(await refused("5\n", "--key", "name")).toContain("name is not in output.columns");
   expect(await refused("\n\n")).toContain("it has no keys");
@@ -233,4 +235,33 @@ test("erase says what to do with a challenger's incomplete predictions of a publ
   const erased = await runHere(["erase", spec, "--keys", keys]);
   expect(erased.code, erased.stderr).toBe(67);
   expect(erased.stdout).toMatch(/no run completes them: remove the folder .*kept/);
+});
+
+test("erase warns of runs that it cannot find because the job or its folder was renamed", async () => {
+  await using folder = await scratchFolder();
+  const job = await nightlyJob(folder.path);
+  await job.night("run", "2026-01-01");
+  const keys = join(folder.path, "keys.txt");
+  await writeFile(keys, "5\n");
+  const erase = (...args: string[]) => runHere(["erase", job.spec, "--keys", keys, ...args]);
+  const { claim } = layoutOf(job.folder("2026-01-01"), "" as RunId);
+  const kept = layoutOf(job.folder("kept"), "" as RunId);
+  await mkdir(dirname(kept.claim), { recursive: true });
+  const { run_id: runId } = JSON.parse(await readFile(claim, "utf8")) as { run_id: string };
+  await writeFile(kept.claim, JSON.stringify({ run_id: runId.replace("-mlp-", "-mlp-challenger-") }));
+  expect((await erase("--dry-run")).stderr).toBe("");
+
+  await job.rewrite({ name: "weekly" });
+  const renamed = await erase();
+  expect(renamed).toMatchObject({ code: 0, stdout: expect.stringContaining("erased 0 rows") });
+  expect(renamed.stderr).toMatch(
+    /^warning: some folders that the spec names have runs of job diabetes-mlp, which are not searched; .*: name: diabetes-mlp\n$/,
+  );
+  await job.night("run", "2026-01-02");
+  expect(await erase("--json")).toMatchObject({ code: 0, stderr: renamed.stderr });
+
+  await job.rewrite({ output: { parquet: { path: join(folder.path, "moved/dt=${ds}") } } });
+  expect((await erase()).stderr).toMatch(
+    /^warning: no run of job diabetes-mlp is in \S*moved\/dt=\S+, nor in its folders of other params; if .*output.parquet.path was changed/,
+  );
 });

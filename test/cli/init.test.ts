@@ -33,7 +33,7 @@ describe("init", () => {
     expect(differences(await outputRows(join(folder.path, "out/dt=2026-11-20")), golden)).toEqual([]);
 
     const again = await runHere(args, { cwd });
-    expect([again.code, again.stderr]).toEqual([64, expect.stringContaining("writing job.yaml: it is there already")]);
+    expect([again.code, again.stderr]).toEqual([64, expect.stringContaining("writing job.yaml: it already exists")]);
     expect(await readFile(join(folder.path, "job.yaml"), "utf8")).toBe(text);
 
     const [first = "", second = ""] = (await readdir(join(cwd, "data"))).map((name) => `data/${name}`);

@@ -85,7 +85,7 @@ describe("infer-batch stats", () => {
     expect(await refused("2026-11-22")).toMatch(/^64 .*: 1 of 5 spans committed$/);
     expect(await refused("2026-11-23")).toMatch(/^64 .*: it is not planned$/);
     expect(await refused("2026-11-23", "--run", "other-012345678901")).toMatch(
-      /^64 error: looking for run other-012345678901: none of the 3 runs of diabetes-mlp that are there has this id$/,
+      /^64 error: looking for run other-012345678901: none of the 3 runs of diabetes-mlp that were found has this id$/,
     );
     for (const command of ["stats", "approve", "discard"]) {
       const byId = await runHere([command, "other-012345678901"]);

@@ -14,7 +14,7 @@ const date = "2026-11-21";
 /** INFER_BATCH_TORTURE=1: more rounds. */
 const rounds = torture ? 60 : 3;
 
-/** A held night with too few rows; the spec leaves none out any more, so that a new run passes. */
+/** A held night with too few rows; the spec no longer leaves any out, so that a new run passes. */
 async function heldNight(folder: string): Promise<Night> {
   const nights = await nightlyJob(folder);
   expect((await nights.night("run", "2026-11-20")).code).toBe(0);

@@ -133,7 +133,10 @@ postgres.describe("a held run into Postgres whose spec has other settings for th
       ]);
     }
     const next = await nights.night("run", "2026-11-21", "--new-run");
-    expect([next.code, next.stderr]).toEqual([0, expect.stringContaining(`abandoning run ${String(runId)}: `)]);
+    expect([next.code, next.stderr]).toEqual([
+      0,
+      expect.stringContaining(`planning a new run in place of ${String(runId)}: `),
+    ]);
     expect(await rowsOf(database)).toEqual({ rows: 442, ids: 442 });
     expect([await statesIn(database), await leftTables(database)]).toEqual([
       expect.arrayContaining(["abandoned", "published"]),

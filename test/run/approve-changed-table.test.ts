@@ -161,7 +161,10 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
 
       await nights.rewrite({ input: { where: "id >= 50" } });
       const next = await nights.night("run", "2026-11-21", "--new-run");
-      expect([next.code, next.stderr]).toEqual([0, expect.stringContaining(`abandoning run ${String(runId)}: `)]);
+      expect([next.code, next.stderr]).toEqual([
+        0,
+        expect.stringContaining(`planning a new run in place of ${String(runId)}: `),
+      ]);
       const rows = await database.query(
         "SELECT count(*)::int AS rows, count(DISTINCT id)::int AS ids FROM scores.predictions",
       );
@@ -192,7 +195,9 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
     const next = await nights.night("run", "2026-11-21", "--new-run");
     expect([next.code, next.stderr]).toEqual([
       0,
-      expect.stringMatching(new RegExp(`abandoning run ${String(runId)}: output.postgres.table .*scores.predictions`)),
+      expect.stringMatching(
+        new RegExp(`planning a new run in place of ${String(runId)}: output.postgres.table .*scores.predictions`),
+      ),
     ]);
     const rows = "SELECT count(*)::int AS rows, count(DISTINCT id)::int AS ids FROM scores.other";
     expect(await database.query(rows)).toEqual([{ rows: 442 + 392, ids: 442 }]);

@@ -32,7 +32,7 @@ test("a run of which nothing is committed is planned anew when its spec is corre
   await job.damage(day);
   const corrected = await run(job);
   expect(corrected.code, corrected.stderr).toBe(0);
-  expect(corrected.stderr).toContain("abandoning run daily-");
+  expect(corrected.stderr).toContain("planning a new run in place of daily-");
   expect(corrected.stderr).toContain("input.columns");
   expect(await outputRows(job.out(day))).toHaveLength(442);
   expect((await run(job)).stdout).toContain("already complete");
@@ -45,6 +45,24 @@ test("a run of which nothing is committed is planned anew when its input is corr
   expect(await run(job)).toMatchObject({ code: 0 });
   expect(lastJson(await runHere(["history", job.spec, "--param", `ds=${day}`, "--json"]))).toMatchObject({
     runs: [{ status: "published" }, { status: "abandoned" }],
+  });
+});
+
+test("a new run that cannot be planned abandons no run, and the log does not say so", async () => {
+  await using scratch = await scratchFolder();
+  const job = await failedRun(scratch.path, 500);
+  await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "no_such_column" } } });
+  await job.damage(day);
+  const refused = await run(job, "--new-run");
+  expect([refused.code, refused.stderr]).toEqual([
+    64,
+    expect.stringContaining("planning a new run in place of daily-"),
+  ]);
+  expect(refused.stderr).not.toContain("abandon");
+  await dailyJob(scratch.path, { commit_rows: 500 });
+  await job.arrive(day);
+  expect(lastJson(await runHere(["history", job.spec, "--param", `ds=${day}`, "--json"]))).toMatchObject({
+    runs: [{ status: "failed" }],
   });
 });
 

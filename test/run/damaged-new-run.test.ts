@@ -57,7 +57,7 @@ describe("a damaged output", () => {
 
       const { code, stderr, summary } = await runSpec(job.spec, { args: ["--new-run"] });
       expect([code, summary], stderr).toMatchObject([0, { status: "complete", spans_resumed: 0 }]);
-      expect(stderr).toMatch(/abandoning run cancer-logistic-\w+(-r2)?: /);
+      expect(stderr).toMatch(/planning a new run in place of cancer-logistic-\w+(-r2)?: /);
       await expectWhole(job, one.number ?? 2);
     },
   );

@@ -101,7 +101,7 @@ function lostSpans(open: OpenHeldNight): void {
     await held.loseSpan();
     const refused = await nights.night("approve", date);
     const says =
-      /span 2 of 5 is not committed any more\n.*cannot be published: restore .*infer-batch discard \S+ --param ds=2026-11-21 --run \S+; or score again.*--new-run/;
+      /span 2 of 5 is no longer committed\n.*cannot be published: restore .*infer-batch discard \S+ --param ds=2026-11-21 --run \S+; or score again.*--new-run/;
     expect([refused.code, refused.stderr]).toEqual([66, expect.stringMatching(says)]);
     const status = await nights.night("status", date, "--json");
     expect([status.code, status.stderr]).toEqual([66, expect.stringMatching(says)]);
@@ -112,7 +112,7 @@ function lostSpans(open: OpenHeldNight): void {
     });
     const still = await nights.night("run", date);
     const lost =
-      /^ {2}checking run \S+: span 2 of 5 is not committed any more\n(?:.*\n)+.*restore what is lost: infer-batch approve /m;
+      /^ {2}checking run \S+: span 2 of 5 is no longer committed\n(?:.*\n)+.*restore what is lost: infer-batch approve /m;
     expect([still.code, still.stderr]).toEqual([67, expect.stringMatching(lost)]);
     for (const dryRun of ["plan", "validate"]) {
       const alike = await nights.night(dryRun, date);

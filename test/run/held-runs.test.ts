@@ -77,7 +77,7 @@ describe("a run whose checks fail", () => {
     expect([code, stderr]).toEqual([
       64,
       expect.stringMatching(
-        /looking for run diabetes-mlp-0+: none of the 2 runs of diabetes-mlp that are there has this id\n.*infer-batch history .*--param ds=…/,
+        /looking for run diabetes-mlp-0+: none of the 2 runs of diabetes-mlp that were found has this id\n.*infer-batch history .*--param ds=…/,
       ),
     ]);
   });

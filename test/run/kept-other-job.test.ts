@@ -1,3 +1,4 @@
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { outputs, shifted } from "../support/challenger.js";
@@ -52,6 +53,63 @@ describe("a job that is called as the run of kept predictions", () => {
       expect.stringMatching(/-[0-9a-f]{12}$/),
     ]);
     expect(await outputRows(path)).toHaveLength(569);
+  });
+
+  test.each([
+    ["complete", []],
+    ["not complete", ["--worker", "0/2"]],
+  ])("it leaves predictions that are kept in its folder as they are: %s", async (_, share) => {
+    await using scratch = await scratchFolder();
+    const path = join(scratch.path, "kept");
+    const ofMain = challengerWith({ parquet: { path } });
+    const spec = await writeSpec(scratch.path, fixture, ofMain);
+    expect((await run(spec, ...share)).code).toBe(0);
+
+    await writeSpec(scratch.path, fixture, { ...shadow, output: { parquet: { path } } });
+    for (const args of [["run"], ["run", "--new-run"], ["plan"], ["status"], ["stats"]]) {
+      const [command = "", ...more] = args;
+      expect(await runHere([command, spec, ...more]), args.join(" ")).toMatchObject({
+        code: 64,
+        stderr: expect.stringMatching(
+          /run cancer-logistic-challenger-\w+: it has the predictions of a challenger, which job cancer-logistic keeps\n.*give this job another name/,
+        ),
+      });
+    }
+
+    await writeSpec(scratch.path, fixture, ofMain);
+    const main = await run(spec);
+    expect([main.code, main.stderr.includes("WARN")], main.stderr).toEqual([0, false]);
+    expect(await outputRows(path)).toHaveLength(569);
+    expect(await readFile(join(path, "_SUCCESS"), "utf8")).toContain(`${name}-`);
+  });
+
+  test("prune of either job leaves the runs of the other one", async () => {
+    await using scratch = await scratchFolder();
+    const params = { ds: "${today}" };
+    const path = `${scratch.path}/kept/dt=\${ds}`;
+    const kept = (date: string): string => join(scratch.path, "kept", `dt=${date}`);
+    const writeShadow = () => writeSpec(scratch.path, fixture, { ...shadow, params, output: { parquet: { path } } });
+    const writeMain = () =>
+      writeSpec(scratch.path, fixture, {
+        ...challengerWith({ parquet: { path } }),
+        params,
+        output: { parquet: { path: "out/dt=${ds}" } },
+      });
+    const spec = await writeShadow();
+    expect((await run(spec, "--param", "ds=2026-01-01")).code).toBe(0);
+    await writeMain();
+    for (const ds of ["2026-01-02", "2026-01-03"]) {
+      expect((await run(spec, "--param", `ds=${ds}`)).code).toBe(0);
+    }
+
+    await writeShadow();
+    expect(lastJson(await runHere(["prune", spec, "--older-than", "1d", "--dry-run", "--json"]))).toMatchObject({
+      runs: [{ params: { ds: "2026-01-01" } }],
+    });
+    await writeMain();
+    expect((await runHere(["prune", spec, "--older-than", "1d"])).code).toBe(0);
+    expect(await outputRows(kept("2026-01-01"))).toHaveLength(569);
+    expect(await outputRows(kept("2026-01-02"))).toHaveLength(0);
   });
 });
 

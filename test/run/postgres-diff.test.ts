@@ -84,7 +84,7 @@ postgres.describe("diff in Postgres", () => {
     );
     expect(await job.diff(...nights)).toMatchObject({
       code: 64,
-      stderr: expect.stringContaining("no table has its rows any more"),
+      stderr: expect.stringContaining("no table has its rows now"),
     });
   });
 
@@ -115,12 +115,12 @@ postgres.describe("diff in Postgres", () => {
     const found = await job.diff(...nights);
     expect(reported(found)).toMatchObject({ rows_a: 2, rows_b: 440 });
     expect(found.stderr.match(/comparing run .*/g)).toEqual([
-      expect.stringMatching(/: 439 of 441 rows are not in scores\.predictions any more/),
+      expect.stringMatching(/: 439 of 441 rows are no longer in scores\.predictions/),
     ]);
     await database.query("DELETE FROM scores.predictions WHERE id IN (3, 4)");
     expect(await job.diff(...nights)).toMatchObject({
       code: 64,
-      stderr: expect.stringContaining("441 of 441 rows are not in scores.predictions any more"),
+      stderr: expect.stringContaining("441 of 441 rows are no longer in scores.predictions"),
     });
   });
 

@@ -183,7 +183,7 @@ postgres.describe("erase in Postgres", () => {
     ]);
   });
 
-  test("a key that is no value of its column ends erase, and the message does not have it", async () => {
+  test("a key that is not a value of its column ends erase, and the message does not have it", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { mode: "append" });
@@ -192,6 +192,65 @@ postgres.describe("erase in Postgres", () => {
     const { code, stderr } = await job.erase();
     expect([code, stderr.includes("miller")]).toEqual([64, false]);
     expect(await idsOf(database)).toBe(2);
+  });
+
+  test("erase and diff tell rows apart by the key of the table before checks.unique", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, fixture, database, {
+      params: { ds: "${today}" },
+      input: { columns: { place: "1000 + id" } },
+      checks: { unique: ["place"] },
+      output: { columns: ["id", "place"], postgres: { mode: "upsert", key: ["id"] } },
+    });
+    const run = await runHere(["run", spec, "--param", "ds=2026-01-01"]);
+    expect(run.code, run.stderr).toBe(0);
+    const keys = join(scratch.path, "keys.txt");
+    await writeFile(keys, "5\n");
+    const diff = [
+      "diff",
+      spec,
+      "--param",
+      "ds=2026-01-01",
+      "--table",
+      "scores.predictions",
+      "--against",
+      "scores.before",
+      "--json",
+    ];
+    await database.query("CREATE TABLE scores.before AS SELECT * FROM scores.predictions");
+    const compared = await runHere(diff);
+    expect(compared.code, compared.stderr).toBe(0);
+    expect(lastJson(compared)).toMatchObject({ key: ["id"] });
+    expect(lastJson(await runHere(["erase", spec, "--keys", keys, "--json"]))).toMatchObject({ key: ["id"], rows: 1 });
+  });
+
+  test("erase warns of the tables that a renamed job or table had, and erases rejects where the table is gone", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const rejecting = {
+      on_bad_row: "reject",
+      input: { columns: { age: "case when id = 441 then 'nan' else 0.5 end" } },
+    };
+    const mode = { mode: "upsert", key: ["id"] };
+    const job = await jobIn(scratch.path, database, mode, rejecting);
+    await job.night("run", "2026-01-01");
+    expect((await job.erase("--dry-run")).stderr).toBe("");
+    expect((await (await jobIn(scratch.path, database, mode, { name: "other" })).erase("--dry-run")).stderr).toBe("");
+
+    await database.query("ALTER TABLE scores.predictions RENAME TO kept");
+    const moved = await jobIn(scratch.path, database, { ...mode, table: "scores.kept" }, rejecting);
+    expect((await moved.erase()).stderr).toMatch(
+      /^warning: runs of job \S+ also wrote to scores\.predictions, which is not searched; .*table: scores\.predictions\n$/,
+    );
+    expect(lastJson(await (await jobIn(scratch.path, database, mode, rejecting)).erase("--json"))).toMatchObject({
+      rows: 0,
+      rejects: 1,
+    });
+    const fresh = await jobIn(scratch.path, database, { ...mode, table: "scores.new" }, { name: "other" });
+    expect((await fresh.erase()).stderr).toMatch(
+      /^warning: no run has written to scores\.new at \S+; if the name of the job or output\.postgres\.table was changed/,
+    );
   });
 
   test("a key that is longer than its column erases no row of the text that it begins with", async () => {

@@ -114,7 +114,7 @@ postgres.describe("two jobs of one name for different tables", () => {
     ]);
     await database.query("CREATE VIEW scores.others AS SELECT * FROM scores.moved"); // for those who knew the old name
     const started = await runHere(["run", spec, "--new-run"]);
-    expect([started.code, started.stderr]).toEqual([0, expect.stringContaining("abandoning run")]);
+    expect([started.code, started.stderr]).toEqual([0, expect.stringContaining("planning a new run in place of")]);
   });
 
   test("run --new-run of one job leaves alone the other one's run that is approved or held, and may follow a discarded one", async () => {

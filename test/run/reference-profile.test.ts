@@ -1,4 +1,4 @@
-import { copyFile, writeFile } from "node:fs/promises";
+import { copyFile, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
@@ -37,6 +37,18 @@ test("a run is compared with the profile in the file of checks.baseline, which h
   );
   expect(status.stdout).toMatch(/failed: bmi: median \S+, \S+ in training\.json;/);
   expect(plan.stdout).toContain("checks   rejects, 1 output, 10 features; a failed check holds the run");
+  const verdicts = await Promise.all(
+    ["2026-11-21", "2026-11-22"].map(async (date) => {
+      const folder = join(scratch.path, "other", `dt=${date}`, "_infer-batch");
+      const run = (await readdir(folder)).find((name) => name.startsWith("other-")) ?? "";
+      return await readFile(join(folder, run, "verdict.json"), "utf8");
+    }),
+  );
+  for (const text of verdicts) {
+    expect(text).toContain("the column's type, and that in training.json");
+    expect(text).not.toContain("last run");
+  }
+  expect(verdicts[0]).toContain("features whose profile is that in training.json; fewer");
   for (const { stdout, stderr } of [same, moved, plan, status]) {
     expect(stdout + stderr).not.toMatch(/last run|earlier run/);
   }

@@ -78,7 +78,7 @@ describe("an unfinished run", () => {
     // Shards end at rows 500, 799, 1400 and 1797: the last one and the third hold all that is missing.
     await leaveUnfinished(job.spec, job.out, (span) => span < 8);
     await rm(job.shard(0));
-    await writeFile(job.shard(1), "no Parquet any more");
+    await writeFile(job.shard(1), "no longer Parquet");
 
     const { code, summary, stderr } = await runSpec(job.spec);
 

@@ -185,12 +185,7 @@ describe("a fault of the server that has the model", () => {
   });
 
   test.each<[string, number, RegExp, Misbehaviour]>([
-    [
-      "does not know the model any more",
-      66,
-      /404.*this run is scored with version 1/s,
-      { status: 404, said: "unknown" },
-    ],
+    ["no longer knows the model", 66, /404.*this run is scored with version 1/s, { status: 404, said: "unknown" }],
     ["does not have predictions", 64, /the server answered 501: no batches/, { status: 501, said: "no batches" }],
     ["refuses the token", 64, /the server answered 401: who\?/, { status: 401, said: "who?" }],
     ["redirects", 64, /redirects are not followed/, { status: 307, headers: { location: "/" } }],

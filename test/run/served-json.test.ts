@@ -202,7 +202,7 @@ describe("a model whose server takes and answers JSON", () => {
   });
 
   test.each<[string, number, RegExp, Misbehaviour]>([
-    ["does not have the path any more", 64, /404: gone.*hint: check the URL/s, { status: 404, said: "gone" }],
+    ["no longer has the path", 64, /404: gone.*hint: check the URL/s, { status: 404, said: "gone" }],
     ["answers without predictions", 64, /it has no `predictions`/, { text: '{"scores":[1]}' }],
     [
       "answers with a text in place of a number",

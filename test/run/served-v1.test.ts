@@ -122,7 +122,7 @@ describe("a model of TensorFlow Serving or KServe's V1 protocol", () => {
   });
 
   test.each<[string, number, RegExp, Misbehaviour]>([
-    ["does not have the version any more", 66, /this run is scored with version 1/, { status: 404, said: "unknown" }],
+    ["no longer has the version", 66, /this run is scored with version 1/, { status: 404, said: "unknown" }],
     ["answers without predictions", 64, /it has no `predictions`/, { text: '{"outputs":[1]}' }],
     [
       "answers with fewer rows",

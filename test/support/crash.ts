@@ -81,7 +81,7 @@ export function expectFewDoneAgain({ begun }: Wreck): void {
 export async function expectFinished(folder: string, { golden }: Pick<Expected, "golden">): Promise<void> {
   expect(differences(await outputRows(folder), golden)).toEqual([]);
   expect(await faultsOfFinished(folder, golden.length)).toEqual([]);
-  // The folder itself may stay, when a kill came after _SUCCESS: a finished run is not touched any more.
+  // The folder itself may stay, when a kill came after _SUCCESS: a finished run is no longer touched.
   const leftovers = (await readdir(folder, { recursive: true })).filter((name) => name.includes("/tmp/"));
   expect(leftovers).toEqual([]);
 }

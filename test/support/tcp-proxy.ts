@@ -8,7 +8,7 @@ export type Fault =
   | "reset"
   /** Drops all bytes in both directions, and reports it to neither side. */
   | "stall"
-  /** What the client said goes on, and no answer comes back any more; then both ends are closed. */
+  /** What the client said goes on, and no further answer comes back; then both ends are closed. */
   | "deaf";
 
 export interface TcpProxy extends AsyncDisposable {

@@ -21,7 +21,7 @@ export interface TightEngine extends Engine {
 
 /**
  * An engine that computes as the real one does, and has a device with little memory: a batch that does not fit takes
- * all of it, so that nothing fits any more until the engine is renewed, as with ONNX Runtime's arena.
+ * all of it, so that nothing fits until the engine is renewed, as with ONNX Runtime's arena.
  */
 function tightEngine(engine: Engine, { fits, broken = () => false }: Tightness): TightEngine {
   const { local } = engine;

@@ -43,7 +43,7 @@ function rowsOf({ rows, keys }: Awaited<ReturnType<typeof keyedRows>>, found: Se
 
 function wrongKey({ placeOf }: KeyList, columns: readonly KeyColumn[], index: number): JobError {
   const types = columns.map(({ name, type }) => `${name} ${typeof type === "string" ? type : type.kind}`);
-  return new JobError("USAGE", `reading the keys: ${placeOf(index)} is no value of ${types.join(", ")}`, {
+  return new JobError("USAGE", `reading the keys: ${placeOf(index)} is not a value of ${types.join(", ")}`, {
     hint: "each key is a value of the output column that --key names, such as 17 for an integer",
   });
 }

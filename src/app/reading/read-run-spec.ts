@@ -39,9 +39,9 @@ export async function readSpecOfRun(
     const [param = "NAME"] = job.dateParam === undefined ? Object.keys(params) : [job.dateParam];
     throw new JobError(
       "USAGE",
-      `looking for run ${run}: none of the ${runs.length} runs of ${name} that are there has this id`,
+      `looking for run ${run}: none of the ${runs.length} runs of ${name} that were found has this id`,
       {
-        hint: `infer-batch history lists them, whatever their dates; a run that it does not list can be named by its params: --param ${param}=…`,
+        hint: `infer-batch history lists the runs of all dates; to name a run that it does not list, give its params: --param ${param}=…`,
       },
     );
   }

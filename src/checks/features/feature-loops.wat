@@ -273,7 +273,7 @@
     (call $beginBlock (local.get $record)))
 
   ;; Adds two numbers for each of two pairs of columns to the sums, but for the first `done` columns; notes in the record
-  ;; which sums are not exact any more.
+  ;; which sums are no longer exact.
   (func $addSums
     (param $record i32) (param $sums i32) (param $plane i32) (param $done i32) (param $ab v128) (param $cd v128)
     (local.set $ab

@@ -7,6 +7,8 @@ import { type CheckName, type CheckResult, missingType } from "./verdict.js";
 /** A run of the baseline, with its profile of the column that is checked. */
 export interface EarlierColumn {
   readonly runId: string;
+  /** As in `RunProfile`. */
+  readonly file?: string | undefined;
   readonly profile: ColumnProfile;
 }
 
@@ -29,30 +31,33 @@ const smallPart = 0.25;
 export function checkColumn(column: string, before: EarlierColumn, now: ColumnProfile | undefined): CheckResult[] {
   const type = now?.type ?? missingType;
   const level = type === before.profile.type ? "pass" : "hold";
-  return [columnResult(column, { level, measured: type, limit: before.profile.type, against: before.runId })];
+  return [columnResult(column, before, { level, measured: type, limit: before.profile.type })];
 }
 
 /**
  * Warns of features that the last run did not have, or in another type, and of those that are gone: they are not compared.
  * Without profiles of features there is nothing to say.
  */
-export function checkFeatureSet(now: ColumnProfiles, { runId, features: before }: RunProfile): CheckResult[] {
+export function checkFeatureSet(now: ColumnProfiles, last: RunProfile): CheckResult[] {
+  const { features: before } = last;
   if (now.size === 0 || before.size === 0) {
     return [];
   }
   return [...new Set([...before.keys(), ...now.keys()])].flatMap((column) => {
     const measured = now.get(column)?.type ?? missingType;
     const limit = before.get(column)?.type ?? missingType;
-    const found = columnResult(column, { level: "warn", measured, limit, against: runId });
+    const found = columnResult(column, last, { level: "warn", measured, limit });
     return measured === limit ? [] : [{ ...found, isFeature: true as const }];
   });
 }
 
 function columnResult(
   column: string,
-  found: Pick<CheckResult, "level" | "measured" | "limit" | "against">,
+  { runId, file }: Pick<EarlierColumn, "runId" | "file">,
+  found: Pick<CheckResult, "level" | "measured" | "limit">,
 ): CheckResult {
-  return { check: "column", column, formula: "the column's type, and that of the last run", numbers: {}, ...found };
+  const formula = `the column's type, and that ${file === undefined ? "of the last run" : `in ${file}`}`;
+  return { check: "column", column, formula, numbers: {}, against: runId, ...found };
 }
 
 /** Shares of NULL, NaN, zero vectors and such, which may not go up by 5 points beyond what chance makes. */

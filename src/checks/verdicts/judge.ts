@@ -144,7 +144,7 @@ function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile, lower
   const before = [...(last.carried ?? [])].filter(([column]) => carried.has(column) || carried.size < carriedColumns);
   const gone = before.flatMap(([column, profile]) => {
     const alike = latest.filter((earlier) => earlier.carried?.get(column)?.type === profile.type);
-    return checkColumn(column, { runId: last.runId, profile }, carried.get(column))
+    return checkColumn(column, { ...last, profile }, carried.get(column))
       .map((result) => (result.measured === missingType ? asWarning(result) : result))
       .map(lower(alike.length));
   });
@@ -168,7 +168,7 @@ function columnResults(
   }
   const nights = baseline.filter(hasColumns).length;
   const columns = [...(published ?? last).outputs].flatMap(([column, profile]) =>
-    checkColumn(column, { runId: last.runId, profile }, run.outputs.get(column)),
+    checkColumn(column, { ...last, profile }, run.outputs.get(column)),
   );
   const features = compared(run.features, latest, featuresOf);
   const moves = movesOf(features, latest, run.modelSha256);
@@ -234,7 +234,7 @@ function compared(
   return [...now].flatMap(([column, profile]) => {
     const earlier = latest.flatMap((run) => {
       const before = columnsOf(run).get(column);
-      return before?.type === profile.type ? [{ runId: run.runId, profile: before }] : [];
+      return before?.type === profile.type ? [{ runId: run.runId, file: run.file, profile: before }] : [];
     });
     return earlier.length === 0 ? [] : [{ column, now: profile, earlier }];
   });

@@ -3,6 +3,8 @@ import type { ColumnProfile } from "../profiles/column-profile.js";
 /** What checks know of a run: its counts, and a profile of each column. */
 export interface RunProfile {
   readonly runId: string;
+  /** The file of `checks.baseline` that it was read from; default: it is that of an earlier run, or of this one. */
+  readonly file?: string | undefined;
   /** The run's logical date, "2026-11-23". */
   readonly date: string;
   readonly modelSha256: string;

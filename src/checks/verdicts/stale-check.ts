@@ -25,11 +25,12 @@ export function checkStale({ features }: RunProfile, last: RunProfile): CheckRes
   if (chance > mostByChance) {
     return [];
   }
+  const { file } = last;
   const result: CheckResult = {
     check: "stale",
     column: null,
     level: "warn",
-    formula: `features whose profile is that of the last run; fewer than all; none where chance makes all the same more often than in one of ${1 / mostByChance} nights`,
+    formula: `features whose profile is that ${file === undefined ? "of the last run" : `in ${file}`}; fewer than all; none where chance makes all the same more often than in one of ${1 / mostByChance} nights`,
     measured: features.size,
     limit: features.size,
     against: last.runId,

@@ -105,6 +105,7 @@ export function checkUnseen(compared: ComparedColumn, isOutput: boolean): CheckR
     return [];
   }
   const { values } = counted;
+  const [file] = earlier.map((before) => before.file);
   const limit = isOutput ? unseen.hold : newCategory;
   const all = known.reduce((sum, { rows }) => sum + rows, 0);
   const isFrequent = ([, rows]: readonly [unknown, number]): boolean =>
@@ -115,7 +116,7 @@ export function checkUnseen(compared: ComparedColumn, isOutput: boolean): CheckR
       check: "unseen_value",
       column,
       level: isOutput ? "hold" : "warn",
-      formula: `the share of a value that no run before had, of at least ${unseen.leastRows} rows, where that share of the rows before is at least ${leastDue}${before === 0 ? "" : mayBeKnown}`,
+      formula: `the share of a value that ${file === undefined ? "no run before had" : `${file} does not have`}, of at least ${unseen.leastRows} rows, where that share of the rows before is at least ${leastDue}${before === 0 ? "" : mayBeKnown}`,
       measured: rows / now.rows,
       limit,
       against: null,

@@ -41,7 +41,7 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   let model: Backfill["model"];
   const sharedModels = resolveOnce((named, { model: { sha256 }, version }) => {
     model = { uri: modelUri(named), version, sha256 };
-    log.info(`all runs that are planned now: model ${modelName(model)}, sha256 ${sha256}`);
+    log.info(`all runs that this backfill plans: model ${modelName(model)}, sha256 ${sha256}`);
   });
   const runsOfCommand = new Set<string>(jobs.jobs.map(({ runId }) => runId));
   const progress = (logLine: (line: string) => void): Progress =>

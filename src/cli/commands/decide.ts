@@ -42,7 +42,7 @@ async function decide(spec: string, options: DecideOptions, { io, act, work }: D
     const name = fromClock.replace(/^params\./, "");
     throw new JobError(
       "USAGE",
-      `${act} a run of ${spec}: ${fromClock} comes from the clock, so the run is not certain`,
+      `${act} a run of ${spec}: ${fromClock} comes from the clock, so it is not certain which run is meant`,
       {
         hint: `name it, as the message of the held run does: --param ${name}=2026-01-31`,
       },

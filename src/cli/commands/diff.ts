@@ -17,6 +17,7 @@ import { memoryBudget } from "../../util/memory-budget.js";
 import { differenceJson, differenceText } from "../texts/diff-text.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
+import { usualKey } from "../usual-key.js";
 
 export interface DiffCommandOptions extends RunOptions {
   readonly against: readonly string[];
@@ -58,12 +59,6 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
   const ignored = [...ignoredIn(loaded.spec), ...ofRun];
   const { duckDbBytes } = budgetOf(loaded.spec, usableCores());
   await diffSides(sides, { ...options, key, memoryBytes: duckDbBytes, ignored, log }, io);
-}
-
-/** The columns that identify a row of the output, as far as the spec tells. */
-function usualKey({ checks, output, reuse }: JobSpec): readonly string[] {
-  const choices = [output.postgres?.key, checks?.unique, reuse?.key, output.columns];
-  return choices.find((columns) => columns !== undefined && columns.length > 0) ?? [];
 }
 
 /**

@@ -11,6 +11,7 @@ import type { JobSpec } from "../../spec/job-spec.js";
 import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
+import { usualKey } from "../usual-key.js";
 
 export interface EraseOptions extends JobOptions {
   readonly keys: string;
@@ -56,12 +57,6 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
       : `${reportText(report).join("\n")}\n`,
   );
   refuseRetained(report);
-}
-
-/** The columns that identify a row of the output, as far as the spec tells. */
-function usualKey({ checks, output }: JobSpec): readonly string[] {
-  const choices = [checks?.unique, output.postgres?.key, output.columns];
-  return choices.find((columns) => columns !== undefined && columns.length > 0) ?? [];
 }
 
 /** Refuses keys of columns that are not copied from the input. @throws JobError USAGE */

@@ -136,8 +136,8 @@ function alreadyThere(path: string): JobError {
       hint: quoteThePattern,
     });
   }
-  return new JobError("USAGE", `writing ${path}: it is there already`, {
-    hint: "nothing is written over; name another file: infer-batch init other.yaml …",
+  return new JobError("USAGE", `writing ${path}: it already exists`, {
+    hint: "init overwrites no file; name another one: infer-batch init other.yaml …",
   });
 }
 

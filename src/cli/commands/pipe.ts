@@ -24,7 +24,7 @@ export async function pipeCommand(spec: string, options: PipeOptions, io: SafeIo
   const { stderr } = io;
   using stop = abortOnSignals(io, options, {
     kept: "what was written so far has no end-of-stream marker",
-    hint: "the same command over the same input does it again",
+    hint: "run the same command over the same input again",
   });
   using stdio = openStdio(stop.signal);
   const log = createLog(stderr, {

@@ -145,7 +145,7 @@ function limitedRun({ limit, output }: Pick<RunOptions, "limit" | "output">): Li
   }
   if (limit === undefined || output === undefined) {
     throw new JobError("USAGE", "reading the options: --limit and --output are given together or not at all", {
-      hint: "such as --limit 1000 --output /tmp/try; where a whole run writes is output of the spec",
+      hint: "such as --limit 1000 --output /tmp/try; a whole run writes to the output of the spec",
     });
   }
   return { rows: limit, folder: isS3Uri(output) ? output : resolve(output) };

@@ -25,7 +25,7 @@ async function statsElsewhere(spec: string, options: StatsOptions & { readonly r
   await using job = await openLoaded(await readSpecOfRun(spec, options), spec);
   const stats = await runStats(job, options.run);
   if (stats === undefined) {
-    throw new JobError("USAGE", `reading the profiles of run ${options.run}: it has none any more`, {
+    throw new JobError("USAGE", `reading the profiles of run ${options.run}: it has no profiles`, {
       hint: "infer-batch history shows its state",
     });
   }

@@ -90,7 +90,7 @@ function checkVersion(state: ClientState, doing: string, { version: answered }: 
     throw new JobError(
       "MODEL_CHANGED",
       `${doing}: version ${answered} answered, and this run is scored with version ${expected}`,
-      { hint: "serve that version again and run the same command; or give this run up with --new-run" },
+      { hint: "serve that version again and run the same command; or abandon this run with --new-run" },
     );
   }
   state.answered ??= answered;
@@ -143,7 +143,7 @@ function goneError(
   return version === undefined
     ? refusalOf(server, doing, refusal)
     : new JobError("MODEL_CHANGED", `${doing}: ${message}; this run is scored with version ${version}`, {
-        hint: "serve that version again and run the same command; or give this run up with --new-run",
+        hint: "serve that version again and run the same command; or abandon this run with --new-run",
       });
 }
 

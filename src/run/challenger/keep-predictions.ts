@@ -2,6 +2,7 @@ import { profileRows, mergeSpanProfiles, type SpanProfile, spanProfileText } fro
 import { isSameShard } from "../../plan/compare.js";
 import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
 import type { OutputRows } from "../../columnar/types.js";
+import { keptJob, mayBeKept } from "../../plan/kept-predictions.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { attemptJson } from "../../report/attempt-json.js";
@@ -38,11 +39,6 @@ function keptPlan(context: JobContext, plan: Plan, sink: Sink, runId: RunId): Pl
     checks: null,
     kept: 2, // a run without it may lack rows: `isSame` tells them apart
   };
-}
-
-/** Names the job whose runs are the kept predictions of a job's challenger. */
-function keptJob(name: string): string {
-  return `${name}-challenger`;
 }
 
 /** Where the predictions of a job's challenger are kept, as its spec names it; undefined: they are not kept. */
@@ -101,16 +97,11 @@ function baseOf({ spec, sha256 }: JobContext): RunId {
  * Refuses a run of another job, which may have the name of these predictions, and predictions that are kept in another
  * table: `sink.find` knows runs by name and params alone.
  */
-function requireKeptHere(
-  { spec }: JobContext,
-  sink: Sink,
-  { runId, target, kept, profiles, staged, checks }: Plan,
-): void {
+function requireKeptHere({ spec }: JobContext, sink: Sink, plan: Plan): void {
+  const { runId, target } = plan;
   const change = "name another place in challenger.output, such as another control_schema";
   const name = keptJob(spec.name);
-  // Before kept predictions were marked, no plan had `profiles`.
-  const isKept = kept !== undefined || (profiles === undefined && !staged && checks === null);
-  if (!isKept) {
+  if (!mayBeKept(plan)) {
     throw new Error(`run ${runId} at this place is one of a job called ${name}, and is left as it is; ${change}`);
   }
   if (sink.isElsewhere?.(target) === true) {

@@ -123,7 +123,7 @@ async function findPlanned(own: JobContext, planned: PlannedChallenger): Promise
           ? "its inputs, outputs or requests are not those planned"
           : `its sha256 is ${found.model.sha256}, planned ${planned.sha256}`
       }`,
-      { hint: "put back the challenger that was planned and run again; or give this run up: --new-run" },
+      { hint: "put back the challenger that was planned and run again; or abandon this run with --new-run" },
     );
   }
   const changed = tokenizerDifference(planned, tokenizersOf(found.model));
@@ -131,7 +131,7 @@ async function findPlanned(own: JobContext, planned: PlannedChallenger): Promise
     throw new JobError(
       "MODEL_CHANGED",
       `comparing tokenizer ${changed.uri} of the challenger with the plan of this unfinished run: ${changed.difference}`,
-      { hint: "put back the tokenizer that was planned and run again; or give this run up: --new-run" },
+      { hint: "put back the tokenizer that was planned and run again; or abandon this run with --new-run" },
     );
   }
   return found;

@@ -12,6 +12,7 @@ import { keptContext } from "../challenger/keep-predictions.js";
 import { countCommitted } from "../conclude.js";
 import { isPublished } from "../resume.js";
 import { type CopyRequest, eraseRun, finishErasure, type Source } from "./copy-run.js";
+import { warnOfUnsearched } from "./unsearched.js";
 
 /** What became of the runs of some params, or of a table. */
 export interface ErasedRun extends ErasedRows {
@@ -35,8 +36,10 @@ export interface EraseRequest extends CopyRequest {
  * challenger. Safe to repeat after a kill at any step.
  */
 export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
-  const everything = { job: context.spec.name, last: everyRun, complete: true } as const;
+  const others = { jobs: new Set<string>(), tables: new Set<string>() };
+  const everything = { job: context.spec.name, last: everyRun, complete: true, others } as const;
   const groups = groupRuns((await context.sink.history?.(everything)) ?? []);
+  warnOfUnsearched(context, groups.length, others);
   const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
   await using kept = await context.openChallengerSink?.();
   if (kept === undefined) {

@@ -26,7 +26,7 @@ export async function readBaseline(
       { hint: "restore the planned profile and run again; or abandon this run with --new-run" },
     );
   }
-  return [profile];
+  return [{ ...profile, file: planned.uri }];
 }
 
 /** Pins the file of `checks.baseline`; undefined: a run is compared with published runs. @throws JobError SPEC_INVALID */

@@ -29,7 +29,7 @@ export async function lostSpans(
   const discard = run.state.kind === "held" ? `; or throw it away: ${command(params, { verb: "discard", runId })}` : "";
   return new JobError(
     "OUTPUT_DAMAGED",
-    `checking run ${runId}: span ${run.committed.indexOf(0)} of ${spans} is not committed any more${more}`,
+    `checking run ${runId}: span ${run.committed.indexOf(0)} of ${spans} is no longer committed${more}`,
     {
       hint: `it cannot be published: restore what was committed${discard}; or score again, as another run in its place: ${command(params)} --new-run`,
       damage: { runId },

@@ -46,7 +46,7 @@ export async function askPrevious(
   try {
     const found = await earlierModels.find({ ...last.model, sha256: last.modelSha256 });
     if (found === undefined) {
-      log.warn(`${unknown}: the model of run ${last.runId} is not there any more`);
+      log.warn(`${unknown}: the model of run ${last.runId} is gone`);
       return undefined;
     }
     const profile = await scoreSample({ ...context, openEngine: found.openEngine }, plan, found.model);

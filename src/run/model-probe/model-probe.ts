@@ -88,7 +88,7 @@ export async function openProbe(context: JobContext, tools: ProbeTools): Promise
   const recorded = await recordRows(context, tools);
   if (recorded === undefined || recorded.inputs !== probe.inputs) {
     context.log.warn(
-      "the rows that show whether the server still has the planned model are not those of the plan any more: its predictions are not compared",
+      "the rows that show whether the server still has the planned model are no longer those of the plan: its predictions are not compared",
     );
     return undefined;
   }

@@ -99,7 +99,7 @@ function openMeasuring(
       }
       released ??= release();
       await released;
-      log.info(`measuring the job's first rows on ${provider}, as the providers are auto`);
+      log.info(`measuring the job's first rows on ${provider}, because engine.providers is auto`);
       const trial = await trials.measure(provider, firstRows);
       signal.throwIfAborted();
       const measuredAt = new Date(dateMs()).toISOString();

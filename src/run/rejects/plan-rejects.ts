@@ -148,7 +148,7 @@ export function planRejects({ sink, spec }: Pick<JobContext, "sink" | "spec">, p
   }
   if (differences.length > 0) {
     throw new JobError("PLAN_CHANGED", `scoring the rejected rows of run ${runId}: ${differences.join("; ")}`, {
-      hint: `the rows that it has scored would be others; restore what was planned, or ${instead}`,
+      hint: `with these, other rows would be scored; restore what was planned, or ${instead}`,
     });
   }
   return next;

@@ -30,7 +30,7 @@ export async function readRejected(
     if (!(inRun < input.rows)) {
       throw new JobError(
         "OUTPUT_DAMAGED",
-        `reading the rejected rows of run ${runId}: row ${row} of ${shard} is none of its rows`,
+        `reading the rejected rows of run ${runId}: row ${row} of ${shard} is not one of its rows`,
       );
     }
     const span = Math.floor(inRun / commitRows);

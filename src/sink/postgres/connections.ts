@@ -42,7 +42,7 @@ export class PasswordRefused extends Error {
   constructor(mayChange: boolean, options: { readonly cause: unknown }) {
     const { cause } = options;
     super(
-      cause instanceof JobError ? cause.message : "the server does not take the password any more that it took before",
+      cause instanceof JobError ? cause.message : "the server no longer takes the password that it took before",
       options,
     );
     this.mayChange = mayChange;

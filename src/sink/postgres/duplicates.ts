@@ -24,7 +24,7 @@ export async function refuseDuplicates(session: Session, name: TableName): Promi
     "USAGE",
     `opening a new run: output.postgres.mode is append, and ${showTable(name)} keeps the rows of the runs before`,
     {
-      hint: "mode upsert or replace take new runs; or empty the table; or delete those rows, or accept every row twice, and add --allow-duplicates",
+      hint: "use mode upsert or replace, which accept new runs; or empty the table; or delete those rows, or accept each row twice, and add --allow-duplicates",
     },
   );
 }

@@ -73,7 +73,7 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   const now = committedSpansOf(plan, await readSpans(session, control, stored));
   const missing = now.committed.indexOf(0);
   if (missing >= 0) {
-    const found = `finishing run ${plan.runId}: span ${missing} of ${spanCount(plan)} is not committed any more`;
+    const found = `finishing run ${plan.runId}: span ${missing} of ${spanCount(plan)} is no longer committed`;
     const hint = "the control tables were changed during the run";
     throw plan.staged
       ? damagedRun(found, { hint: `${hint}; restore them from a backup`, runId: plan.runId }) // it scores no span again

@@ -198,7 +198,7 @@ export async function refuseChanged(
         "OUTPUT_DAMAGED",
         `writing to ${showTable(name)}: it is another table than when the run began`,
         {
-          hint: "rows of committed spans were in the one before; bring it back, and run the same command again",
+          hint: "the table before it had the rows of committed spans; restore that table, and run the same command again",
         },
       );
     }

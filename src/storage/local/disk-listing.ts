@@ -38,7 +38,7 @@ export async function listUntilStable(patterns: readonly string[], context: List
           "INPUT_NOT_READY",
           `listing input.path: files and folders vanish during the listing, such as ${error.path}`,
           {
-            hint: "run the same command again when nothing moves or removes them; with input.ready, a run starts only when a marker is there that is written last",
+            hint: "run the same command again when nothing moves or removes files there; with input.ready, a run waits for a marker file that is written last",
             cause: error,
           },
         );

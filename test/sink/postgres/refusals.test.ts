@@ -67,7 +67,7 @@ async function allCommitted(sink: PostgresSink): Promise<{ stored: StoredPlan; r
 }
 
 const keyGone: [string, PgSinkOptions["postgres"], string, object] = [
-  "where nothing keeps the key unique any more",
+  "where nothing keeps the key unique now",
   byRows,
   "ALTER TABLE scores.predictions DROP CONSTRAINT predictions_pkey",
   mismatch(/no primary key or unique index/),
@@ -79,7 +79,7 @@ postgres.describe("finishes that are refused", () => {
       "where a span's control row is gone",
       { mode: "append" },
       "DELETE FROM infer_batch.spans WHERE span = 1",
-      damaged(/span 1 of \d+ is not committed any more/),
+      damaged(/span 1 of \d+ is no longer committed/),
     ],
     [
       "where a view would be left with the old rows",

@@ -76,7 +76,7 @@ postgres.describe("a password that is changed in mid-run", () => {
     await commitSpans(run, stored, (span) => span === 1);
     await world.rotate("third");
     const rest = commitSpans(run, stored);
-    await until(() => warnings.some((text) => text.includes("does not take the password any more")));
+    await until(() => warnings.some((text) => text.includes("no longer takes the password")));
     world.write("third");
     await rest;
     await run.finish();

@@ -120,7 +120,7 @@ async function everyItem<T extends { readonly id: string }>(
 function requireItem<T>({ doing }: HttpEndpoint, json: unknown, read: (json: unknown) => T | undefined): T {
   const item = read(json);
   if (item === undefined) {
-    throw new JobError("MODEL_INVALID", `${doing}: the answer is none of the Batch API`, {
+    throw new JobError("MODEL_INVALID", `${doing}: the answer is not one of the Batch API`, {
       hint: "check that model.server.url is a server with OpenAI's Batch API",
     });
   }

@@ -230,7 +230,7 @@ async function noBatches(state: BatchState, seconds: number): Promise<JobError> 
     ? new JobError("NETWORK", `${doing}: worker 0 has transport: online and sends no batches`, {
         hint: "give all workers the same model.server.transport and run the same command again. online: each worker asks for its own rows. batch: worker 0 asks for the rows of all",
       })
-    : new JobError("NETWORK", `${doing}: ${placeText(state)} has had none of this run for ${seconds} s`, {
+    : new JobError("NETWORK", `${doing}: it has sent no batch to ${placeText(state)} for ${seconds} s`, {
         hint: "with transport: batch, worker 0 asks for the rows of all workers: start it, and this one again; or run the command without --worker, which asks for all rows that are left",
       });
 }

@@ -64,7 +64,9 @@ async function submit(state: BatchState, file: InputFile, reservation: Reservati
     if (state.live.size > 0) {
       await finishOne(state);
     } else if (file.requests.length > 1) {
-      state.run.log(`the queue of ${placeText(state)} takes no ${file.requests.length} requests: they are divided`);
+      state.run.log(
+        `the queue of ${placeText(state)} has no room for ${file.requests.length} requests: they are sent in smaller batches`,
+      );
       const half = Math.ceil(file.requests.length / 2);
       state.limits.requests = half;
       await submitParts(state, [file.requests.slice(0, half), file.requests.slice(half)], reservation);

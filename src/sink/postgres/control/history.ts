@@ -4,6 +4,7 @@ import { parseTombstone } from "../../../publish/pruned-run.js";
 import {
   asPruned,
   type HistoryRequest,
+  type OtherRuns,
   type RecordedRun,
   type RecordedSpending,
   statusOfRun,
@@ -42,7 +43,7 @@ interface HistoryRow extends PlanRow {
 export async function readHistory(
   session: Session,
   control: Control,
-  { job, last, target, layout }: HistoryRequest & { readonly target: string; readonly layout: number },
+  { job, last, target, layout, others }: HistoryRequest & { readonly target: string; readonly layout: number },
 ): Promise<readonly RecordedRun[]> {
   const { table } = control;
   // Layout 1 has no logical dates.
@@ -63,6 +64,9 @@ export async function readHistory(
       WHERE r.job = $1 AND r.target = $2 AND NOT ${isTombstone("r")} ORDER BY ${date} DESC, r.number DESC LIMIT $3`,
     values: [job, target, last],
   });
+  if (others !== undefined) {
+    await readOthers(session, control, { job, target, others });
+  }
   const runs: RecordedRun[] = [];
   for (const row of rows) {
     const run = await recordedRun(session, control, { row, layout });
@@ -71,6 +75,31 @@ export async function readHistory(
     runs.push(pruned === undefined ? found : asPruned(found, pruned));
   }
   return runs;
+}
+
+/** The limit of other tables, and of other jobs, that are read. */
+const othersLimit = 20;
+
+/** Reads which other jobs have runs for the target, and which other tables the job has runs for. */
+async function readOthers(
+  session: Session,
+  { table }: Control,
+  { job, target, others }: { readonly job: string; readonly target: string; readonly others: OtherRuns },
+): Promise<void> {
+  const { rows } = await session.query<{ job: string; target: string }>({
+    text: `SELECT job, target FROM (
+        SELECT job, target, max(planned_at) AS at, row_number() OVER (PARTITION BY job = $1 ORDER BY max(planned_at) DESC) AS n
+        FROM ${table("runs")} WHERE (job = $1) <> (target = $2) GROUP BY job, target) o
+      WHERE n <= ${othersLimit} ORDER BY at DESC`,
+    values: [job, target],
+  });
+  for (const other of rows) {
+    if (other.job === job) {
+      others.tables.add(other.target);
+    } else {
+      others.jobs.add(other.job);
+    }
+  }
 }
 
 async function recordedRun(

@@ -87,8 +87,9 @@ async function eraseInTransaction(
     ...(await eraseFromOwn(session, tools, closed, request)),
     ...(await eraseFromOwn(session, tools, unfinished, request, (run) => startOver(session, tools, run))),
   );
-  const types = await keyTypes(session, name, request);
-  const rejects = types === undefined ? 0 : await eraseRejects(session, tools, { types, target }, request);
+  // They outlive their table, and have the values as texts.
+  const types = (await keyTypes(session, name, request)) ?? request.keys.columns.map(() => "text");
+  const rejects = await eraseRejects(session, tools, { types, target }, request);
   erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
   if (!request.dryRun) {
     await stripRecords(session, tools, target);
@@ -282,7 +283,7 @@ async function orWrongKey<T>({ keys }: TableErasure, work: () => Promise<T>): Pr
     return await work();
   } catch (error) {
     if (error instanceof DatabaseError && error.code?.startsWith("22") === true) {
-      throw new JobError("USAGE", `reading the keys: one is no value of ${keys.columns.join(", ")}`, {
+      throw new JobError("USAGE", `reading the keys: one is not a value of ${keys.columns.join(", ")}`, {
         hint: "each key is a value of the column that --key names, such as 17 for an integer",
       });
     }

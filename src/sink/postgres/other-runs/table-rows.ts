@@ -71,7 +71,7 @@ function warnOfMissing({ name, warn }: Tools, due: RowsOfRun | undefined, found:
   if (due === undefined || found >= due.rows) {
     return;
   }
-  const gone = `comparing run ${due.runId}: ${due.rows - found} of ${due.rows} rows are not in ${showTable(name)} any more: later rows with the same key took their place, or they were deleted`;
+  const gone = `comparing run ${due.runId}: ${due.rows - found} of ${due.rows} rows are no longer in ${showTable(name)}: later rows with the same key took their place, or they were deleted`;
   if (found === 0) {
     throw new JobError("USAGE", gone, {
       hint: "to compare the runs to come, put the logical date into output.postgres.key; or compare two tables: --table schema.one --against schema.other",
@@ -97,7 +97,7 @@ async function placeOf(session: Session, { control, modeOf, name }: Tools, plan:
       }
       const kept = (await previousTables(session, control, name)).find((table) => table.runId === runId);
       if (kept === undefined) {
-        throw new JobError("USAGE", `comparing run ${runId}: no table has its rows any more`, {
+        throw new JobError("USAGE", `comparing run ${runId}: no table has its rows now`, {
           hint: "output.postgres.keep_previous says how many replaced tables are kept",
         });
       }

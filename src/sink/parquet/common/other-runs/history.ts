@@ -1,4 +1,4 @@
-import { splitRunId } from "../../../../plan/identity.js";
+import { jobOf, splitRunId } from "../../../../plan/identity.js";
 import type { RunId } from "../../../../plan/plan.js";
 import { parseRunProfile } from "../../../../publish/profile-text.js";
 import type { Pruning } from "../../../../publish/pruned-run.js";
@@ -26,15 +26,16 @@ import { readPlan } from "../stored-plan.js";
 export async function findHistory(
   fs: TargetState,
   { folder, folders }: { readonly folder: string; readonly folders: OtherFolders },
-  { job, last, complete }: HistoryRequest,
+  request: HistoryRequest,
 ): Promise<RecordedRun[]> {
+  const { last, complete } = request;
   const read = complete === true ? ifPermitted : ifReadable;
   const all = [...new Set([...(await expand(fs, folders, { most: Math.max(foldersLimit, last), read })), folder])];
   const byDate = all.toSorted((one, other) => (datesIn(one) < datesIn(other) ? 1 : -1));
   const found: RecordedRun[] = [];
   for (let start = 0; start < byDate.length && found.length < last; start += foldersAtOnce) {
     const group = byDate.slice(start, start + foldersAtOnce);
-    const runs = await Promise.all(group.map((one) => runsIn(fs, one, { job, last, read })));
+    const runs = await Promise.all(group.map((one) => runsIn(fs, one, { ...request, read })));
     found.push(...runs.flat());
   }
   return found;
@@ -49,11 +50,15 @@ function datesIn(path: string): string {
 async function runsIn(
   fs: TargetState,
   folder: string,
-  { job, last, read }: HistoryRequest & { readonly read: typeof ifReadable },
+  { job, last, read, others }: HistoryRequest & { readonly read: typeof ifReadable },
 ): Promise<RecordedRun[]> {
   const { claim, runs, success: successPath, manifest: manifestPath } = layoutOf(folder, "" as RunId);
   const base = runIdIn(await read(fs.readText(claim)));
-  if (base === undefined || !base.startsWith(`${job}-`)) {
+  if (base === undefined) {
+    return [];
+  }
+  if (jobOf(base) !== job) {
+    others?.jobs.add(jobOf(base));
     return [];
   }
   const names = ((await read(fs.readdir(runs))) ?? []) as RunId[];
