@@ -37,7 +37,11 @@ export function scores(shift: number, seed = 1): ColumnProfile {
  */
 export function reviewedRun(
   shift: number,
-  { outputs = {}, ...names }: Names & { readonly outputs?: Readonly<Record<string, ColumnProfile>> } = {},
+  {
+    outputs = {},
+    rows = 400,
+    ...names
+  }: Names & { readonly outputs?: Readonly<Record<string, ColumnProfile>>; readonly rows?: number } = {},
 ): ReviewedRun {
   const earlier = nightsBefore(9, (ago) => ({
     rows: 400,
@@ -45,7 +49,7 @@ export function reviewedRun(
     features: { age: scores(40, ago) },
   }));
   const profile = runProfile({
-    rows: 400,
+    rows,
     outputs: { score: scores(shift, 20), label: textsProfile({ yes: 101, no: 299 }), ...outputs },
     features: { age: scores(40, 20) },
   });

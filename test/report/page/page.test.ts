@@ -13,7 +13,7 @@ const runId = "daily-0123456789ab";
 
 const pageOf = (record: AttemptRecord, outcome: Outcome): string => pageAfter("", { record, outcome, endedMs });
 
-const heldRun = reviewedRun(3);
+const heldRun = reviewedRun(3, { rows: 310 });
 const heldPage = pageOf(heldRun.record, heldRun.outcome);
 const published = reviewedRun(0);
 const publishedPage = pageOf(published.record, published.outcome);
