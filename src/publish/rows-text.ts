@@ -31,7 +31,7 @@ function usualText({ compared, nights, least, most }: CheckResult["numbers"], is
   const runs = before.length;
   if (compared === "weekday") {
     if (runs === 1) {
-      return `those of ${before[0]?.slice(0, 10)}, the last ${weekdayOf(before[0])}`;
+      return `those of ${before[0]?.slice(0, 10)}, the only ${weekdayOf(before[0])} of the last 4 weeks`;
     }
     const half = least === most ? "" : isMany ? "upper " : "lower ";
     return `the ${half}median of ${runs} ${weekdayOf(before[0])}s`;

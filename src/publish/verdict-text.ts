@@ -245,7 +245,7 @@ function leaderOf(results: readonly CheckResult[], index: number): CheckResult {
 /** Why a column did not pass, and why that only warns. */
 function endText(result: CheckResult, known: Known): string {
   const { check, column, limit, feature, cause, lowered, isExplained } = result;
-  const alone = holdsByPsi(result) && !isOfFeature(result) && known.unexplained.has(column);
+  const alone = holdsByPsi(result) && !isOfFeature(result) && cause === undefined && known.unexplained.has(column);
   const model = cause === undefined ? "" : modelText(check, cause, known);
   const moved = feature === undefined || check === "unexplained" ? undefined : causeText(feature, known);
   const isReason = moved !== undefined && isExplained === true;

@@ -144,7 +144,7 @@ function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile, lower
   const before = [...(last.carried ?? [])].filter(([column]) => carried.has(column) || carried.size < carriedColumns);
   const gone = before.flatMap(([column, profile]) => {
     const alike = latest.filter((earlier) => earlier.carried?.get(column)?.type === profile.type);
-    return checkColumn(column, { ...last, profile }, carried.get(column))
+    return checkColumn(column, { runId: last.runId, file: last.file, profile }, carried.get(column))
       .map((result) => (result.measured === missingType ? asWarning(result) : result))
       .map(lower(alike.length));
   });
@@ -168,7 +168,7 @@ function columnResults(
   }
   const nights = baseline.filter(hasColumns).length;
   const columns = [...(published ?? last).outputs].flatMap(([column, profile]) =>
-    checkColumn(column, { ...last, profile }, run.outputs.get(column)),
+    checkColumn(column, { runId: last.runId, file: last.file, profile }, run.outputs.get(column)),
   );
   const features = compared(run.features, latest, featuresOf);
   const moves = movesOf(features, latest, run.modelSha256);

@@ -24,10 +24,16 @@ export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOp
         {
           ...alone,
           level: "warn",
+          formula: oneWeekday(rows.min),
           lowered: `${leastWeekdays} runs of the same weekday in the last ${weeks} weeks would hold it`,
         },
       ]
     : [lately];
+}
+
+/** The formula of the rows of the only earlier run of the same weekday. */
+function oneWeekday(min: number): string {
+  return `rows / the rows of the only run of the same weekday in the last ${weeks} weeks; a warning below ${min}`;
 }
 
 interface Compared {

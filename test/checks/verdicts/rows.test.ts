@@ -118,8 +118,9 @@ describe("rows", () => {
     const withFew = (rows: number, nights = 9): CheckResult => withRows(rows, oneWithFew, nights);
     const [line] = resultLines(storedVerdict([withFew(690)]), "warn");
     expect(line).toBe(
-      "690 rows, 69% of 1,000, those of 2026-11-16, the last Monday (rows.min: 70%); only a warning: 2 runs of the same weekday in the last 4 weeks would hold it",
+      "690 rows, 69% of 1,000, those of 2026-11-16, the only Monday of the last 4 weeks (rows.min: 70%); only a warning: 2 runs of the same weekday in the last 4 weeks would hold it",
     );
+    expect(withFew(690).formula).toMatch(/only run of the same weekday.*a warning below 0\.7$/);
     expect(withFew(700)).toMatchObject({ level: "pass", numbers: { least: 400 } });
     expect(withFew(690, 6).level).toBe("pass");
     expect(withFew(690, 14)).toMatchObject({ level: "hold", numbers: { compared: "weekday" } });
