@@ -147,14 +147,6 @@ test("findings of one output with different causes name each cause", () => {
   ]);
 });
 
-test("an output that no feature explains is called that only if the previous model does not show the cause", () => {
-  const unexplained: CheckResult = { ...psi, check: "unexplained", level: "warn" };
-  const cause = { of: "data", previous: 8, modelSha256: "0123456789abcdef", rows: 344 } as const;
-  const lineOf = (one: CheckResult): string | undefined => resultLines(storedVerdict([one, unexplained]), "hold")[0];
-  expect(lineOf(psi)).toMatch(/\(limit 0\.25\); no feature explains it$/);
-  expect(lineOf({ ...psi, cause })).toMatch(/\(limit 0\.25\); caused by the data/);
-});
-
 test("findings of one output beyond the first five are counted", () => {
   const results = Array.from(
     { length: 8 },
