@@ -3,6 +3,7 @@ import { JobError } from "../../../util/errors.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import type { RolledBack, VisibleRun } from "../../../publish/readers-view.js";
 import { copyRows } from "./append.js";
+import { allConstraints, dropOutdated } from "./constraints.js";
 import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
 import { refuseDependents, refuseReferred } from "./dependents.js";
@@ -50,6 +51,10 @@ export function replaceMode(tools: ModeTools): Mode {
       }
       const staging = stagingOf(plan);
       let found = await findTable(session, staging);
+      if (found !== undefined && target !== undefined) {
+        await dropOutdated(session, { target: name, staging }, allConstraints);
+        found = await findTable(session, staging);
+      }
       if (found === undefined && mayCreate) {
         await lock(session, showTable(staging));
         found = await findTable(session, staging);

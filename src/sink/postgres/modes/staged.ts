@@ -7,6 +7,7 @@ import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { collationName, findTable, fitColumns, type TargetColumn } from "../table.js";
 import { sqlOf } from "../types.js";
 import { appendTable, prepareTable } from "./append.js";
+import { dropOutdated } from "./constraints.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { checkStaging, oidOf, runAll } from "./staging.js";
 import { mergeTable, requireKey, requireUnique, shortHash } from "./upsert.js";
@@ -40,6 +41,8 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
           });
         }
         await makeStaging(session, tools, plan, stagingOf(plan));
+      } else {
+        await dropOutdated(session, { target: name, staging: stagingOf(plan) }, { types: ["c"], key: spec.key });
       }
       return await intoStaging(plan).prepare(session, plan, { mayCreate });
     },
