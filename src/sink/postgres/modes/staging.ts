@@ -92,6 +92,9 @@ export async function checkStaging(
     readonly doing: "approving" | "finishing";
   },
 ): Promise<void> {
+  if (doing === "approving" && !(await mayRead(session, staging))) {
+    return; // another role's approval is kept, and an attempt that may read the rows publishes them
+  }
   await session.query("SET LOCAL statement_timeout = 0"); // to count all rows may take longer than the limit of a statement
   const { rows } = await session.query<{ there: string; due: string }>({
     text: `SELECT (SELECT count(*) FROM ${quoteTable(staging)}) AS there, coalesce((${due}), 0)::int8 AS due
@@ -106,4 +109,12 @@ export async function checkStaging(
       { hint: `the staging table was changed; restore it from a backup${discard}`, runId },
     );
   }
+}
+
+async function mayRead(session: Session, name: TableName): Promise<boolean> {
+  const { rows } = await session.query<{ may: boolean | null }>({
+    text: "SELECT has_table_privilege($1::oid, 'SELECT') AS may",
+    values: [await oidOf(session, name)],
+  });
+  return rows[0]?.may === true;
 }
