@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import { modes, plainTable, runOf } from "../../support/pg-amid.js";
@@ -113,6 +114,26 @@ postgres.describe("a view of a table that a run has for itself", () => {
     await database.query("DROP VIEW scores.seen");
     await run.finish();
     expect([await rows(database), await leftTables(database)]).toEqual([25, []]);
+  });
+});
+
+postgres.describe("a session that reads a staging table which is to be renamed", () => {
+  test("makes the swap wait, and not the readers of the target", async () => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(`${plainTable}; INSERT INTO scores.predictions VALUES (-1, 0)`);
+    await using sink = stagedSink(database, { ...renaming[1], timeouts: { statement: 60, lock: 5 } });
+    const { run } = await scored(sink, false);
+    const [staging] = await leftTables(database);
+    await using other = await postgres.server().open(database.name);
+    await other.query(`BEGIN; SELECT FROM scores."${String(staging)}"`);
+    const finishing = run.finish();
+    await sleep(500); // the swap has begun, and waits
+    await database.query("SET statement_timeout = 400");
+    expect(await rows(database)).toBe(1);
+    await database.query("RESET statement_timeout");
+    await other.query("COMMIT");
+    await finishing;
+    expect(await rows(database)).toBe(25);
   });
 });
 
