@@ -192,9 +192,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
     });
   }
   if (!staged) {
-    throw new JobError("USAGE", `discarding run ${runId}: it is not staged, so its rows are published as they come`, {
-      hint: "runs that are planned with `checks` in the spec and on_fail: hold can be discarded",
-    });
+    throw await notStaged(context, stored.plan);
   }
   const known = "decision" in run.state ? run.state.decision : undefined;
   const decision = known ?? (await run.decide(decisionOf(context, "discarded", request)));
@@ -206,6 +204,16 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const readers = await readersLine(context, stored.plan);
   const facts = { joinsBaseline: false, held: [], rows: rowsOfRun(stored.plan, run), readers, decision };
   return { runId, state: "discarded", already, carriedOut: !already, ...facts };
+}
+
+/** The error for discarding an unfinished run that is planned without checks that may hold it. */
+async function notStaged(context: JobContext, plan: Plan): Promise<JobError> {
+  const { runId, target } = plan;
+  const when =
+    target["mode"] === "replace" ? "it is published when it is complete" : "its rows are published as they come";
+  return new JobError("USAGE", `discarding run ${runId}: it is not staged, so ${when}`, {
+    hint: `${await finishingHint(context, plan)}; runs that are planned with \`checks\` in the spec and on_fail: hold can be discarded`,
+  });
 }
 
 async function findRun(

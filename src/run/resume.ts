@@ -33,7 +33,8 @@ function refuseErasing({ runId, erasure }: Plan, run: RunSink): void {
 }
 
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
-export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
+export function checkSpec(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
+  const { spec, sink } = context;
   const ofTarget = sink.compareTarget?.(plan.target) ?? [];
   const differences = [...compareSpec(plan, spec), ...ofTarget];
   if (differences.length > 0) {
@@ -43,7 +44,7 @@ export function checkSpec({ spec, sink }: JobContext, plan: Plan, run: Pick<RunS
       {
         hint:
           sink.isElsewhere?.(plan.target) === true
-            ? elsewhereHint({ sink }, plan, isPublished(run))
+            ? elsewhereHint(context, plan, run)
             : hintOf({ sink }, isPublished(run), restoreAll),
       },
     );
@@ -100,14 +101,20 @@ export function notPlanned({ spec, sha256, command }: JobContext, act: string): 
 }
 
 /** The hint for a run of another table: the other job keeps the name, or it would score and add its rows again. */
-function elsewhereHint({ sink }: Pick<JobContext, "sink">, { runId, job, target }: Plan, finished: boolean): string {
+function elsewhereHint(
+  { sink, command }: Pick<JobContext, "sink" | "command">,
+  { runId, job, params, target }: Plan,
+  { state }: Pick<RunSink, "state">,
+): string {
   const table = String(target["table"]);
   const shared = `if another job is called ${job}, too, give this job another name: the other one has run ${runId} for ${table}`;
   const restore = `name ${table} again and run again`;
-  const own = finished
-    ? hintOf({ sink }, true, restore)
-    : `${restore}; or if ${table} is gone, abandon this run: --new-run starts over`;
-  return `${shared}; else ${own}`;
+  if (state.kind === "published") {
+    return `${shared}; else ${hintOf({ sink }, true, restore)}`;
+  }
+  return state.kind === "discarded"
+    ? `${shared}; else score again, into ${sink.target}: ${command(params)} --new-run`
+    : `${shared}; else ${restore}; or if ${table} is gone, abandon this run: --new-run starts over`;
 }
 
 /**
@@ -136,7 +143,8 @@ function isCorrectable(failure: AttemptFailure | undefined): boolean {
 }
 
 function nameOf(run: Pick<RunSink, "state">): string {
-  return isPublished(run) ? "this finished run" : "this unfinished run";
+  const kinds: Partial<Record<string, string>> = { published: "finished", discarded: "discarded" };
+  return `this ${kinds[run.state.kind] ?? "unfinished"} run`;
 }
 
 /**

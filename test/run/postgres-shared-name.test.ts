@@ -147,6 +147,15 @@ postgres.describe("two jobs of one name for different tables", () => {
     expect((await nights.night("run", "2026-11-22")).code).toBe(67);
     expect((await nights.night("discard", "2026-11-22")).code).toBe(0);
     await nights.rewrite({ output: output("scores.predictions") });
+    for (const command of ["run", "status"]) {
+      const elsewhere = await nights.night(command, "2026-11-22");
+      expect([elsewhere.code, elsewhere.stderr], command).toEqual([
+        66,
+        expect.stringMatching(
+          /plan of this discarded run: [^]*for scores\.others; else score again, into scores\.predictions at .*: infer-batch run .* --param ds=2026-11-22 --new-run\n$/,
+        ),
+      ]);
+    }
     const next = await nights.night("run", "2026-11-22", "--new-run");
     expect(next.code, next.stderr).toBe(0);
   });

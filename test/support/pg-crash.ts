@@ -41,7 +41,7 @@ export function killsOf(trace: readonly string[], { ofEnd = false } = {}): strin
     return trace.flatMap(momentsOf);
   }
   const few = fewKillsOf(trace);
-  return ofEnd ? [few[0] ?? "", ...few.slice(-4)] : few;
+  return ofEnd ? [few[0] ?? "", ...few.slice(-6)] : few;
 }
 
 function momentsOf(call: string): string[] {

@@ -36,7 +36,11 @@ const permanentStates: readonly Known[] = [
   },
   { states: /^3D000|^57P04/, code: "PERMISSION", hint: "check the database's name in the URL" },
   { states: /^42501/, code: "PERMISSION", hint: "docs/postgres.md lists what a role needs for each mode" },
-  { states: /^23505/, code: "DUPLICATE_KEY", hint: "mode: upsert updates rows whose key is there already" },
+  {
+    states: /^23505/,
+    code: "DUPLICATE_KEY",
+    hint: "mode: upsert updates rows whose key is there already; or correct the input or the table; committed spans are kept",
+  },
   // 22P03, 08P01: a COPY whose bytes do not fit a column's type.
   {
     states: /^(42|3F|2B|0A|22P03|08P01)/,

@@ -129,7 +129,7 @@ async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promis
 
 /** Warns of each table of a run that is over which is still there because another role made it. */
 export async function warnOfKeptTables(tools: RunTools, plan: Plan): Promise<void> {
-  if (plan.checks === null) {
+  if (plan.checks === null && tools.modeOf(plan).kind === "append") {
     return; // it is not staged, and has no key
   }
   const kept = await transact(tools, (session) => tablesOfOthers(session, tools.control, plan)).catch(() => []);

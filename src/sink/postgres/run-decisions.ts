@@ -1,6 +1,6 @@
 import type { Plan } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
-import type { Decision, SupersededRun } from "../../publish/decision.js";
+import { byChecks, type Decision, type SupersededRun } from "../../publish/decision.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import type { RunSink } from "../port.js";
 import { tablesToDrop } from "./other-runs/abandoned-runs.js";
@@ -89,7 +89,7 @@ async function decideRun(session: Session, tools: RunTools, plan: Plan, decision
     await refuseSuperseded(session, control, runId);
   }
   if (decision.kind === "approved") {
-    await refuseUnpublishable(session, tools, plan);
+    await refuseUnpublishable(session, tools, plan, decision);
   }
   await storeDecision(session, control, runId, decision);
   return (await readDecision(session, control, runId)) ?? decision;
@@ -115,7 +115,7 @@ export async function supersede(
  * else may become of an approved run. Publishing checks all of it again.
  * @throws JobError PLAN_CHANGED, OUTPUT_NEWER, OUTPUT_MISMATCH, OUTPUT_DAMAGED
  */
-async function refuseUnpublishable(session: Session, tools: RunTools, plan: Plan): Promise<void> {
+async function refuseUnpublishable(session: Session, tools: RunTools, plan: Plan, { by }: Decision): Promise<void> {
   requirePlannedTarget(plan, tools.planTarget, "approving");
   const mode = tools.modeOf(plan);
   if (mode.kind !== "append") {
@@ -124,4 +124,7 @@ async function refuseUnpublishable(session: Session, tools: RunTools, plan: Plan
   await lockRun(session, plan.runId);
   await mode.prepare(session, plan, { mayCreate: spanCount(plan) === 0 });
   await mode.checkFinish?.(session, plan);
+  if (by !== byChecks) {
+    await mode.checkRows?.(session, plan); // checks approve what this command has just scored, and publishes at once
+  }
 }

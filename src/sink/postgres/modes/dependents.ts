@@ -1,6 +1,7 @@
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import { showTable, type TableName } from "../names.js";
+import { oidOf } from "./staging.js";
 
 /**
  * SQL for the objects that would stay with the old table, or be lost, when a table is swapped by renaming. Views and
@@ -29,14 +30,29 @@ const dependents = `
   ORDER BY 1`;
 
 /** Refuses to swap a table that other objects depend on. @throws JobError OUTPUT_MISMATCH that lists them */
-export async function refuseDependents(session: Session, name: TableName, oid: number): Promise<void> {
+export async function refuseDependents(
+  session: Session,
+  name: TableName,
+  oid: number,
+  { hint = "write output.postgres.swap: delete_insert, which exchanges the rows and keeps the table" } = {},
+): Promise<void> {
   const { rows } = await session.query<{ shown: string }>({ text: dependents, values: [oid] });
   if (rows.length > 0) {
     throw new JobError(
       "OUTPUT_MISMATCH",
       `checking table ${showTable(name)}: it cannot be swapped by renaming, since these belong to it: ${rows.map(({ shown }) => shown).join(", ")}`,
-      { hint: "write output.postgres.swap: delete_insert, which exchanges the rows and keeps the table" },
+      { hint },
     );
+  }
+}
+
+/** Refuses to swap in a staging table with objects that would come with it. @throws JobError OUTPUT_MISMATCH */
+export async function refuseIncoming(session: Session, staging: TableName): Promise<void> {
+  const oid = await oidOf(session, staging);
+  if (oid !== undefined) {
+    await refuseDependents(session, staging, oid, {
+      hint: "drop them, and run the same command again: they would belong to the target, which no later run could swap",
+    });
   }
 }
 

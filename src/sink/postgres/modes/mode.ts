@@ -30,7 +30,15 @@ export interface Mode {
    * Changes no row. Default: there is nothing more. @throws JobError OUTPUT_MISMATCH
    */
   checkFinish?(session: Session, plan: Plan): Promise<void>;
-  /** Finishes the run in the target. Called when every span is committed. Safe to repeat. */
+  /**
+   * Counts the rows of a staged run, before a person approves it, as `finish` does. @throws JobError OUTPUT_DAMAGED where
+   * rows are gone
+   */
+  checkRows?(session: Session, plan: Plan): Promise<void>;
+  /**
+   * Finishes the run in the target. Called when every span is committed. Safe to repeat. Drops none of the run's own tables,
+   * which a view may need: that is done after the transaction.
+   */
   finish?(session: Session, plan: Plan): Promise<void>;
   /**
    * Carries out the statements of `finish` on a run without rows, as far as they change no row of the target and need

@@ -3,9 +3,10 @@ import { JobError } from "../../../util/errors.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import type { RolledBack, VisibleRun } from "../../../publish/readers-view.js";
 import { copyRows } from "./append.js";
+import { allConstraints, dropOutdated } from "./constraints.js";
 import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
-import { refuseDependents, refuseReferred } from "./dependents.js";
+import { refuseDependents, refuseIncoming, refuseReferred } from "./dependents.js";
 import { lock } from "../locks.js";
 import type { FinishRehearsal, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
@@ -50,6 +51,10 @@ export function replaceMode(tools: ModeTools): Mode {
       }
       const staging = stagingOf(plan);
       let found = await findTable(session, staging);
+      if (found !== undefined && target !== undefined) {
+        await dropOutdated(session, { target: name, staging }, allConstraints);
+        found = await findTable(session, staging);
+      }
       if (found === undefined && mayCreate) {
         await lock(session, showTable(staging));
         found = await findTable(session, staging);
@@ -70,6 +75,7 @@ export function replaceMode(tools: ModeTools): Mode {
     },
     write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
     checkFinish: (session, plan) => checkSwap(session, tools, stagingOf(plan)),
+    checkRows: (session, plan) => checkRows(session, tools, plan, stagingOf(plan), "approving"),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
     rehearseFinish: spec.swap === "delete_insert" ? rehearseExchange(tools, stagingOf) : undefined,
     unneededTables: (session) => keptTables(session, tools.control, name, spec.keep_previous),
@@ -115,6 +121,21 @@ async function checkSwap(session: Session, { name, spec }: ModeTools, staging: T
     await session.query("SET LOCAL statement_timeout = 0"); // to check a new foreign key takes its time
     await makeAlike(session, name, { target, staging });
   }
+  if (spec.swap === "rename") {
+    await refuseIncoming(session, staging);
+  }
+}
+
+/** Checks that the staging table has the rows of all committed spans. @throws JobError OUTPUT_DAMAGED */
+async function checkRows(
+  session: Session,
+  { control }: ModeTools,
+  { runId }: Plan,
+  staging: TableName,
+  doing: "approving" | "finishing",
+): Promise<void> {
+  const due = `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`;
+  await checkStaging(session, { runId, staging, due, doing });
 }
 
 /** Copies what was added to the target since, and refuses other differences. @throws JobError OUTPUT_MISMATCH */
@@ -133,8 +154,7 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   // The rows were committed span by span; checking all of them may take longer than the limit of a statement.
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(wholeTables);
-  const due = `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`;
-  await checkStaging(session, { runId: plan.runId, staging, due });
+  await checkRows(session, tools, plan, staging, "finishing");
   await session.query(`ANALYZE ${quoteTable(staging)}`);
   if (spec.swap === "rename" && (await findTable(session, name)) !== undefined) {
     await copyAttributes(session, name, staging); // to check a new foreign key takes its time
@@ -142,6 +162,11 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   // Also where no table exists that could be locked: finishers of several runs publish one after the other.
   await lock(session, `swap ${showTable(name)}`);
   await refuseNewer(session, plan);
+  if (spec.swap === "rename") {
+    // Before the target: its readers need not wait for a session that reads the staging table.
+    await session.query(`LOCK TABLE ${quoteTable(staging)} IN ACCESS EXCLUSIVE MODE`);
+    await refuseIncoming(session, staging);
+  }
   const target = await lockTarget(session, tools);
   if (target === undefined) {
     await session.query(`ALTER TABLE ${quoteTable(staging)} RENAME TO ${quoteName(name.table)}`);
@@ -162,8 +187,8 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
       await copyTable(session, name, kept, writable);
     }
     const columns = output.map((column) => column.name);
+    // The staging table is dropped after the transaction: a view of it must not keep the run from being published.
     await exchangeRows(session, { target: name, from: staging, key: spec.key, columns });
-    await session.query(`DROP TABLE ${quoteTable(staging)}`);
   }
   const isKept = spec.swap === "rename" || spec.keep_previous > 0;
   await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: isKept ? kept.table : null });

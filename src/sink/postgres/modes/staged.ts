@@ -7,6 +7,7 @@ import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { collationName, findTable, fitColumns, type TargetColumn } from "../table.js";
 import { sqlOf } from "../types.js";
 import { appendTable, prepareTable } from "./append.js";
+import { dropOutdated } from "./constraints.js";
 import type { Mode, ModeTools } from "./mode.js";
 import { checkStaging, oidOf, runAll } from "./staging.js";
 import { mergeTable, requireKey, requireUnique, shortHash } from "./upsert.js";
@@ -22,10 +23,13 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
   /** No row of a newer run is in the staging table. */
   const intoStaging = (plan: Plan): Mode =>
     modeAt({ ...tools, name: stagingOf(plan), refuseNewer: () => Promise.resolve() });
-  const finish = async (session: Session, plan: Plan): Promise<void> => {
+  const checkRows = async (session: Session, plan: Plan, doing: "approving" | "finishing"): Promise<void> => {
     const due = intoStaging(plan).writtenRows?.(plan) ?? "0";
-    await publish(session, tools, plan, { staging: stagingOf(plan), due });
-    await intoStaging(plan).finish?.(session, plan);
+    await checkStaging(session, { runId: plan.runId, staging: stagingOf(plan), due, doing });
+  };
+  const finish = async (session: Session, plan: Plan): Promise<void> => {
+    await checkRows(session, plan, "finishing");
+    await publish(session, tools, plan, stagingOf(plan));
   };
   return {
     kind: spec.mode,
@@ -40,12 +44,15 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
           });
         }
         await makeStaging(session, tools, plan, stagingOf(plan));
+      } else {
+        await dropOutdated(session, { target: name, staging: stagingOf(plan) }, { types: ["c"], key: spec.key });
       }
       return await intoStaging(plan).prepare(session, plan, { mayCreate });
     },
     write: (session, rows) => intoStaging(rows.plan).write(session, rows),
     checkOwnTables: async (session, plan) => await intoStaging(plan).checkOwnTables?.(session, plan),
     checkFinish: (session, plan) => refuseOtherTypes(session, tools, plan, stagingOf(plan)),
+    checkRows: (session, plan) => checkRows(session, plan, "approving"),
     finish,
     // Which inserts the rows of the staging table: none.
     rehearseFinish: { statements: spec.mode === "upsert" ? ["insert", "update"] : ["insert"], run: finish },
@@ -105,16 +112,10 @@ async function makeStaging(session: Session, { name, spec }: ModeTools, plan: Pl
   );
 }
 
-/** Inserts all rows of a run into the target. `due`: SQL for their number, `$1` the run. */
-async function publish(
-  session: Session,
-  tools: ModeTools,
-  plan: Plan,
-  { staging, due }: { readonly staging: TableName; readonly due: string },
-): Promise<void> {
+/** Inserts all rows of a run into the target. */
+async function publish(session: Session, tools: ModeTools, plan: Plan, staging: TableName): Promise<void> {
   const { name, spec, refuseNewer } = tools;
   await session.query("SET LOCAL statement_timeout = 0"); // all rows may take longer than the limit of a statement
-  await checkStaging(session, { runId: plan.runId, staging, due });
   const columns = await prepareTarget(session, tools, plan);
   await (spec.mode === "upsert"
     ? mergeTable(session, { name, from: staging, key: spec.key, columns })

@@ -58,9 +58,6 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
         throw keysGone(plan, tableOf(plan));
       }
     },
-    async finish(session, plan) {
-      await session.query(`DROP TABLE IF EXISTS ${keysOf(plan)}`);
-    },
   };
 }
 
