@@ -101,7 +101,7 @@ const [begin, end] = ["<!-- state -->", "<!-- end of state -->"];
 
 /** Renders the top of the page: the state, its first reason, the commands that a person can use, and all findings. */
 export function stateSection(record: AttemptRecord, outcome: Outcome): Html {
-  const found = outcome.kind === "failed" ? failure(outcome, record.info) : findings(outcome.report);
+  const found = outcome.kind === "failed" ? failure(outcome, record) : findings(outcome.report);
   return html`${{ markup: begin }}
 ${stateHeading(pageState(record, outcome))}
 ${about(record, outcome)}${outcome.kind === "failed" ? nothing : reasons(outcome.report)}</header>
@@ -140,11 +140,11 @@ export function asSentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
-function failure(outcome: Extract<Outcome, { kind: "failed" }>, info: AttemptRecord["info"]): Html {
+function failure(outcome: Extract<Outcome, { kind: "failed" }>, { info, nullFeatures }: AttemptRecord): Html {
   const lines = outcome.message.split("\n").map((line) => html`${line}\n`);
   const hint = outcome.hint === undefined ? nothing : html`<p>${outcome.hint}</p>`;
   return html`<section><pre>${lines}</pre>${hint}</section>
-${continuing(outcome, info)}`;
+${continuing(outcome, info)}${list("Warnings", "warned", nullFeatures === undefined ? [] : [nullFeatures.text])}`;
 }
 
 /** Renders the command that continues a run whose attempt failed. */
