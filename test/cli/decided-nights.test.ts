@@ -61,6 +61,11 @@ test("history says which run superseded another, what expect and on_fail excused
   const nights = await nightlyJob(folder.path);
   const runId = String(lastJson(await fourNights(nights))["run_id"]);
   await nights.night("run", "2026-11-23", "--new-run");
+  const { code, stderr } = await runHere(["status", nights.spec, "--run", runId]);
+  expect([code, stderr]).toEqual([
+    64,
+    expect.stringMatching(new RegExp(`-r2 came after it\n  it was superseded by ${runId}-r2, .*; was held: 50 rows `)),
+  ]);
   await nights.rewrite({ ...fewRows, checks: { on_fail: "warn" } });
   await nights.night("run", "2026-11-24");
   const { stdout } = await nights.night("history", "2026-11-24");
@@ -71,7 +76,9 @@ test("history says which run superseded another, what expect and on_fail excused
   expect(notes).toEqual([
     `${failed}; only a warning: on_fail is warn`,
     failed,
-    expect.stringMatching(new RegExp(`^superseded by ${runId}-r2, opened by \\S+$`)),
+    expect.stringMatching(
+      new RegExp(`^superseded by ${runId}-r2, opened by \\S+; was held: 50 rows .* \\(rows.min: 70%\\)$`),
+    ),
     "approved by ana, not as a baseline: one shop",
     expected,
     "",
