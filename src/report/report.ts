@@ -87,6 +87,8 @@ export interface VerdictReport {
   readonly comparedWith: readonly string[];
   /** What was not compared or measured, and why, a line each. */
   readonly notes: readonly string[];
+  /** What the PSI of an output cannot see, a line each: nothing that a person could do something about the same night. */
+  readonly coarse: readonly string[];
 }
 
 export interface DecidedReport {
@@ -176,8 +178,8 @@ export function verdictFields(verdict: VerdictReport | null): Readonly<Record<st
   if (verdict === null) {
     return null;
   }
-  const { outcome, failed, warnings, comparedWith, notes } = verdict;
-  return { outcome, failed, warnings, compared_with: comparedWith, notes };
+  const { outcome, failed, warnings, comparedWith, notes, coarse } = verdict;
+  return { outcome, failed, warnings, compared_with: comparedWith, notes: [...notes, ...coarse] };
 }
 
 /** Rounds to three decimals: milliseconds, or thousandths of a share. */

@@ -17,7 +17,7 @@ import { decidingCommands, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { fewSampledText, leftOutText, notComparedText, columnNotes } from "../publish/compared-text.js";
+import { coarseText, fewSampledText, leftOutText, notComparedText, columnNotes } from "../publish/compared-text.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -94,6 +94,7 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
     toCorrect: toCorrect(verdict.verdict),
     comparedWith: verdict.verdict.baseline,
     notes: notes.filter((line) => typeof line === "string"),
+    coarse: (verdict.verdict.coarse ?? []).map((column) => coarseText(column, file)),
   };
 }
 

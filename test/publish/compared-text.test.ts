@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
-import { columnNotes, fewSampledText } from "#src/publish/compared-text.js";
+import { coarseText, columnNotes, fewSampledText } from "#src/publish/compared-text.js";
 import { resultLines } from "#src/publish/verdict-text.js";
 import { storedVerdict } from "../support/verdicts.js";
 
@@ -19,13 +19,15 @@ test("notes on columns name the file that a run is compared with", () => {
       { column: "label", checks: ["class"], run: "earlier" },
       { column: "embedding", checks: ["centroid"], run: "earlier" },
     ],
-    coarse: [{ column: "x", run: "earlier", values: "2 to 8", rowsInBin: 953, rows: 1000 }],
   } as const;
   expect(columnNotes(verdict, file)).toEqual([
     "label had more different values in training.json than were counted one by one, so `class` does not compare them",
     "`centroid` does not compare embedding: an older version of this program profiled other dimensions of its vectors in training.json",
-    "the PSI of x is coarse: 95.3% of the rows in training.json are in one bin, 2 to 8, and a change within it is not seen",
   ]);
+  const coarse = { column: "x", run: "earlier", values: "2 to 8", rowsInBin: 953, rows: 1000 } as const;
+  expect(coarseText(coarse, file)).toBe(
+    "the PSI of x is coarse: 95.3% of the rows in training.json are in one bin, 2 to 8, and a change within it is not seen",
+  );
 });
 
 const ofFile = { column: "score", level: "hold", formula: "", against: "training-1", numbers: {} } as const;

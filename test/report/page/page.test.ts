@@ -5,7 +5,7 @@ import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-rec
 import type { Outcome } from "#src/report/outcome.js";
 import { failed, partly, recordOf } from "../../support/records.js";
 import { reviewedRun, scores } from "../../support/reviews.js";
-import { textsProfile } from "../../support/run-profiles.js";
+import { normals, numbersProfile, textsProfile } from "../../support/run-profiles.js";
 
 const endedMs = Date.UTC(2026, 10, 21, 12, 0, 5);
 const hostile = `<script>alert("x")</script>&'\u0000`;
@@ -25,6 +25,15 @@ const driftRows = (page: string): string[] => page.match(/<tr class="\w+"><th>/g
 
 /** The places of texts in a page, which must be in the page once at least. */
 const placesOf = (page: string, texts: readonly string[]): number[] => texts.map((text) => page.indexOf(text));
+
+test("what the PSI of an output cannot see is folded below its chart, and not at the top", () => {
+  const times = normals(400).map((z) => 1.79e12 + 43_200_000 + z * 10_000_000);
+  const { record, outcome, review } = reviewedRun(0, { outputs: { seen: numbersProfile(times) } });
+  expect(review.verdict?.verdict.coarse).toMatchObject([{ column: "seen" }]);
+  const [top = "", rest] = pageOf(record, outcome).split("<h2>Predictions</h2>");
+  expect(rest).toContain("<details><summary>Coarse PSI</summary>The PSI of seen is coarse: ");
+  expect(top).not.toContain("coarse");
+});
 
 describe("the page of a held run", () => {
   test("the page of a held run begins with its state, its first failed check and the commands that decide", () => {
