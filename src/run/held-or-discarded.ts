@@ -32,7 +32,7 @@ export async function decidedReport(
     const error = discardedError(context, plan, state.decision);
     return { ...shown, decided: { error, isOwnVerdict: false, readers: await readersLine(context, plan) } };
   }
-  const commands = await decidingCommands(context, plan);
+  const commands = await commandsFor(context, plan, state.verdict);
   const error = await heldError(context, plan, { verdict: state.verdict, commands, page: context.page, changes });
   return {
     ...shown,
@@ -49,7 +49,17 @@ export async function decidedReport(
 export async function decidedError(context: JobContext, plan: Plan, state: DecidedState): Promise<JobError> {
   return state.kind === "discarded"
     ? discardedError(context, plan, state.decision)
-    : await heldError(context, plan, { verdict: state.verdict, commands: await decidingCommands(context, plan) });
+    : await heldError(context, plan, {
+        verdict: state.verdict,
+        commands: await commandsFor(context, plan, state.verdict),
+      });
+}
+
+/** The commands that decide on a held run, and the one that shows its rejected rows if these hold it. */
+async function commandsFor(context: JobContext, plan: Plan, { verdict }: RunVerdict): Promise<DecidingCommands> {
+  const isRejects = verdict.results.some(({ check, level }) => check === "rejects" && level === "hold");
+  const rejects = isRejects ? context.command(plan.params, { verb: "rejects" }) : undefined;
+  return { ...(await decidingCommands(context, plan)), rejects };
 }
 
 /** A run that is held or discarded. */
@@ -112,7 +122,7 @@ async function heldError(
   plan: Plan,
   { verdict, commands, page: file, changes = [] }: HeldRun,
 ): Promise<JobError> {
-  const { approve, discard, newRun, joinsBaseline, newer } = commands;
+  const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
   const failed = countResults(verdict.verdict, "hold");
   const message = [
     `checking run ${plan.runId}: it is held and not published; ${failed} of ${countResults(verdict.verdict)} checks failed`,
@@ -126,6 +136,7 @@ async function heldError(
   const hint = [
     `${readers === undefined ? "" : `${readers}; `}look at the statistics of its columns (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
     ...(newer === undefined ? [] : [newer]),
+    ...(rejects === undefined ? [] : [`to see the rejected rows: ${rejects}`]),
     `to publish the predictions: ${approve}`,
     ...(joinsBaseline
       ? [`to publish the predictions, and compare later runs with them: ${approve} --as-baseline`]

@@ -1,3 +1,5 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
@@ -112,6 +114,23 @@ test("stats of a discarded run ends with 67 as run does, by date and by id; that
     code: 64,
     stderr: expect.stringContaining(`looking for run ${runId}: run ${runId}-r2 came after it`),
   });
+});
+
+test("a run that its rejected rows hold names the command that shows them, in its message and on its page", async () => {
+  await using folder = await scratchFolder();
+  const nights = await nightlyJob(folder.path, {
+    input: { columns: { age: "case when id % 4 = 0 then null else age end" } },
+    on_bad_row: "reject",
+    max_rejects: "100%",
+    checks: { rejects: "1%" },
+    report: { html: "page.html" },
+  });
+  const held = await nights.night("run", "2026-11-20");
+  expect(held.code, held.stderr).toBe(67);
+  const found = /to see the rejected rows: (infer-batch rejects .* --param ds=2026-11-20)\n/.exec(held.stderr);
+  const page = await readFile(join(folder.path, "page.html"), "utf8");
+  expect(page).toContain(`<p>To see the rejected rows:</p><pre>${found?.[1] ?? ""}</pre>`);
+  expect(found?.[1]).toBeDefined();
 });
 
 test("plan says what the checks look at and what they compare with; validate refuses a missing profile", async () => {

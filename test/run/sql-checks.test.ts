@@ -140,7 +140,10 @@ postgres.describe("checks.sql of rows for Postgres", () => {
     const key = mode === "append" ? [] : ["id"];
     const output = { parquet: undefined, postgres: { url: database.url, table: "scores", mode, key } };
     const held = await runSql(scratch.path, { sql: { one: "sum(score) = 27", two: "sum(score) = 28" }, output });
-    expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("one: sum(score) = 27 is false: sum(score) is 28")]);
+    expect([held.code, held.stderr]).toEqual([
+      67,
+      expect.stringContaining("one: sum(score) = 27 is false: sum(score) is 28"),
+    ]);
     expect(held.stderr).not.toContain("two:");
   });
 });

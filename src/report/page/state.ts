@@ -140,17 +140,18 @@ export function asSentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
-function failure(outcome: Extract<Outcome, { kind: "failed" }>, { info, nullFeatures }: AttemptRecord): Html {
+function failure(outcome: Extract<Outcome, { kind: "failed" }>, record: AttemptRecord): Html {
+  const { nullFeatures } = record;
   const lines = outcome.message.split("\n").map((line) => html`${line}\n`);
   const hint = outcome.hint === undefined ? nothing : html`<p>${outcome.hint}</p>`;
   return html`<section><pre>${lines}</pre>${hint}</section>
-${continuing(outcome, info)}${list("Warnings", "warned", nullFeatures === undefined ? [] : [nullFeatures.text])}`;
+${continuing(outcome, record)}${list("Warnings", "warned", nullFeatures === undefined ? [] : [nullFeatures.text])}`;
 }
 
 /** Renders the command that continues a run whose attempt failed. */
 function continuing(
   { code }: Extract<Outcome, { kind: "failed" }>,
-  { command, olderCommand }: AttemptRecord["info"],
+  { info: { command, olderCommand }, run }: AttemptRecord,
 ): Html {
   if (command === undefined) {
     return nothing;
@@ -160,7 +161,7 @@ function continuing(
     olderCommand === undefined ? "" : " (with --allow-older, if a newer run has published to the table by then)";
   const what = isOlder
     ? "To run it although a newer run has published to the table"
-    : `To continue the run, once the cause is gone${older}`;
+    : `To ${run === undefined ? "run it" : "continue the run"}, once the cause is gone${older}`;
   return html`<section class="deciding"><h2>Commands</h2><p>${what}:</p><pre>${isOlder ? olderCommand : command}</pre></section>\n`;
 }
 
@@ -188,9 +189,11 @@ function bullets(name: string, lines: readonly string[]): Html {
 }
 
 /** Renders the commands that decide on a held run. */
-function deciding({ approve, discard, newRun, joinsBaseline, newer }: DecidingCommands, toCorrect = "the input"): Html {
+function deciding(commands: DecidingCommands, toCorrect = "the input"): Html {
+  const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
   const baseline = joinsBaseline ? " (with --as-baseline, later runs are compared with them)" : "";
   const steps: (readonly [string, string])[] = [
+    ...(rejects === undefined ? [] : [["To see the rejected rows", rejects] as const]),
     [`To publish these predictions${baseline}`, approve],
     ["To discard them", discard],
     [`To score again, after you correct ${toCorrect}`, newRun],

@@ -152,6 +152,16 @@ describe("the page of a published run", () => {
 });
 
 describe("the page of an attempt", () => {
+  test("the page of an attempt that planned no run does not speak of continuing one", () => {
+    const { info } = recordOf();
+    const record = createAttemptRecord({
+      info: { ...info, command: "infer-batch run job.yaml" },
+      nowMs: () => 0,
+      dateMs: () => 0,
+    });
+    expect(pageOf(record, failed("no such column"))).toContain("<p>To run it, once the cause is gone:</p>");
+  });
+
   test("the page of a failed attempt shows its error and exit code", () => {
     const page = pageOf(recordOf(), failed("connecting to db: <refused>"));
     expect(page).toContain("<h1>FAILED. DATABASE, exit code 75.</h1>");
