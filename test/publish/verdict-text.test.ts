@@ -296,13 +296,3 @@ test.each<[("model" | "data" | "both" | undefined)[], boolean, string]>([
   });
   expect(toCorrect({ ...storedVerdict(results).verdict, modelChanged })).toBe(what);
 });
-
-test.each<[Partial<CheckResult>, string]>([
-  [{ check: "in" }, "the input or the spec"],
-  [{ check: "rows", measured: 0, numbers: { filtered: 400 } }, "the input or the spec"],
-  [{ check: "rows", measured: 0, numbers: {} }, "the input"],
-  [{ check: "sql", measured: "false" }, "the input, the model or the spec"],
-])("a held run with %j may have to correct %s", (changed, what) => {
-  const { verdict } = storedVerdict([{ ...psi, ...changed } as CheckResult]);
-  expect(toCorrect({ ...verdict, modelChanged: changed.check === "sql" })).toBe(what);
-});

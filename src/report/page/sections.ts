@@ -7,7 +7,7 @@ import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBar
 import { type Empty, emptyIn, emptyShare, levelOfRun, type PageColumn, psiBetween, runsBefore } from "./columns.js";
 import { type Distribution, distributionOf, medianOf, middleOf } from "./distribution.js";
 import { breakable, html, type Html, nothing } from "./html.js";
-import { asSentence } from "./state.js";
+import { foldedNote } from "./state.js";
 import { showDay, showNumber, showPsi, showShare } from "./numbers.js";
 
 /** The number of outputs that are not folded away. Those with the worst results come first. */
@@ -100,11 +100,7 @@ function card({ name, now, earlier, level, failing, coarse }: PageColumn): Html 
   const chart =
     found === undefined ? withoutChart(now) : found.kind === "numbers" ? histogram(name, found) : valueBars(found);
   const of = now.kind === "vectors" ? ` (norm, ${now.vectors.maxDimension} dimensions)` : "";
-  const note =
-    coarse === undefined
-      ? nothing
-      : html`<details><summary>Coarse PSI</summary>${breakable(asSentence(coarse))}</details>`;
-  return html`<figure class="${level}"><h3>${breakable(name)}${of}</h3>${chart}${emptyBars(empty)}<figcaption>${caption(now, found)}</figcaption>${note}</figure>`;
+  return html`<figure class="${level}"><h3>${breakable(name)}${of}</h3>${chart}${emptyBars(empty)}<figcaption>${caption(now, found)}</figcaption>${foldedNote("Coarse PSI", coarse)}</figure>`;
 }
 
 /** Returns the shares of NULL and of NaN, if the column has any in this run or the earlier one. */

@@ -4,7 +4,7 @@ import { assertNever } from "../../util/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { Outcome } from "../outcome.js";
 import { checksText, count, type DecidingCommands, type RunReport, type VerdictReport } from "../report.js";
-import { html, type Html, nothing } from "./html.js";
+import { breakable, html, type Html, nothing } from "./html.js";
 import { showDay } from "./numbers.js";
 
 /** The state of a run at the top of the page. */
@@ -133,6 +133,13 @@ function reasons({ verdict }: RunReport): Html {
   const [first] = verdict?.outcome === "hold" ? verdict.failed : [];
   const notes = (verdict?.notes ?? []).map((note) => html`<p>${asSentence(note)}</p>`);
   return html`${first === undefined ? nothing : html`<p class="reason">${first}</p>`}${notes}`;
+}
+
+/** Renders a text that few readers need; nothing for none. */
+export function foldedNote(summary: string, text: string | undefined): Html {
+  return text === undefined
+    ? nothing
+    : html`<details><summary>${summary}</summary>${breakable(asSentence(text))}</details>`;
 }
 
 /** Makes a text a sentence. */

@@ -46,11 +46,9 @@ export function warnOfNulls(
   const outcome = rejects
     ? `max_rejects (${spec.max_rejects}) allows ${count(allowed, "rejected row")}`
     : "on_bad_row: fail ends the run at the first one";
-  const text =
-    `features are NULL${where === undefined ? "" : " before input.where"}: ${namedText([...found], rows)}; ` +
-    `a row with a NULL feature cannot be scored, and ${outcome}. Correct the input and run the same command again; ` +
-    `or, if NULL is right there, write ${nan}\`${column}: coalesce(${column}, …)\` under input.columns, or ` +
-    `${rejects ? "a larger max_rejects" : "on_bad_row: reject"}`;
+  const before = where === undefined ? "" : " before input.where";
+  const other = rejects ? "a larger max_rejects" : "on_bad_row: reject";
+  const text = `features are NULL${before}: ${namedText([...found], rows)}; a row with a NULL feature cannot be scored, and ${outcome}. Correct the input and run the same command again; or, if NULL is right there, write ${nan}\`${column}: coalesce(${column}, …)\` under input.columns, or ${other}`;
   record.nullFeatures = { text, nulls: found, rows };
   log.warn(text);
 }
