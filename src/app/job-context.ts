@@ -9,9 +9,9 @@ import {
   type AttemptRecord,
   createAttemptRecord,
   type RecordOptions,
-  withRecord,
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress } from "../report/progress/progress.js";
+import { withRecord } from "../report/progress/with-record.js";
 import { type MemoryBudget, memoryBudget } from "../util/memory-budget.js";
 import type { JobContext, Log } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";

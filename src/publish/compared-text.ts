@@ -1,6 +1,6 @@
 import { leastPsiRows } from "../checks/verdicts/psi.js";
 import { leastQuantileRows } from "../checks/verdicts/quantile-check.js";
-import type { FewSampled, Verdict } from "../checks/verdicts/verdict.js";
+import type { CoarseColumn, FewSampled, Verdict } from "../checks/verdicts/verdict.js";
 import type { Plan, PlannedChecks } from "../plan/plan.js";
 import { logicalDateOf } from "./published-run.js";
 import { percent, withSeparators } from "./shown-numbers.js";
@@ -67,8 +67,8 @@ export function neededText(sampled: number): string {
   return sampled < leastPsiRows ? `a PSI needs ${leastPsiRows}` : `quantiles need ${withSeparators(leastQuantileRows)}`;
 }
 
-/** Says which columns some checks do not compare, and why. */
-function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">, file: string | undefined): string[] {
+/** Says which columns some checks do not compare, and why. `file`: as above. */
+export function columnNotes({ uncounted = [] }: Pick<Verdict, "uncounted">, file?: string): string[] {
   const before = file ?? "earlier runs";
   return uncounted.map(({ column, checks, run }) => {
     if (checks.includes("centroid")) {
@@ -86,15 +86,9 @@ function uncountedTexts({ uncounted = [] }: Pick<Verdict, "uncounted">, file: st
   });
 }
 
-/** Says of which columns some checks see less than of others, and why. `file`: as above. */
-export function columnNotes(verdict: Pick<Verdict, "uncounted" | "coarse">, file?: string): string[] {
-  return [...uncountedTexts(verdict, file), ...coarseTexts(verdict, file)];
-}
-
-function coarseTexts({ coarse = [] }: Pick<Verdict, "coarse">, file: string | undefined): string[] {
-  return coarse.map(({ column, run, values, rowsInBin, rows }) => {
-    const whose =
-      run === "this" ? "of the rows" : file === undefined ? "of the last run's rows" : `of the rows in ${file}`;
-    return `the PSI of ${column} is coarse: ${percent(rowsInBin / rows)} ${whose} are in one bin, ${values}, and a change within it is not seen`;
-  });
+/** Says of an output that its PSI can miss much. Nothing can be done about it in a night. `file`: as above. */
+export function coarseText({ column, run, values, rowsInBin, rows }: CoarseColumn, file?: string): string {
+  const whose =
+    run === "this" ? "of the rows" : file === undefined ? "of the last run's rows" : `of the rows in ${file}`;
+  return `the PSI of ${column} is coarse: ${percent(rowsInBin / rows)} ${whose} are in one bin, ${values}, and a change within it is not seen`;
 }

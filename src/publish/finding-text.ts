@@ -28,7 +28,7 @@ export function findingText(result: CheckResult, { dateOf, file }: ComparedWith)
     since: source === undefined ? "" : ` against ${source}`,
   };
   const finding = findings[check]?.(described) ?? `${check} ${described.found}${described.since}`;
-  return `${finding}${withoutLimit.has(check) ? "" : ` (${check === "sql" ? "condition:" : "limit"} ${show(limit, digits)})`}`;
+  return `${finding}${withoutLimit.has(check) ? "" : ` (limit ${show(limit, digits)})`}`;
 }
 
 /** What became of a column's type since the last run, or since the file with a profile. */
@@ -57,7 +57,7 @@ const percentages: ReadonlySet<CheckName> = new Set<CheckName>([
 ]);
 
 /** Checks whose limit says nothing that their finding does not. */
-const withoutLimit: ReadonlySet<CheckName> = new Set<CheckName>(["rows", "constant", "in", "stale"]);
+const withoutLimit: ReadonlySet<CheckName> = new Set<CheckName>(["rows", "constant", "in", "stale", "sql"]);
 
 /** A result, with what its finding is made of. */
 interface Described extends CheckResult {
@@ -98,18 +98,24 @@ const findings: Readonly<Partial<Record<CheckName, (described: Described) => str
       before === undefined
         ? nowhere
         : `at most ${percent(before)} of the rows ${file === undefined ? "of an earlier run" : `in ${file}`} had`;
-    return `value ${shown(value)}, which ${known}, in ${found} of the rows`;
+    return `value ${valueText(value)}, which ${known}, in ${found} of the rows`;
   },
   centroid: ({ found, since }) => `cosine ${found} between the mean directions${since}`,
   range: rangeText,
   unique: ({ numbers }) => keysText(numbers),
-  sql: ({ found, numbers }) => `${aggregatesText(numbers)}, so the condition is ${found}`,
+  sql: ({ found, limit, numbers }) =>
+    [`${String(limit).trim().replaceAll(/\s+/g, " ")} is ${found}`, ...aggregateTexts(numbers)].join(": "),
   in: ({ found, numbers }) => `values that are not in the list: ${strangeValues(numbers) || found}`,
 };
 
 /** Names all that a run is compared with: "the last 8 runs together", "training.json". */
 function allText(runs: number | string, file: string | undefined): string {
   return file ?? (runs === 1 ? "the last run" : `the last ${runs} runs together`);
+}
+
+/** A value of a column; an empty text has quotes, so that it is seen. */
+function valueText(value: number | string): string {
+  return value === "" ? '""' : shown(value);
 }
 
 /** "all rows have the value DE; before, the most frequent value had at most 61.3% of the rows (2026-11-20)". */
@@ -119,7 +125,7 @@ function constantText({ date, file, numbers }: Described): string {
   const nights = date ?? togetherText(numbers);
   const run = [...(nights === undefined ? [] : [nights]), ...several].join(": ");
   const before = percent(share, digitsApart(share, 1, percent));
-  const one = value === undefined ? "one value" : `the value ${shown(value)}`;
+  const one = value === undefined ? "one value" : `the value ${valueText(value)}`;
   const had = `the most frequent value had at most ${before} of the rows`;
   return `all rows have ${one}; ${file === undefined ? "before" : `in ${file}`}, ${had}${run === "" ? "" : ` (${run})`}`;
 }
@@ -155,13 +161,21 @@ function classText(described: Described): string {
   const due = withSeparators(Math.round(Number(all) * Number(share)));
   const where = whereText(described);
   const expected = where === undefined ? `expected ${due}` : `${due} expected by its share ${where}`;
-  return `class ${shown(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
+  return `class ${valueText(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
 }
 
-function aggregatesText(numbers: CheckResult["numbers"]): string {
-  return Object.entries(numbers)
-    .map(([aggregate, value]) => `${aggregate} is ${shown(value)}`)
-    .join(", ");
+/** The longest aggregate that is shown with its argument, which the condition has anyway. */
+const shortAggregate = 24;
+
+/** "count(*) is 8, avg(…) is 0.31". Nothing for a condition without an aggregate. */
+function aggregateTexts(numbers: CheckResult["numbers"]): string[] {
+  const known = Object.entries(numbers);
+  const names = known.map(([name]) => (name.length > shortAggregate ? name.replace(/\(.*/s, "(…)") : name));
+  const texts = known.map(([whole, value], index) => {
+    const name = names[index] ?? whole;
+    return `${names.indexOf(name) === names.lastIndexOf(name) ? name : whole} is ${shown(value)}`;
+  });
+  return texts.length === 0 ? [] : [texts.join(", ")];
 }
 
 function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"]): string {
@@ -183,17 +197,23 @@ function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"])
 function strangeValues(numbers: CheckResult["numbers"]): string {
   return Object.entries(numbers)
     .slice(0, 5)
-    .map(([value, rows]) => `${value === "" ? '""' : value} (${rowsText(rows)})`)
+    .map(([value, rows]) => `${valueText(value)} (${rowsText(rows)})`)
     .join(", ");
 }
 
-/** "131 rows are out of range, up to 0.997"; of many values, how many rows there may be: "120 to 134 rows". */
+/**
+ * "131 rows are out of range, up to 0.997"; of many values, how many rows there may be: "at least 120 and at most 134 rows are out of
+ * range; the largest value is 0.997".
+ */
 function rangeText({ found, measured, limit, numbers }: Described): string {
   const { rows_outside_least: least, rows_outside_most: most } = numbers;
   if (least === undefined || most === undefined) {
     return `value ${found} is out of range`; // an older version of this program made the verdict
   }
-  const rows = least === most ? rowsText(least) : `${withSeparators(least)} to ${rowsText(most)}`;
-  const end = Number(measured) < Number(limit) ? "down to" : "up to";
-  return `${rows} ${most === 1 ? "is" : "are"} out of range, ${end} ${found}`;
+  const isLow = Number(measured) < Number(limit);
+  if (least === most) {
+    return `${rowsText(most)} ${most === 1 ? "is" : "are"} out of range, ${isLow ? "down to" : "up to"} ${found}`;
+  }
+  const rows = `at least ${withSeparators(least)} and at most ${rowsText(most)}`;
+  return `${rows} are out of range; the ${isLow ? "smallest" : "largest"} value is ${shown(measured, 6)}`;
 }

@@ -2,11 +2,12 @@ import { splitRunId } from "../plan/identity.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import type { AttemptFailure } from "./attempt-failure.js";
-import type { Decision } from "./decision.js";
+import { type Decision, decisionText } from "./decision.js";
 import { logicalDateOf } from "./published-run.js";
 import type { Pruning } from "./pruned-run.js";
 import type { RunVerdict } from "./run-verdict.js";
 import type { RunState } from "./state.js";
+import { resultLines } from "./verdict-text.js";
 
 /**
  * The state of a run in one word. `abandoned`: a later run was opened before it was complete. `pruned`: its output was
@@ -93,6 +94,15 @@ export function asPruned(run: RecordedRun, pruned: Pruning): RecordedRun {
   return run.status === "published" || run.runId === pruned.plan.runId
     ? { ...run, status: "pruned", at: pruned.at, pruned }
     : run;
+}
+
+/**
+ * What was decided on a run. A run that another one takes the place of has the first check that held it: no person has said
+ * what was wrong with it.
+ */
+export function decidedText({ decision, verdict }: Pick<RecordedRun, "verdict"> & { decision: Decision }): string {
+  const [failed] = decision.kind === "superseded" && verdict !== undefined ? resultLines(verdict, "hold") : [];
+  return `${decisionText(decision)}${failed === undefined ? "" : `; was held: ${failed}`}`;
 }
 
 /** More runs than any target has. */

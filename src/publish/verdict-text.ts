@@ -282,8 +282,20 @@ function digestText(sha256 = ""): string {
 
 /** What a person may have to correct before a held run is scored again, by the causes of the checks that hold it. */
 export function toCorrect({ modelChanged, results }: Verdict): string {
-  const causes = new Set(results.filter(({ level }) => level === "hold").map(({ cause }) => cause?.of));
+  const holding = results.filter(({ level }) => level === "hold");
+  const causes = new Set(holding.map(({ cause }) => cause?.of));
   const isModel = causes.has("model") || causes.has("both");
   const isInput = causes.has("data") || causes.has("both") || (causes.has(undefined) && !isModel);
-  return isModel && !isInput ? "the model" : isModel || modelChanged ? "the input or the model" : "the input";
+  const parts = [
+    ...(isInput || !isModel ? ["the input"] : []),
+    ...(isModel || (isInput && modelChanged) ? ["the model"] : []),
+    ...(holding.some(mayBeSpec) ? ["the spec"] : []),
+  ];
+  return [parts.slice(0, -1).join(", "), ...parts.slice(-1)].filter((part) => part !== "").join(" or ");
+}
+
+/** Whether the spec may be wrong: its list of values, its range, its condition, or `input.where`, which left rows out. */
+function mayBeSpec({ check, measured, numbers }: CheckResult): boolean {
+  const isFiltered = check === "rows" && Number(measured) < 1 && Number(numbers["filtered"] ?? 0) > 0;
+  return ["in", "range", "sql"].includes(check) || isFiltered;
 }

@@ -1,7 +1,6 @@
 import { mergeSpanProfiles, type SpanProfile } from "../checks/span-profile.js";
 import type { ModelOrigin } from "../plan/plan.js";
 import type { RejectedRow, RejectReason } from "../columnar/types.js";
-import type { Progress } from "./progress/progress.js";
 import type { ProviderChoice } from "./provider-choice.js";
 import type { DueCall } from "./report.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
@@ -72,6 +71,16 @@ export interface EngineInfo {
   readonly spending?: (() => SpendingReport) | undefined;
 }
 
+/** Features that shards state to be NULL in more rows than the run accepts. */
+export interface NullFeatures {
+  /** How often each is NULL, and what to do, as the log says it. */
+  readonly text: string;
+  /** The rows in which a column is NULL, by its name. */
+  readonly nulls: ReadonlyMap<string, number>;
+  /** All rows of the input. */
+  readonly rows: number;
+}
+
 /** A span that this attempt committed. */
 export interface CommittedSpan {
   readonly rowCount: number;
@@ -137,6 +146,8 @@ export interface AttemptRecord {
   setReview(review: RunReview | undefined): void;
   /** Starts the clock of `seconds`; without an engine when nothing is left to score. */
   startScoring(engine?: EngineInfo): void;
+  /** Features that are NULL in more rows than the run accepts; undefined: none is known, or the attempt has planned no run. */
+  nullFeatures: NullFeatures | undefined;
   /** The rows that this attempt will score; undefined: not known yet. */
   rowsToScore: number | undefined;
   /**
@@ -181,6 +192,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     ...scores.facts,
     inputWaitSeconds: 0,
     comparingMs: 0,
+    nullFeatures: undefined,
     rowsToScore: undefined,
     lateCall: undefined,
     get run() {
@@ -278,23 +290,6 @@ function createScores(): Scores {
     facts: {
       profile: () => merged,
       scores: () => [...(merged?.columns ?? [])].flatMap(([name, profile]) => scoreSummary(name, profile) ?? []),
-    },
-  };
-}
-
-/** Wraps a progress so that the record counts the same rows. */
-export function withRecord(progress: Progress, record: AttemptRecord): Progress {
-  return {
-    start(rows) {
-      record.rowsToScore = rows;
-      progress.start(rows);
-    },
-    scored(rows) {
-      record.addRows(rows);
-      progress.scored(rows);
-    },
-    stop() {
-      progress.stop();
     },
   };
 }

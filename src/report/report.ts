@@ -87,6 +87,8 @@ export interface VerdictReport {
   readonly comparedWith: readonly string[];
   /** What was not compared or measured, and why, a line each. */
   readonly notes: readonly string[];
+  /** What the PSI of an output cannot see, a line each: nothing that a person could do something about the same night. */
+  readonly coarse: readonly string[];
 }
 
 export interface DecidedReport {
@@ -122,6 +124,8 @@ export interface DecidingCommands {
   readonly discard: string;
   /** Scores the input again, as another run. */
   readonly newRun: string;
+  /** Shows the rejected rows; undefined: they do not hold the run. */
+  readonly rejects?: string | undefined;
   /** Whether later runs are compared with published ones, so that `--as-baseline` has a meaning. */
   readonly joinsBaseline: boolean;
   /** Says that a newer run has published to the table, and what `approve` may replace; undefined: none has, or it is not known. */
@@ -167,8 +171,14 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     verdict: verdictFields(report.verdict),
     // A scheduler keeps this line in its log, where no keys belong.
     ...(report.challenger === undefined ? {} : { challenger: challengerFields(report.challenger, false) }),
+    ...(report.decided?.commands === undefined ? {} : { commands: commandList(report.decided.commands) }),
     output: report.output,
   };
+}
+
+/** The commands that decide on a held run, as `status` lists them. */
+export function commandList({ approve, discard, newRun }: DecidingCommands): readonly string[] {
+  return [approve, discard, newRun];
 }
 
 /** A verdict under its JSON names. */
@@ -176,8 +186,8 @@ export function verdictFields(verdict: VerdictReport | null): Readonly<Record<st
   if (verdict === null) {
     return null;
   }
-  const { outcome, failed, warnings, comparedWith, notes } = verdict;
-  return { outcome, failed, warnings, compared_with: comparedWith, notes };
+  const { outcome, failed, warnings, comparedWith, notes, coarse } = verdict;
+  return { outcome, failed, warnings, compared_with: comparedWith, notes: [...notes, ...coarse] };
 }
 
 /** Rounds to three decimals: milliseconds, or thousandths of a share. */

@@ -17,7 +17,7 @@ import { decidingCommands, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { fewSampledText, leftOutText, notComparedText, columnNotes } from "../publish/compared-text.js";
+import { coarseText, fewSampledText, leftOutText, notComparedText, columnNotes } from "../publish/compared-text.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -32,7 +32,7 @@ export async function decidedReport(
     const error = discardedError(context, plan, state.decision);
     return { ...shown, decided: { error, isOwnVerdict: false, readers: await readersLine(context, plan) } };
   }
-  const commands = await decidingCommands(context, plan);
+  const commands = await commandsFor(context, plan, state.verdict);
   const error = await heldError(context, plan, { verdict: state.verdict, commands, page: context.page, since });
   return {
     ...shown,
@@ -53,7 +53,7 @@ export async function decidedError(
   if (state.kind === "discarded") {
     return discardedError(context, plan, state.decision);
   }
-  const commands = await decidingCommands(context, plan);
+  const commands = await commandsFor(context, plan, state.verdict);
   return await heldError(context, plan, {
     verdict: state.verdict,
     commands,
@@ -71,6 +71,13 @@ interface ChangesSince {
 
 async function changesSince(context: JobContext, plan: Plan, run: RunSink): Promise<ChangesSince> {
   return { lost: (await lostSpans(context, plan, run))?.message, input: await inputChanges(context, plan) };
+}
+
+/** The commands that decide on a held run, and the one that shows its rejected rows if these hold it. */
+async function commandsFor(context: JobContext, plan: Plan, { verdict }: RunVerdict): Promise<DecidingCommands> {
+  const isRejects = verdict.results.some(({ check, level }) => check === "rejects" && level === "hold");
+  const rejects = isRejects ? context.command(plan.params, { verb: "rejects" }) : undefined;
+  return { ...(await decidingCommands(context, plan)), rejects };
 }
 
 /** A run that is held or discarded. */
@@ -115,6 +122,7 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
     toCorrect: toCorrect(verdict.verdict),
     comparedWith: verdict.verdict.baseline,
     notes: notes.filter((line) => typeof line === "string"),
+    coarse: (verdict.verdict.coarse ?? []).map((column) => coarseText(column, file)),
   };
 }
 
@@ -132,7 +140,7 @@ async function heldError(
   plan: Plan,
   { verdict, commands, page: file, since }: HeldRun,
 ): Promise<JobError> {
-  const { approve, discard, newRun, joinsBaseline, newer } = commands;
+  const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
   const failed = countResults(verdict.verdict, "hold");
   const message = [
     `checking run ${plan.runId}: it is held and not published; ${failed} of ${countResults(verdict.verdict)} checks failed`,
@@ -148,6 +156,7 @@ async function heldError(
   const hint = [
     `${readers === undefined ? "" : `${readers}; `}look at the statistics of its columns (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
     ...(newer === undefined ? [] : [newer]),
+    ...(rejects === undefined ? [] : [`to see the rejected rows: ${rejects}`]),
     `to publish the predictions${restored}: ${approve}`,
     ...(joinsBaseline
       ? [`to publish the predictions${restored}, and compare later runs with them: ${approve} --as-baseline`]

@@ -4,7 +4,7 @@ import type { Plan, RunId } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { Decision } from "../publish/decision.js";
-import type { VerdictReport } from "../report/report.js";
+import { commandList, type VerdictReport } from "../report/report.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import type { RunSink, StoredPlan, UnfinishedRun } from "../sink/port.js";
@@ -174,11 +174,9 @@ async function decidingTexts(
   if (state.kind !== "held") {
     return { readers, commands: [] };
   }
-  const { approve, discard, newRun, newer } = await decidingCommands(context, plan);
-  return {
-    readers: newer === undefined ? readers : [...readers, newer],
-    commands: [approve, discard, newRun],
-  };
+  const commands = await decidingCommands(context, plan);
+  const { newer } = commands;
+  return { readers: newer === undefined ? readers : [...readers, newer], commands: commandList(commands) };
 }
 
 /** Returns a damaged output as a state; throws any other error. */

@@ -78,7 +78,9 @@ export interface JobContext extends ScoringContext {
   /** The command line that carries out the run of these params; or that decides on one of their runs, or shows the last. */
   readonly command: (
     params: Readonly<Record<string, string>>,
-    other?: { readonly verb: "approve" | "discard"; readonly runId: string } | { readonly verb: "stats" | "status" },
+    other?:
+      | { readonly verb: "approve" | "discard"; readonly runId: string }
+      | { readonly verb: "stats" | "status" | "rejects" },
   ) => string;
   readonly source: Source;
   readonly sink: Sink;

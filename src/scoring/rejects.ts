@@ -15,6 +15,8 @@ import { partitionsOf } from "../plan/partitions.js";
 import type { PlannedShard } from "../plan/plan.js";
 import type { Spans } from "../plan/spans.js";
 import { outputName } from "../spec/values.js";
+import type { NullFeatures } from "../report/attempt-record.js";
+import { count, showCount } from "../report/report.js";
 import type { ShardFiles } from "./context.js";
 
 export interface RejectOptions {
@@ -24,6 +26,8 @@ export interface RejectOptions {
   readonly contract: Contract;
   /** The part of the hint that says what is kept if a bad row ends the run. */
   readonly kept: string;
+  /** How many rows of the input are NULL in a feature, as far as planning has found out. Default: it has not. */
+  readonly nullFeatures?: Pick<NullFeatures, "nulls" | "rows"> | undefined;
 }
 
 /** Rows of one query for their values. */
@@ -163,11 +167,12 @@ export async function withRow(tools: RejectOptions, error: unknown, fault: RowFa
 }
 
 /** `path`: the shard, as messages name it. */
-function explainRow(rejected: RejectedRow, path: string, { contract, kept }: RejectOptions): JobError {
+function explainRow(rejected: RejectedRow, path: string, { contract, kept, nullFeatures }: RejectOptions): JobError {
   const { row, column, value } = rejected;
   const where = `scoring ${path}: row ${row}`;
+  const nulls = nullFeatures?.nulls.get(column ?? "");
   const found: Readonly<Record<RejectReason, string>> = {
-    null: `${where}, column \`${column}\` is NULL`,
+    null: `${where}, column \`${column}\` is NULL${nulls === undefined ? "" : ` (in ${nullRowsText(nulls, nullFeatures?.rows ?? nulls)} of the input)`}`,
     not_finite: `${where}, column \`${column}\` is ${shorten(value)}, which is not finite`,
     does_not_fit: `${where}, column \`${column}\` is ${shorten(value)}, which ${holderOf(contract, column)} cannot hold`,
     too_long: `${where}, column \`${column}\` is a list of ${value}, more than ${holderOf(contract, column)} takes`,
@@ -180,9 +185,15 @@ function explainRow(rejected: RejectedRow, path: string, { contract, kept }: Rej
     answer_invalid: `${where}: ${value}`,
     target_cannot_hold: `${where}, output column \`${column}\` is ${value}`,
   };
+  const input = rejected.reason === "null" ? "correct the input and run the same command again; " : "";
   return new JobError("BAD_ROW", found[rejected.reason], {
-    hint: `${remedyOf(rejected, contract)}on_bad_row: reject sets such rows aside. ${kept}`,
+    hint: `${input}${remedyOf(rejected, contract)}on_bad_row: reject sets such rows aside. ${kept}`,
   });
+}
+
+/** "all 8,831 rows", "12 of 8,831 rows". */
+export function nullRowsText(nulls: number, rows: number): string {
+  return nulls === rows ? `all ${count(rows, "row")}` : `${showCount(nulls)} of ${count(rows, "row")}`;
 }
 
 /** The key of the spec that holds the expression. */

@@ -182,7 +182,9 @@ export async function scorePieces(
   } catch (error) {
     // What is under way ends by itself: threads are never torn down inside the model, nor a part half published.
     await Promise.all([pipeline.settled(), tools.challenger?.settled()]);
-    throw error instanceof PendingFault ? await faultError(rejects, error) : error;
+    throw error instanceof PendingFault
+      ? await faultError({ ...rejects, nullFeatures: context.record.nullFeatures }, error)
+      : error;
   }
 }
 

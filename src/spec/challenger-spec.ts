@@ -104,3 +104,8 @@ function withSlash(folder: string): string {
 export function challengerPlaces<T>(where: (path: readonly string[]) => T): (path: readonly string[]) => T {
   return ([first = "", ...others]) => where([first === "model" ? "challenger" : first, ...others]);
 }
+
+/** Names keys of the challenger in a text that has them as those of a model: `model.outputs.p` is `challenger.outputs.p`. */
+export function challengerKeys(text: string): string {
+  return text.replaceAll(/(?<![\w./-])model\.(?=(?:path|server|sha256|inputs|outputs|cast|missing)\b)/g, "challenger.");
+}

@@ -28,8 +28,8 @@ describe("a run with on_bad_row: fail", () => {
     expect(await saidOf("NULL", { good: "0.5::DOUBLE" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
-      error: scoring <folder>/in/a.parquet: row 1, column \`x\` is NULL
-        hint: model.missing: nan scores NULLs as NaN; on_bad_row: reject sets such rows aside. Committed spans are kept
+      error: scoring <folder>/in/a.parquet: row 1, column \`x\` is NULL (in 1 of 3 rows of the input)
+        hint: correct the input and run the same command again; model.missing: nan scores NULLs as NaN; on_bad_row: reject sets such rows aside. Committed spans are kept
       "
     `);
   });
@@ -39,12 +39,12 @@ describe("a run with on_bad_row: fail", () => {
     expect(await saidOf("NULL", { model, good: "7" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
-      error: scoring <folder>/in/a.parquet: row 1, column \`x\` is NULL
-        hint: on_bad_row: reject sets such rows aside. Committed spans are kept
+      error: scoring <folder>/in/a.parquet: row 1, column \`x\` is NULL (in 1 of 3 rows of the input)
+        hint: correct the input and run the same command again; on_bad_row: reject sets such rows aside. Committed spans are kept
       "
     `);
     expect(await saidOf("NULL", { model, good: "7", modelSpec: { missing: "nan" } })).toContain(
-      "column `x` is NULL\n  hint: on_bad_row: reject",
+      "column `x` is NULL (in 1 of 3 rows of the input)\n  hint: correct the input and run the same command again; on_bad_row: reject",
     );
   });
 
@@ -52,8 +52,8 @@ describe("a run with on_bad_row: fail", () => {
     expect(await saidOf("NULL", { model: tensor("string", "N"), good: "'a'" })).toMatchInlineSnapshot(`
       "exit 65
       --- stderr
-      error: scoring <folder>/in/a.parquet: row 1, column \`x\` is NULL
-        hint: on_bad_row: reject sets such rows aside. Committed spans are kept
+      error: scoring <folder>/in/a.parquet: row 1, column \`x\` is NULL (in 1 of 3 rows of the input)
+        hint: correct the input and run the same command again; on_bad_row: reject sets such rows aside. Committed spans are kept
       "
     `);
   });
@@ -66,7 +66,7 @@ describe("a run with on_bad_row: fail", () => {
       "exit 65
       --- stderr
       error: scoring <folder>/in/a.parquet: row 1, column \`x\` is NULL
-        hint: each row needs a list of 2 numbers that float32 can hold; on_bad_row: reject sets such rows aside. Committed spans are kept
+        hint: correct the input and run the same command again; each row needs a list of 2 numbers that float32 can hold; on_bad_row: reject sets such rows aside. Committed spans are kept
       "
     `);
     expect(await saidOf("NULL", { ...given, modelSpec: { missing: "nan" } })).toBe(said);

@@ -1,3 +1,5 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
@@ -61,6 +63,11 @@ test("history says which run superseded another, what expect and on_fail excused
   const nights = await nightlyJob(folder.path);
   const runId = String(lastJson(await fourNights(nights))["run_id"]);
   await nights.night("run", "2026-11-23", "--new-run");
+  const { code, stderr } = await runHere(["status", nights.spec, "--run", runId]);
+  expect([code, stderr]).toEqual([
+    64,
+    expect.stringMatching(new RegExp(`-r2 came after it\n  it was superseded by ${runId}-r2, .*; was held: 50 rows `)),
+  ]);
   await nights.rewrite({ ...fewRows, checks: { on_fail: "warn" } });
   await nights.night("run", "2026-11-24");
   const { stdout } = await nights.night("history", "2026-11-24");
@@ -71,7 +78,9 @@ test("history says which run superseded another, what expect and on_fail excused
   expect(notes).toEqual([
     `${failed}; only a warning: on_fail is warn`,
     failed,
-    expect.stringMatching(new RegExp(`^superseded by ${runId}-r2, opened by \\S+$`)),
+    expect.stringMatching(
+      new RegExp(`^superseded by ${runId}-r2, opened by \\S+; was held: 50 rows .* \\(rows.min: 70%\\)$`),
+    ),
     "approved by ana, not as a baseline: one shop",
     expected,
     "",
@@ -105,6 +114,23 @@ test("stats of a discarded run ends with 67 as run does, by date and by id; that
     code: 64,
     stderr: expect.stringContaining(`looking for run ${runId}: run ${runId}-r2 came after it`),
   });
+});
+
+test("a run that its rejected rows hold names the command that shows them, in its message and on its page", async () => {
+  await using folder = await scratchFolder();
+  const nights = await nightlyJob(folder.path, {
+    input: { columns: { age: "case when id % 4 = 0 then null else age end" } },
+    on_bad_row: "reject",
+    max_rejects: "100%",
+    checks: { rejects: "1%" },
+    report: { html: "page.html" },
+  });
+  const held = await nights.night("run", "2026-11-20");
+  expect(held.code, held.stderr).toBe(67);
+  const found = /to see the rejected rows: (infer-batch rejects .* --param ds=2026-11-20)\n/.exec(held.stderr);
+  const page = await readFile(join(folder.path, "page.html"), "utf8");
+  expect(page).toContain(`<p>To see the rejected rows:</p><pre>${found?.[1] ?? ""}</pre>`);
+  expect(found?.[1]).toBeDefined();
 });
 
 test("plan says what the checks look at and what they compare with; validate refuses a missing profile", async () => {

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
-import { columnNotes, fewSampledText } from "#src/publish/compared-text.js";
-import { resultLines } from "#src/publish/verdict-text.js";
+import { coarseText, columnNotes, fewSampledText } from "#src/publish/compared-text.js";
+import { resultLines, toCorrect } from "#src/publish/verdict-text.js";
 import { storedVerdict } from "../support/verdicts.js";
 
 const file = "training.json";
@@ -19,13 +19,15 @@ test("notes on columns name the file that a run is compared with", () => {
       { column: "label", checks: ["class"], run: "earlier" },
       { column: "embedding", checks: ["centroid"], run: "earlier" },
     ],
-    coarse: [{ column: "x", run: "earlier", values: "2 to 8", rowsInBin: 953, rows: 1000 }],
   } as const;
   expect(columnNotes(verdict, file)).toEqual([
     "label had more different values in training.json than were counted one by one, so `class` does not compare them",
     "`centroid` does not compare embedding: an older version of this program profiled other dimensions of its vectors in training.json",
-    "the PSI of x is coarse: 95.3% of the rows in training.json are in one bin, 2 to 8, and a change within it is not seen",
   ]);
+  const coarse = { column: "x", run: "earlier", values: "2 to 8", rowsInBin: 953, rows: 1000 } as const;
+  expect(coarseText(coarse, file)).toBe(
+    "the PSI of x is coarse: 95.3% of the rows in training.json are in one bin, 2 to 8, and a change within it is not seen",
+  );
 });
 
 const ofFile = { column: "score", level: "hold", formula: "", against: "training-1", numbers: {} } as const;
@@ -128,4 +130,16 @@ test.each<[CheckResult, string]>([
 ])("what is compared with a file is said to be of that file, and not of an earlier run: %#", (result, line) => {
   const verdict = { ...storedVerdict([result]), dates: { "training-1": "training.json" } };
   expect(resultLines({ ...verdict, thresholds: { baseline: "training.json" } }, result.level)).toEqual([line]);
+});
+
+const result = { ...ofFile, check: "psi", measured: 1.3, limit: 0.25 } as const;
+
+test.each<[Partial<CheckResult>, string]>([
+  [{ check: "in" }, "the input or the spec"],
+  [{ check: "rows", measured: 0, numbers: { filtered: 400 } }, "the input or the spec"],
+  [{ check: "rows", measured: 0, numbers: {} }, "the input"],
+  [{ check: "sql", measured: "false" }, "the input, the model or the spec"],
+])("a held run with %j may have to correct %s", (changed, what) => {
+  const { verdict } = storedVerdict([{ ...result, ...changed }]);
+  expect(toCorrect({ ...verdict, modelChanged: changed.check === "sql" })).toBe(what);
 });

@@ -115,6 +115,25 @@ test.each<[CheckResult, string]>([
     },
     "score: all rows have one value; before, the most frequent value had at most 24.1% of the rows (2026-11-20: at least 437 different values)",
   ],
+  [
+    { ...common, check: "constant", measured: 1, limit: 1, numbers: { value: "", largest_share_before: 0.6134 } },
+    'score: all rows have the value ""; before, the most frequent value had at most 61.3% of the rows',
+  ],
+  [
+    { ...common, check: "unseen_value", measured: 0.5, limit: 0.02, numbers: { value: "" } },
+    'score: value "", which no earlier run had, in 50% of the rows (limit 2%)',
+  ],
+  [
+    {
+      ...common,
+      column: "twice",
+      check: "sql",
+      measured: "false",
+      limit: "sum(case when a then 1 end) <\n sum(case when b then 1 end)",
+      numbers: { "sum(CASE WHEN a THEN 1 END)": 3, "sum(CASE WHEN b THEN 1 END)": 2, "count(*)": 8 },
+    },
+    "twice: sum(case when a then 1 end) < sum(case when b then 1 end) is false: sum(CASE WHEN a THEN 1 END) is 3, sum(CASE WHEN b THEN 1 END) is 2, count(*) is 8",
+  ],
   [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
   [
     {
@@ -132,7 +151,7 @@ test.each<[CheckResult, string]>([
   ],
   [
     { ...common, check: "range", measured: 2, limit: 1, numbers: { rows_outside_least: 120, rows_outside_most: 1134 } },
-    "score: 120 to 1,134 rows are out of range, up to 2 (limit 1)",
+    "score: at least 120 and at most 1,134 rows are out of range; the largest value is 2 (limit 1)",
   ],
   [
     { ...common, level: "warn", check: "slow_drift", measured: 0.3461, limit: 0.25, against: "daily-1" },

@@ -159,6 +159,7 @@ describe("the report as text", () => {
       toCorrect: "the input",
       comparedWith: [],
       notes: [],
+      coarse: [],
     } as const;
     expect(reportText({ ...report, verdict })).toMatch(/ rows\/s\); 64 checks passed, 3 warned -> out\//);
     expect(reportText({ ...already, verdict })).toMatch(/ in out\/dt=2026-11-20; 64 checks passed, 3 warned$/);

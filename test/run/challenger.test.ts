@@ -161,10 +161,20 @@ describe("a run with a challenger", () => {
     await using scratch = await scratchFolder();
     await writeFile(join(scratch.path, "empty.onnx"), "");
     for (const [challenger, found] of [
-      [{ path: "gone.onnx" }, /challenger\.path: .*gone\.onnx/],
+      [
+        { path: "gone.onnx" },
+        /challenger\.path: .*gone\.onnx[^]*hint: challenger\.path is relative to the spec's folder/,
+      ],
       [{ path: "empty.onnx" }, /empty\.onnx/],
-      [{ inputs: { input: ["no_column"] } }, /job\.yaml:\d+:\d+: challenger: binding .*no_column/],
-      [{ outputs: { p: "nothing[1]" } }, /job\.yaml:\d+:\d+: challenger: binding .*nothing/],
+      [
+        { inputs: { input: ["no_column"] } },
+        /job\.yaml:\d+:\d+: challenger: binding .*: challenger\.inputs\.input names column `no_column`/,
+      ],
+      [
+        { outputs: { p: "nothing[1]" } },
+        /job\.yaml:\d+:\d+: challenger: binding .*: challenger\.outputs\.p names `nothing`/,
+      ],
+      [{ sha256: "0".repeat(64) }, /its sha256 is [\da-f]{64}, but challenger\.sha256 is 0{64}/],
     ] as const) {
       const refused = await runHere(["run", await write(scratch.path, { challenger })]);
       expect([refused.code, refused.stderr]).toEqual([64, expect.stringMatching(found)]);

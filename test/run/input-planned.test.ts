@@ -82,7 +82,7 @@ test("input.min_rows is checked before the model is loaded", async () => {
   const found = await runWithArrivals(scratch.path, { input: { min_rows: 61 }, newRun: false, arrivals: [] });
 
   expect(found).toMatchObject({
-    outcome: { code: "INPUT_NOT_READY", message: expect.stringContaining("has 60 rows in 1 files") as string },
+    outcome: { code: "INPUT_NOT_READY", message: expect.stringContaining("has 60 rows in 1 file") as string },
     calls: { engines: 0 },
   });
 });

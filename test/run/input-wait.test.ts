@@ -84,7 +84,7 @@ describe("input.wait", () => {
       await put(folder, 3);
     });
     expect([code, told, report]).toMatchObject([0, 1, { status: "complete", rows_planned: 124 }]);
-    expect(stderr).toMatch(/has 60 rows in 1 files, input\.min_rows is 100; checking again for up to 5\d s/);
+    expect(stderr).toMatch(/has 60 rows in 1 file, input\.min_rows is 100; checking again for up to 5\d s/);
   });
 
   test.concurrent("input.wait ends in 75 when the time is over, with the same message and how long it waited", async () => {
@@ -105,7 +105,7 @@ describe("input.wait", () => {
     expect([code, stderr]).toEqual([
       75,
       expect.stringMatching(
-        /error: planning wine-forest: .* has 60 rows in 1 files, input\.min_rows is 1000 \(waited 4 s\)\n/,
+        /error: planning wine-forest: .* has 60 rows in 1 file, input\.min_rows is 1000 \(waited 4 s\)\n/,
       ),
     ]);
   });

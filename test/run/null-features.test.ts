@@ -1,10 +1,13 @@
+import { copyFile, readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { dailyJob } from "../support/backfill-job.js";
 import { runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { writeRows } from "../support/parquet.js";
 
 const day = "2026-01-01";
-const finding = "features are NULL in some of 442 rows: age in 1; a row with a NULL feature cannot be scored, and ";
+const finding = "features are NULL: age in 1 of 442 rows; a row with a NULL feature cannot be scored, and ";
 
 async function plannedWith(overrides: SpecOverrides): Promise<string> {
   await using scratch = await scratchFolder();
@@ -19,7 +22,7 @@ test("plan warns of a feature that the files' statistics state to be NULL in som
   const stderr = await plannedWith({});
   expect(stderr).toContain(`${finding}on_bad_row: fail ends the run at the first one`);
   expect(stderr).toContain(
-    "Write model.missing: nan if the model takes NaN, `age: coalesce(age, …)` under input.columns",
+    "Correct the input and run the same command again; or, if NULL is right there, write model.missing: nan if the model takes NaN, `age: coalesce(age, …)` under input.columns",
   );
 });
 
@@ -29,7 +32,7 @@ test("plan warns of NULL features that max_rejects does not allow", async () => 
 });
 
 test("plan warns of NULL features before input.where where its condition is about other columns", async () => {
-  const before = "features are NULL in some of 442 rows before input.where: age in 1";
+  const before = "features are NULL before input.where: age in 1 of 442 rows;";
   expect(await plannedWith({ input: { where: "bmi < 1000" } })).toContain(before);
 });
 
@@ -41,4 +44,26 @@ test.each([
   ["are rejected within a percentage", { on_bad_row: "reject", max_rejects: "0.1%" }],
 ] satisfies [string, SpecOverrides][])("plan does not warn of NULL features that %s", async (_, overrides) => {
   expect(await plannedWith(overrides)).not.toContain("NULL");
+});
+
+test("a run that ends at a NULL says how many rows have one, in its error and on its page, and continues with a corrected input", async () => {
+  await using scratch = await scratchFolder();
+  const report = { html: "page.html" };
+  const job = await dailyJob(scratch.path, { report });
+  const shards = join(scratch.path, "in", `dt=${day}`);
+  for (const name of await readdir(shards)) {
+    await copyFile(join(shards, name), join(scratch.path, "whole.parquet"));
+    const rows = `SELECT * REPLACE (CAST(NULL AS DOUBLE) AS age) FROM '${join(scratch.path, "whole.parquet")}'`;
+    await writeRows(join(shards, name), rows);
+  }
+  const args = ["run", job.spec, "--param", `ds=${day}`];
+  const failed = await runHere(args);
+  expect(failed.code, failed.stderr).toBe(65);
+  expect(failed.stderr).toMatch(/WARN: features are NULL: age in all 442 rows; .* Correct the input and run the same/);
+  expect(failed.stderr).toContain(`row 0, column \`age\` is NULL (in all 442 rows of the input)
+  hint: correct the input and run the same command again; model.missing: nan`);
+  const page = await readFile(join(scratch.path, "page.html"), "utf8");
+  expect(page).toMatch(/<h2>Warnings<\/h2>.*features are NULL: age in all 442 rows/s);
+  await job.arrive(day);
+  expect((await runHere(args)).code).toBe(0);
 });

@@ -21,7 +21,14 @@ describe("report.on_held", () => {
     expect(JSON.parse(server.calls[1]?.body ?? "")).toMatchObject({
       status: "held",
       exit_code: 67,
-      text: expect.stringContaining("50 rows (392 filtered out by input.where), 11.3% of 442, the last run"),
+      text: expect.stringMatching(
+        /50 rows \(392 filtered out by input.where\), 11.3% of 442, the last run.*\nto publish the predictions: infer-batch approve .* --run \S+\nto throw the predictions away: infer-batch discard .* --run \S+$/,
+      ),
+      commands: [
+        expect.stringMatching(/^infer-batch approve /),
+        expect.stringMatching(/^infer-batch discard /),
+        expect.stringMatching(/^infer-batch run .* --new-run$/),
+      ],
     });
   });
 

@@ -259,7 +259,7 @@ test("a NULL list ends the run, and coalesce(…, []) lets it through", async ()
   expect((await refusalOf(scoreHere(spec))).replace(scratch.path, "…")).toMatchInlineSnapshot(`
     "65 BAD_ROW
     scoring …/in/a.parquet: row 0, column \`tokens\` is NULL
-    hint: input.columns: { tokens: "coalesce(tokens, [])" } makes NULL a list of no elements; on_bad_row: reject sets such rows aside. Committed spans are kept"
+    hint: correct the input and run the same command again; input.columns: { tokens: "coalesce(tokens, [])" } makes NULL a list of no elements; on_bad_row: reject sets such rows aside. Committed spans are kept"
   `);
   await rewrite({
     input: { columns: { tokens: "coalesce(tokens, [])" } },

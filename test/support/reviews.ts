@@ -84,6 +84,7 @@ function outcomeOf({ verdict }: RunReview, isHeld: boolean): Outcome {
         toCorrect: toCorrect(verdict.verdict),
         comparedWith: verdict.verdict.baseline,
         notes: [],
+        coarse: [],
       },
       ...(isHeld ? { decided: { error: new JobError("HELD", "held"), isOwnVerdict: true, commands } } : {}),
     },

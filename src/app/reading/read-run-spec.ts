@@ -1,5 +1,5 @@
 import { paramTexts, splitRunId } from "../../plan/identity.js";
-import { everyRun } from "../../publish/recorded-run.js";
+import { decidedText, everyRun } from "../../publish/recorded-run.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";
 import { openLoaded } from "../job-context.js";
@@ -48,7 +48,9 @@ export async function readSpecOfRun(
   const { base, number } = splitRunId(found.runId);
   const later = runs.map(({ runId }) => splitRunId(runId)).find((one) => one.base === base && one.number > number);
   if (later !== undefined) {
-    throw new JobError("USAGE", `looking for run ${run}: run ${base}-r${later.number} came after it`, {
+    const { decision, verdict } = found;
+    const decided = decision === undefined ? "" : `\n  it was ${decidedText({ decision, verdict })}`;
+    throw new JobError("USAGE", `looking for run ${run}: run ${base}-r${later.number} came after it${decided}`, {
       hint: "name the later run; infer-batch history says what became of this one",
     });
   }

@@ -138,5 +138,10 @@ function pingBody(record: AttemptRecord, outcome: Outcome): string {
 }
 
 function pingText(report: RunReport): string {
-  return [reportText(report), ...(report.verdict?.failed ?? [])].join("\n");
+  const { approve, discard } = report.decided?.commands ?? {};
+  const commands = [
+    ...(approve === undefined ? [] : [`to publish the predictions: ${approve}`]),
+    ...(discard === undefined ? [] : [`to throw the predictions away: ${discard}`]),
+  ];
+  return [reportText(report), ...(report.verdict?.failed ?? []), ...commands].join("\n");
 }

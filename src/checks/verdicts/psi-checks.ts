@@ -211,15 +211,21 @@ export function coarseBin({ column, now, earlier }: ComparedColumn): CoarseColum
     { run: "earlier", rows: before.rows, counts: bins.before, ...before.numbers },
   ] as const;
   const uncounted = sides.filter(({ values }) => values.kind !== "few");
-  const found = uncounted.flatMap(({ run, rows, counts }) =>
+  const found = uncounted.flatMap(({ run, rows, counts, min, max }) =>
     Array.from(counts, (rowsInBin, index): CoarseColumn[] => {
       const [low, high] = binEdges(bins.keys[index] as number, bins.shift);
       const isWide = low !== 0 && high !== 0 && high - low > Math.max(wideBin * range, isWholeType(now.type) ? 1 : 0);
-      const values = `${edgeText(low)} to ${edgeText(high)}`;
+      const values = rangeText([low, high], [min, max]);
       return isWide && rowsInBin > coarseShare * rows ? [{ column, run, values, rowsInBin, rows }] : [];
     }).flat(),
   );
   return found.toSorted((one, other) => other.rowsInBin / other.rows - one.rowsInBin / one.rows)[0];
+}
+
+/** The range of a bin, cut off where the values of the run end; if six digits do not tell these ends apart, of the whole bin. */
+function rangeText([low, high]: readonly [number, number], [min, max]: readonly [number, number]): string {
+  const [from, to] = [edgeText(Math.max(low, min)), edgeText(Math.min(high, max))];
+  return from === to ? `${edgeText(low)} to ${edgeText(high)}` : `${from} to ${to}`;
 }
 
 /** From p10 to p90. */

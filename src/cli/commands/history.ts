@@ -5,8 +5,13 @@ import type { CheckResult } from "../../checks/verdicts/verdict.js";
 import { paramTexts, splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
-import { byChecks, decisionText } from "../../publish/decision.js";
-import { isInFrontOfReaders, type RecordedRun, type RecordedSpending } from "../../publish/recorded-run.js";
+import { byChecks } from "../../publish/decision.js";
+import {
+  decidedText,
+  isInFrontOfReaders,
+  type RecordedRun,
+  type RecordedSpending,
+} from "../../publish/recorded-run.js";
 import { leavesRows } from "../../publish/rows-of-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import { resultLines } from "../../publish/verdict-text.js";
@@ -187,7 +192,7 @@ function why({ status, plan, spansCommitted, verdict, decision, failure, pruned 
     return `${status === "published" ? "" : "unfinished: "}rows of ${plan.erasure.of} erased by ${plan.erasure.by}`;
   }
   if (decision !== undefined && decision.by !== byChecks) {
-    return decisionText(decision);
+    return decidedText({ decision, verdict });
   }
   if (status === "held" && verdict !== undefined) {
     return resultLines(verdict, "hold")[0] ?? "";

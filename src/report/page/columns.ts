@@ -3,6 +3,7 @@ import { compareProfiles } from "../../checks/verdicts/psi-checks.js";
 import { leastPsiRows } from "../../checks/verdicts/psi.js";
 import type { ColumnProfiles, RunProfile } from "../../checks/verdicts/run-profile.js";
 import type { CheckName, CheckResult, Level } from "../../checks/verdicts/verdict.js";
+import { coarseText } from "../../publish/compared-text.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { RunReview } from "../run-review.js";
 
@@ -22,6 +23,8 @@ export interface PageColumn {
   readonly drift: Drift | undefined;
   /** The classes and values that checks that did not pass name. */
   readonly failing: ReadonlySet<string>;
+  /** What its PSI cannot see; undefined: nothing much, or it is a feature. */
+  readonly coarse: string | undefined;
 }
 
 interface ChartLevels {
@@ -68,11 +71,17 @@ export function pageColumns(record: AttemptRecord): PageColumn[] {
         },
         drift: driftOf(results, review?.earlier ?? []),
         failing: failingValues(results),
+        coarse: role === "output" ? coarseOf(review, name) : undefined,
       };
     });
   return [...of("output", outputs), ...of("feature", features)].toSorted(
     (one, other) => rank(other) - rank(one) || (one.level === "pass" ? 0 : excess(other) - excess(one)),
   );
+}
+
+function coarseOf(review: RunReview | undefined, name: string): string | undefined {
+  const found = review?.verdict?.verdict.coarse?.find(({ column }) => column === name);
+  return found && coarseText(found, review?.reference);
 }
 
 function failingValues(results: readonly CheckResult[]): ReadonlySet<string> {

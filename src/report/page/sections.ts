@@ -7,6 +7,7 @@ import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBar
 import { type Empty, emptyIn, emptyShare, levelOfRun, type PageColumn, psiBetween, runsBefore } from "./columns.js";
 import { type Distribution, distributionOf, medianOf, middleOf } from "./distribution.js";
 import { breakable, html, type Html, nothing } from "./html.js";
+import { foldedNote } from "./state.js";
 import { showDay, showNumber, showPsi, showShare } from "./numbers.js";
 
 /** The number of outputs that are not folded away. Those with the worst results come first. */
@@ -92,14 +93,14 @@ function wasChallenger({ verdict }: RunReview, { runId }: RunProfile): boolean {
   return verdict?.verdict.asChallenger?.includes(runId) ?? false;
 }
 
-function card({ name, now, earlier, level, failing }: PageColumn): Html {
+function card({ name, now, earlier, level, failing, coarse }: PageColumn): Html {
   const before = earlier.at(-1);
   const found = distributionOf(now, before, failing);
   const empty = emptyShares(now, before);
   const chart =
     found === undefined ? withoutChart(now) : found.kind === "numbers" ? histogram(name, found) : valueBars(found);
   const of = now.kind === "vectors" ? ` (norm, ${now.vectors.maxDimension} dimensions)` : "";
-  return html`<figure class="${level}"><h3>${breakable(name)}${of}</h3>${chart}${emptyBars(empty)}<figcaption>${caption(now, found)}</figcaption></figure>`;
+  return html`<figure class="${level}"><h3>${breakable(name)}${of}</h3>${chart}${emptyBars(empty)}<figcaption>${caption(now, found)}</figcaption>${foldedNote("Coarse PSI", coarse)}</figure>`;
 }
 
 /** Returns the shares of NULL and of NaN, if the column has any in this run or the earlier one. */

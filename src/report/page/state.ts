@@ -4,7 +4,7 @@ import { assertNever } from "../../util/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { Outcome } from "../outcome.js";
 import { checksText, count, type DecidingCommands, type RunReport, type VerdictReport } from "../report.js";
-import { html, type Html, nothing } from "./html.js";
+import { breakable, html, type Html, nothing } from "./html.js";
 import { showDay } from "./numbers.js";
 
 /** The state of a run at the top of the page. */
@@ -101,7 +101,7 @@ const [begin, end] = ["<!-- state -->", "<!-- end of state -->"];
 
 /** Renders the top of the page: the state, its first reason, the commands that a person can use, and all findings. */
 export function stateSection(record: AttemptRecord, outcome: Outcome): Html {
-  const found = outcome.kind === "failed" ? failure(outcome, record.info) : findings(outcome.report);
+  const found = outcome.kind === "failed" ? failure(outcome, record) : findings(outcome.report);
   return html`${{ markup: begin }}
 ${stateHeading(pageState(record, outcome))}
 ${about(record, outcome)}${outcome.kind === "failed" ? nothing : reasons(outcome.report)}</header>
@@ -135,22 +135,30 @@ function reasons({ verdict }: RunReport): Html {
   return html`${first === undefined ? nothing : html`<p class="reason">${first}</p>`}${notes}`;
 }
 
+/** Renders a text that few readers need; nothing for none. */
+export function foldedNote(summary: string, text: string | undefined): Html {
+  return text === undefined
+    ? nothing
+    : html`<details><summary>${summary}</summary>${breakable(asSentence(text))}</details>`;
+}
+
 /** Makes a text a sentence. */
 export function asSentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
-function failure(outcome: Extract<Outcome, { kind: "failed" }>, info: AttemptRecord["info"]): Html {
+function failure(outcome: Extract<Outcome, { kind: "failed" }>, record: AttemptRecord): Html {
+  const { nullFeatures } = record;
   const lines = outcome.message.split("\n").map((line) => html`${line}\n`);
   const hint = outcome.hint === undefined ? nothing : html`<p>${outcome.hint}</p>`;
   return html`<section><pre>${lines}</pre>${hint}</section>
-${continuing(outcome, info)}`;
+${continuing(outcome, record)}${list("Warnings", "warned", nullFeatures === undefined ? [] : [nullFeatures.text])}`;
 }
 
 /** Renders the command that continues a run whose attempt failed. */
 function continuing(
   { code }: Extract<Outcome, { kind: "failed" }>,
-  { command, olderCommand }: AttemptRecord["info"],
+  { info: { command, olderCommand }, run }: AttemptRecord,
 ): Html {
   if (command === undefined) {
     return nothing;
@@ -160,7 +168,7 @@ function continuing(
     olderCommand === undefined ? "" : " (with --allow-older, if a newer run has published to the table by then)";
   const what = isOlder
     ? "To run it although a newer run has published to the table"
-    : `To continue the run, once the cause is gone${older}`;
+    : `To ${run === undefined ? "run it" : "continue the run"}, once the cause is gone${older}`;
   return html`<section class="deciding"><h2>Commands</h2><p>${what}:</p><pre>${isOlder ? olderCommand : command}</pre></section>\n`;
 }
 
@@ -188,9 +196,11 @@ function bullets(name: string, lines: readonly string[]): Html {
 }
 
 /** Renders the commands that decide on a held run. */
-function deciding({ approve, discard, newRun, joinsBaseline, newer }: DecidingCommands, toCorrect = "the input"): Html {
+function deciding(commands: DecidingCommands, toCorrect = "the input"): Html {
+  const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
   const baseline = joinsBaseline ? " (with --as-baseline, later runs are compared with them)" : "";
   const steps: (readonly [string, string])[] = [
+    ...(rejects === undefined ? [] : [["To see the rejected rows", rejects] as const]),
     [`To publish these predictions${baseline}`, approve],
     ["To discard them", discard],
     [`To score again, after you correct ${toCorrect}`, newRun],

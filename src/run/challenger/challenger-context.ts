@@ -1,5 +1,6 @@
 import type { JobContext } from "../../scoring/context.js";
-import { challengerPlaces } from "../../spec/challenger-spec.js";
+import { challengerKeys, challengerPlaces } from "../../spec/challenger-spec.js";
+import { JobError } from "../../util/errors.js";
 
 /** The context of a job whose model is the challenger of this one; undefined: it has none. */
 export function challengerContext(context: JobContext): JobContext | undefined {
@@ -21,4 +22,21 @@ export function challengerContext(context: JobContext): JobContext | undefined {
     },
     where: challengerPlaces(context.where),
   };
+}
+
+/** Does work for a challenger: errors name its keys, which are those of a model, as they are in the spec. */
+export async function forChallenger<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof JobError)) {
+      throw error;
+    }
+    const { code, message, hint, cause, damage } = error;
+    throw new JobError(code, challengerKeys(message), {
+      cause,
+      ...(hint === undefined ? {} : { hint: challengerKeys(hint) }),
+      ...(damage === undefined ? {} : { damage }),
+    });
+  }
 }

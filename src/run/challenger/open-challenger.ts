@@ -13,7 +13,7 @@ import { JobError, messageOf } from "../../util/errors.js";
 import { openKeeper } from "./keep-predictions.js";
 import { loadEngine } from "../loading.js";
 import { openPinnedModel, plannedModel, tokenizerDifference, tokenizersOf } from "../model.js";
-import { challengerContext } from "./challenger-context.js";
+import { challengerContext, forChallenger } from "./challenger-context.js";
 
 export interface ChallengerNeed {
   /** Rows that this attempt will score. */
@@ -38,7 +38,7 @@ export async function openChallenger(
     return undefined;
   }
   try {
-    return await openPlanned(context, { plan, planned, own }, { rows, champion });
+    return await forChallenger(() => openPlanned(context, { plan, planned, own }, { rows, champion }));
   } catch (error) {
     requireAway(context, error);
     context.log.warn(`the challenger ${planned.uri} scores no row in this attempt: ${messageOf(error)}`);
@@ -106,7 +106,7 @@ export async function requireChallenger(context: JobContext, { challenger: plann
   const own = challengerContext(context);
   if (planned !== undefined && own !== undefined) {
     try {
-      await findPlanned(own, planned);
+      await forChallenger(() => findPlanned(own, planned));
     } catch (error) {
       requireAway(context, error);
     }

@@ -9,7 +9,7 @@ import { loadEngine } from "../loading.js";
 import { openPinnedModel, pinnedTokenizers } from "../model.js";
 import { bindFirstShard } from "../planning/bind-model.js";
 import type { SeenSchema } from "../planning/read-shards.js";
-import { challengerContext } from "./challenger-context.js";
+import { challengerContext, forChallenger } from "./challenger-context.js";
 
 export interface ChallengerPlanning {
   readonly decoder: Decoder;
@@ -24,11 +24,19 @@ export interface ChallengerPlanning {
 export async function planChallenger(
   context: JobContext,
   seen: SeenSchema | undefined,
-  { decoder, champion }: ChallengerPlanning,
+  tools: ChallengerPlanning,
 ): Promise<PlannedChallenger | undefined> {
   const own = challengerContext(context);
+  return own && (await forChallenger(() => planOwn({ context, own }, seen, tools)));
+}
+
+async function planOwn(
+  { context, own }: { readonly context: JobContext; readonly own: JobContext },
+  seen: SeenSchema | undefined,
+  { decoder, champion }: ChallengerPlanning,
+): Promise<PlannedChallenger | undefined> {
   const { challenger } = context.spec;
-  if (own === undefined || challenger === undefined) {
+  if (challenger === undefined) {
     return undefined;
   }
   const { model, version, origin } = await openPinnedModel(own);

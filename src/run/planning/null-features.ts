@@ -1,5 +1,6 @@
 import { type Contract, type InputBinding, inputColumns } from "../../binding/contract.js";
-import { count, showCount } from "../../report/report.js";
+import { nullRowsText } from "../../scoring/rejects.js";
+import { count } from "../../report/report.js";
 import { allowedRejects } from "../../scoring/reject-budget.js";
 import type { ScoringContext } from "../../scoring/context.js";
 import type { SeenShards } from "./read-shards.js";
@@ -12,7 +13,7 @@ const namedColumns = 5;
  * scoring end there. Not of a feature that `input.where` uses: most conditions leave its NULLs out.
  */
 export function warnOfNulls(
-  { spec, log }: Pick<ScoringContext, "spec" | "log">,
+  { spec, log, record }: Pick<ScoringContext, "spec" | "log" | "record">,
   contract: Contract,
   { nulls, rows }: Pick<SeenShards, "nulls" | "rows">,
 ): void {
@@ -38,21 +39,25 @@ export function warnOfNulls(
   if (rejects && most <= allowed) {
     return;
   }
-  const named = [...found].slice(0, namedColumns).map(([name, nullRows]) => `${name} in ${showCount(nullRows)}`);
-  const more = found.size > namedColumns ? `, and ${count(found.size - namedColumns, "more feature")}` : "";
-  const filtered = where === undefined ? "" : " before input.where";
-  const outcome = rejects
-    ? `max_rejects (${spec.max_rejects}) allows ${count(allowed, "rejected row")}`
-    : "on_bad_row: fail ends the run at the first one";
   const isFloat = contract.inputs.some(
     (binding) => isOfFloats(binding) && inputColumns(binding).some(({ name }) => name === column),
   );
   const nan = isFloat ? "model.missing: nan if the model takes NaN, " : "";
-  log.warn(
-    `features are NULL in some of ${count(rows, "row")}${filtered}: ${named.join(", ")}${more}; ` +
-      `a row with a NULL feature cannot be scored, and ${outcome}. Write ${nan}` +
-      `\`${column}: coalesce(${column}, …)\` under input.columns, or ${rejects ? "a larger max_rejects" : "on_bad_row: reject"}`,
-  );
+  const outcome = rejects
+    ? `max_rejects (${spec.max_rejects}) allows ${count(allowed, "rejected row")}`
+    : "on_bad_row: fail ends the run at the first one";
+  const before = where === undefined ? "" : " before input.where";
+  const other = rejects ? "a larger max_rejects" : "on_bad_row: reject";
+  const text = `features are NULL${before}: ${namedText([...found], rows)}; a row with a NULL feature cannot be scored, and ${outcome}. Correct the input and run the same command again; or, if NULL is right there, write ${nan}\`${column}: coalesce(${column}, …)\` under input.columns, or ${other}`;
+  record.nullFeatures = { text, nulls: found, rows };
+  log.warn(text);
+}
+
+/** "temp_c in all 8,831 rows, age in 12 of 8,831 rows". */
+function namedText(found: readonly (readonly [string, number])[], rows: number): string {
+  const named = found.slice(0, namedColumns).map(([name, nullRows]) => `${name} in ${nullRowsText(nullRows, rows)}`);
+  const more = found.length > namedColumns ? [count(found.length - namedColumns, "more feature")] : [];
+  return [...named, ...more].join(", ");
 }
 
 /** Whether an input has a NaN in place of a NULL with `model.missing: nan`. */

@@ -6,6 +6,7 @@ import type { PlannedShard } from "../../plan/plan.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { OpenShard, Source } from "../../storage/port.js";
+import { count } from "../../report/report.js";
 import { JobError } from "../../util/errors.js";
 import { checkFreshness } from "./freshness.js";
 import { laterInputHint } from "./input.js";
@@ -71,7 +72,7 @@ export async function readShards(
     throw inputChangedWhilePlanning(error, context.spec);
   });
   if (seen.rows < input.min_rows) {
-    const found = `${path} has ${seen.rows} rows in ${listed.length} files, input.min_rows is ${input.min_rows}`;
+    const found = `${path} has ${count(seen.rows, "row")} in ${count(listed.length, "file")}, input.min_rows is ${input.min_rows}`;
     throw new JobError("INPUT_NOT_READY", `planning ${name}: ${found}`, { hint: laterInputHint });
   }
   await checkFreshness(context, decoder, seen).catch((error: unknown) => {

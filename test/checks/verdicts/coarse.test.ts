@@ -3,7 +3,7 @@ import { type ColumnProfile, profileColumn } from "#src/checks/profiles/column-p
 import { judge } from "#src/checks/verdicts/judge.js";
 import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
 import type { Verdict } from "#src/checks/verdicts/verdict.js";
-import { columnNotes } from "#src/publish/compared-text.js";
+import { coarseText, columnNotes } from "#src/publish/compared-text.js";
 import { limitsNow, nightsBefore, normals, numbersProfile, runProfile } from "../../support/run-profiles.js";
 
 const night = (x: ColumnProfile): Parameters<typeof runProfile>[0] => ({ outputs: { x } });
@@ -21,11 +21,12 @@ function withTail(mean: number, seed = 1): ColumnProfile {
   return profileColumn({ type: "float64" }, column, { ...limitsNow, bins: 32 });
 }
 
-test("a verdict says if a fifth of the rows of an output is in one wide bin, and notes say what that means", () => {
+test("a verdict says if a fifth of the rows of an output is in one wide bin, and a text says what that means, which is none of the notes of each night", () => {
   const verdict = verdictOn(withTail(5.6), withTail(5, 2));
   expect(verdict.outcome).toBe("publish");
   expect(verdict.coarse).toMatchObject([{ column: "x", rows: 2000 }]);
-  expect(columnNotes(verdict)).toEqual([
+  expect(columnNotes(verdict)).toEqual([]);
+  expect(verdict.coarse?.map((column) => coarseText(column))).toEqual([
     "the PSI of x is coarse: 95.3% of the rows are in one bin, 2 to 8, and a change within it is not seen",
   ]);
 });
@@ -58,4 +59,15 @@ test("a bin of a run whose values are counted is not called coarse, although tho
   expect(verdictOn(withTail(5.6), many).coarse).toMatchObject([{ run: "this" }]);
   expect(verdictOn(one, many).coarse).toMatchObject([{ run: "earlier" }]);
   expect(verdictOn(many, one).coarse).toMatchObject([{ run: "this" }]);
+});
+
+test("the range of a coarse bin ends where the values of the run end", () => {
+  const shares = normals(2000).map((z, row) =>
+    row % 20 === 0 ? 10 ** (-1 - ((row * 7) % 1200) / 100) : Math.min(0.9 + z / 50, 0.9987),
+  );
+  const column = { kind: "fixed", elementsPerValue: 1, data: Float64Array.from(shares), valid: undefined } as const;
+  const profile = profileColumn({ type: "float64" }, column, { ...limitsNow, bins: 16 });
+  expect(verdictOn(profile).coarse).toMatchObject([
+    { values: `0.125 to ${Number(Math.max(...shares).toPrecision(6))}` },
+  ]);
 });

@@ -5,7 +5,7 @@ import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-rec
 import type { Outcome } from "#src/report/outcome.js";
 import { failed, partly, recordOf } from "../../support/records.js";
 import { reviewedRun, scores } from "../../support/reviews.js";
-import { textsProfile } from "../../support/run-profiles.js";
+import { normals, numbersProfile, textsProfile } from "../../support/run-profiles.js";
 
 const endedMs = Date.UTC(2026, 10, 21, 12, 0, 5);
 const hostile = `<script>alert("x")</script>&'\u0000`;
@@ -25,6 +25,15 @@ const driftRows = (page: string): string[] => page.match(/<tr class="\w+"><th>/g
 
 /** The places of texts in a page, which must be in the page once at least. */
 const placesOf = (page: string, texts: readonly string[]): number[] => texts.map((text) => page.indexOf(text));
+
+test("what the PSI of an output cannot see is folded below its chart, and not at the top", () => {
+  const times = normals(400).map((z) => 1.79e12 + 43_200_000 + z * 10_000_000);
+  const { record, outcome, review } = reviewedRun(0, { outputs: { seen: numbersProfile(times) } });
+  expect(review.verdict?.verdict.coarse).toMatchObject([{ column: "seen" }]);
+  const [top = "", rest] = pageOf(record, outcome).split("<h2>Predictions</h2>");
+  expect(rest).toContain("<details><summary>Coarse PSI</summary>The PSI of seen is coarse: ");
+  expect(top).not.toContain("coarse");
+});
 
 describe("the page of a held run", () => {
   test("the page of a held run begins with its state, its first failed check and the commands that decide", () => {
@@ -143,6 +152,16 @@ describe("the page of a published run", () => {
 });
 
 describe("the page of an attempt", () => {
+  test("the page of an attempt that planned no run does not speak of continuing one", () => {
+    const { info } = recordOf();
+    const record = createAttemptRecord({
+      info: { ...info, command: "infer-batch run job.yaml" },
+      nowMs: () => 0,
+      dateMs: () => 0,
+    });
+    expect(pageOf(record, failed("no such column"))).toContain("<p>To run it, once the cause is gone:</p>");
+  });
+
   test("the page of a failed attempt shows its error and exit code", () => {
     const page = pageOf(recordOf(), failed("connecting to db: <refused>"));
     expect(page).toContain("<h1>FAILED. DATABASE, exit code 75.</h1>");

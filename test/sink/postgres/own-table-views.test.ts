@@ -121,7 +121,7 @@ postgres.describe("a session that reads a staging table which is to be renamed",
   test("makes the swap wait, and not the readers of the target", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(`${plainTable}; INSERT INTO scores.predictions VALUES (-1, 0)`);
-    await using sink = stagedSink(database, { ...renaming[1], timeouts: { statement: 60, lock: 5 } });
+    await using sink = stagedSink(database, { ...renaming[1], timeouts: { connect: 10, statement: 60, lock: 5 } });
     const { run } = await scored(sink, false);
     const [staging] = await leftTables(database);
     await using other = await postgres.server().open(database.name);
