@@ -11,6 +11,7 @@ import { lockRuns, refuseStopped } from "./locks.js";
 import { insertRejects } from "./control/reject-rows.js";
 import { type CommittedSpan, committedSpan, insertSpan, spanColumns } from "./control/spans.js";
 import { KeyTakenConcurrently } from "./modes/key-conflict.js";
+import type { TableName } from "./names.js";
 import { transact, type TransactionTools } from "./transaction.js";
 
 /** A span that is encoded and ready to be sent. */
@@ -25,10 +26,14 @@ export interface SpanCommit {
   readonly profile: string | undefined;
   /** OID of the table that takes the rows. */
   readonly table: number;
+  /** The run's target, and its last swap when the attempt began. */
+  readonly swaps: { readonly target: TableName; readonly last: string };
   /** Sends the rows in the session's transaction; returns how many the server took. */
   readonly write: (session: Session) => Promise<number>;
   /** Throws where the table's columns differ from those that the rows were encoded for. */
   readonly refuseChanged: (session: Session) => Promise<void>;
+  /** Throws where a swap of the target has taken out rows that the run has put there. */
+  readonly refuseExchanged: (session: Session) => Promise<void>;
 }
 
 export interface SpanTools extends TransactionTools {
@@ -94,7 +99,7 @@ async function readControlRow(
 }
 
 async function publish(session: Session, control: Control, commit: SpanCommit): Promise<void> {
-  const { stored, span, rowCount, rejects, filtered, committedBy, profile, table } = commit;
+  const { stored, span, rowCount, rejects, filtered, committedBy, profile, table, swaps } = commit;
   const { runId } = stored.plan;
   const taken = rowCount === 0 ? 0 : await commit.write(session);
   if (taken !== rowCount) {
@@ -109,14 +114,17 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
   // As late as possible: from here on, a later run waits for the end of this transaction.
   await lockRuns(session, runId, { shared: true });
   await refuseStopped(session, control, stored.plan);
-  await insertSpan(session, control, {
+  const isSwapped = await insertSpan(session, control, {
     stored,
     span,
     counts: { rows: rowCount, rejected: rejects.length, filtered },
     committedBy,
     profile,
     table,
+    swaps,
   });
+  // The rows are sent: from here on, a swap of the table that took them waits for the end of this transaction.
+  await (isSwapped ? commit.refuseExchanged(session) : undefined);
 }
 
 /**

@@ -6,7 +6,9 @@ import type { CommittedBy } from "../../../publish/committed-by.js";
 import type { Session } from "../connections.js";
 import type { Control } from "./control.js";
 import { damagedRun } from "../damage.js";
+import { showTable, type TableName } from "../names.js";
 import { filesSql } from "./emptied-table.js";
+import { committedAtSql } from "./exchanges.js";
 
 /** A committed span, as its control row describes it. */
 export interface CommittedSpan {
@@ -75,7 +77,10 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   return { span, rows, rejected, filtered, committedBy, table };
 }
 
-/** Inserts a span's control row, which commits the span with the transaction. */
+/**
+ * Inserts a span's control row, which commits the span with the transaction. Returns whether the target was swapped
+ * since the attempt has begun.
+ */
 export async function insertSpan(
   session: Session,
   control: Control,
@@ -86,6 +91,7 @@ export async function insertSpan(
     committedBy: { writer, worker, workers, program, provider, batchSize, onBadRow },
     profile,
     table,
+    swaps,
   }: {
     readonly stored: StoredPlan;
     readonly span: Span;
@@ -93,8 +99,10 @@ export async function insertSpan(
     readonly committedBy: CommittedBy;
     readonly profile: string | undefined;
     readonly table: number;
+    /** The run's target, and its last swap when the attempt began. */
+    readonly swaps: { readonly target: TableName; readonly last: string };
   },
-): Promise<void> {
+): Promise<boolean> {
   const row: z.infer<typeof schema> = {
     span: index,
     plan_id: planId,
@@ -112,9 +120,13 @@ export async function insertSpan(
     on_bad_row: onBadRow,
     table_oid: table,
   };
-  await session.query({
-    text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, table_files, profile)
-      VALUES ($1, ${columns.map((_, at) => `$${at + 2}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, $${columns.length + 2})`,
-    values: [plan.runId, ...columns.map((column) => row[column]), profile ?? null],
+  const values = [plan.runId, ...columns.map((column) => row[column]), profile ?? null];
+  const [target, last] = [`$${values.length + 1}`, `$${values.length + 2}::int8`];
+  const inserted = await session.query<{ swapped: boolean }>({
+    text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, profile, table_files, committed_at)
+      VALUES (${values.map((_, at) => `$${at + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, ${committedAtSql(control, { target, last })})
+      RETURNING EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target}) AS swapped`,
+    values: [...values, showTable(swaps.target), swaps.last],
   });
+  return inserted.rows[0]?.swapped === true;
 }
