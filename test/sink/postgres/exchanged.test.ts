@@ -1,14 +1,24 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
+import { spanAt } from "#src/plan/spans.js";
+import type { StoredPlan } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { count, modes, plainTable, runOf } from "../../support/pg-amid.js";
 import type { Database } from "../../support/pg-database.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone, type BegunRun } from "../../support/sink-drive.js";
-import { begun, carryOut, commitSpans, pgSink, type PgSinkOptions, planFor } from "../../support/sinks.js";
+import {
+  begun,
+  commitSpans,
+  idsOf,
+  outputOf,
+  pgSink,
+  type PgSinkOptions,
+  planFor,
+  whole,
+} from "../../support/sinks.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
-import type { StoredPlan } from "#src/sink/port.js";
 
 const postgres = usePostgres();
 
@@ -23,8 +33,11 @@ const lost = { code: "OUTPUT_DAMAGED", exitCode: 66 };
 /** Exchanges the whole table, as another job does. The new rows have keys of their own. */
 async function exchange(database: Database, swap: Swap, rows = 15): Promise<void> {
   await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], swap } });
-  await carryOut(sink, { ...planFor(sink.planTarget, { rows, runId: "other-000000000000" }), job: "other" });
-  await database.query("UPDATE scores.predictions SET id = -1 - id");
+  const plan = { ...planFor(sink.planTarget, { rows, commitRows: rows, runId: "other-000000000000" }), job: "other" };
+  const { run } = await begun(sink, plan);
+  const span = spanAt(plan, 0);
+  await run.commit(span, whole(outputOf(idsOf(span).map((id) => -1 - id))));
+  await run.finish();
 }
 
 async function rollBack(database: Database, swap: Swap): Promise<void> {
@@ -85,7 +98,8 @@ postgres.describe("a run whose rows another run replaces", () => {
     await database.query(plainTable);
     const { sink, run } = await startedRun(database, spec, () => true);
     await using _ = sink;
-    await exchange(database, swap);
+    await exchange(database, swap, 50); // as many rows as a count of the table would miss
+
     await expect(run.finish()).rejects.toMatchObject({
       ...lost,
       message: expect.stringContaining("scores.predictions"),

@@ -109,6 +109,29 @@ postgres.describe("a rollback of a table with rows of later runs", () => {
     },
   );
 
+  test("a held run is in no rollback's way, until it is approved: then its rows are in the table", async () => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(tableWithoutKey);
+    await replaceBy(database, first, 5);
+    await using sink = sinkOf(database, { mode: "append" });
+    const [early, late] = ["late-000000000003", "late-000000000004"].map((runId) =>
+      stagedPlan(sink.planTarget, { runId }),
+    );
+    const held = await begun(sink, early as Plan);
+    await commitSpans(held.run, held.stored);
+    await replaceBy(database, second, 15);
+    const other = await begun(sink, late as Plan);
+    await commitSpans(other.run, other.stored);
+    await rollBack(database);
+    expect(await count(database)).toBe(5);
+
+    await replaceBy(database, `${second}-r2`, 16);
+    await held.run.decide(decisionOf("approved"));
+    await held.run.finish();
+    await expect(rollBack(database)).rejects.toThrow(": run late-000000000003 has put rows into it since");
+    expect(await count(database)).toBe(41);
+  });
+
   test("a rollback names five of the runs whose rows it would take out", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(tableWithoutKey);
