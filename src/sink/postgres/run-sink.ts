@@ -151,8 +151,8 @@ function runWriter(
 /** What this attempt writes to, and how its spans are labelled. */
 interface Begun extends PreparedRun {
   readonly committedBy: Omit<CommittedBy, "batchSize">;
-  /** The last swap of the target by then. */
-  readonly lastSwap: string;
+  /** The last swap of the target by then; undefined: the run's rows are not written into the target. */
+  readonly lastSwap: string | undefined;
 }
 
 /** Encodes rows of a span that is not complete. */
@@ -190,7 +190,7 @@ function spanCommit(
     // Without a key there is nothing to seal, or the run is over, and this span committed; or what would be sealed is left out.
     profile: key === undefined ? output.profile : sealedProfile(key, of, output),
     table: columns[0]?.table ?? 0,
-    swaps: { target, last: lastSwap },
+    swaps: lastSwap === undefined ? undefined : { target, last: lastSwap },
     refuseExchanged: (session) => refuseExchanged(session, { control, mode, name: target, plan: stored.plan }),
     write: (session) => mode.write(session, encoded),
     async refuseChanged(session) {
@@ -221,8 +221,9 @@ async function beginRun(
   await lockRun(session, runId);
   await refuseOlder(session, tools, { plan, known }); // before anything is scored in vain
   // Swaps from here on are found when a span is committed; those before, right after this.
-  const last = await lastExchange(session, control, name);
-  await refuseExchanged(session, { control, mode: tools.modeOf(plan), name, plan });
+  const mode = tools.modeOf(plan);
+  const last = mode.writtenRows && (await lastExchange(session, control, name));
+  await refuseExchanged(session, { control, mode, name, plan });
   const isPending = known.committed.includes(0);
   const prepared = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0, isPending });
   await session.query({

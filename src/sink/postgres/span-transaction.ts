@@ -26,8 +26,8 @@ export interface SpanCommit {
   readonly profile: string | undefined;
   /** OID of the table that takes the rows. */
   readonly table: number;
-  /** The run's target, and its last swap when the attempt began. */
-  readonly swaps: { readonly target: TableName; readonly last: string };
+  /** The run's target, and its last swap when the attempt began; undefined: the rows are not written into the target. */
+  readonly swaps: { readonly target: TableName; readonly last: string } | undefined;
   /** Sends the rows in the session's transaction; returns how many the server took. */
   readonly write: (session: Session) => Promise<number>;
   /** Throws where the table's columns differ from those that the rows were encoded for. */

@@ -99,8 +99,8 @@ export async function insertSpan(
     readonly committedBy: CommittedBy;
     readonly profile: string | undefined;
     readonly table: number;
-    /** The run's target, and its last swap when the attempt began. */
-    readonly swaps: { readonly target: TableName; readonly last: string };
+    /** The run's target, and its last swap when the attempt began; undefined: the rows are not written into the target. */
+    readonly swaps: { readonly target: TableName; readonly last: string } | undefined;
   },
 ): Promise<boolean> {
   const row: z.infer<typeof schema> = {
@@ -122,11 +122,19 @@ export async function insertSpan(
   };
   const values = [plan.runId, ...columns.map((column) => row[column]), profile ?? null];
   const [target, last] = [`$${values.length + 1}`, `$${values.length + 2}::int8`];
+  const [at, isSwapped, more] =
+    swaps === undefined
+      ? ["DEFAULT", "false", []]
+      : [
+          committedAtSql(control, { target, last }),
+          `EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target})`,
+          [showTable(swaps.target), swaps.last],
+        ];
   const inserted = await session.query<{ swapped: boolean }>({
     text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, profile, table_files, committed_at)
-      VALUES (${values.map((_, at) => `$${at + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, ${committedAtSql(control, { target, last })})
-      RETURNING EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target}) AS swapped`,
-    values: [...values, showTable(swaps.target), swaps.last],
+      VALUES (${values.map((_, index) => `$${index + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, ${at})
+      RETURNING ${isSwapped} AS swapped`,
+    values: [...values, ...more],
   });
   return inserted.rows[0]?.swapped === true;
 }
