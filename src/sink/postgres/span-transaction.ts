@@ -9,9 +9,8 @@ import type { Control } from "./control/control.js";
 import { classify } from "./failures.js";
 import { lockRuns, refuseStopped } from "./locks.js";
 import { insertRejects } from "./control/reject-rows.js";
-import { type CommittedSpan, committedSpan, insertSpan, spanColumns } from "./control/spans.js";
+import { type CommittedSpan, committedSpan, insertSpan, type SeenSwaps, spanColumns } from "./control/spans.js";
 import { KeyTakenConcurrently } from "./modes/key-conflict.js";
-import type { TableName } from "./names.js";
 import { transact, type TransactionTools } from "./transaction.js";
 
 /** A span that is encoded and ready to be sent. */
@@ -26,8 +25,8 @@ export interface SpanCommit {
   readonly profile: string | undefined;
   /** OID of the table that takes the rows. */
   readonly table: number;
-  /** The run's target, and its last swap when the attempt began; undefined: the rows are not written into the target. */
-  readonly swaps: { readonly target: TableName; readonly last: string } | undefined;
+  /** undefined: the rows are not written into the target. */
+  readonly swaps: SeenSwaps | undefined;
   /** Sends the rows in the session's transaction; returns how many the server took. */
   readonly write: (session: Session) => Promise<number>;
   /** Throws where the table's columns differ from those that the rows were encoded for. */

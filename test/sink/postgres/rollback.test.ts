@@ -36,7 +36,7 @@ async function rollBack(database: Database, spec: Spec = {}): Promise<unknown> {
 const [first, second, later] = ["job-000000000001", "job-000000000002", "late-000000000003"] as const;
 
 /** Puts the first 10 of 25 rows of a run into the table, or all, and publishes them. */
-async function append(database: Database, { runId = later as string, finish = true, rows = 25 } = {}): Promise<void> {
+async function append(database: Database, { runId = String(later), finish = true, rows = 25 } = {}): Promise<void> {
   await using sink = sinkOf(database, { mode: "append" });
   const { stored, run } = await begun(sink, { ...planFor(sink.planTarget, { rows, runId }), job: "late" });
   await commitSpans(run, stored, (span) => finish || span === 0);
@@ -50,6 +50,11 @@ async function approve(database: Database): Promise<void> {
   await run.decide(decisionOf("approved"));
   await run.finish();
 }
+
+const night = (sink: PostgresSink, runId: string): Plan => ({ ...planFor(sink.planTarget, { runId }), job: "job" });
+
+const erasedRows = (tables: readonly ErasedTable[] | undefined): unknown[] =>
+  (tables ?? []).filter(({ rows }) => rows > 0).map(({ name, rows }) => [name.replace(/_\w{12}$/, ""), rows]);
 
 /** Tables and control rows that a rollback changes. */
 const swapped = (database: Database): Promise<unknown[]> =>
@@ -195,8 +200,6 @@ postgres.describe("a rollback of a table with rows of later runs", () => {
 });
 
 postgres.describe("a rollback at the same time as another command", () => {
-  const night = (sink: PostgresSink, runId: string): Plan => ({ ...planFor(sink.planTarget, { runId }), job: "job" });
-
   test("a rollback does not give readers the rows of a pruned run, whose table could not be dropped", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, { mode: "replace" });
@@ -238,8 +241,6 @@ postgres.describe("a rollback at the same time as another command", () => {
     job: "job",
     command: () => "",
   };
-  const erasedRows = (tables: readonly ErasedTable[] | undefined): unknown[] =>
-    (tables ?? []).filter(({ rows }) => rows > 0).map(({ name, rows }) => [name.replace(/_\w{12}$/, ""), rows]);
 
   test.each(swaps)("an erasure waits for a rollback, and erases from the tables that it leaves: %s", async (swap) => {
     await using database = await postgres.server().createDatabase();

@@ -77,6 +77,29 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   return { span, rows, rejected, filtered, committedBy, table };
 }
 
+/** A run's target, and its last swap when the attempt began. */
+export interface SeenSwaps {
+  readonly target: TableName;
+  readonly last: string;
+}
+
+/** SQL for when a span is committed, and for whether its target was swapped, with values from the parameter `first` on. */
+function swapSql(
+  control: Control,
+  swaps: SeenSwaps | undefined,
+  first: number,
+): { readonly at: string; readonly isSwapped: string; readonly values: readonly string[] } {
+  if (swaps === undefined) {
+    return { at: "DEFAULT", isSwapped: "false", values: [] };
+  }
+  const [target, last] = [`$${first}`, `$${first + 1}::int8`];
+  return {
+    at: committedAtSql(control, { target, last }),
+    isSwapped: `EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target})`,
+    values: [showTable(swaps.target), swaps.last],
+  };
+}
+
 /**
  * Inserts a span's control row, which commits the span with the transaction. Returns whether the target was swapped
  * since the attempt has begun.
@@ -99,8 +122,8 @@ export async function insertSpan(
     readonly committedBy: CommittedBy;
     readonly profile: string | undefined;
     readonly table: number;
-    /** The run's target, and its last swap when the attempt began; undefined: the rows are not written into the target. */
-    readonly swaps: { readonly target: TableName; readonly last: string } | undefined;
+    /** undefined: the rows are not written into the target. */
+    readonly swaps: SeenSwaps | undefined;
   },
 ): Promise<boolean> {
   const row: z.infer<typeof schema> = {
@@ -121,20 +144,12 @@ export async function insertSpan(
     table_oid: table,
   };
   const values = [plan.runId, ...columns.map((column) => row[column]), profile ?? null];
-  const [target, last] = [`$${values.length + 1}`, `$${values.length + 2}::int8`];
-  const [at, isSwapped, more] =
-    swaps === undefined
-      ? ["DEFAULT", "false", []]
-      : [
-          committedAtSql(control, { target, last }),
-          `EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target})`,
-          [showTable(swaps.target), swaps.last],
-        ];
+  const swapped = swapSql(control, swaps, values.length + 1);
   const inserted = await session.query<{ swapped: boolean }>({
     text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, profile, table_files, committed_at)
-      VALUES (${values.map((_, index) => `$${index + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, ${at})
-      RETURNING ${isSwapped} AS swapped`,
-    values: [...values, ...more],
+      VALUES (${values.map((_, at) => `$${at + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, ${swapped.at})
+      RETURNING ${swapped.isSwapped} AS swapped`,
+    values: [...values, ...swapped.values],
   });
   return inserted.rows[0]?.swapped === true;
 }
