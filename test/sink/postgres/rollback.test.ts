@@ -33,10 +33,11 @@ async function rollBack(database: Database, spec: Spec = {}): Promise<unknown> {
   return await sink.rollback();
 }
 
-const [first, second, later] = ["job-000000000001", "job-000000000002", "late-000000000003"] as const;
+const [first, second] = ["job-000000000001", "job-000000000002"] as const;
+const later: string = "late-000000000003";
 
 /** Puts the first 10 of 25 rows of a run into the table, or all, and publishes them. */
-async function append(database: Database, { runId = String(later), finish = true, rows = 25 } = {}): Promise<void> {
+async function append(database: Database, { runId = later, finish = true, rows = 25 } = {}): Promise<void> {
   await using sink = sinkOf(database, { mode: "append" });
   const { stored, run } = await begun(sink, { ...planFor(sink.planTarget, { rows, runId }), job: "late" });
   await commitSpans(run, stored, (span) => finish || span === 0);
