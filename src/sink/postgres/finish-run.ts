@@ -13,12 +13,15 @@ import { readDecision } from "./control/decisions.js";
 import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
 import { sha256Of } from "./control/profiles.js";
 import { committedProfile } from "./control/run-profile.js";
-import { readSpans } from "./control/spans.js";
+import { type CommittedSpan, readSpans } from "./control/spans.js";
 import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import { classify } from "./failures.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
+import { refuseExchanged } from "./other-runs/exchanged-rows.js";
+import { refuseLost } from "./read-run.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
+import { findTable } from "./table.js";
 import { requirePlannedTarget } from "./target.js";
 import { transact } from "./transaction.js";
 
@@ -70,7 +73,8 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   if (plan.staged) {
     requireApproved(await readDecision(session, control, plan.runId), plan.runId);
   }
-  const now = committedSpansOf(plan, await readSpans(session, control, stored));
+  const spans = await readSpans(session, control, stored);
+  const now = committedSpansOf(plan, spans);
   const missing = now.committed.indexOf(0);
   if (missing >= 0) {
     const found = `finishing run ${plan.runId}: span ${missing} of ${spanCount(plan)} is no longer committed`;
@@ -80,12 +84,39 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
       : new JobError("OUTPUT_DAMAGED", found, { hint: `${hint}; run the same command again` });
   }
   const due = mode.writtenRows?.(plan);
+  if (due !== undefined) {
+    await requireThere(session, tools, stored, spans);
+  }
   const files = due === undefined ? undefined : await changedFiles(session, { name, control, plan });
   if (due !== undefined && files !== undefined) {
     await refuseEmptied(session, { name, control, plan, doing: `finishing run ${plan.runId}`, due, files });
   }
   await mode.finish?.(session, plan);
   await recordPublication(session, tools, { stored, profile, spending });
+}
+
+/**
+ * Checks that the rows which the spans of a run have put into its target are there still, and keeps other runs and
+ * rollbacks from replacing them before this transaction ends.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+async function requireThere(
+  session: Session,
+  tools: RunTools,
+  stored: StoredPlan,
+  spans: readonly CommittedSpan[],
+): Promise<void> {
+  const { control, name } = tools;
+  const { plan } = stored;
+  await lock(session, `swap ${showTable(name)}`, { shared: true });
+  await refuseLost(session, tools, stored, {
+    name,
+    found: await findTable(session, name),
+    finished: false,
+    isHeld: false,
+    spans,
+  });
+  await refuseExchanged(session, { control, mode: tools.modeOf(plan), name, plan });
 }
 
 /** Records that a run is published, under the next number of its target. */

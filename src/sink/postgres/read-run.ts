@@ -9,10 +9,12 @@ import { type RunState, stateOf } from "../../publish/state.js";
 import { readDecision, readVerdict } from "./control/decisions.js";
 import { damagedRun } from "./damage.js";
 import { changedFiles } from "./control/emptied-table.js";
+import { exchangeSince } from "./control/exchanges.js";
 import { refuseStopped } from "./locks.js";
 import type { Mode } from "./modes/mode.js";
 import { showTable, type TableName } from "./names.js";
 import { isRolledBack } from "./modes/swap.js";
+import { refuseExchanged } from "./other-runs/exchanged-rows.js";
 import { findTable, type FoundTable } from "./table.js";
 import { plannedTarget } from "./target.js";
 
@@ -62,6 +64,7 @@ export async function readRun(
   if (target.table === showTable(tools.name) && target.mode === mode.kind) {
     await refuseLost(session, tools, stored, { name, found, finished, spans, isHeld: state.kind === "held" });
     if (!finished && spans.length > 0) {
+      await refuseExchanged(session, { control, mode, name: tools.name, plan });
       await checkOwnTables(session, { control, mode, plan });
       const files =
         mode.writtenRows === undefined ? undefined : await changedFiles(session, { name: tools.name, control, plan });
@@ -113,7 +116,7 @@ async function checkOwnTables(
  * have changed since.
  * @throws JobError OUTPUT_DAMAGED
  */
-async function refuseLost(
+export async function refuseLost(
   session: Session,
   { control }: ReadTools,
   { plan }: StoredPlan,
@@ -136,13 +139,18 @@ async function refuseLost(
     return;
   }
   const { runId } = plan;
+  if (!finished && found !== undefined && (await control.isFinished(session, runId))) {
+    return; // another attempt has finished the run, and a later one may have replaced the table
+  }
   await refuseStopped(session, control, plan); // a later run may have removed the table
   const doing = `checking table ${showTable(name)}: run ${runId} has rows in it, and it is gone`;
   const repair = isHeld ? "restore it, or discard the run" : "restore it";
   if (found === undefined) {
     throw damagedRun(doing, { hint: repair, runId });
   }
-  const moved = `UPDATE ${control.table("spans")} SET table_oid = ${found.oid} WHERE run_id = '${runId}'`;
+  const isSwapped = (await exchangeSince(session, control, { runId, target: name })) !== undefined;
+  const since = isSwapped ? ", committed_at = clock_timestamp()" : "";
+  const moved = `UPDATE ${control.table("spans")} SET table_oid = ${found.oid}${since} WHERE run_id = '${runId}'`;
   throw new JobError("OUTPUT_DAMAGED", `${doing}: this is another one of that name`, {
     hint: `${repair}, or start over with --new-run. If its rows are here, as after a restore: ${moved}`,
     damage: { runId },

@@ -8,6 +8,7 @@ import { sealedProfile } from "../sealing.js";
 import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
+import { lastExchange } from "./control/exchanges.js";
 import { readSpans } from "./control/spans.js";
 import { isWorkedOn, lastFailure, notesOf, recordFailure } from "./control/errors.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
@@ -21,6 +22,7 @@ import { recordedSpendingOf, recordSpending } from "./control/spending.js";
 import { scoredSeconds } from "./control/profiles.js";
 import { keepProfileKey } from "./control/profile-key.js";
 import { readRejects } from "./control/reject-rows.js";
+import { refuseExchanged } from "./other-runs/exchanged-rows.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
 import { runDecisions } from "./run-decisions.js";
@@ -150,6 +152,8 @@ function runWriter(
 /** What this attempt writes to, and how its spans are labelled. */
 interface Begun extends PreparedRun {
   readonly committedBy: Omit<CommittedBy, "batchSize">;
+  /** The last swap of the target by then; undefined: the run's rows are not written into the target. */
+  readonly lastSwap: string | undefined;
 }
 
 /** Encodes rows of a span that is not complete. */
@@ -165,9 +169,9 @@ async function spillRows(
 
 /** Encodes a span before its transaction begins, which then lasts only as long as the server takes. */
 function spanCommit(
-  { modeOf, spilled }: RunTools,
+  { modeOf, spilled, control, name: target }: RunTools,
   stored: StoredPlan,
-  { columns, key, committedBy }: Begun,
+  { columns, key, committedBy, lastSwap }: Begun,
   { span, output }: { readonly span: Span; readonly output: SpanOutput },
 ): SpanCommit {
   const { rows, rejects, filtered, batchSize, provider = committedBy.provider, onEncoded } = output;
@@ -187,6 +191,8 @@ function spanCommit(
     // Without a key there is nothing to seal, or the run is over, and this span committed; or what would be sealed is left out.
     profile: key === undefined ? output.profile : sealedProfile(key, of, output),
     table: columns[0]?.table ?? 0,
+    swaps: lastSwap === undefined ? undefined : { target, last: lastSwap },
+    refuseExchanged: (session) => refuseExchanged(session, { control, mode, name: target, plan: stored.plan }),
     write: (session) => mode.write(session, encoded),
     async refuseChanged(session) {
       const name = mode.rowsAt(stored.plan, { finished: false });
@@ -207,21 +213,25 @@ async function beginRun(
   session: Session,
   tools: RunTools,
   { stored, known, attempt }: Beginning,
-): Promise<PreparedRun> {
-  const { control, writer } = tools;
+): Promise<Omit<Begun, "committedBy">> {
+  const { control, writer, name } = tools;
   const { plan } = stored;
   const { runId } = plan;
   await lockRuns(session, runId, { shared: true });
   await refuseStopped(session, control, plan);
   await lockRun(session, runId);
   await refuseOlder(session, tools, { plan, known }); // before anything is scored in vain
+  // Swaps from here on are found when a span is committed; those before, right after this.
+  const mode = tools.modeOf(plan);
+  const last = mode.writtenRows && (await lastExchange(session, control, name));
+  await refuseExchanged(session, { control, mode, name, plan });
   const isPending = known.committed.includes(0);
   const prepared = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0, isPending });
   await session.query({
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
   });
-  return prepared;
+  return { ...prepared, lastSwap: last };
 }
 
 /** Refuses an unfinished run that can still replace rows of a newer one. @throws JobError OUTPUT_NEWER */

@@ -20,7 +20,8 @@ import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
 import { hintingAtRun, newerRunCheck, refuseOlderNewRun } from "./other-runs/newer-runs.js";
-import { replaceMode, rollBack } from "./modes/replace.js";
+import { replaceMode } from "./modes/replace.js";
+import { rollBack } from "./modes/rollback.js";
 import { onceEach } from "../../util/once-each.js";
 import type { RetryTools } from "../../util/retry.js";
 import { type InControlTables, pastRuns } from "./other-runs/past-runs.js";
@@ -275,10 +276,11 @@ async function rollBackTarget(tools: Tools, last: unknown): Promise<RolledBack> 
     });
   }
   const work = async (session: Session): Promise<RolledBack> => {
-    if ((await controlLayout(session, control.schema)) === 0) {
+    const layout = await controlLayout(session, control.schema);
+    if (layout === 0) {
       throw new JobError("USAGE", `rolling back ${tools.target}: no run has replaced it`);
     }
-    return await rollBack(session, tools);
+    return await rollBack(session, tools, layout);
   };
   return await transact(tools, work, { last, silentSeconds: finishSeconds });
 }

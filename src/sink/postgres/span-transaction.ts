@@ -9,7 +9,7 @@ import type { Control } from "./control/control.js";
 import { classify } from "./failures.js";
 import { lockRuns, refuseStopped } from "./locks.js";
 import { insertRejects } from "./control/reject-rows.js";
-import { type CommittedSpan, committedSpan, insertSpan, spanColumns } from "./control/spans.js";
+import { type CommittedSpan, committedSpan, insertSpan, type SeenSwaps, spanColumns } from "./control/spans.js";
 import { KeyTakenConcurrently } from "./modes/key-conflict.js";
 import { transact, type TransactionTools } from "./transaction.js";
 
@@ -25,10 +25,14 @@ export interface SpanCommit {
   readonly profile: string | undefined;
   /** OID of the table that takes the rows. */
   readonly table: number;
+  /** undefined: the rows are not written into the target. */
+  readonly swaps: SeenSwaps | undefined;
   /** Sends the rows in the session's transaction; returns how many the server took. */
   readonly write: (session: Session) => Promise<number>;
   /** Throws where the table's columns differ from those that the rows were encoded for. */
   readonly refuseChanged: (session: Session) => Promise<void>;
+  /** Throws where a swap of the target has taken out rows that the run has put there. */
+  readonly refuseExchanged: (session: Session) => Promise<void>;
 }
 
 export interface SpanTools extends TransactionTools {
@@ -94,7 +98,7 @@ async function readControlRow(
 }
 
 async function publish(session: Session, control: Control, commit: SpanCommit): Promise<void> {
-  const { stored, span, rowCount, rejects, filtered, committedBy, profile, table } = commit;
+  const { stored, span, rowCount, rejects, filtered, committedBy, profile, table, swaps } = commit;
   const { runId } = stored.plan;
   const taken = rowCount === 0 ? 0 : await commit.write(session);
   if (taken !== rowCount) {
@@ -109,14 +113,17 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
   // As late as possible: from here on, a later run waits for the end of this transaction.
   await lockRuns(session, runId, { shared: true });
   await refuseStopped(session, control, stored.plan);
-  await insertSpan(session, control, {
+  const isSwapped = await insertSpan(session, control, {
     stored,
     span,
     counts: { rows: rowCount, rejected: rejects.length, filtered },
     committedBy,
     profile,
     table,
+    swaps,
   });
+  // The rows are sent: from here on, a swap of the table that took them waits for the end of this transaction.
+  await (isSwapped ? commit.refuseExchanged(session) : undefined);
 }
 
 /**

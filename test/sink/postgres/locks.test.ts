@@ -4,10 +4,11 @@ import type { RunId } from "#src/plan/plan.js";
 import { showTable } from "#src/sink/postgres/names.js";
 import { stagingTable } from "#src/sink/postgres/modes/replace.js";
 import type { Sink } from "#src/sink/port.js";
+import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import type { Database } from "../../support/pg-database.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
-import { begun, commitSpans, pgSink, planFor } from "../../support/sinks.js";
+import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 import { alone } from "../../support/sink-drive.js";
 
 const postgres = usePostgres();
@@ -38,6 +39,12 @@ const steps = {
     await commitSpans(run, stored);
     return () => run.finish();
   },
+  async rollback(sink: PostgresSink) {
+    for (const number of ["", "-r2"]) {
+      await carryOut(sink, planFor(sink.planTarget, { rows: 40, runId: `${runId}${number}` }));
+    }
+    return () => sink.rollback();
+  },
   async approve(sink: Sink) {
     const { run } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
     return () => run.decide(decisionOf("approved"));
@@ -46,7 +53,7 @@ const steps = {
     const { run } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
     return () => run.decide(decisionOf("discarded"));
   },
-} as const satisfies Record<string, (sink: Sink) => Promise<() => Promise<unknown>>>;
+} as const satisfies Record<string, (sink: PostgresSink) => Promise<() => Promise<unknown>>>;
 
 /** Whether somebody waits for a lock that this program takes by name. */
 async function isWaiting(database: Database): Promise<boolean> {
@@ -77,6 +84,12 @@ postgres.describe("locks of another attempt", () => {
     { step: "discard", name: fence, shared: true },
     // Publications of a table are numbered one after the other.
     { step: "finish", name: "publication scores.predictions" },
+    // A table is swapped while no run is published into it, and nothing is erased from it.
+    { step: "finish", name: "swap scores.predictions" },
+    { step: "finish", name: "swap scores.predictions", mode: "replace", shared: true },
+    { step: "rollback", name: "swap scores.predictions", mode: "replace", shared: true },
+    // A run is pruned before a rollback gives readers its rows, and the rollback is refused; or after that.
+    { step: "rollback", name: fence, mode: "replace" },
     // A run's own tables are made and removed by one attempt at a time.
     { step: "create", name: `run ${runId}` },
     { step: "begin", name: `run ${runId}` },

@@ -6,7 +6,9 @@ import type { CommittedBy } from "../../../publish/committed-by.js";
 import type { Session } from "../connections.js";
 import type { Control } from "./control.js";
 import { damagedRun } from "../damage.js";
+import { showTable, type TableName } from "../names.js";
 import { filesSql } from "./emptied-table.js";
+import { committedAtSql } from "./exchanges.js";
 
 /** A committed span, as its control row describes it. */
 export interface CommittedSpan {
@@ -75,7 +77,33 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   return { span, rows, rejected, filtered, committedBy, table };
 }
 
-/** Inserts a span's control row, which commits the span with the transaction. */
+/** A run's target, and its last swap when the attempt began. */
+export interface SeenSwaps {
+  readonly target: TableName;
+  readonly last: string;
+}
+
+/** SQL for when a span is committed, and for whether its target was swapped, with values from the parameter `first` on. */
+function swapSql(
+  control: Control,
+  swaps: SeenSwaps | undefined,
+  first: number,
+): { readonly at: string; readonly isSwapped: string; readonly values: readonly string[] } {
+  if (swaps === undefined) {
+    return { at: "DEFAULT", isSwapped: "false", values: [] };
+  }
+  const [target, last] = [`$${first}`, `$${first + 1}::int8`];
+  return {
+    at: committedAtSql(control, { target, last }),
+    isSwapped: `EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target})`,
+    values: [showTable(swaps.target), swaps.last],
+  };
+}
+
+/**
+ * Inserts a span's control row, which commits the span with the transaction. Returns whether the target was swapped
+ * since the attempt has begun.
+ */
 export async function insertSpan(
   session: Session,
   control: Control,
@@ -86,6 +114,7 @@ export async function insertSpan(
     committedBy: { writer, worker, workers, program, provider, batchSize, onBadRow },
     profile,
     table,
+    swaps,
   }: {
     readonly stored: StoredPlan;
     readonly span: Span;
@@ -93,8 +122,10 @@ export async function insertSpan(
     readonly committedBy: CommittedBy;
     readonly profile: string | undefined;
     readonly table: number;
+    /** undefined: the rows are not written into the target. */
+    readonly swaps: SeenSwaps | undefined;
   },
-): Promise<void> {
+): Promise<boolean> {
   const row: z.infer<typeof schema> = {
     span: index,
     plan_id: planId,
@@ -112,9 +143,13 @@ export async function insertSpan(
     on_bad_row: onBadRow,
     table_oid: table,
   };
-  await session.query({
-    text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, table_files, profile)
-      VALUES ($1, ${columns.map((_, at) => `$${at + 2}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, $${columns.length + 2})`,
-    values: [plan.runId, ...columns.map((column) => row[column]), profile ?? null],
+  const values = [plan.runId, ...columns.map((column) => row[column]), profile ?? null];
+  const swapped = swapSql(control, swaps, values.length + 1);
+  const inserted = await session.query<{ swapped: boolean }>({
+    text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, profile, table_files, committed_at)
+      VALUES (${values.map((_, at) => `$${at + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, ${swapped.at})
+      RETURNING ${swapped.isSwapped} AS swapped`,
+    values: [...values, ...swapped.values],
   });
+  return inserted.rows[0]?.swapped === true;
 }

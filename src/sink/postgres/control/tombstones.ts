@@ -45,6 +45,16 @@ export async function storeTombstone(
   await storeDecision(session, control, tombstone, { kind: "discarded", by, at, reason, asBaseline: false });
 }
 
+/** Whether a run is pruned. */
+export async function isPruned(session: Session, { table }: Control, runId: RunId): Promise<boolean> {
+  const { base, number } = splitRunId(runId);
+  const { rows } = await session.query({
+    text: `SELECT FROM ${table("runs")} t WHERE base = $1 AND number > $2 AND ${isTombstone("t")} LIMIT 1`,
+    values: [base, number],
+  });
+  return rows.length > 0;
+}
+
 /** Reads the runs for a target before a tombstone, of the same params. */
 export async function runsBefore(
   session: Session,

@@ -68,8 +68,8 @@ async function eraseInTransaction(
   for (const table of [name, ...previous]) {
     const types = await keyTypes(session, table, request);
     if (types === undefined) {
-      if (table === name) {
-        continue; // no run has made it yet
+      if (table === name || (await findTable(session, table)) === undefined) {
+        continue; // no run has made it yet, or a run or `prune` has just dropped it
       }
       throw new JobError("OUTPUT_MISMATCH", `erasing rows of ${showTable(table)}: it has no column for the key`, {
         hint: `drop the table if it is not needed; infer-batch rollback puts its rows back`,

@@ -1,7 +1,6 @@
 import { outputColumns } from "../../../binding/contract.js";
 import { JobError } from "../../../util/errors.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
-import type { RolledBack, VisibleRun } from "../../../publish/readers-view.js";
 import { copyRows } from "./append.js";
 import { allConstraints, dropOutdated } from "./constraints.js";
 import type { Session } from "../connections.js";
@@ -10,7 +9,6 @@ import { refuseDependents, refuseIncoming, refuseReferred } from "./dependents.j
 import { lock } from "../locks.js";
 import type { FinishRehearsal, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
-import { currentRun } from "../pruning/previous-tables.js";
 import { refuseOtherShape } from "./shape.js";
 import { checkStaging, copyAttributes, makeRowTable, makeLike, oidOf } from "./staging.js";
 import {
@@ -21,7 +19,6 @@ import {
   exchangeRows,
   freeName,
   keptTables,
-  lastSwap,
   recordSwap,
 } from "./swap.js";
 import { createTable, findTable, fitColumns, type FoundTable } from "../table.js";
@@ -101,7 +98,7 @@ export function stagingTable(target: TableName, runId: RunId): TableName {
   return derivedName(target, `__staging_${shortHash(`${showTable(target)} ${runId}`)}`);
 }
 
-async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: FoundTable): Promise<void> {
+export async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: FoundTable): Promise<void> {
   if (spec.swap === "delete_insert") {
     await (spec.key.length > 0 ? requireUnique(session, name, spec.key) : refuseReferred(session, name, target.oid));
     return;
@@ -195,10 +192,10 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
 }
 
 /** A policy that hides rows from this role would keep them in the table. */
-const wholeTables = "SET LOCAL row_security = off";
+export const wholeTables = "SET LOCAL row_security = off";
 
 /** Locks the target until the transaction ends, and reads its columns; undefined when there is none. */
-async function lockTarget(session: Session, { name, spec }: ModeTools): Promise<FoundTable | undefined> {
+export async function lockTarget(session: Session, { name, spec }: ModeTools): Promise<FoundTable | undefined> {
   if ((await findTable(session, name)) === undefined) {
     return undefined;
   }
@@ -208,76 +205,6 @@ async function lockTarget(session: Session, { name, spec }: ModeTools): Promise<
   return await findTable(session, name);
 }
 
-function writableColumns({ columns }: FoundTable): string[] {
+export function writableColumns({ columns }: FoundTable): string[] {
   return columns.filter(({ computed }) => !computed).map((column) => column.name);
-}
-
-/**
- * Swaps back the table that the last `replace` replaced, and keeps the rows of that run in a table.
- * @throws JobError USAGE when there is nothing to restore
- */
-export async function rollBack(session: Session, tools: ModeTools): Promise<RolledBack> {
-  const { name, spec, control } = tools;
-  await session.query("SET LOCAL statement_timeout = 0");
-  await session.query(wholeTables);
-  const target = await lockTarget(session, tools);
-  if (target === undefined) {
-    throw new JobError("USAGE", `rolling back ${showTable(name)}: there is no such table`);
-  }
-  const last = await lastSwap(session, control, name);
-  const before = last?.kept === undefined || last.kept === null ? undefined : { schema: name.schema, table: last.kept };
-  if (last?.action !== "replace" || before === undefined || (await findTable(session, before)) === undefined) {
-    const found =
-      last === undefined
-        ? "no run has replaced it"
-        : last.action === "rollback"
-          ? "its last replacement was rolled back already"
-          : "no table was there before, or it was not kept";
-    throw new JobError("USAGE", `rolling back ${showTable(name)}: ${found}`, {
-      hint: "output.postgres.keep_previous sets how many tables are kept",
-    });
-  }
-  if (last.table !== target.oid) {
-    throw new JobError(
-      "USAGE",
-      `rolling back ${showTable(name)}: it is not the table that run ${last.runId} put there`,
-      {
-        hint: `the table was replaced since then; the table from before the run is ${showTable(before)}`,
-      },
-    );
-  }
-  const undone = await freeName(session, name, "__undone", last.runId);
-  if (spec.swap === "rename") {
-    await refuseDependents(session, name, target.oid);
-    await copyAttributes(session, name, before);
-    await exchangeNames(session, { target: name, incoming: before, kept: undone });
-  } else {
-    await refuseUnfit(session, tools, target);
-    const columns = writableColumns(target);
-    await copyTable(session, name, undone, columns);
-    const fixed = target.columns.filter(({ generated }) => generated).map((column) => column.name);
-    await exchangeRows(session, { target: name, from: before, key: spec.key, columns, fixed });
-    await session.query(`DROP TABLE ${quoteTable(before)}`);
-  }
-  await recordSwap(session, control, name, { runId: last.runId, action: "rollback", kept: undone.table });
-  return {
-    kept: showTable(undone),
-    undone: await runWithParams(session, tools, last.runId),
-    restored: await restoredRun(session, tools),
-  };
-}
-
-/** The run whose rows are in the target again; undefined: rows that no run wrote. */
-async function restoredRun(session: Session, tools: ModeTools): Promise<VisibleRun | undefined> {
-  const runId = await currentRun(session, tools.control, tools.name);
-  return runId === undefined ? undefined : await runWithParams(session, tools, runId);
-}
-
-async function runWithParams(session: Session, { control }: ModeTools, runId: string): Promise<VisibleRun> {
-  const { rows } = await session.query<Pick<VisibleRun, "params">>({
-    // Control tables of layout 1 have no such column.
-    text: `SELECT to_jsonb(r) -> 'params' AS params FROM ${control.table("runs")} r WHERE run_id = $1`,
-    values: [runId],
-  });
-  return { runId, params: rows[0]?.params ?? null };
 }

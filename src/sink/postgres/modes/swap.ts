@@ -1,6 +1,7 @@
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
+import { swappedAtSql } from "../control/exchanges.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { indexShape } from "./shape.js";
 import { makeRowTable, oidOf, runAll } from "./staging.js";
@@ -131,7 +132,8 @@ export interface Swap {
 
 export async function recordSwap(session: Session, control: Control, target: TableName, swap: Swap): Promise<void> {
   await session.query({
-    text: `INSERT INTO ${control.table("swaps")} (target, run_id, kept, action, table_oid) VALUES ($1, $2, $3, $4, $5)`,
+    text: `INSERT INTO ${control.table("swaps")} (target, run_id, kept, action, table_oid, at)
+      VALUES ($1, $2, $3, $4, $5, ${swappedAtSql(control, "$1")})`,
     values: [showTable(target), swap.runId, swap.kept, swap.action, await oidOf(session, target)],
   });
 }

@@ -19,6 +19,12 @@ export async function currentRun(session: Session, control: Control, target: Tab
   return followSwaps(await readSwaps(session, control, target)).current;
 }
 
+/** The run whose rows the last swap of a table has kept; undefined: it has kept none, or no run wrote them. */
+export async function replacedRun(session: Session, control: Control, target: TableName): Promise<RunId | undefined> {
+  const swaps = await readSwaps(session, control, target);
+  return followSwaps(swaps).kept.get(swaps.at(-1)?.kept ?? "");
+}
+
 /** Finds the tables that swaps kept and that still exist, the newest first. */
 export async function previousTables(
   session: Session,

@@ -1,0 +1,131 @@
+import { JobError } from "../../../util/errors.js";
+import type { RunId } from "../../../plan/plan.js";
+import type { RolledBack, VisibleRun } from "../../../publish/readers-view.js";
+import type { Session } from "../connections.js";
+import { isPruned } from "../control/tombstones.js";
+import { refuseDependents } from "./dependents.js";
+import { lock, lockRuns } from "../locks.js";
+import type { ModeTools } from "./mode.js";
+import { quoteTable, showTable, type TableName } from "../names.js";
+import { refuseLaterRows } from "../other-runs/later-rows.js";
+import { currentRun, replacedRun } from "../pruning/previous-tables.js";
+import { lockTarget, refuseUnfit, wholeTables, writableColumns } from "./replace.js";
+import { copyAttributes } from "./staging.js";
+import { copyTable, exchangeNames, exchangeRows, freeName, lastSwap, type RecordedSwap, recordSwap } from "./swap.js";
+import { findTable, type FoundTable } from "../table.js";
+
+/**
+ * Swaps back the table that the last `replace` replaced, and keeps the rows of that run in a table. `layout`: of the
+ * control tables.
+ * @throws JobError USAGE when there is nothing to restore; OUTPUT_NEWER when rows of other runs would go, too;
+ * ALREADY_DECIDED when the rows are those of a pruned run
+ */
+export async function rollBack(session: Session, tools: ModeTools, layout: number): Promise<RolledBack> {
+  const { name, control } = tools;
+  await session.query("SET LOCAL statement_timeout = 0");
+  await session.query(wholeTables);
+  await lock(session, `swap ${showTable(name)}`); // so that `erase` finds the tables under the names that they keep
+  const back = await replacedRun(session, control, name);
+  if (back !== undefined) {
+    await lockRuns(session, back, { shared: true }); // it is pruned before this, or not
+  }
+  const target = await lockTarget(session, tools);
+  if (target === undefined) {
+    throw new JobError("USAGE", `rolling back ${showTable(name)}: there is no such table`);
+  }
+  const { last, before } = await requireReplaced(session, tools, target);
+  await refuseLaterRows(session, control, { replacedBy: last.runId, target: name, before, layout });
+  await refusePruned(session, tools, { back, before });
+  const undone = await freeName(session, name, "__undone", last.runId);
+  await swapBack(session, tools, { target, before, undone });
+  await recordSwap(session, control, name, { runId: last.runId, action: "rollback", kept: undone.table });
+  return {
+    kept: showTable(undone),
+    undone: await runWithParams(session, tools, last.runId),
+    restored: await restoredRun(session, tools),
+  };
+}
+
+/** Finds the last swap, which has replaced the target, and the table that it has kept. @throws JobError USAGE */
+async function requireReplaced(
+  session: Session,
+  { name, control }: ModeTools,
+  target: FoundTable,
+): Promise<{ readonly last: RecordedSwap; readonly before: TableName }> {
+  const last = await lastSwap(session, control, name);
+  const before = last?.kept === undefined || last.kept === null ? undefined : { schema: name.schema, table: last.kept };
+  if (last?.action !== "replace" || before === undefined || (await findTable(session, before)) === undefined) {
+    const found =
+      last === undefined
+        ? "no run has replaced it"
+        : last.action === "rollback"
+          ? "its last replacement was rolled back already"
+          : "no table was there before, or it was not kept";
+    throw new JobError("USAGE", `rolling back ${showTable(name)}: ${found}`, {
+      hint: "output.postgres.keep_previous sets how many tables are kept",
+    });
+  }
+  if (last.table !== target.oid) {
+    throw new JobError(
+      "USAGE",
+      `rolling back ${showTable(name)}: it is not the table that run ${last.runId} put there`,
+      {
+        hint: `the table was replaced since then; the table from before the run is ${showTable(before)}`,
+      },
+    );
+  }
+  return { last, before };
+}
+
+/** Refuses to give readers the rows of a pruned run, whose table could not be dropped then. @throws JobError ALREADY_DECIDED */
+async function refusePruned(
+  session: Session,
+  { name, control }: ModeTools,
+  { back, before }: { readonly back: RunId | undefined; readonly before: TableName },
+): Promise<void> {
+  if (back !== undefined && (await isPruned(session, control, back))) {
+    throw new JobError(
+      "ALREADY_DECIDED",
+      `rolling back ${showTable(name)}: ${showTable(before)} has the rows of run ${back}, which is pruned`,
+      {
+        hint: `nothing was changed; the next infer-batch prune drops that table. To have these predictions again, score them with run --new-run`,
+      },
+    );
+  }
+}
+
+/** Exchanges the target and the table from before. */
+async function swapBack(
+  session: Session,
+  tools: ModeTools,
+  { target, before, undone }: { readonly target: FoundTable; readonly before: TableName; readonly undone: TableName },
+): Promise<void> {
+  const { name, spec } = tools;
+  if (spec.swap === "rename") {
+    await refuseDependents(session, name, target.oid);
+    await copyAttributes(session, name, before);
+    await exchangeNames(session, { target: name, incoming: before, kept: undone });
+  } else {
+    await refuseUnfit(session, tools, target);
+    const columns = writableColumns(target);
+    await copyTable(session, name, undone, columns);
+    const fixed = target.columns.filter(({ generated }) => generated).map((column) => column.name);
+    await exchangeRows(session, { target: name, from: before, key: spec.key, columns, fixed });
+    await session.query(`DROP TABLE ${quoteTable(before)}`);
+  }
+}
+
+/** The run whose rows are in the target again; undefined: rows that no run wrote. */
+async function restoredRun(session: Session, tools: ModeTools): Promise<VisibleRun | undefined> {
+  const runId = await currentRun(session, tools.control, tools.name);
+  return runId === undefined ? undefined : await runWithParams(session, tools, runId);
+}
+
+async function runWithParams(session: Session, { control }: ModeTools, runId: string): Promise<VisibleRun> {
+  const { rows } = await session.query<Pick<VisibleRun, "params">>({
+    // Control tables of layout 1 have no such column.
+    text: `SELECT to_jsonb(r) -> 'params' AS params FROM ${control.table("runs")} r WHERE run_id = $1`,
+    values: [runId],
+  });
+  return { runId, params: rows[0]?.params ?? null };
+}
