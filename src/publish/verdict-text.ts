@@ -260,10 +260,7 @@ function causeText({ column, psi, against }: NonNullable<CheckResult["feature"]>
   return `feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)}${since}`}`;
 }
 
-/**
- * Says whether the new model or the data are the cause, and what the previous model shows, or that of the file. Models have
- * their short digests.
- */
+/** Says whether the new model or the data are the cause, by what the previous model shows, or that of the file. */
 function modelText(check: CheckName, cause: NonNullable<CheckResult["cause"]>, { file }: Known): string {
   const { of, previous, rows, modelSha256, now } = cause;
   const other = file === undefined ? "the previous model" : `the model of ${file}`;
@@ -289,7 +286,7 @@ export function toCorrect({ modelChanged, results }: Verdict): string {
   const parts = [
     ...(isInput || !isModel ? ["the input"] : []),
     ...(isModel || (isInput && modelChanged) ? ["the model"] : []),
-    ...(holding.some(mayBeSpec) ? ["the spec"] : []),
+    ...(holding.some(mayBeSpec) || results.some(isUnexplained) ? ["the spec"] : []),
   ];
   return [parts.slice(0, -1).join(", "), ...parts.slice(-1)].filter((part) => part !== "").join(" or ");
 }

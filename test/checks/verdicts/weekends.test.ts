@@ -54,7 +54,7 @@ test("a feature that only differs from a weekend explains no output that moved s
 test("an output that no feature explains is not called that if the previous model shows the cause", () => {
   const { results } = afterWeekend(night({ score: 1, weight: 0 }), { score: 0.4, weight: 0.5 });
   const cause = { of: "data", previous: 0.3, modelSha256: "0123456789abcdef", rows: 1000 } as const;
-  const caused = results.map((result) => (result.level === "hold" ? { ...result, cause } : result));
+  const caused = results.map((result) => (result.level === "hold" ? Object.assign({}, result, { cause }) : result));
   expect(resultLines(storedVerdict(caused), "hold")[0]).toMatch(/\(limit 0\.25\); caused by the data/);
 });
 
