@@ -1,5 +1,6 @@
 import { groupRuns, overParams, planOf, type RunGroup } from "../../jobs/prune-choice.js";
 import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
+import { isMarkedKept, mayBeKept } from "../../plan/kept-predictions.js";
 import type { RunId } from "../../plan/plan.js";
 import { everyRun } from "../../publish/recorded-run.js";
 import { spanCount } from "../../plan/spans.js";
@@ -38,7 +39,8 @@ export interface EraseRequest extends CopyRequest {
 export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
   const others = { jobs: new Set<string>(), tables: new Set<string>() };
   const everything = { job: context.spec.name, last: everyRun, complete: true, others } as const;
-  const groups = groupRuns((await context.sink.history?.(everything)) ?? []);
+  const all = groupRuns((await context.sink.history?.(everything)) ?? []);
+  const groups = all.filter(isOfJob);
   warnOfUnsearched(context, groups.length, others);
   const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
   await using kept = await context.openChallengerSink?.();
@@ -49,6 +51,12 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
   const predictions =
     (await eraseFromTables(challenger, request, overParams(groups))) ?? (await eraseKept(groups, request));
   return [...published, ...predictions];
+}
+
+/** Whether a group is not of the predictions that another job keeps of its challenger, with whose rows they are erased. */
+function isOfJob(group: RunGroup): boolean {
+  const plan = planOf(group);
+  return plan === undefined || !isMarkedKept(plan);
 }
 
 /** Erases rows from tables; undefined: the rows are in files. */
@@ -101,7 +109,7 @@ async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Pr
     if (sink !== undefined) {
       const context = keptContext(job, sink);
       const latest = await sink.find(runIdOf(context.spec.name, plan.params, job.sha256));
-      if (latest !== undefined) {
+      if (latest !== undefined && mayBeKept(latest.plan)) {
         const about = { runId: latest.plan.runId, params: plan.params, place: sink.target };
         const isAbandoned = group.latest.status === "published" && (await isIncomplete(sink, latest));
         const outcome = isAbandoned
