@@ -223,7 +223,7 @@ export function addErase(program: Command, io: SafeIo): void {
     .addOption(
       new Option(
         "--key <column>",
-        "Output column that the keys are values of; may be repeated. Default: the columns of the file; for a text file output.postgres.key, else checks.unique, reuse.key or output.columns, if that is one column",
+        "Output column that the keys are values of; may be repeated. Default: the columns of the file; for a text file the one of output.postgres.key, checks.unique and reuse.key that is one column, else output.columns if that is; needed if several are one column and differ",
       ).argParser(collect),
     )
     .addOption(param())

@@ -131,8 +131,8 @@ export interface HistoryRequest {
 export interface OtherRuns {
   /** Other jobs with runs in the same folders, or for the same table. */
   readonly jobs: Set<string>;
-  /** Other tables of the job's runs, the latest first; a bounded number. */
-  readonly tables: Set<string>;
+  /** Other tables of the job's runs, the latest first, each with the params of its latest run; a bounded number. */
+  readonly tables: Map<string, Readonly<Record<string, string>>>;
 }
 
 /** The status of a run. `isOver`: a later run was opened. `hasStopped`: no attempt got further since the last failure. */

@@ -8,7 +8,7 @@ import { checkRejects } from "./conclude.js";
 import { decidedError, refusePruned } from "./held-or-discarded.js";
 import { listInput } from "./planning/input.js";
 import { requireRun } from "./rejects/plan-rejects.js";
-import { hasOnlyFailed, refuseOthers } from "./resume.js";
+import { hasOnlyFailed, refuseKept, refuseOthers } from "./resume.js";
 import { type RunState, runState } from "./state.js";
 
 /** The findings of a dry run at the target. */
@@ -97,6 +97,7 @@ async function nextOrRefusal(context: JobContext, stored: StoredPlan): Promise<N
 
 /** What `run` does with a run that the target has. @throws JobError that it ends with because of that run */
 async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRunCheck["next"]> {
+  refuseKept(stored.plan);
   if (stored.pruned !== undefined) {
     refusePruned(context, stored.pruned);
   }

@@ -13,7 +13,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import { assertNever, JobError } from "../util/errors.js";
 import { runFacts, rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
-import { notPlanned, openOwn } from "./resume.js";
+import { notPlanned, openOwn, refuseKept } from "./resume.js";
 import { unfinishedRuns } from "./state.js";
 import { addingHint, publishApproved } from "./held-or-discarded.js";
 import { lostSpans } from "./judging/lost-spans.js";
@@ -236,6 +236,7 @@ async function findRun(
       },
     );
   }
+  refuseKept(stored.plan);
   if (stored.pruned !== undefined) {
     throw prunedError(stored.pruned, `${command(stored.plan.params)} --new-run`);
   }

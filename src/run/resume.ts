@@ -72,24 +72,31 @@ export function refuseKept(plan: Plan): void {
  */
 export function requireOwn(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
   refuseKept(plan);
+  refuseElsewhere(context, plan, run);
+}
+
+function refuseElsewhere(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
   if (context.sink.isElsewhere?.(plan.target) === true) {
     checkSpec(context, plan, run);
   }
 }
 
-/** Refuses to go on with a run of an erasure, and without `--new-run` with that of another job. @throws JobError */
+/**
+ * Refuses to go on with a run of an erasure, and without `--new-run` with one whose rows are elsewhere. `refuseKept` comes
+ * before the run is opened, which fails for one that is damaged. @throws JobError
+ */
 export function refuseOthers(context: JobContext, plan: Plan, run: RunSink): void {
-  refuseKept(plan);
   refuseErasing(plan, run);
   if (!context.newRun) {
-    requireOwn(context, plan, run);
+    refuseElsewhere(context, plan, run);
   }
 }
 
 /** Opens a run that `requireOwn` admits. @throws JobError also those of `Sink.open` */
 export async function openOwn(context: JobContext, stored: StoredPlan, how?: Opening): Promise<RunSink> {
+  refuseKept(stored.plan); // also one that is damaged, which no other job may replace
   const run = await context.sink.open(stored, how);
-  requireOwn(context, stored.plan, run);
+  refuseElsewhere(context, stored.plan, run);
   return run;
 }
 

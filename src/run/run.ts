@@ -34,6 +34,9 @@ export async function runJob(context: JobContext): Promise<RunReport> {
     const base = runIdOf(spec.name, spec.params, sha256);
     const stored = await sink.find(base);
     requireRun(context, stored);
+    if (stored !== undefined) {
+      refuseKept(stored.plan);
+    }
     if (stored?.pruned !== undefined) {
       return await startNext(context, stored.pruned.tombstone, refusePruned(context, stored.pruned));
     }

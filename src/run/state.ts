@@ -1,5 +1,6 @@
 import type { RejectedRow } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
+import { isMarkedKept } from "../plan/kept-predictions.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
@@ -253,7 +254,7 @@ export async function unfinishedRuns(context: JobContext): Promise<UnfinishedTex
   const { spec, sink, sha256 } = context;
   const found = await sink.unfinished(spec.name, runIdOf(spec.name, spec.params, sha256));
   const texts: UnfinishedText[] = [];
-  for (const run of found) {
+  for (const run of found.filter(({ plan }) => !isMarkedKept(plan))) {
     texts.push(await unfinishedText(context, run));
   }
   return texts;

@@ -1,4 +1,4 @@
-import { readFile } from "node:fs/promises";
+import { readdir, readFile, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { outputs, shifted } from "../support/challenger.js";
@@ -81,6 +81,67 @@ describe("a job that is called as the run of kept predictions", () => {
     expect([main.code, main.stderr.includes("WARN")], main.stderr).toEqual([0, false]);
     expect(await outputRows(path)).toHaveLength(569);
     expect(await readFile(join(path, "_SUCCESS"), "utf8")).toContain(`${name}-`);
+  });
+
+  test.each(["damaged", "pruned"])("it replaces no %s predictions that are kept in its folder", async (state) => {
+    await using scratch = await scratchFolder();
+    const path = `${scratch.path}/kept/dt=\${ds}`;
+    const params = { ds: "${today}" };
+    const output = { parquet: { path: "out/dt=${ds}" } };
+    const spec = await writeSpec(scratch.path, fixture, { ...challengerWith({ parquet: { path } }), params, output });
+    const night = ["--param", "ds=2026-01-01"];
+    const kept = join(scratch.path, "kept", "dt=2026-01-01");
+    if (state === "damaged") {
+      expect((await run(spec, ...night, "--worker", "0/2")).code).toBe(0);
+      const part = (await readdir(kept, { recursive: true })).find((file) => file.includes("part-"));
+      await truncate(join(kept, part ?? ""), 100);
+    } else {
+      expect((await run(spec, ...night)).code).toBe(0);
+      expect((await run(spec, "--param", "ds=2026-01-02")).code).toBe(0);
+      expect((await runHere(["prune", spec, "--older-than", "1d"])).code).toBe(0);
+    }
+    const before = (await readdir(kept, { recursive: true })).toSorted();
+
+    await writeSpec(scratch.path, fixture, { ...shadow, params, output: { parquet: { path } } });
+    for (const args of [["run"], ["run", "--new-run"], ["plan"], ["status"], ["stats"], ["discard"]]) {
+      const [command = "", ...more] = args;
+      expect(await runHere([command, spec, ...night, ...more]), args.join(" ")).toMatchObject({
+        code: 64,
+        stderr: expect.stringContaining("it has the predictions of a challenger, which job cancer-logistic keeps"),
+      });
+    }
+    expect((await readdir(kept, { recursive: true })).toSorted()).toEqual(before);
+  });
+
+  test("erase of either job leaves the rows of the other one, and unfinished ones are not named as its own", async () => {
+    await using scratch = await scratchFolder();
+    const params = { ds: "${today}" };
+    const path = `${scratch.path}/kept/dt=\${ds}`;
+    const rowsOf = async (date: string) => await outputRows(join(scratch.path, "kept", `dt=${date}`));
+    const ofShadow = { ...shadow, params, output: { parquet: { path } } };
+    const output = { parquet: { path: "out/dt=${ds}" } };
+    const ofMain = { ...challengerWith({ parquet: { path } }), params, output };
+    const spec = await writeSpec(scratch.path, fixture, ofShadow);
+    const night = async (date: string, ...args: string[]) => await run(spec, "--param", `ds=${date}`, ...args);
+    expect((await night("2026-01-01")).code).toBe(0);
+    await writeSpec(scratch.path, fixture, ofMain);
+    expect([(await night("2026-01-01")).code, (await night("2026-01-02")).code]).toEqual([0, 0]);
+    expect((await night("2026-01-03", "--worker", "0/2")).code).toBe(0);
+
+    const keys = join(scratch.path, "keys.csv");
+    await writeFile(keys, `id\n${String((await rowsOf("2026-01-01"))[3]?.["id"])}\n`);
+    await writeSpec(scratch.path, fixture, ofShadow);
+    const ofOther = await runHere(["erase", spec, "--keys", keys, "--json"]);
+    expect([ofOther.code, lastJson(ofOther)], ofOther.stderr).toEqual([0, expect.objectContaining({ rows: 1 })]);
+    expect([(await rowsOf("2026-01-01")).length, (await rowsOf("2026-01-02")).length]).toEqual([568, 569]);
+    expect((await runHere(["status", spec, "--param", "ds=2026-01-01"])).stdout).not.toContain("not finished");
+
+    await writeFile(keys, `id\n${String((await rowsOf("2026-01-02"))[9]?.["id"])}\n`);
+    await writeSpec(scratch.path, fixture, ofMain);
+    expect((await night("2026-01-03")).code).toBe(0);
+    const erased = await runHere(["erase", spec, "--keys", keys, "--json"]);
+    expect(erased.code, erased.stderr).toBe(0);
+    expect([(await rowsOf("2026-01-01")).length, (await rowsOf("2026-01-02")).length]).toEqual([568, 568]);
   });
 
   test("prune of either job leaves the runs of the other one", async () => {

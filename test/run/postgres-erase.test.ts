@@ -194,7 +194,7 @@ postgres.describe("erase in Postgres", () => {
     expect(await idsOf(database)).toBe(2);
   });
 
-  test("erase and diff tell rows apart by the key of the table before checks.unique", async () => {
+  test("diff tells rows apart by the key of the table before checks.unique, and erase asks which of them is meant", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, {
@@ -222,7 +222,15 @@ postgres.describe("erase in Postgres", () => {
     const compared = await runHere(diff);
     expect(compared.code, compared.stderr).toBe(0);
     expect(lastJson(compared)).toMatchObject({ key: ["id"] });
-    expect(lastJson(await runHere(["erase", spec, "--keys", keys, "--json"]))).toMatchObject({ key: ["id"], rows: 1 });
+    expect(await runHere(["erase", spec, "--keys", keys])).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(
+        /they may be values of id \(output\.postgres\.key\) or place \(checks\.unique\)\n.*--key id or --key place/,
+      ),
+    });
+    expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 442 }]);
+    const erased = await runHere(["erase", spec, "--keys", keys, "--key", "id", "--json"]);
+    expect(lastJson(erased)).toMatchObject({ key: ["id"], rows: 1 });
   });
 
   test("erase warns of the tables that a renamed job or table had, and erases rejects where the table is gone", async () => {
@@ -249,7 +257,7 @@ postgres.describe("erase in Postgres", () => {
     });
     const fresh = await jobIn(scratch.path, database, { ...mode, table: "scores.new" }, { name: "other" });
     expect((await fresh.erase()).stderr).toMatch(
-      /^warning: no run has written to scores\.new at \S+; if the name of the job or output\.postgres\.table was changed/,
+      /^warning: no run in control_schema infer_batch is known for scores\.new at \S+; if the name of the job or output\.postgres\.table or control_schema was/,
     );
   });
 

@@ -12,18 +12,18 @@ const keysLimit = 1_000_000;
 /**
  * Reads a file of keys: Parquet or CSV with a header, whose columns are the key, or a text with a key on each line.
  * @param columns the key columns. Default: those of the file
- * @param usual the key of the job, of which a text without a header is if it is one column
+ * @param usual makes the key of the job, of which a text without a header is if it is one column
  * @throws JobError USAGE, FILE_MISSING
  */
 export async function readKeys(
   path: string,
-  { columns, usual }: { readonly columns: readonly string[] | undefined; readonly usual: readonly string[] },
+  { columns, usual }: { readonly columns: readonly string[] | undefined; readonly usual: () => readonly string[] },
 ): Promise<KeyList> {
   const kind = extname(path).toLowerCase();
   const list =
     kind === ".parquet" || kind === ".csv"
       ? await readTable(path, kind, columns)
-      : await readLines(path, columns ?? usual);
+      : await readLines(path, columns ?? usual());
   if (list.keys.length === 0) {
     throw new JobError("USAGE", `reading ${path}: it has no keys`);
   }

@@ -1,17 +1,18 @@
 import { openLoaded } from "../../app/job-context.js";
 import { rowFinders } from "../../app/duckdb/open-row-finder.js";
 import { readKeys } from "../../app/reading/read-keys.js";
-import { type JobOptions, readSpec, readSpecOnce } from "../../app/reading/read-spec.js";
+import { type JobOptions, type LoadWith, readSpec, readSpecOnce } from "../../app/reading/read-spec.js";
 import { paramTexts } from "../../plan/identity.js";
 import type { KeyList } from "../../publish/erasure.js";
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type ErasedRun, eraseRows } from "../../run/erasing/erase.js";
 import type { JobSpec } from "../../spec/job-spec.js";
+import { splitTable } from "../../spec/postgres-spec.js";
 import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
-import { usualKey } from "../usual-key.js";
+import { keyOfValues } from "../usual-key.js";
 
 export interface EraseOptions extends JobOptions {
   readonly keys: string;
@@ -32,7 +33,7 @@ interface EraseReport {
 export async function eraseCommand(spec: string, options: EraseOptions, io: SafeIo): Promise<void> {
   const log = createWarningLog(io.stderr);
   const loaded = await readSpec(spec, options, { standIns: "all" }); // runs with any params are searched
-  const keys = await readKeys(options.keys, { columns: options.key, usual: usualKey(loaded.spec) });
+  const keys = await readKeys(options.keys, { columns: options.key, usual: () => keyOfValues(loaded.spec) });
   refuseOtherColumns(loaded.spec, keys);
   const load = await readSpecOnce(spec, options);
   await using job = await openLoaded(loaded, spec, { log });
@@ -42,6 +43,7 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
     dryRun: options.dryRun === true,
     found,
     openFinder: rowFinders(keys, { memoryBytes: job.memory.duckDbBytes, found }),
+    paramsOfTable: (wanted, params) => paramsOfTable(load, { wanted, params, given: job.spec.params }),
     openJob: async (params) => await openLoaded(load(params), spec, { log }),
   });
   const report = {
@@ -57,6 +59,32 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
       : `${reportText(report).join("\n")}\n`,
   );
   refuseRetained(report);
+}
+
+/** Of the params of a run, those that a table (`schema.table`) is named by, and that differ; undefined: it is not named so. */
+function paramsOfTable(
+  load: LoadWith,
+  {
+    wanted,
+    params,
+    given,
+  }: {
+    readonly wanted: string;
+    readonly params: Readonly<Record<string, string>>;
+    readonly given: Readonly<Record<string, string>>;
+  },
+): Readonly<Record<string, string>> | undefined {
+  const isNamed = (by: Readonly<Record<string, string>>): boolean => {
+    try {
+      const found = splitTable(load(by).spec.output.postgres?.table ?? "");
+      return `${found.schema}.${found.table}` === wanted;
+    } catch {
+      return false; // the spec had other params then
+    }
+  };
+  return isNamed(params)
+    ? Object.fromEntries(Object.entries(params).filter(([name]) => !isNamed({ ...params, [name]: given[name] ?? "" })))
+    : undefined;
 }
 
 /** Refuses keys of columns that are not copied from the input. @throws JobError USAGE */

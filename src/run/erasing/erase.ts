@@ -1,6 +1,7 @@
 import { groupRuns, overParams, planOf, type RunGroup } from "../../jobs/prune-choice.js";
 import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
-import type { RunId } from "../../plan/plan.js";
+import { isMarkedKept, mayBeKept } from "../../plan/kept-predictions.js";
+import type { Plan, RunId } from "../../plan/plan.js";
 import { everyRun } from "../../publish/recorded-run.js";
 import { spanCount } from "../../plan/spans.js";
 import { type ErasedRows, nothingErased, type TableErasure } from "../../publish/erasure.js";
@@ -27,6 +28,11 @@ export interface ErasedRun extends ErasedRows {
 export interface EraseRequest extends CopyRequest {
   /** Takes the indexes of keys that are found. */
   readonly found: Set<number>;
+  /**
+   * The params that have to be given for the job to write into a table (`schema.table`) that a run with `params` had.
+   * undefined: the spec names it with no params.
+   */
+  readonly paramsOfTable: (table: string, params: Plan["params"]) => Plan["params"] | undefined;
   /** Opens the job with other params, whose target is another folder. */
   readonly openJob: (params: Readonly<Record<string, string>>) => Promise<JobContext & AsyncDisposable>;
 }
@@ -36,10 +42,13 @@ export interface EraseRequest extends CopyRequest {
  * challenger. Safe to repeat after a kill at any step.
  */
 export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
-  const others = { jobs: new Set<string>(), tables: new Set<string>() };
+  const others = { jobs: new Set<string>(), tables: new Map<string, Plan["params"]>() };
   const everything = { job: context.spec.name, last: everyRun, complete: true, others } as const;
-  const groups = groupRuns((await context.sink.history?.(everything)) ?? []);
-  warnOfUnsearched(context, groups.length, others);
+  const all = groupRuns((await context.sink.history?.(everything)) ?? []);
+  const groups = all.filter(isOfJob);
+  const { paramsOfTable } = request;
+  const { length: runsFound } = context.sink.erase === undefined ? groups : all; // a table is searched whole
+  warnOfUnsearched(context, { runsFound, others, paramsOfTable });
   const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
   await using kept = await context.openChallengerSink?.();
   if (kept === undefined) {
@@ -49,6 +58,12 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
   const predictions =
     (await eraseFromTables(challenger, request, overParams(groups))) ?? (await eraseKept(groups, request));
   return [...published, ...predictions];
+}
+
+/** Whether a group is not of the predictions that another job keeps of its challenger, with whose rows they are erased. */
+function isOfJob(group: RunGroup): boolean {
+  const plan = planOf(group);
+  return plan === undefined || !isMarkedKept(plan);
 }
 
 /** Erases rows from tables; undefined: the rows are in files. */
@@ -101,7 +116,7 @@ async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Pr
     if (sink !== undefined) {
       const context = keptContext(job, sink);
       const latest = await sink.find(runIdOf(context.spec.name, plan.params, job.sha256));
-      if (latest !== undefined) {
+      if (latest !== undefined && mayBeKept(latest.plan)) {
         const about = { runId: latest.plan.runId, params: plan.params, place: sink.target };
         const isAbandoned = group.latest.status === "published" && (await isIncomplete(sink, latest));
         const outcome = isAbandoned

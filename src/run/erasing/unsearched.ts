@@ -1,20 +1,29 @@
 import { keptJob } from "../../plan/kept-predictions.js";
+import { paramTexts } from "../../plan/identity.js";
+import type { Plan } from "../../plan/plan.js";
 import type { OtherRuns } from "../../publish/recorded-run.js";
 import type { JobContext } from "../../scoring/context.js";
 
 /** The limit of names in a message. */
 const shownLimit = 3;
 
+interface Searched {
+  /** How many runs of the job were found. */
+  readonly runsFound: number;
+  readonly others: OtherRuns;
+  readonly paramsOfTable: (table: string, params: Plan["params"]) => Plan["params"] | undefined;
+}
+
 /**
- * Warns where rows may be left because the job, its folders or its table had another name when they were scored: an erasure
- * finds runs by these names.
- * @param runsFound how many runs of the job were found
+ * Warns where rows may be left because the job, its folders or its table had another name when they were scored, or because
+ * the table has a name for each param: an erasure finds runs by these names.
  */
 export function warnOfUnsearched(
-  { spec: { name }, sink, log }: Pick<JobContext, "spec" | "sink" | "log">,
-  runsFound: number,
-  { jobs, tables }: OtherRuns,
+  context: Pick<JobContext, "spec" | "sink" | "log">,
+  { runsFound, others: { jobs, tables }, paramsOfTable }: Searched,
 ): void {
+  const { spec, sink, log } = context;
+  const { name } = spec;
   const isTable = sink.erase !== undefined; // which is searched whole, whichever job wrote its rows
   const others = isTable ? [] : [...jobs].filter((job) => job !== keptJob(name) && !isKeptOf(job, jobs));
   if (others.length > 0) {
@@ -22,18 +31,40 @@ export function warnOfUnsearched(
       `some folders that the spec names have runs of job ${shown(others)}, which are not searched; if this job had that name before, erase again with this in the spec: name: ${others[0]}`,
     );
   }
-  if (tables.size > 0) {
-    const all = [...tables];
+  warnOfTables(context, tables, paramsOfTable);
+  if (runsFound === 0 && jobs.size === 0 && tables.size === 0) {
+    const schema = spec.output.postgres?.control_schema;
+    const [found, keys] = isTable
+      ? [`no run in control_schema ${schema} is known for ${sink.target}`, "output.postgres.table or control_schema"]
+      : [`no run of job ${name} is in ${sink.target}, nor in its folders of other params`, "output.parquet.path"];
+    log.warn(`${found}; if the name of the job or ${keys} was changed, erase again with the old one in the spec`);
+  }
+}
+
+/** Warns of other tables of the job: those that the spec names with other params, and those that it no longer names. */
+function warnOfTables(
+  { spec: { name }, log }: Pick<JobContext, "spec" | "log">,
+  tables: OtherRuns["tables"],
+  paramsOfTable: Searched["paramsOfTable"],
+): void {
+  const found = [...tables].map(([table, params]) => ({ table, params: paramsOfTable(table, params) }));
+  const named = found.filter(({ params }) => params !== undefined);
+  const renamed = found.filter(({ params }) => params === undefined).map(({ table }) => table);
+  if (named.length > 0) {
+    const places = named.map(({ table, params = {} }) => `${table} (${flagsOf(params)})`);
+    log.warn(`this searches one of the tables that the spec names; erase in the others, too: ${shown(places)}`);
+  }
+  if (renamed.length > 0) {
     log.warn(
-      `runs of job ${name} also wrote to ${shown(all)}, which is not searched; to erase there, erase again with this in the spec: output.postgres.table: ${all[0]}`,
+      `runs of job ${name} also wrote to ${shown(renamed)}, which is not searched; to erase there, erase again with this in the spec: output.postgres.table: ${renamed[0]}`,
     );
   }
-  if (runsFound === 0 && jobs.size === 0 && tables.size === 0) {
-    const [found, key] = isTable
-      ? [`no run has written to ${sink.target}`, "output.postgres.table"]
-      : [`no run of job ${name} is in ${sink.target}, nor in its folders of other params`, "output.parquet.path"];
-    log.warn(`${found}; if the name of the job or ${key} was changed, erase again with the old one in the spec`);
-  }
+}
+
+function flagsOf(params: Plan["params"]): string {
+  return paramTexts(params)
+    .map((text) => `--param ${text}`)
+    .join(" ");
 }
 
 /** Whether a job is the kept predictions of one of these jobs, which are erased with its rows. */

@@ -65,7 +65,7 @@ export async function readHistory(
     values: [job, target, last],
   });
   if (others !== undefined) {
-    await readOthers(session, control, { job, target, others });
+    await readOthers(session, control, { job, target, layout, others });
   }
   const runs: RecordedRun[] = [];
   for (const row of rows) {
@@ -84,18 +84,30 @@ const othersLimit = 20;
 async function readOthers(
   session: Session,
   { table }: Control,
-  { job, target, others }: { readonly job: string; readonly target: string; readonly others: OtherRuns },
+  {
+    job,
+    target,
+    layout,
+    others,
+  }: { readonly job: string; readonly target: string; readonly layout: number; readonly others: OtherRuns },
 ): Promise<void> {
-  const { rows } = await session.query<{ job: string; target: string }>({
-    text: `SELECT job, target FROM (
-        SELECT job, target, max(planned_at) AS at, row_number() OVER (PARTITION BY job = $1 ORDER BY max(planned_at) DESC) AS n
+  // Layout 1 has no params.
+  const params = layout < 2 ? "NULL" : "(array_agg(params ORDER BY planned_at DESC))[1]";
+  const { rows } = await session.query<{
+    job: string;
+    target: string;
+    params: Readonly<Record<string, string>> | null;
+  }>({
+    text: `SELECT job, target, params FROM (
+        SELECT job, target, ${params} AS params, max(planned_at) AS at,
+          row_number() OVER (PARTITION BY job = $1 ORDER BY max(planned_at) DESC) AS n
         FROM ${table("runs")} WHERE (job = $1) <> (target = $2) GROUP BY job, target) o
       WHERE n <= ${othersLimit} ORDER BY at DESC`,
     values: [job, target],
   });
   for (const other of rows) {
     if (other.job === job) {
-      others.tables.add(other.target);
+      others.tables.set(other.target, other.params ?? {});
     } else {
       others.jobs.add(other.job);
     }

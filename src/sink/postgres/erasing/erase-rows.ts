@@ -16,13 +16,13 @@ import { controlLayout } from "../control/schema.js";
 import { dropTables, finishSeconds } from "../finish-run.js";
 import { lock, lockRuns } from "../locks.js";
 import { stagingTable } from "../modes/replace.js";
-import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { quoteName, quoteTable, showTable } from "../names.js";
 import { previousTables } from "../pruning/previous-tables.js";
 import { retrying } from "../retry.js";
 import type { RunTools } from "../run-tools.js";
-import { findTable } from "../table.js";
 import { transact } from "../transaction.js";
 import { recordErasure } from "./erasure-record.js";
+import { keyTypes, plannedKeyTypes } from "./key-types.js";
 import { refuseOpenRuns } from "./open-runs.js";
 
 /**
@@ -59,6 +59,8 @@ async function eraseInTransaction(
   }
   await session.query("SET LOCAL statement_timeout = 0"); // the tables may have no index on the key
   if (!request.dryRun) {
+    // As the finish of a run takes them: two transactions with another order would wait for each other.
+    await lockReplacing(session, await refuseOpenRuns(session, tools, target, request));
     await lock(session, `swap ${target}`);
     await lock(session, `publication ${target}`);
   }
@@ -88,7 +90,7 @@ async function eraseInTransaction(
     ...(await eraseFromOwn(session, tools, unfinished, request, (run) => startOver(session, tools, run))),
   );
   // They outlive their table, and have the values as texts.
-  const types = (await keyTypes(session, name, request)) ?? request.keys.columns.map(() => "text");
+  const types = (await keyTypes(session, name, request)) ?? (await plannedKeyTypes(session, control, target, request));
   const rejects = await eraseRejects(session, tools, { types, target }, request);
   erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
   if (!request.dryRun) {
@@ -125,10 +127,18 @@ async function eraseFromOwn(
   return erased;
 }
 
+/** Waits for spans of runs of `replace` that are being committed, and for their finish, which it keeps from beginning. */
+async function lockReplacing(session: Session, runs: readonly PastRun[]): Promise<void> {
+  const ids = runs.filter(({ mode }) => mode === "replace").map(({ runId }) => runId);
+  for (const runId of ids.toSorted()) {
+    await lockRuns(session, runId, { shared: false });
+  }
+}
+
 /**
  * Takes the spans of unfinished kept predictions back after rows of them were erased: their staging table could never be
  * swapped in, because it must have all rows of its spans. So the next run for these params keeps all of them anew. No
- * reader has seen any. The lock waits for a span that is being committed. A role that may not delete spans leaves them.
+ * reader has seen any. A role that may not delete spans leaves them. Needs the lock of `lockReplacing`.
  */
 async function startOver(session: Session, { control, name }: RunTools, { runId }: PastRun): Promise<void> {
   const spans = control.table("spans");
@@ -137,31 +147,9 @@ async function startOver(session: Session, { control, name }: RunTools, { runId 
     values: [spans],
   });
   if (rows[0]?.may === true) {
-    await lockRuns(session, runId, { shared: false });
     await session.query({ text: `DELETE FROM ${spans} WHERE run_id = $1`, values: [runId] });
     await session.query(`DELETE FROM ${quoteTable(stagingTable(name, runId))}`);
   }
-}
-
-/** The SQL types of the key columns of a table; undefined: it lacks one, or there is no such table. */
-async function keyTypes(
-  session: Session,
-  table: TableName,
-  { keys }: TableErasure,
-): Promise<readonly string[] | undefined> {
-  const found = await findTable(session, table);
-  const types = keys.columns.map((name) => withoutLimit(found?.columns.find((column) => column.name === name)?.shown));
-  return types.every((type) => type !== undefined) ? types : undefined;
-}
-
-/** The type without its length or digits: an explicit cast to varchar(3) or numeric(9,2) would make another key of one. */
-function withoutLimit(type: string | undefined): string | undefined {
-  const [, name = type, after = ""] = /^(.*?)\([\d,]+\)(.*)$/.exec(type ?? "") ?? [];
-  return name === "character" && name !== type
-    ? `bpchar${after}`
-    : name === "bit"
-      ? `bit varying${after}`
-      : type && `${name}${after}`;
 }
 
 /** SQL for the keys as a table `k` (n, k0, k1 …), from parameters with a list of texts for each column. */

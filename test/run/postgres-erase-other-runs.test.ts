@@ -1,0 +1,217 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder, runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { lastJson } from "../support/nights.js";
+import { connect, type Database } from "../support/pg-database.js";
+import { writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { until } from "../support/waiting.js";
+import { fixtureNamed } from "../support/world.js";
+
+const postgres = usePostgres();
+const fixture = fixtureNamed("diabetes-mlp");
+const params = { ds: "${today}" };
+const night = ["--param", "ds=2026-01-01"];
+
+async function writeKeys(folder: string, text: string): Promise<string> {
+  const keys = join(folder, "keys.txt");
+  await writeFile(keys, text);
+  return keys;
+}
+
+interface IncompleteKept {
+  readonly erase: (...args: string[]) => ReturnType<typeof runHere>;
+  /** The id of the kept run. */
+  readonly kept: string;
+  /** Makes `erase` log in with another URL. */
+  readonly use: (url: string) => Promise<void>;
+}
+
+/** Makes a run that is over, whose kept predictions for `replace` lack spans. */
+async function incompleteKept(folder: string, database: Database): Promise<IncompleteKept> {
+  const outputs = { score: "score" };
+  const path = join(projectFolder, "fixtures/models/diabetes-mlp.onnx");
+  const write = async (output?: object, url = database.url): Promise<string> =>
+    await writePgSpec(
+      folder,
+      fixture,
+      { ...database, url },
+      {
+        params,
+        commit_rows: 100,
+        model: { outputs },
+        challenger: { path, outputs, output },
+        output: { postgres: { mode: "upsert", key: ["id"] } },
+      },
+    );
+  expect((await runHere(["run", await write(), ...night, "--worker", "1/2"])).code).toBe(0);
+  const writeKept = (url: string): Promise<string> =>
+    write({ postgres: { url, table: "scores.kept", mode: "replace" } }, url);
+  const spec = await writeKept(database.url);
+  expect((await runHere(["run", spec, ...night])).code).toBe(0);
+  const [row] = await database.query("SELECT run_id FROM infer_batch.runs WHERE job LIKE '%-challenger'");
+  const keys = await writeKeys(folder, "5\n441\n");
+  return {
+    erase: (...args) => runHere(["erase", spec, "--keys", keys, ...args]),
+    kept: String(row?.["run_id"]),
+    use: async (url) => {
+      await writeKept(url);
+    },
+  };
+}
+
+const keptSpans = async (database: Database): Promise<number> =>
+  Number(
+    (await database.query("SELECT count(*)::int AS n FROM infer_batch.spans WHERE run_id LIKE '%-challenger-%'"))[0]?.[
+      "n"
+    ],
+  );
+
+postgres.describe("erase in Postgres: which rows are meant, and other runs", () => {
+  test("rejects of a table that is gone are found by values, and a key that is none ends erase", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, fixture, database, {
+      params,
+      on_bad_row: "reject",
+      input: { columns: { age: "case when id = 7 then 'nan' else 0.5 end" } },
+      output: { columns: ["id"], postgres: { mode: "append" } },
+    });
+    const run = await runHere(["run", spec, ...night]);
+    expect(run.code, run.stderr).toBe(0);
+    await database.query("DROP TABLE scores.predictions");
+    const keys = await writeKeys(scratch.path, "abc\n");
+    const wrong = await runHere(["erase", spec, "--keys", keys]);
+    expect([wrong.code, wrong.stderr]).toEqual([64, expect.stringContaining("one is not a value of id")]);
+    await writeKeys(scratch.path, "007\n");
+    expect(lastJson(await runHere(["erase", spec, "--keys", keys, "--json"]))).toMatchObject({
+      rejects: 1,
+      keys_not_found: 0,
+    });
+  });
+
+  test.each([
+    ["id", ["id"], 0],
+    ["nothing", undefined, 64],
+  ])("a text file of keys, where the key of the table has several columns and checks.unique %s", async (...given) => {
+    const [, unique, code] = given;
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, fixture, database, {
+      input: { columns: { place: "1000 + id" } },
+      checks: { unique },
+      output: { columns: ["id", "place"], postgres: { mode: "upsert", key: ["id", "place"] } },
+    });
+    const keys = join(scratch.path, "keys.txt");
+    await writeFile(keys, "5\n");
+    const erased = await runHere(["erase", spec, "--keys", keys, "--json"]);
+    expect(erased.code, erased.stderr).toBe(code);
+    expect(`${erased.stdout}${erased.stderr}`).toContain(
+      code === 0 ? '"key":["id"]' : "the key has several columns: id, place",
+    );
+  });
+
+  test("a warning names the param for each other table that the spec names by it", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const write = async (table: string): Promise<string> =>
+      await writePgSpec(scratch.path, fixture, database, {
+        params: { ...params, region: "eu" },
+        output: { columns: ["id"], postgres: { mode: "append", table } },
+      });
+    const spec = await write("scores.p_${region}");
+    for (const region of ["eu", "us"]) {
+      expect((await runHere(["run", spec, ...night, "--param", `region=${region}`])).code).toBe(0);
+    }
+    const keys = await writeKeys(scratch.path, "7\n");
+    expect(await runHere(["erase", spec, "--keys", keys])).toMatchObject({
+      code: 0,
+      stderr:
+        "warning: this searches one of the tables that the spec names; erase in the others, too: scores.p_us (--param region=us)\n",
+    });
+    const other = await runHere(["erase", spec, "--keys", keys, "--param", "region=us", "--json"]);
+    expect([lastJson(other)["rows"], other.stderr]).toEqual([
+      1,
+      expect.stringContaining("scores.p_eu (--param region=eu)"),
+    ]);
+    await write("scores.q_${region}");
+    expect((await runHere(["erase", spec, "--keys", keys])).stderr).toMatch(
+      /^warning: runs of job \S+ also wrote to scores\.p_us, scores\.p_eu, which is not searched; .*table: scores\.p_us\n$/,
+    );
+  });
+
+  test("a warning names the control_schema that knows of no run for the table", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const write = async (schema: string): Promise<string> =>
+      await writePgSpec(scratch.path, fixture, database, {
+        output: { columns: ["id"], postgres: { mode: "append", control_schema: schema } },
+      });
+    expect((await runHere(["run", await write("ib_one")])).code).toBe(0);
+    const keys = await writeKeys(scratch.path, "7\n");
+    const erased = await runHere(["erase", await write("ib_two"), "--keys", keys, "--json"]);
+    expect([erased.code, lastJson(erased)["rows"], erased.stderr]).toEqual([
+      0,
+      1,
+      expect.stringMatching(
+        /^warning: no run in control_schema ib_two is known for scores\.predictions at \S+; if the name of the job or output\.postgres\.table or control_schema was changed/,
+      ),
+    ]);
+  });
+
+  test("a dry run takes no spans of incomplete kept predictions back, nor does a role that may not delete spans", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const { erase, use } = await incompleteKept(scratch.path, database);
+    const before = await keptSpans(database);
+    expect(before).toBeGreaterThan(0);
+    expect((await erase("--dry-run")).code).toBe(0);
+    expect(await keptSpans(database)).toBe(before);
+
+    const staged =
+      "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables WHERE tablename LIKE '%staging%'";
+    const staging = String((await database.query(staged))[0]?.["name"]);
+    const rowsOf = async (): Promise<unknown> => (await database.query(`SELECT count(*)::int AS n FROM ${staging}`))[0];
+    expect(await rowsOf()).toEqual({ n: 200 });
+    await database.query(`CREATE ROLE spanless LOGIN; GRANT USAGE, CREATE ON SCHEMA scores, infer_batch TO spanless;
+      GRANT SELECT, UPDATE, DELETE ON ALL TABLES IN SCHEMA scores, infer_batch TO spanless;
+      ALTER TABLE ${staging} OWNER TO spanless; REVOKE DELETE ON infer_batch.spans FROM spanless`);
+    try {
+      await use(postgres.server().url(database.name, "spanless"));
+      const erased = await erase("--json");
+      expect([erased.code, lastJson(erased)["rows"]], erased.stderr).toEqual([0, 3]);
+      expect(await rowsOf()).toEqual({ n: 199 });
+      expect(await keptSpans(database)).toBe(before);
+    } finally {
+      await database.query("DROP OWNED BY spanless; DROP ROLE spanless");
+    }
+  });
+
+  test("erase takes the locks in the order of a finish, which it would wait for, and which would wait for it", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const { erase, kept } = await incompleteKept(scratch.path, database);
+    const finish = await connect(database.url);
+    try {
+      await finish.query("BEGIN");
+      await finish.query(
+        `SELECT pg_advisory_xact_lock_shared(hashtextextended('infer-batch runs ${kept}', 0))`, // finishRun
+      );
+      const erased = erase();
+      await until(async () => {
+        const waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        return (await database.query(waiting)).length > 0;
+      });
+      const swap = "SELECT pg_try_advisory_xact_lock(hashtextextended('infer-batch swap scores.kept', 0)) AS free";
+      expect((await finish.query(swap)).rows).toEqual([{ free: true }]); // swapIn
+      await finish.query("COMMIT");
+      const { code, stderr } = await erased;
+      expect(code, stderr).toBe(0);
+    } finally {
+      await finish.end();
+    }
+    expect(await keptSpans(database)).toBe(0);
+  });
+});
