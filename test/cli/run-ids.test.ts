@@ -29,7 +29,10 @@ test("status, rejects, diff, approve and discard take the id of a run, as histor
   expect(lastJson(approved)).toMatchObject({ run_id: held, status: "published" });
 
   const unknown = await command("status", "--run", "job-000000000000");
-  expect(unknown).toMatchObject({ code: 64, stderr: expect.stringContaining("infer-batch history lists them") });
+  expect(unknown).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining("infer-batch history lists the runs of all dates"),
+  });
   await job.rewrite({});
   await job.night("run", "2026-01-01", "--new-run");
   expect(await command("rejects", "--run", first)).toMatchObject({

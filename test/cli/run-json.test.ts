@@ -17,7 +17,7 @@ test("run --json ends with a line about a failure, with the run that failed", as
     status: "failed",
     exit_code: 65,
     code: "BAD_ROW",
-    message: expect.stringMatching(/^scoring .*row 7, column `x` is NULL$/),
+    message: expect.stringMatching(/^scoring .*row 7, column `x` is NULL \(in 1 of 20 rows of the input\)$/),
     hint: expect.stringContaining("on_bad_row: reject"),
   });
 });

@@ -20,6 +20,7 @@ import { quoteName, quoteTable, showTable } from "../names.js";
 import { previousTables } from "../pruning/previous-tables.js";
 import { retrying } from "../retry.js";
 import type { RunTools } from "../run-tools.js";
+import { findTable } from "../table.js";
 import { transact } from "../transaction.js";
 import { recordErasure } from "./erasure-record.js";
 import { keyTypes, plannedKeyTypes } from "./key-types.js";
