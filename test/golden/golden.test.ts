@@ -160,7 +160,7 @@ describe("texts and NULLs", () => {
     const { code, stderr } = await runSpec(spec);
 
     expect(code).toBe(65);
-    expect(stderr).toContain("part-00000.parquet: row 3, column `bill_length_mm` is NULL\n");
+    expect(stderr).toContain("part-00000.parquet: row 3, column `bill_length_mm` is NULL (in 2 of 344 rows of the input)\n");
   });
 
   test("NULL texts are bad rows", async () => {
@@ -172,7 +172,7 @@ describe("texts and NULLs", () => {
     const { code, stderr } = await runSpec(spec);
 
     expect(code).toBe(65);
-    expect(stderr).toContain("part-00000.parquet: row 3, column `sex` is NULL\n");
+    expect(stderr).toContain("part-00000.parquet: row 3, column `sex` is NULL (in 11 of 344 rows of the input)\n");
   });
 });
 

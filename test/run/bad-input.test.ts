@@ -19,14 +19,14 @@ function features(types: Readonly<Record<string, string>>, bad: Readonly<Record<
 }
 
 const badRows = [
-  { value: "NULL", type: "DOUBLE", says: "is NULL" },
+  { value: "NULL", type: "DOUBLE", says: "is NULL (in 1 of 600 rows of the input)" },
   { value: "'nan'::DOUBLE", type: "DOUBLE", says: "is nan, which is not finite" },
   { value: "'inf'::DOUBLE", type: "DOUBLE", says: "is inf, which is not finite" },
   { value: "'-inf'::DOUBLE", type: "DOUBLE", says: "is -inf, which is not finite" },
   { value: "1e300", type: "DOUBLE", says: "is 1e+300, which float32 cannot hold" },
   { value: "-1e39", type: "DOUBLE", says: "is -1e+39, which float32 cannot hold" },
   { value: "'nan'::FLOAT", type: "FLOAT", says: "is nan, which is not finite" },
-  { value: "NULL", type: "SMALLINT", says: "is NULL" },
+  { value: "NULL", type: "SMALLINT", says: "is NULL (in 1 of 600 rows of the input)" },
   { value: "16777217", type: "INTEGER", says: "is 16777217, which float32 cannot hold" },
   { value: "-16777217", type: "BIGINT", says: "is -16777217, which float32 cannot hold" },
   { value: "9223372036854775807", type: "BIGINT", says: "is 9223372036854775807, which float32 cannot hold" },

@@ -84,7 +84,7 @@ describe("answers of a language model in columns", () => {
       "another label",
       { content: '{"label":"secret","half":1,"id":3,"is_odd":true}' },
       2,
-      { reason: "answer_invalid", value: "the answer's `label` is none of even, odd" },
+      { reason: "answer_invalid", value: "the answer's `label` is not one of even, odd" },
     ],
     [
       "a number out of its range",
