@@ -160,7 +160,9 @@ describe("texts and NULLs", () => {
     const { code, stderr } = await runSpec(spec);
 
     expect(code).toBe(65);
-    expect(stderr).toContain("part-00000.parquet: row 3, column `bill_length_mm` is NULL (in 2 of 344 rows of the input)\n");
+    expect(stderr).toContain(
+      "part-00000.parquet: row 3, column `bill_length_mm` is NULL (in 2 of 344 rows of the input)\n",
+    );
   });
 
   test("NULL texts are bad rows", async () => {

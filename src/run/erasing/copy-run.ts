@@ -2,13 +2,14 @@ import { outputColumns } from "../../binding/contract.js";
 import type { ColumnType, OutputRows } from "../../columnar/types.js";
 import { nextRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import { spanAt } from "../../plan/spans.js";
+import { spanAt, spanCount } from "../../plan/spans.js";
 import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../../sink/port.js";
 import type { SpanFile } from "../../publish/span-file.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
+import { countCommitted } from "../conclude.js";
 
 /** Finds the rows of some keys in Parquet files, and reads the others. */
 export interface RowFinder extends AsyncDisposable {
@@ -70,6 +71,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
     writer: context.writer,
   };
   const plan: Plan = { ...stored.plan, version: 2, runId: nextRunId(latest), erasure };
+  await refuseOvertaken(context, source);
   const next = await sink.create(plan);
   if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
     throw new JobError(
@@ -83,6 +85,23 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
   await finishErasure(context, { stored: next, run: copy, writer });
   await sink.stripVerdicts?.(base);
   return found;
+}
+
+/**
+ * Refuses to plan over another erasure that has got all of its spans since it was looked at: it may be taking the place of
+ * the source. @throws JobError PLAN_CHANGED
+ */
+async function refuseOvertaken({ sink }: JobContext, { stored, latest }: Source): Promise<void> {
+  if (stored.plan.runId === latest) {
+    return;
+  }
+  const now = await sink.find(splitRunId(latest).base);
+  if (now?.plan.runId === latest && now.plan.erasure === undefined) {
+    return; // a discarded run, which nobody finishes
+  }
+  if (now === undefined || now.plan.runId !== latest || countCommitted(await sink.open(now)) === spanCount(now.plan)) {
+    throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: run ${latest} went on meanwhile`);
+  }
 }
 
 /** The key columns with their types in the output of a run. @throws JobError USAGE for a column that it has not */

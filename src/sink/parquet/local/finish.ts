@@ -33,6 +33,7 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
     parts.push(await manifestPart(fs, request, span));
   }
   if (layout.staged) {
+    await check(); // the digests took their time: a run that was superseded meanwhile removes no rows of the run before it
     await swapIn(fs, layout, { spans: parts.map(({ span }) => span), writer });
   }
   await removeStaleRejects(fs, layout, parts);
