@@ -71,7 +71,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
     writer: context.writer,
   };
   const plan: Plan = { ...stored.plan, version: 2, runId: nextRunId(latest), erasure };
-  await refuseOvertaken(context, source);
+  await refuseDuringSwap(context, source);
   const next = await sink.create(plan);
   if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
     throw new JobError(
@@ -88,19 +88,17 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
 }
 
 /**
- * Refuses to plan over another erasure that has got all of its spans since it was looked at: it may be taking the place of
- * the source. @throws JobError PLAN_CHANGED
+ * Throws if the latest run is an unfinished erasure whose spans have all been committed since the source was found. That
+ * erasure may be replacing the source, and a run that is planned now would remove its parts. @throws JobError PLAN_CHANGED
  */
-async function refuseOvertaken({ sink }: JobContext, { stored, latest }: Source): Promise<void> {
-  if (stored.plan.runId === latest) {
-    return;
-  }
-  const now = await sink.find(splitRunId(latest).base);
-  if (now?.plan.runId === latest && now.plan.erasure === undefined) {
-    return; // a discarded run, which nobody finishes
-  }
-  if (now === undefined || now.plan.runId !== latest || countCommitted(await sink.open(now)) === spanCount(now.plan)) {
-    throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: run ${latest} went on meanwhile`);
+async function refuseDuringSwap({ sink }: Pick<JobContext, "sink">, { stored, latest }: Source): Promise<void> {
+  const now = stored.plan.runId === latest ? undefined : await sink.find(splitRunId(latest).base);
+  if (now?.plan.runId === latest && now.plan.erasure !== undefined) {
+    const run = await sink.open(now);
+    if (countCommitted(run) === spanCount(now.plan)) {
+      const found = `run ${latest}, of another erasure, is replacing it`;
+      throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: ${found}`);
+    }
   }
 }
 
