@@ -1,5 +1,6 @@
 import type { JobContext } from "../scoring/context.js";
 import { type LimitedRun, limitParam } from "../spec/limited-spec.js";
+import { shellWord } from "../util/shell-word.js";
 
 /** Returns the command line that carries out the run of these params, decides on it, or shows it. */
 export function commandFor(
@@ -17,9 +18,4 @@ export function commandFor(
   );
   const run = other === undefined || !("runId" in other) ? [] : [`--run ${other.runId}`];
   return [`infer-batch ${other?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
-}
-
-/** Quotes a text so that a POSIX shell takes it as one word. */
-export function shellWord(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

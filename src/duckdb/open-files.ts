@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
-import { errnoOf, JobError } from "../util/errors.js";
+import { isOutOfFiles, JobError } from "../util/errors.js";
 
 /** What to do about the limit of open files. */
 export const openFilesHint =
@@ -15,7 +15,7 @@ export interface OpenFiles {
 /**
  * Counts the open files of this process, sockets and pipes included. The limit is infinite if the system does not
  * report it.
- * @throws Error EMFILE if there is no file left to count with
+ * @throws Error EMFILE or ENFILE if there is no file left to count with
  */
 function openFiles(): OpenFiles {
   try {
@@ -23,7 +23,7 @@ function openFiles(): OpenFiles {
     const open = readdirSync("/proc/self/fd").length - 1; // without the folder itself
     return { limit: limit === "" ? Number.POSITIVE_INFINITY : Number(limit), open };
   } catch (error) {
-    if (errnoOf(error) === "EMFILE") {
+    if (isOutOfFiles(error)) {
       throw error;
     }
     return { limit: Number.POSITIVE_INFINITY, open: 0 }; // not Linux

@@ -1,6 +1,6 @@
 import { type BackfillJobs, readBackfill } from "../../app/backfill-jobs.js";
 import { withModelHistory } from "../../app/backfill-models.js";
-import { shellWord } from "../../app/command-line.js";
+import { shellWord } from "../../util/shell-word.js";
 import { resolveOnce } from "../../app/shared-models.js";
 import { runValues, orderOf, type RunOrder, type ValueStatus, worstOf } from "../../jobs/run-values.js";
 import {

@@ -78,7 +78,10 @@ function paramsOfTable(
     try {
       const found = splitTable(load(by).spec.output.postgres?.table ?? "");
       return `${found.schema}.${found.table}` === wanted;
-    } catch {
+    } catch (error) {
+      if (!(error instanceof JobError)) {
+        throw error;
+      }
       return false; // the spec had other params then
     }
   };

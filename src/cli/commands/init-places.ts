@@ -1,5 +1,5 @@
 import { isAbsolute, relative, resolve } from "node:path";
-import { shellWord } from "../../app/command-line.js";
+import { shellWord } from "../../util/shell-word.js";
 import type { SourceColumn } from "../../columnar/types.js";
 import { partitionsOf } from "../../plan/partitions.js";
 import type { SpecDraft } from "../../spec/draft.js";

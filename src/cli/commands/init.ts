@@ -17,7 +17,7 @@ import { hasWildcards } from "../../storage/glob.js";
 import type { SafeIo } from "../io.js";
 import { quoteThePattern } from "../texts/usage-hint.js";
 import { createWarningLog } from "../logger.js";
-import { shellWord } from "../../app/command-line.js";
+import { shellWord } from "../../util/shell-word.js";
 import { openLoaded } from "../../app/job-context.js";
 import { checkUrl, type PlaceOptions, placesOf, withFolderName, writtenUrl } from "./init-places.js";
 

@@ -3,6 +3,7 @@ import { paramTexts } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import type { OtherRuns } from "../../publish/recorded-run.js";
 import type { JobContext } from "../../scoring/context.js";
+import { shellWord } from "../../util/shell-word.js";
 
 /** The limit of names in a message. */
 const shownLimit = 3;
@@ -63,7 +64,7 @@ function warnOfTables(
 
 function flagsOf(params: Plan["params"]): string {
   return paramTexts(params)
-    .map((text) => `--param ${text}`)
+    .map((text) => `--param ${shellWord(text)}`)
     .join(" ");
 }
 

@@ -17,6 +17,7 @@ export function warnOfNulls(
   contract: Contract,
   { nulls, rows }: Pick<SeenShards, "nulls" | "rows">,
 ): void {
+  record.nullFeatures = undefined; // those of a plan that this attempt has made before
   const where = contract.expressions?.list.find(({ kind }) => kind === "where");
   const found = new Map(
     contract.inputs
