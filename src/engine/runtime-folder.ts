@@ -30,7 +30,7 @@ function installed(): string | undefined {
     return (require(path) as Manifest).version === runtimeVersion ? path : undefined;
   } catch (error) {
     if (isOutOfFiles(error)) {
-      throw error; // it may well be installed
+      throw error; // the package may be installed: only the file limit kept it from being read
     }
     return undefined; // users need not install it
   }

@@ -70,7 +70,7 @@ const keptSpans = async (database: Database): Promise<number> =>
   );
 
 postgres.describe("erase in Postgres: which rows are meant, and other runs", () => {
-  test("rejects of a table that is gone are found by values, and a key that is none ends erase", async () => {
+  test("rejects of a table that is gone are found by values, and a key of the wrong type ends erase", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, {
@@ -189,7 +189,7 @@ postgres.describe("erase in Postgres: which rows are meant, and other runs", () 
     }
   });
 
-  test("erase takes the locks in the order of a finish, which it would wait for, and which would wait for it", async () => {
+  test("erase and a finish take their locks in the same order, so they do not deadlock", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { erase, kept } = await incompleteKept(scratch.path, database);

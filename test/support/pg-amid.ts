@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect } from "vitest";
 import type { Database } from "./pg-database.js";
 import { begun, carryOut, commitSpans, pgSink, type PgSinkOptions, planFor } from "./sinks.js";
 
@@ -35,5 +37,30 @@ export async function changeAmid(
 
 export const count = async (database: Database): Promise<number> =>
   Number((await database.query("SELECT count(*)::int AS n FROM scores.predictions"))[0]?.["n"]);
+
+const waitingSessions = async (database: Database): Promise<number> =>
+  Number(
+    (
+      await database.query(
+        "SELECT count(*)::int AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+      )
+    )[0]?.["n"],
+  );
+
+/** Returns once so many sessions of the database wait for a lock. Fails if `work` ends before that. */
+export async function untilWaiting(
+  database: Database,
+  { sessions = 1, work }: { readonly sessions?: number; readonly work?: Promise<unknown> } = {},
+): Promise<void> {
+  const state = { ended: false };
+  const end = (): void => {
+    state.ended = true;
+  };
+  void work?.then(end, end);
+  while ((await waitingSessions(database)) < sessions) {
+    expect(state.ended, "ended without waiting").toBe(false);
+    await sleep(5);
+  }
+}
 
 export const plainTable = "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)";

@@ -169,7 +169,7 @@ export async function copyIn(session: Session, sql: string, chunks: Iterable<Uin
       }
     };
     stream.on("error", (error: Error) => {
-      // The stream forgets its connection when this returns: what it still holds must no longer be sent.
+      // The stream forgets its connection when this returns: the data that it still holds must not be sent.
       stream.destroy();
       reject(error);
     });

@@ -17,7 +17,7 @@ import { type CommittedSpan, readSpans } from "./control/spans.js";
 import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import { classify } from "./failures.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
-import { refuseExchanged } from "./other-runs/exchanged-rows.js";
+import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
 import { refuseLost } from "./read-run.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
@@ -96,8 +96,8 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
 }
 
 /**
- * Checks that the rows which the spans of a run have put into its target are there still, and keeps other runs and
- * rollbacks from replacing them before this transaction ends.
+ * Checks that the rows that the run's spans wrote are still in the target, and keeps other runs and rollbacks from
+ * replacing them before this transaction ends.
  * @throws JobError OUTPUT_DAMAGED
  */
 async function requireThere(
@@ -116,7 +116,7 @@ async function requireThere(
     isHeld: false,
     spans,
   });
-  await refuseExchanged(session, { control, mode: tools.modeOf(plan), name, plan });
+  await refuseSwappedOut(session, { control, mode: tools.modeOf(plan), name, plan });
 }
 
 /** Records that a run is published, under the next number of its target. */

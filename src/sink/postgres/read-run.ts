@@ -9,12 +9,12 @@ import { type RunState, stateOf } from "../../publish/state.js";
 import { readDecision, readVerdict } from "./control/decisions.js";
 import { damagedRun } from "./damage.js";
 import { changedFiles } from "./control/emptied-table.js";
-import { exchangeSince } from "./control/exchanges.js";
+import { swapSince } from "./control/swaps.js";
 import { refuseStopped } from "./locks.js";
-import type { Mode } from "./modes/mode.js";
+import { type Mode, writesTarget } from "./modes/mode.js";
 import { showTable, type TableName } from "./names.js";
 import { isRolledBack } from "./modes/swap.js";
-import { refuseExchanged } from "./other-runs/exchanged-rows.js";
+import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
 import { findTable, type FoundTable } from "./table.js";
 import { plannedTarget } from "./target.js";
 
@@ -64,10 +64,9 @@ export async function readRun(
   if (target.table === showTable(tools.name) && target.mode === mode.kind) {
     await refuseLost(session, tools, stored, { name, found, finished, spans, isHeld: state.kind === "held" });
     if (!finished && spans.length > 0) {
-      await refuseExchanged(session, { control, mode, name: tools.name, plan });
+      await refuseSwappedOut(session, { control, mode, name: tools.name, plan });
       await checkOwnTables(session, { control, mode, plan });
-      const files =
-        mode.writtenRows === undefined ? undefined : await changedFiles(session, { name: tools.name, control, plan });
+      const files = writesTarget(mode) ? await changedFiles(session, { name: tools.name, control, plan }) : undefined;
       return { state, spans, files, rolledBack: false };
     }
   }
@@ -148,11 +147,11 @@ export async function refuseLost(
   if (found === undefined) {
     throw damagedRun(doing, { hint: repair, runId });
   }
-  const isSwapped = (await exchangeSince(session, control, { runId, target: name })) !== undefined;
+  const isSwapped = (await swapSince(session, control, { runId, target: name })) !== undefined;
   const since = isSwapped ? ", committed_at = clock_timestamp()" : "";
   const moved = `UPDATE ${control.table("spans")} SET table_oid = ${found.oid}${since} WHERE run_id = '${runId}'`;
   throw new JobError("OUTPUT_DAMAGED", `${doing}: this is another one of that name`, {
-    hint: `${repair}, or start over with --new-run. If its rows are here, as after a restore: ${moved}`,
+    hint: `${repair}, or start over with --new-run. If the rows have been restored, run: ${moved}`,
     damage: { runId },
   });
 }

@@ -8,7 +8,7 @@ import { sealedProfile } from "../sealing.js";
 import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
-import { lastExchange } from "./control/exchanges.js";
+import { lastSwapNumber } from "./control/swaps.js";
 import { readSpans } from "./control/spans.js";
 import { isWorkedOn, lastFailure, notesOf, recordFailure } from "./control/errors.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
@@ -17,12 +17,12 @@ import { refuseEmptied } from "./control/emptied-table.js";
 import { finishAndClear, finishSeconds } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
-import type { Mode } from "./modes/mode.js";
+import { type Mode, writesTarget } from "./modes/mode.js";
 import { recordedSpendingOf, recordSpending } from "./control/spending.js";
 import { scoredSeconds } from "./control/profiles.js";
 import { keepProfileKey } from "./control/profile-key.js";
 import { readRejects } from "./control/reject-rows.js";
-import { refuseExchanged } from "./other-runs/exchanged-rows.js";
+import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
 import { runDecisions } from "./run-decisions.js";
@@ -152,8 +152,8 @@ function runWriter(
 /** What this attempt writes to, and how its spans are labelled. */
 interface Begun extends PreparedRun {
   readonly committedBy: Omit<CommittedBy, "batchSize">;
-  /** The last swap of the target by then; undefined: the run's rows are not written into the target. */
-  readonly lastSwap: string | undefined;
+  /** The number of the target's last swap when the attempt began. Undefined if the run stages its rows. */
+  readonly lastSwapNumber: string | undefined;
 }
 
 /** Encodes rows of a span that is not complete. */
@@ -171,7 +171,7 @@ async function spillRows(
 function spanCommit(
   { modeOf, spilled, control, name: target }: RunTools,
   stored: StoredPlan,
-  { columns, key, committedBy, lastSwap }: Begun,
+  { columns, key, committedBy, lastSwapNumber: lastSwap }: Begun,
   { span, output }: { readonly span: Span; readonly output: SpanOutput },
 ): SpanCommit {
   const { rows, rejects, filtered, batchSize, provider = committedBy.provider, onEncoded } = output;
@@ -192,7 +192,7 @@ function spanCommit(
     profile: key === undefined ? output.profile : sealedProfile(key, of, output),
     table: columns[0]?.table ?? 0,
     swaps: lastSwap === undefined ? undefined : { target, last: lastSwap },
-    refuseExchanged: (session) => refuseExchanged(session, { control, mode, name: target, plan: stored.plan }),
+    refuseSwappedOut: (session) => refuseSwappedOut(session, { control, mode, name: target, plan: stored.plan }),
     write: (session) => mode.write(session, encoded),
     async refuseChanged(session) {
       const name = mode.rowsAt(stored.plan, { finished: false });
@@ -221,17 +221,17 @@ async function beginRun(
   await refuseStopped(session, control, plan);
   await lockRun(session, runId);
   await refuseOlder(session, tools, { plan, known }); // before anything is scored in vain
-  // Swaps from here on are found when a span is committed; those before, right after this.
   const mode = tools.modeOf(plan);
-  const last = mode.writtenRows && (await lastExchange(session, control, name));
-  await refuseExchanged(session, { control, mode, name, plan });
+  // Read before the check below: each commit of a span finds swaps after this number, and the check finds earlier ones.
+  const last = writesTarget(mode) ? await lastSwapNumber(session, control, name) : undefined;
+  await refuseSwappedOut(session, { control, mode, name, plan });
   const isPending = known.committed.includes(0);
   const prepared = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0, isPending });
   await session.query({
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
   });
-  return { ...prepared, lastSwap: last };
+  return { ...prepared, lastSwapNumber: last };
 }
 
 /** Refuses an unfinished run that can still replace rows of a newer one. @throws JobError OUTPUT_NEWER */

@@ -276,11 +276,10 @@ async function rollBackTarget(tools: Tools, last: unknown): Promise<RolledBack> 
     });
   }
   const work = async (session: Session): Promise<RolledBack> => {
-    const layout = await controlLayout(session, control.schema);
-    if (layout === 0) {
+    if ((await controlLayout(session, control.schema)) === 0) {
       throw new JobError("USAGE", `rolling back ${tools.target}: no run has replaced it`);
     }
-    return await rollBack(session, tools, layout);
+    return await rollBack(session, tools);
   };
   return await transact(tools, work, { last, silentSeconds: finishSeconds });
 }

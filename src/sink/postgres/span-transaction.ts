@@ -25,14 +25,14 @@ export interface SpanCommit {
   readonly profile: string | undefined;
   /** OID of the table that takes the rows. */
   readonly table: number;
-  /** undefined: the rows are not written into the target. */
+  /** Undefined if the run stages its rows outside the target. */
   readonly swaps: SeenSwaps | undefined;
   /** Sends the rows in the session's transaction; returns how many the server took. */
   readonly write: (session: Session) => Promise<number>;
   /** Throws where the table's columns differ from those that the rows were encoded for. */
   readonly refuseChanged: (session: Session) => Promise<void>;
-  /** Throws where a swap of the target has taken out rows that the run has put there. */
-  readonly refuseExchanged: (session: Session) => Promise<void>;
+  /** Throws if a swap has taken the run's rows out of the target. */
+  readonly refuseSwappedOut: (session: Session) => Promise<void>;
 }
 
 export interface SpanTools extends TransactionTools {
@@ -123,7 +123,9 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
     swaps,
   });
   // The rows are sent: from here on, a swap of the table that took them waits for the end of this transaction.
-  await (isSwapped ? commit.refuseExchanged(session) : undefined);
+  if (isSwapped) {
+    await commit.refuseSwappedOut(session);
+  }
 }
 
 /**

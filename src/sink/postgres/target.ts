@@ -46,7 +46,8 @@ export function plannedTarget({ target }: Plan): PostgresTarget {
 }
 
 /**
- * Rows are written as the plan says, or not at all: into its table, in its mode, by its key, also if the spec has changed since.
+ * Rows are written as the plan says, or not at all: into its table, in its mode, by its key, even if the spec has
+ * changed since.
  * @param act what cannot be done: "finishing"
  * @throws JobError PLAN_CHANGED
  */
@@ -71,7 +72,7 @@ export function compareTargets(planned: PlanTarget, asked: PostgresTarget): stri
     ...difference("output.postgres.table", planned["table"], asked.table),
     ...difference("output.postgres.mode", planned["mode"], asked.mode),
     ...difference("output.postgres.key", planned["key"], asked.key),
-    // Of no effect in other modes.
+    // `on_duplicate` has no effect in other modes.
     ...(planned["mode"] === "upsert"
       ? difference("output.postgres.on_duplicate", planned["onDuplicate"], asked.onDuplicate)
       : []),

@@ -1,10 +1,9 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { RunSink, StoredPlan } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
-import { modes } from "../../support/pg-amid.js";
+import { modes, untilWaiting } from "../../support/pg-amid.js";
 import type { Database } from "../../support/pg-database.js";
 import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
@@ -93,23 +92,6 @@ const older = {
     "writing to scores.predictions: run job-200000000002 was planned after job-200000000001, and has published to this table",
   hint: expect.stringContaining("--allow-older") as string,
 };
-
-async function isWaiting(database: Database): Promise<boolean> {
-  const rows = await database.query("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
-  return rows.length > 0;
-}
-
-async function untilWaiting(database: Database, work: Promise<unknown>): Promise<void> {
-  const state = { ended: false };
-  const end = (): void => {
-    state.ended = true;
-  };
-  void work.then(end, end);
-  while (!(await isWaiting(database))) {
-    expect(state.ended, "ended without waiting").toBe(false);
-    await sleep(5);
-  }
-}
 
 postgres.describe("an older run that is resumed after a newer one is finished", () => {
   test.each(overwriting)(
@@ -244,7 +226,7 @@ postgres.describe("an older run and a newer one that publish at the same time", 
     const leading = leader.run.finish();
     await stop.reached;
     const following = follower.run.finish();
-    await untilWaiting(database, following);
+    await untilWaiting(database, { work: following });
     stop.go();
     await leading;
     await (first === "older" ? following : expect(following).rejects.toMatchObject(older));
@@ -266,7 +248,7 @@ postgres.describe("an older run and a newer one that publish at the same time", 
     const leading = commit(one, 0);
     await stop.reached;
     const following = commit(two, 0);
-    await untilWaiting(database, following);
+    await untilWaiting(database, { work: following });
     stop.go();
     await leading;
     await (early === 1 ? following : expect(following).rejects.toMatchObject(older));

@@ -118,7 +118,7 @@ postgres.describe("a view of a table that a run has for itself", () => {
 });
 
 postgres.describe("a session that reads a staging table which is to be renamed", () => {
-  test("makes the swap wait, and not the readers of the target", async () => {
+  test("a session that reads the staging table blocks the swap, and not the readers of the target", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(`${plainTable}; INSERT INTO scores.predictions VALUES (-1, 0)`);
     await using sink = stagedSink(database, { ...renaming[1], timeouts: { connect: 10, statement: 60, lock: 5 } });
@@ -138,22 +138,25 @@ postgres.describe("a session that reads a staging table which is to be renamed",
 });
 
 postgres.describe("a held run whose staging table has lost rows", () => {
-  test.each(modes)("it is not approved, and can be discarded: %s", async (_, spec) => {
-    await using database = await postgres.server().createDatabase();
-    await using sink = stagedSink(database, spec);
-    const held = await scored(sink, true);
-    const name = await viewOf(database, "%staging%");
-    await database.query(`DROP VIEW scores.seen; DELETE FROM ${name} WHERE id = 3`);
-    await expect(held.run.decide(decisionOf("approved"))).rejects.toMatchObject({
-      code: "OUTPUT_DAMAGED",
-      exitCode: 66,
-      message: expect.stringMatching(/^approving run \S+: \S+ holds 24 rows, its spans gave 25$/) as string,
-      hint: expect.stringContaining("or discard the run, or start over with --new-run") as string,
-    });
-    expect(await database.query("SELECT kind FROM infer_batch.decisions")).toEqual([]);
-    expect((await sink.open(held.stored)).state.kind).toBe("held");
-    expect(await held.run.decide(decisionOf("discarded"))).toEqual(decisionOf("discarded"));
-    await held.run.tidy?.();
-    expect(await leftTables(database)).toEqual([]);
-  });
+  test.each(modes)(
+    "a held run whose staging table lost rows is not approved, and can be discarded: %s",
+    async (_, spec) => {
+      await using database = await postgres.server().createDatabase();
+      await using sink = stagedSink(database, spec);
+      const held = await scored(sink, true);
+      const name = await viewOf(database, "%staging%");
+      await database.query(`DROP VIEW scores.seen; DELETE FROM ${name} WHERE id = 3`);
+      await expect(held.run.decide(decisionOf("approved"))).rejects.toMatchObject({
+        code: "OUTPUT_DAMAGED",
+        exitCode: 66,
+        message: expect.stringMatching(/^approving run \S+: \S+ holds 24 rows, its spans gave 25$/) as string,
+        hint: expect.stringContaining("or discard the run, or start over with --new-run") as string,
+      });
+      expect(await database.query("SELECT kind FROM infer_batch.decisions")).toEqual([]);
+      expect((await sink.open(held.stored)).state.kind).toBe("held");
+      expect(await held.run.decide(decisionOf("discarded"))).toEqual(decisionOf("discarded"));
+      await held.run.tidy?.();
+      expect(await leftTables(database)).toEqual([]);
+    },
+  );
 });

@@ -6,7 +6,7 @@ import type { Plan } from "#src/plan/plan.js";
 import type { ErasedTable, TableErasure } from "#src/publish/erasure.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { projectFolder } from "../../support/cli.js";
-import { count } from "../../support/pg-amid.js";
+import { count, untilWaiting } from "../../support/pg-amid.js";
 import type { Database } from "../../support/pg-database.js";
 import { usePostgres } from "../../support/postgres.js";
 import { pruneAt } from "../../support/prune-contract.js";
@@ -62,13 +62,6 @@ const swapped = (database: Database): Promise<unknown[]> =>
   database.query(`SELECT (SELECT count(*)::int FROM infer_batch.swaps) AS swaps,
     (SELECT array_agg(relname::text ORDER BY 1) FROM pg_class WHERE relnamespace = 'scores'::regnamespace) AS tables`);
 
-async function untilWaiting(database: Database): Promise<void> {
-  const waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-  while ((await database.query(waiting)).length === 0) {
-    await sleep(5);
-  }
-}
-
 postgres.describe("a rollback of a table with rows of later runs", () => {
   const laterRuns: [string, number, string, (database: Database) => Promise<void>][] = [
     ["a published run", 25, "run late-000000000003 has", (database) => append(database)],
@@ -115,7 +108,7 @@ postgres.describe("a rollback of a table with rows of later runs", () => {
     },
   );
 
-  test("a held run is in no rollback's way, until it is approved: then its rows are in the table", async () => {
+  test("a held run does not block a rollback until it is approved: then its rows are in the table", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(tableWithoutKey);
     await replaceBy(database, first, 5);
@@ -166,7 +159,7 @@ postgres.describe("a rollback of a table with rows of later runs", () => {
     expect(await count(database)).toBe(55);
   });
 
-  test("runs without rows, runs that are abandoned and runs for other tables are in no rollback's way", async () => {
+  test("runs without rows, abandoned runs and runs for other tables do not block a rollback", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(tableWithoutKey);
     await replaceBy(database, first, 5);

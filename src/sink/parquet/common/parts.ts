@@ -77,7 +77,7 @@ export interface InspectedParts {
 }
 
 /**
- * The committed parts, where none is damaged; of a run that is to be discarded, those that are not.
+ * Returns the committed parts if none is damaged. For a run to be discarded, returns the undamaged parts.
  * @throws JobError OUTPUT_DAMAGED that names all damaged parts
  */
 export function requireUndamaged(

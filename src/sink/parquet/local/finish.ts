@@ -33,7 +33,8 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
     parts.push(await manifestPart(fs, request, span));
   }
   if (layout.staged) {
-    await check(); // the digests took their time: a run that was superseded meanwhile removes no rows of the run before it
+    // Computing the digests takes time. A run that was superseded meanwhile must not remove an earlier run's rows.
+    await check();
     await swapIn(fs, layout, { spans: parts.map(({ span }) => span), writer });
   }
   await removeStaleRejects(fs, layout, parts);

@@ -8,7 +8,7 @@ import type { Control } from "./control.js";
 import { damagedRun } from "../damage.js";
 import { showTable, type TableName } from "../names.js";
 import { filesSql } from "./emptied-table.js";
-import { committedAtSql } from "./exchanges.js";
+import { committedAtSql } from "./swaps.js";
 
 /** A committed span, as its control row describes it. */
 export interface CommittedSpan {
@@ -77,13 +77,16 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   return { span, rows, rejected, filtered, committedBy, table };
 }
 
-/** A run's target, and its last swap when the attempt began. */
+/** A run's target, and the number of its last swap when the attempt began. */
 export interface SeenSwaps {
   readonly target: TableName;
   readonly last: string;
 }
 
-/** SQL for when a span is committed, and for whether its target was swapped, with values from the parameter `first` on. */
+/**
+ * SQL for a span's `committed_at`, and for whether its target was swapped since the attempt began. `first` is the
+ * number of its first parameter.
+ */
 function swapSql(
   control: Control,
   swaps: SeenSwaps | undefined,
@@ -102,7 +105,7 @@ function swapSql(
 
 /**
  * Inserts a span's control row, which commits the span with the transaction. Returns whether the target was swapped
- * since the attempt has begun.
+ * since the attempt began.
  */
 export async function insertSpan(
   session: Session,
@@ -122,7 +125,7 @@ export async function insertSpan(
     readonly committedBy: CommittedBy;
     readonly profile: string | undefined;
     readonly table: number;
-    /** undefined: the rows are not written into the target. */
+    /** Undefined if the run stages its rows outside the target. */
     readonly swaps: SeenSwaps | undefined;
   },
 ): Promise<boolean> {

@@ -17,7 +17,10 @@ interface ControlTable {
   readonly reworded?: readonly string[];
 }
 
-/** The control tables. Rows are only inserted: a role with INSERT and SELECT is enough. */
+/**
+ * The control tables. A run only inserts rows; `erase` and `prune` change them. A role with INSERT and SELECT is enough
+ * for a run.
+ */
 const tables: readonly ControlTable[] = [
   {
     table: "version",
@@ -84,11 +87,15 @@ const tables: readonly ControlTable[] = [
         "pg_class.oid of the table that took the rows: one of its name may be another by now",
       ],
       table_files: ["text NOT NULL", "digest of the names of that table's files: TRUNCATE gives it others"],
-      committed_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "just before its commit"],
+      committed_at: [
+        "timestamptz NOT NULL DEFAULT clock_timestamp()",
+        "when, after every swap of the target that it saw",
+      ],
       profile: ["text", "counts and histograms of its columns, JSON; NULL: none was made", 2],
     },
     constraints:
       "PRIMARY KEY (run_id, span), FOREIGN KEY (run_id, plan_id) REFERENCES @.runs (run_id, plan_id), CHECK (rows + rejected + filtered = row_end - row_start)",
+    reworded: ["committed_at"],
   },
   {
     table: "rejects",
@@ -178,12 +185,13 @@ const tables: readonly ControlTable[] = [
     columns: {
       n: ["bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "in order"],
       target: ["text NOT NULL", "schema and table of the predictions"],
-      run_id: ["text NOT NULL", "the run whose rows are in the target now"],
+      run_id: ["text NOT NULL", "the run that replaced the rows, or the run that was rolled back"],
       kept: ["text", "the table that holds the rows that were there before; NULL: none is kept"],
       action: ["text NOT NULL", "replace or rollback"],
       table_oid: ["oid NOT NULL", "pg_class.oid of the target since then"],
-      at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
+      at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when, after every span of an unfinished run"],
     },
+    reworded: ["run_id", "at"],
   },
 ];
 

@@ -27,8 +27,8 @@ import { keyTypes, plannedKeyTypes } from "./key-types.js";
 import { refuseOpenRuns } from "./open-runs.js";
 
 /**
- * Deletes the rows of some keys from the target, from the tables that keep what runs replaced, and from the rejects of
- * all runs for the target, in one transaction.
+ * Deletes the rows of some keys in one transaction: from the target, from the tables that keep what runs replaced, from
+ * the runs' own tables, and from the rejects of all runs for the target.
  * @throws JobError NOT_ERASED while a run is open: its attempts count the rows that they have written
  */
 export async function eraseRows(tools: RunTools, request: TableErasure): Promise<readonly ErasedTable[]> {
@@ -60,11 +60,12 @@ async function eraseInTransaction(
   }
   await session.query("SET LOCAL statement_timeout = 0"); // the tables may have no index on the key
   if (!request.dryRun) {
-    // As the finish of a run takes them: two transactions with another order would wait for each other.
+    // Take the locks in the same order as the finish of a run. Another order could deadlock.
     await lockReplacing(session, await refuseOpenRuns(session, tools, target, request));
     await lock(session, `swap ${target}`);
     await lock(session, `publication ${target}`);
   }
+  // Read again: a run may have been opened while this waited.
   const unfinished = await refuseOpenRuns(session, tools, target, request);
   const previous = (await previousTables(session, control, name)).map((table) => splitTable(table.name));
   const erased: ErasedTable[] = [];
@@ -90,7 +91,7 @@ async function eraseInTransaction(
     ...(await eraseFromOwn(session, tools, closed, request)),
     ...(await eraseFromOwn(session, tools, unfinished, request, (run) => startOver(session, tools, run))),
   );
-  // They outlive their table, and have the values as texts.
+  // Rejected rows outlive the table, and store key values as text.
   const types = (await keyTypes(session, name, request)) ?? (await plannedKeyTypes(session, control, target, request));
   const rejects = await eraseRejects(session, tools, { types, target }, request);
   erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
@@ -102,7 +103,8 @@ async function eraseInTransaction(
 }
 
 /**
- * Erases rows from the tables of their own that runs have: staged rows, and keys in `upsert`, which are not counted.
+ * Erases rows from the runs' own tables: staging tables, and the key tables of `upsert`. What is erased from tables of
+ * `upsert` runs is not reported.
  * @param after called with a run of `replace` that has lost rows
  */
 async function eraseFromOwn(
@@ -128,7 +130,7 @@ async function eraseFromOwn(
   return erased;
 }
 
-/** Waits for spans of runs of `replace` that are being committed, and for their finish, which it keeps from beginning. */
+/** Locks the unfinished `replace` runs. Waits for a span or finish in progress, and blocks new ones. */
 async function lockReplacing(session: Session, runs: readonly PastRun[]): Promise<void> {
   const ids = runs.filter(({ mode }) => mode === "replace").map(({ runId }) => runId);
   for (const runId of ids.toSorted()) {
@@ -137,9 +139,9 @@ async function lockReplacing(session: Session, runs: readonly PastRun[]): Promis
 }
 
 /**
- * Takes the spans of unfinished kept predictions back after rows of them were erased: their staging table could never be
- * swapped in, because it must have all rows of its spans. So the next run for these params keeps all of them anew. No
- * reader has seen any. A role that may not delete spans leaves them. Needs the lock of `lockReplacing`.
+ * Deletes the committed spans of unfinished kept predictions after some of their rows were erased: their staging table
+ * could never be swapped in, because it must have all rows of its spans. So the next run for these params keeps all of
+ * them anew. No reader has seen any. A role that may not delete spans leaves them. Needs the lock of `lockReplacing`.
  */
 async function startOver(session: Session, { control, name }: RunTools, { runId }: PastRun): Promise<void> {
   const spans = control.table("spans");

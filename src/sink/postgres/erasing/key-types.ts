@@ -27,12 +27,12 @@ function withoutLimit(type: string | undefined): string | undefined {
       : type && `${name}${after}`;
 }
 
-/** The limit of plans that are read, which can be large. The latest one nearly always has the columns. */
+/** How many plans are read at most. Plans can be large, and the latest one nearly always has the columns. */
 const plansLimit = 20;
 
 /**
- * The SQL types of the key columns of a table that is gone, as the latest run planned them that has all of them. Text if
- * none has.
+ * The SQL types of the key columns of a table that is gone, taken from the latest plan that has all of them; text if no
+ * plan has.
  */
 export async function plannedKeyTypes(
   session: Session,

@@ -4,9 +4,10 @@ import { indexShape } from "./shape.js";
 import { oidOf, runAll } from "./staging.js";
 
 /**
- * SQL for statements that drop from table $2 what refuses rows and table $1 does not have: constraints of the types $3,
- * unique indexes with `u` among these, and NOT NULL, except of the columns $4. Constraints are the same if their definitions
- * are: the names of copies differ.
+ * SQL for statements that drop from table $2 the constraints, unique indexes and NOT NULLs that table $1 does not have.
+ * Only constraints of the types $3 are dropped, unique indexes only if `u` is among these, and NOT NULL of the columns
+ * $4 is kept. Constraints, also CHECK constraints, are compared without their names, unlike in `shape.ts`: copies may
+ * have other names.
  */
 const outdated = `
   WITH constraints AS (SELECT conrelid AS of, conname, contype, conparentid, replace(pg_get_constraintdef(oid), ' NOT VALID', '') AS def
@@ -26,26 +27,26 @@ const outdated = `
     WHERE s.of = $2 AND s.attnotnull AND s.attidentity = '' AND NOT t.attnotnull AND NOT s.attname = ANY ($4::text[])
   ORDER BY n`;
 
-/** What of a staging table is made like its target. */
-export interface Copied {
+/** The parts of a staging table that are copied from its target. */
+export interface CopiedConstraints {
   /** Types of constraints, as in `pg_constraint.contype`. */
   readonly types: readonly string[];
-  /** Columns that are NOT NULL for reasons of its own. */
+  /** Key columns, which the staging table itself requires to be NOT NULL. */
   readonly key: readonly string[];
 }
 
-/** All of them, as LIKE copies them; foreign keys, too, if the table is to be renamed. */
-export const allConstraints: Copied = { types: ["c", "f", "p", "u", "x"], key: [] };
+/** All constraints: LIKE copies all but foreign keys, which are copied if the table is swapped by renaming. */
+export const allConstraints: CopiedConstraints = { types: ["c", "f", "p", "u", "x"], key: [] };
 
 /**
- * Drops from a staging table what refuses rows and was dropped from the target since it was copied: rows that the target
- * takes by now could not be staged. What was added to the target is met when the rows are published. The caller has locked
- * the run; the statements wait for spans that are being committed. Safe to repeat.
+ * Drops from a staging table the constraints that were dropped from the target after the copy. Otherwise rows that the
+ * target now accepts could not be staged. Constraints that were added to the target are enforced when the rows are
+ * published. The caller has locked the run; the statements wait for spans that are being committed. Safe to repeat.
  */
 export async function dropOutdated(
   session: Session,
   { target, staging }: { readonly target: TableName; readonly staging: TableName },
-  { types, key }: Copied,
+  { types, key }: CopiedConstraints,
 ): Promise<void> {
   const { rows } = await session.query<{ sql: string }>({
     text: outdated,

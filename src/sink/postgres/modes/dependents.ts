@@ -46,7 +46,7 @@ export async function refuseDependents(
   }
 }
 
-/** Refuses to swap in a staging table with objects that would come with it. @throws JobError OUTPUT_MISMATCH */
+/** Refuses to swap in a staging table that other objects, such as views, depend on. @throws JobError OUTPUT_MISMATCH */
 export async function refuseIncoming(session: Session, staging: TableName): Promise<void> {
   const oid = await oidOf(session, staging);
   if (oid !== undefined) {

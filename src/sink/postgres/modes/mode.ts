@@ -31,8 +31,8 @@ export interface Mode {
    */
   checkFinish?(session: Session, plan: Plan): Promise<void>;
   /**
-   * Counts the rows of a staged run, before a person approves it, as `finish` does. @throws JobError OUTPUT_DAMAGED where
-   * rows are gone
+   * Checks, as `finish` does, that no staged row is missing. Called before a person's approval is stored.
+   * @throws JobError OUTPUT_DAMAGED
    */
   checkRows?(session: Session, plan: Plan): Promise<void>;
   /**
@@ -47,6 +47,11 @@ export interface Mode {
   readonly rehearseFinish?: FinishRehearsal | undefined;
   /** Tables that are no longer needed once a run is finished. */
   unneededTables?(session: Session): Promise<readonly TableName[]>;
+}
+
+/** Whether the spans of a run are written into the target, and not into a staging table. */
+export function writesTarget(mode: Mode): boolean {
+  return mode.writtenRows !== undefined;
 }
 
 /** See `Mode.rehearseFinish`. */

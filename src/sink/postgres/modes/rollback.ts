@@ -15,26 +15,27 @@ import { copyTable, exchangeNames, exchangeRows, freeName, lastSwap, type Record
 import { findTable, type FoundTable } from "../table.js";
 
 /**
- * Swaps back the table that the last `replace` replaced, and keeps the rows of that run in a table. `layout`: of the
- * control tables.
+ * Swaps back the table that the last `replace` replaced, and keeps the rows of that run in a table.
  * @throws JobError USAGE when there is nothing to restore; OUTPUT_NEWER when rows of other runs would go, too;
  * ALREADY_DECIDED when the rows are those of a pruned run
  */
-export async function rollBack(session: Session, tools: ModeTools, layout: number): Promise<RolledBack> {
+export async function rollBack(session: Session, tools: ModeTools): Promise<RolledBack> {
   const { name, control } = tools;
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(wholeTables);
-  await lock(session, `swap ${showTable(name)}`); // so that `erase` finds the tables under the names that they keep
+  // `erase` takes this lock, too, so it never sees tables while they are being renamed.
+  await lock(session, `swap ${showTable(name)}`);
   const back = await replacedRun(session, control, name);
   if (back !== undefined) {
-    await lockRuns(session, back, { shared: true }); // it is pruned before this, or not
+    // A concurrent prune either commits first and is seen below, or waits.
+    await lockRuns(session, back, { shared: true });
   }
   const target = await lockTarget(session, tools);
   if (target === undefined) {
     throw new JobError("USAGE", `rolling back ${showTable(name)}: there is no such table`);
   }
   const { last, before } = await requireReplaced(session, tools, target);
-  await refuseLaterRows(session, control, { replacedBy: last.runId, target: name, before, layout });
+  await refuseLaterRows(session, control, { replacedBy: last.runId, target: name, before });
   await refusePruned(session, tools, { back, before });
   const undone = await freeName(session, name, "__undone", last.runId);
   await swapBack(session, tools, { target, before, undone });
@@ -77,7 +78,9 @@ async function requireReplaced(
   return { last, before };
 }
 
-/** Refuses to give readers the rows of a pruned run, whose table could not be dropped then. @throws JobError ALREADY_DECIDED */
+/**
+ * Refuses to give readers the rows of a pruned run whose table `prune` could not drop. @throws JobError ALREADY_DECIDED
+ */
 async function refusePruned(
   session: Session,
   { name, control }: ModeTools,
@@ -94,7 +97,7 @@ async function refusePruned(
   }
 }
 
-/** Exchanges the target and the table from before. */
+/** Swaps the target and the table that the last replacement kept. */
 async function swapBack(
   session: Session,
   tools: ModeTools,

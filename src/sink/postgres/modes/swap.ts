@@ -1,7 +1,7 @@
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
-import { swappedAtSql } from "../control/exchanges.js";
+import { swappedAtSql } from "../control/swaps.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { indexShape } from "./shape.js";
 import { makeRowTable, oidOf, runAll } from "./staging.js";

@@ -3,6 +3,7 @@ import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import { runConditions } from "../control/run-conditions.js";
+import { controlLayout } from "../control/schema.js";
 import { showTable, type TableName } from "../names.js";
 
 interface LaterRun {
@@ -14,15 +15,15 @@ interface LaterRun {
 const namedLimit = 5;
 
 /**
- * Refuses to roll back a replacement if other runs have put rows into the table since: they would go, too. The caller
- * holds a lock that those who write to the table wait for. @throws JobError OUTPUT_NEWER
+ * Refuses to roll back a replacement if other runs have put rows into the table since, because a rollback would remove
+ * those rows, too. The caller holds a lock that writers of the table wait for. @throws JobError OUTPUT_NEWER
  */
 export async function refuseLaterRows(
   session: Session,
   control: Control,
-  { replacedBy, target, before, layout }: LaterRowsOptions,
+  { replacedBy, target, before }: LaterRowsOptions,
 ): Promise<void> {
-  const runs = await laterRuns(session, control, { replacedBy, target, layout });
+  const runs = await laterRuns(session, control, { replacedBy, target });
   if (runs.length === 0) {
     return;
   }
@@ -35,7 +36,7 @@ export async function refuseLaterRows(
     "OUTPUT_NEWER",
     `rolling back ${showTable(target)}: ${have} put rows into it since run ${replacedBy} replaced it, and a rollback would take them out`,
     {
-      hint: `nothing was changed; the rows from before run ${replacedBy} are in ${showTable(before)}: copy from there what readers need`,
+      hint: `nothing was changed; the rows from before run ${replacedBy} are in ${showTable(before)}: copy the rows that readers need from there`,
     },
   );
 }
@@ -46,20 +47,19 @@ interface LaterRowsOptions {
   readonly target: TableName;
   /** The table that keeps what was replaced. */
   readonly before: TableName;
-  /** Of the control tables. */
-  readonly layout: number;
 }
 
 /**
- * Finds the runs that have put rows into the target since its last replacement. A run that is over without having been
- * published is none: its rows are left over.
+ * Finds the runs that have put rows into the target since its last replacement. Abandoned runs are excluded: a
+ * later run has superseded them.
  */
 async function laterRuns(
   session: Session,
-  { table }: Control,
-  { replacedBy, target, layout }: Omit<LaterRowsOptions, "before">,
+  { table, schema }: Control,
+  { replacedBy, target }: Omit<LaterRowsOptions, "before">,
 ): Promise<readonly LaterRun[]> {
   const { isUnfinished } = runConditions(table);
+  const layout = await controlLayout(session, schema);
   const spans = `FROM ${table("spans")} s WHERE s.run_id = r.run_id AND s.rows > 0`;
   const hasSpans = `EXISTS (SELECT ${spans} AND s.committed_at > (SELECT max(at) FROM ${table("swaps")} WHERE target = $1))`;
   // Control tables of layout 1 have neither staged runs nor publications. Spans of staged runs are put there together.

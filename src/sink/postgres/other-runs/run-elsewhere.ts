@@ -41,7 +41,7 @@ export async function refuseTakingOver(
     "PLAN_CHANGED",
     `opening run ${runId}: run ${other.run_id} for ${other.target} ${state} and is not published`,
     {
-      hint: `if another job is called ${other.job}, too, give this job another name; else name ${other.target} in output.postgres.table again, and finish or discard that run, or run --new-run there; or drop that table, if nobody needs it`,
+      hint: `if another job is called ${other.job}, too, give this job another name; else name ${other.target} in output.postgres.table again, and finish or discard that run, or run --new-run there; or drop that table if it is no longer needed`,
     },
   );
 }

@@ -159,8 +159,8 @@ function isNumeric(type: PgType | undefined): boolean {
 }
 
 /**
- * A numeric column of a key, as text without trailing zeros: equal numbers have equal texts, also if the columns have different digits
- * and scales are, and so have integers.
+ * A numeric column of a key, as text without trailing zeros. Equal numbers have equal texts, even if the columns differ
+ * in precision and scale. So do integers.
  */
 function asExactText({ name }: TableColumn): ReadColumn {
   const quoted = quoteName(name);

@@ -1,10 +1,9 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { StoredPlan } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
-import { count, modes, plainTable, runOf } from "../../support/pg-amid.js";
+import { count, modes, plainTable, runOf, untilWaiting } from "../../support/pg-amid.js";
 import type { Database } from "../../support/pg-database.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone, type BegunRun } from "../../support/sink-drive.js";
@@ -30,8 +29,8 @@ const cases = [append, upsert].flatMap(([mode, spec]) => swaps.map((swap) => ({ 
 const runId = runOf(40) as RunId;
 const lost = { code: "OUTPUT_DAMAGED", exitCode: 66 };
 
-/** Exchanges the whole table, as another job does. The new rows have keys of their own. */
-async function exchange(database: Database, swap: Swap, rows = 15): Promise<void> {
+/** Replaces the whole table, as another job does. The new rows have keys of their own. */
+async function replaceTable(database: Database, swap: Swap, rows = 15): Promise<void> {
   await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], swap } });
   const plan = { ...planFor(sink.planTarget, { rows, commitRows: rows, runId: "other-000000000000" }), job: "other" };
   const { run } = await begun(sink, plan);
@@ -62,20 +61,6 @@ const finishes = (database: Database): Promise<unknown[]> =>
 
 const isFirst = (span: number): boolean => span === 0;
 
-/** How many sessions wait for a lock. */
-async function waiting(database: Database): Promise<number> {
-  const [row] = await database.query(
-    "SELECT count(*)::int AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-  );
-  return Number(row?.["n"]);
-}
-
-async function untilWaiting(database: Database, sessions: number): Promise<void> {
-  while ((await waiting(database)) < sessions) {
-    await sleep(5);
-  }
-}
-
 postgres.describe("a run whose rows another run replaces", () => {
   test.each(cases)("a run is not resumed: $mode, swap $swap", async ({ spec, swap }) => {
     await using database = await postgres.server().createDatabase();
@@ -83,7 +68,7 @@ postgres.describe("a run whose rows another run replaces", () => {
     const { sink, stored, run } = await startedRun(database, spec, isFirst);
     await using _ = sink;
     const late = await sink.open(stored);
-    await exchange(database, swap);
+    await replaceTable(database, swap);
 
     await expect(sink.open(stored)).rejects.toMatchObject({ ...lost, damage: { runId } });
     await expect(late.begin(alone)).rejects.toMatchObject(lost);
@@ -98,7 +83,7 @@ postgres.describe("a run whose rows another run replaces", () => {
     await database.query(plainTable);
     const { sink, run } = await startedRun(database, spec, () => true);
     await using _ = sink;
-    await exchange(database, swap, 50); // as many rows as a count of the table would miss
+    await replaceTable(database, swap, 50); // as many rows as a count of the table would miss
 
     await expect(run.finish()).rejects.toMatchObject({
       ...lost,
@@ -114,7 +99,7 @@ postgres.describe("a run whose rows another run replaces", () => {
       await database.query(plainTable);
       const { sink, stored } = await startedRun(database, spec, isFirst);
       await using _ = sink;
-      await exchange(database, swap, 5);
+      await replaceTable(database, swap, 5);
       const [kept] = await database.query("SELECT kept FROM infer_batch.swaps");
       await database.query(
         `DELETE FROM scores.predictions; INSERT INTO scores.predictions SELECT * FROM scores."${String(kept?.["kept"])}"`,
@@ -134,7 +119,7 @@ postgres.describe("a run whose rows another run replaces", () => {
     await database.query(plainTable);
     const { sink, stored, run } = await startedRun(database, spec, isFirst);
     await using _ = sink;
-    await exchange(database, swap);
+    await replaceTable(database, swap);
     await rollBack(database, swap);
     await sink.open(stored);
     await commitSpans(run, stored);
@@ -149,7 +134,7 @@ postgres.describe("a run whose rows another run replaces", () => {
       await database.query(plainTable);
       const { sink, stored } = await startedRun(database, spec, () => false);
       await using _ = sink;
-      await exchange(database, swap, 5);
+      await replaceTable(database, swap, 5);
       const { run } = await begun(sink, stored.plan);
       await commitSpans(run, stored);
       await run.finish();
@@ -157,13 +142,13 @@ postgres.describe("a run whose rows another run replaces", () => {
     },
   );
 
-  test.each([append, upsert])("a staged run publishes into the exchanged table: %s", async (_mode, spec) => {
+  test.each([append, upsert])("a staged run publishes into the swapped table: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await database.query("CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 UNIQUE, score real)");
     await using sink = pgSink({ url: database.url, postgres: spec });
     const { stored, run } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
     await commitSpans(run, stored, isFirst);
-    await exchange(database, "delete_insert", 5);
+    await replaceTable(database, "delete_insert", 5);
     await commitSpans(run, stored);
     await run.decide(decisionOf("approved"));
     await run.finish();
@@ -171,61 +156,61 @@ postgres.describe("a run whose rows another run replaces", () => {
   });
 });
 
-postgres.describe("a run and an exchange at the same time", () => {
-  test.each(["span first", "exchange first"])("a span and an exchange come one after the other: %s", async (order) => {
+postgres.describe("a run and a swap at the same time", () => {
+  test.each(["span first", "swap first"])("a span and a swap come one after the other: %s", async (order) => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
     const { sink, stored, run } = await startedRun(database, append[1], isFirst);
     await using _ = sink;
     await using holder = await postgres.server().open(database.name);
     await holder.query("BEGIN; LOCK TABLE scores.predictions IN SHARE MODE");
-    const works = [() => commitSpans(run, stored, (span) => span === 1), () => exchange(database, "delete_insert")];
+    const works = [() => commitSpans(run, stored, (span) => span === 1), () => replaceTable(database, "delete_insert")];
     const [first, second] = order === "span first" ? works : works.toReversed();
     const one = Promise.allSettled([first?.()]);
-    await untilWaiting(database, 1);
+    await untilWaiting(database);
     const two = Promise.allSettled([second?.()]);
-    await untilWaiting(database, 2);
+    await untilWaiting(database, { sessions: 2 });
     await holder.query("COMMIT");
 
     const [[a], [b]] = await Promise.all([one, two]);
-    const [span, exchanged] = order === "span first" ? [a, b] : [b, a];
-    expect([span?.status, exchanged?.status]).toEqual([order === "span first" ? "fulfilled" : "rejected", "fulfilled"]);
+    const [span, swapped] = order === "span first" ? [a, b] : [b, a];
+    expect([span?.status, swapped?.status]).toEqual([order === "span first" ? "fulfilled" : "rejected", "fulfilled"]);
     expect(await count(database)).toBe(15);
     await expect(run.finish()).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
     await expect(sink.open(stored)).rejects.toMatchObject(lost);
   });
 
-  test("a finish waits for the exchange that is going on", async () => {
+  test("a finish waits for a swap in progress", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
     const { sink, run } = await startedRun(database, append[1], () => true);
     await using _ = sink;
     await using holder = await postgres.server().open(database.name);
     await holder.query("BEGIN; LOCK TABLE scores.predictions IN SHARE MODE");
-    const exchanging = exchange(database, "delete_insert");
-    await untilWaiting(database, 1);
+    const swapping = replaceTable(database, "delete_insert");
+    await untilWaiting(database);
     const finishing = expect(run.finish()).rejects.toMatchObject(lost);
-    await Promise.race([untilWaiting(database, 2), finishing.catch(() => undefined)]);
+    await Promise.race([untilWaiting(database, { sessions: 2 }), finishing.catch(() => undefined)]);
     await holder.query("COMMIT");
-    await exchanging;
+    await swapping;
     await finishing;
     expect(await finishes(database)).toEqual([]);
   });
 
-  test("a clock that is set back between a span and an exchange hides nothing", async () => {
+  test("a clock that is set back between a span and a swap hides nothing", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
     const { sink, stored } = await startedRun(database, append[1], isFirst);
     await using _ = sink;
     await database.query("UPDATE infer_batch.spans SET committed_at = now() + interval '1 hour'");
-    await exchange(database, "delete_insert");
+    await replaceTable(database, "delete_insert");
     await expect(sink.open(stored)).rejects.toMatchObject(lost);
   });
 
-  test("a clock that is set back after an exchange makes no run that began later look like one from before", async () => {
+  test("a clock that is set back after a swap makes no run that began later look like one from before", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
-    await exchange(database, "delete_insert", 5);
+    await replaceTable(database, "delete_insert", 5);
     await database.query("UPDATE infer_batch.swaps SET at = now() + interval '1 hour'");
     const { sink, stored, run } = await startedRun(database, append[1], isFirst);
     await using _ = sink;

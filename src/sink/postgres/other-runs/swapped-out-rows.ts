@@ -2,24 +2,24 @@ import type { Plan } from "../../../plan/plan.js";
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
-import { exchangeSince } from "../control/exchanges.js";
+import { swapSince } from "../control/swaps.js";
 import { refuseStopped } from "../locks.js";
-import type { Mode } from "../modes/mode.js";
+import { type Mode, writesTarget } from "../modes/mode.js";
 import { showTable, type TableName } from "../names.js";
 
 /**
- * Refuses an unfinished run whose rows another run, or its rollback, has taken out of the target: its committed spans
- * would count as there. Staged runs have their rows elsewhere.
+ * Refuses an unfinished run whose rows another run, or its rollback, has taken out of the target: otherwise its
+ * committed spans would count as present. Staged runs are exempt: their rows are in staging tables.
  * @throws JobError OUTPUT_DAMAGED; PLAN_CHANGED when a later run was opened
  */
-export async function refuseExchanged(
+export async function refuseSwappedOut(
   session: Session,
   { control, mode, name, plan }: { control: Control; mode: Mode; name: TableName; plan: Plan },
 ): Promise<void> {
   const { runId } = plan;
-  const found = mode.writtenRows && (await exchangeSince(session, control, { runId, target: name }));
+  const found = writesTarget(mode) ? await swapSince(session, control, { runId, target: name }) : undefined;
   if (found === undefined || (await control.isFinished(session, runId))) {
-    return; // another attempt may have finished the run before the exchange
+    return; // another attempt may have finished the run before the swap
   }
   await refuseStopped(session, control, plan);
   const why =
@@ -31,7 +31,7 @@ export async function refuseExchanged(
     "OUTPUT_DAMAGED",
     `checking table ${showTable(name)}: run ${runId} has put rows into it, and they are gone: ${why}`,
     {
-      hint: `restore them, or start over with --new-run. If its rows are here, as after a restore: ${isHere}`,
+      hint: `restore them, or start over with --new-run. If the rows have been restored, run: ${isHere}`,
       damage: { runId },
     },
   );
