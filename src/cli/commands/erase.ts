@@ -61,7 +61,10 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
   refuseRetained(report);
 }
 
-/** Of the params of a run, those that a table (`schema.table`) is named by, and that differ; undefined: it is not named so. */
+/**
+ * Returns the params that the table name (`schema.table`) depends on and whose values differ from the given ones.
+ * undefined: the spec does not give this name for these params.
+ */
 function paramsOfTable(
   load: LoadWith,
   {
@@ -79,7 +82,7 @@ function paramsOfTable(
       const found = splitTable(load(by).spec.output.postgres?.table ?? "");
       return `${found.schema}.${found.table}` === wanted;
     } catch {
-      return false; // the spec had other params then
+      return false; // the spec declares other params now
     }
   };
   return isNamed(params)
