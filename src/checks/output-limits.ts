@@ -20,7 +20,10 @@ type OutputKind = "truth" | "integer" | "number" | "double" | "text" | "vector" 
 
 /** The bytes that a column's JSON takes. */
 interface Needs {
-  /** With any limits: counts, exact sums, and examples of values that are not in the list of a spec, with their cut-off. */
+  /**
+   * Bytes that do not depend on the limits: counts, exact sums, and examples of values that are not in the list of a
+   * spec, with their cut-off.
+   */
   readonly fixed: number;
   /** For the coarsest useful histogram, or for counts by hash. */
   readonly least: number;

@@ -223,7 +223,7 @@ export function addErase(program: Command, io: SafeIo): void {
     .addOption(
       new Option(
         "--key <column>",
-        "Output column that the keys are values of; may be repeated. Default: the columns of the file; for a text file the one of output.postgres.key, checks.unique and reuse.key that is one column, else output.columns if that is; needed if several are one column and differ",
+        "Output column that the keys are values of; may be repeated. Default: the columns of the file; for a text file, the single-column key in output.postgres.key, checks.unique or reuse.key, otherwise the only column of output.columns. Required for a text file if these keys name different columns",
       ).argParser(collect),
     )
     .addOption(param())

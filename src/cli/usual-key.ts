@@ -8,7 +8,7 @@ interface Candidate {
   readonly columns: readonly string[];
 }
 
-/** The keys that the spec names, each with the key of the spec that has it. */
+/** The row keys that the spec declares, each with the setting that declares it. */
 function candidates({ checks, output, reuse }: KeySpec): readonly Candidate[] {
   return [
     { from: "output.postgres.key", columns: output.postgres?.key ?? [] },
@@ -18,17 +18,17 @@ function candidates({ checks, output, reuse }: KeySpec): readonly Candidate[] {
 }
 
 /**
- * The columns that identify a row of the output, as far as the spec tells: the key of the table, by which the database
- * itself tells rows apart, before keys that the spec only declares. Empty: the spec names no column.
+ * Returns the columns that identify a row of the output. The key of the table comes first because the database enforces
+ * it; the other keys are only declared. Without a key, returns `output.columns`, which may be empty.
  */
 export function usualKey(spec: KeySpec): readonly string[] {
   return candidates(spec)[0]?.columns ?? spec.output.columns;
 }
 
 /**
- * The column that a list of values without a header names rows by, which are then lost for good: the only one that the
- * spec has as a key of its own. Several columns, or none: the spec has no such key.
- * @throws JobError USAGE if keys of one column differ
+ * Returns the key column for a text file of values: the only single-column key in the spec. Without one, returns
+ * `usualKey`. Two different candidates are an error, because erased rows cannot be recovered.
+ * @throws JobError USAGE if the spec has different single-column keys
  */
 export function keyOfValues(spec: KeySpec): readonly string[] {
   const single = candidates(spec).filter(({ columns }) => columns.length === 1);

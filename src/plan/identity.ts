@@ -14,7 +14,7 @@ export function runIdOf(job: string, params: Readonly<Record<string, string>>, s
   return `${job}-${sha256(JSON.stringify(canonical)).slice(0, 12)}` as RunId;
 }
 
-/** The job of a run; the inverse of `runIdOf`. @param base the id of the first run of its params */
+/** Names the job of a run. @param base the id that `runIdOf` returns */
 export function jobOf(base: RunId): string {
   return base.replace(/-[0-9a-f]{12}$/, "");
 }

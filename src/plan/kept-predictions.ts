@@ -7,19 +7,19 @@ export function keptJob(name: string): string {
   return `${name}${suffix}`;
 }
 
-/** Names the job whose challenger made kept predictions; the inverse of `keptJob`. */
+/** Names the job whose challenger made the kept predictions of job `name`. A name without the suffix stays as it is. */
 export function jobOfKept(name: string): string {
   return name.endsWith(suffix) ? name.slice(0, -suffix.length) : name;
 }
 
-/** Whether a plan is marked as one of kept predictions, which another job with the name of their job must leave alone. */
+/** Whether a plan is marked as kept challenger predictions. Another job with the same name must not use it. */
 export function isMarkedKept({ kept }: Pick<Plan, "kept">): boolean {
   return kept !== undefined;
 }
 
 /**
- * Whether a plan may be one of kept predictions. Before they were marked, no plan had `profiles`; a run of another job that
- * was planned then cannot be told from them if it has no checks.
+ * Whether a plan may be of kept challenger predictions. Older versions did not mark such plans. An unmarked plan counts
+ * if it has no `profiles`, is not staged and has no checks; an ordinary run of that age can look the same.
  */
 export function mayBeKept({ kept, profiles, staged, checks }: Plan): boolean {
   return kept !== undefined || (profiles === undefined && !staged && checks === null);

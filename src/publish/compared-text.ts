@@ -48,8 +48,8 @@ export function datesText(dates: readonly string[]): string {
 }
 
 /**
- * Says which comparisons of features were left out because a sample is too small. `file`: that of `checks.baseline`, with
- * which the run is compared; undefined: with earlier runs.
+ * Says which comparisons of features were left out because a sample is too small.
+ * @param file the `checks.baseline` file that the run is compared with; undefined: it is compared with earlier runs
  */
 export function fewSampledText({ of, rows, sampled }: FewSampled, file?: string): string {
   const without = sampled < leastPsiRows ? "PSI and quantiles" : "quantiles";
@@ -67,7 +67,10 @@ export function neededText(sampled: number): string {
   return sampled < leastPsiRows ? `a PSI needs ${leastPsiRows}` : `quantiles need ${withSeparators(leastQuantileRows)}`;
 }
 
-/** Says which columns some checks do not compare, and why. `file`: as above. */
+/**
+ * Says which columns some checks do not compare, and why.
+ * @param file the `checks.baseline` file that the run is compared with; undefined: it is compared with earlier runs
+ */
 export function columnNotes({ uncounted = [] }: Pick<Verdict, "uncounted">, file?: string): string[] {
   const before = file ?? "earlier runs";
   return uncounted.map(({ column, checks, run }) => {
@@ -86,7 +89,10 @@ export function columnNotes({ uncounted = [] }: Pick<Verdict, "uncounted">, file
   });
 }
 
-/** Says of an output that its PSI can miss much. Nothing can be done about it in a night. `file`: as above. */
+/**
+ * Describes an output whose PSI is too coarse to show changes within a wide bin.
+ * @param file the `checks.baseline` file that the run is compared with; undefined: it is compared with earlier runs
+ */
 export function coarseText({ column, run, values, rowsInBin, rows }: CoarseColumn, file?: string): string {
   const whose =
     run === "this" ? "of the rows" : file === undefined ? "of the last run's rows" : `of the rows in ${file}`;

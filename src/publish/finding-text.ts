@@ -113,7 +113,7 @@ function allText(runs: number | string, file: string | undefined): string {
   return file ?? (runs === 1 ? "the last run" : `the last ${runs} runs together`);
 }
 
-/** A value of a column; an empty text has quotes, so that it is seen. */
+/** Shows a value of a column. An empty text is shown as a pair of quotes. */
 function valueText(value: number | string): string {
   return value === "" ? '""' : shown(value);
 }
@@ -164,10 +164,10 @@ function classText(described: Described): string {
   return `class ${valueText(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
 }
 
-/** The longest aggregate that is shown with its argument, which the condition has anyway. */
+/** Longer aggregates are shown as `avg(…)`; the condition shows their arguments in full. */
 const shortAggregate = 24;
 
-/** "count(*) is 8, avg(…) is 0.31". Nothing for a condition without an aggregate. */
+/** "count(*) is 8, avg(…) is 0.31". Empty for a condition without an aggregate. */
 function aggregateTexts(numbers: CheckResult["numbers"]): string[] {
   const known = Object.entries(numbers);
   const names = known.map(([name]) => (name.length > shortAggregate ? name.replace(/\(.*/s, "(…)") : name));
@@ -202,7 +202,7 @@ function strangeValues(numbers: CheckResult["numbers"]): string {
 }
 
 /**
- * "131 rows are out of range, up to 0.997"; of many values, how many rows there may be: "at least 120 and at most 134 rows are out of
+ * "131 rows are out of range, up to 0.997". Without an exact count: "at least 120 and at most 134 rows are out of
  * range; the largest value is 0.997".
  */
 function rangeText({ found, measured, limit, numbers }: Described): string {

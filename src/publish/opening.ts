@@ -1,5 +1,5 @@
-/** How a run is opened. */
+/** Options for opening a run. */
 export interface Opening {
-  /** Whether the run is to be discarded: unless it is published, its rows may be gone or damaged. */
+  /** Whether the run is opened only to discard it: missing or damaged rows of an unpublished run are then accepted. */
   readonly toDiscard: boolean;
 }

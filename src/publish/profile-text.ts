@@ -14,8 +14,8 @@ export interface CommittedProfile {
   /** The profiles of the spans, merged. */
   readonly profile: SpanProfile;
   /**
-   * The profile that was stored when the rows were published. Set if what the spans have of features and slices can no
-   * longer be read, and then `profile` has none.
+   * The profile that was stored when the rows were published. Set if the profiles that spans have of features and
+   * slices can no longer be read; `profile` then has none of them.
    */
   readonly published?: RunProfile | undefined;
 }

@@ -97,8 +97,8 @@ export function asPruned(run: RecordedRun, pruned: Pruning): RecordedRun {
 }
 
 /**
- * What was decided on a run. A run that another one takes the place of has the first check that held it: no person has said
- * what was wrong with it.
+ * Describes the decision on a run. For a superseded run, adds the first check that held it, because a superseded run
+ * has no reason from a person.
  */
 export function decidedText({ decision, verdict }: Pick<RecordedRun, "verdict"> & { decision: Decision }): string {
   const [failed] = decision.kind === "superseded" && verdict !== undefined ? resultLines(verdict, "hold") : [];
@@ -123,7 +123,7 @@ export interface HistoryRequest {
   readonly last: number;
   /** A folder that this user may not read is an error. Default: it is left out. */
   readonly complete?: true | undefined;
-  /** Takes what else the target knows of. Default: it is not collected. */
+  /** Collects other jobs and tables that the target has runs of. Default: not collected. */
   readonly others?: OtherRuns | undefined;
 }
 

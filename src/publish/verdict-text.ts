@@ -144,7 +144,7 @@ function isUnexplained({ check, level }: CheckResult): boolean {
   return check === "unexplained" && level !== "pass";
 }
 
-/** Checks that say of a column only that its distribution moved, as its PSI does; that it is unexplained is added to the PSI. */
+/** Checks that repeat the PSI of a column: its distribution moved. The PSI line says if no feature explains that. */
 const drifts: ReadonlySet<CheckName> = new Set<CheckName>(["quantiles", "slow_drift", "unexplained"]);
 
 /** Such checks of a feature. Its PSI names the shares that rose, NULL and NaN among them. */
@@ -260,7 +260,7 @@ function causeText({ column, psi, against }: NonNullable<CheckResult["feature"]>
   return `feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)}${since}`}`;
 }
 
-/** Says whether the new model or the data are the cause, by what the previous model shows, or that of the file. */
+/** Names the cause (model, data or both), and what the previous model or the baseline file's has on the same rows. */
 function modelText(check: CheckName, cause: NonNullable<CheckResult["cause"]>, { file }: Known): string {
   const { of, previous, rows, modelSha256, now } = cause;
   const other = file === undefined ? "the previous model" : `the model of ${file}`;
@@ -291,7 +291,7 @@ export function toCorrect({ modelChanged, results }: Verdict): string {
   return [parts.slice(0, -1).join(", "), ...parts.slice(-1)].filter((part) => part !== "").join(" or ");
 }
 
-/** Whether the spec may be wrong: its list of values, its range, its condition, or `input.where`, which left rows out. */
+/** Whether the spec may be wrong: a list of values, a range, a condition, or `input.where`, which left rows out. */
 function mayBeSpec({ check, measured, numbers }: CheckResult): boolean {
   const isFiltered = check === "rows" && Number(measured) < 1 && Number(numbers["filtered"] ?? 0) > 0;
   return ["in", "range", "sql"].includes(check) || isFiltered;

@@ -71,11 +71,11 @@ export interface EngineInfo {
   readonly spending?: (() => SpendingReport) | undefined;
 }
 
-/** Features that shards state to be NULL in more rows than the run accepts. */
+/** Features that are NULL in more rows than the run accepts, according to the statistics of the shards. */
 export interface NullFeatures {
-  /** How often each is NULL, and what to do, as the log says it. */
+  /** The warning in the log: how often each feature is NULL, and what to do. */
   readonly text: string;
-  /** The rows in which a column is NULL, by its name. */
+  /** How many rows are NULL in a column, by its name. */
   readonly nulls: ReadonlyMap<string, number>;
   /** All rows of the input. */
   readonly rows: number;

@@ -87,7 +87,10 @@ export interface VerdictReport {
   readonly comparedWith: readonly string[];
   /** What was not compared or measured, and why, a line each. */
   readonly notes: readonly string[];
-  /** What the PSI of an output cannot see, a line each: nothing that a person could do something about the same night. */
+  /**
+   * Outputs whose PSI is too coarse to show some changes, one line each. They need no action on a held run, so only
+   * `status` and JSON list them.
+   */
   readonly coarse: readonly string[];
 }
 
@@ -124,7 +127,7 @@ export interface DecidingCommands {
   readonly discard: string;
   /** Scores the input again, as another run. */
   readonly newRun: string;
-  /** Shows the rejected rows; undefined: they do not hold the run. */
+  /** The command that shows the rejected rows; undefined: they do not hold the run. */
   readonly rejects?: string | undefined;
   /** Whether later runs are compared with published ones, so that `--as-baseline` has a meaning. */
   readonly joinsBaseline: boolean;

@@ -24,7 +24,8 @@ export interface TargetCheck {
  * not planned yet could begin. Changes nothing.
  * @param plan the plan to rehearse; undefined: nothing would be written
  * @param isNew whether it is the plan of a new run, also where the target has a run before it
- * @throws JobError that a run would end with, unless a retry may succeed, or `checkStoredRun` has it: the run is held
+ * @throws JobError the error that `run` would end with. Not thrown: transient errors, and errors of a held run, which
+ * `checkStoredRun` returns
  */
 export async function checkTarget(context: JobContext, plan: Plan | undefined, isNew = false): Promise<TargetCheck> {
   return await orUntried("the target", async () => {

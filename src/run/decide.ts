@@ -206,7 +206,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   return { runId, state: "discarded", already, carriedOut: !already, ...facts };
 }
 
-/** The error for discarding an unfinished run that is planned without checks that may hold it. */
+/** Makes the error for discarding an unfinished run that was planned without checks that can hold it. */
 async function notStaged(context: JobContext, plan: Plan): Promise<JobError> {
   const { runId, target } = plan;
   const when =
@@ -241,7 +241,7 @@ async function findRun(
     throw prunedError(stored.pruned, `${command(stored.plan.params)} --new-run`);
   }
   record.setRun(runFacts(stored));
-  const toDiscard = act === "discarding"; // nothing of it is published, so nothing of it need be there
+  const toDiscard = act === "discarding"; // a discarded run publishes nothing, so missing or damaged rows do not matter
   return { stored, run: await openOwn(context, stored, { toDiscard }) };
 }
 

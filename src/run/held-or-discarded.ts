@@ -45,7 +45,7 @@ export async function decidedReport(
   };
 }
 
-/** The error that `run` ends with because of such a run, for a dry run. */
+/** Returns the error that `run` ends with when the run is held or discarded. Dry runs show it. */
 export async function decidedError(
   context: JobContext,
   { plan, run, state }: Pick<DecidedRun, "plan" | "run" | "state">,
@@ -61,11 +61,11 @@ export async function decidedError(
   });
 }
 
-/** What changed since a run was held, beside the spec. */
+/** Changes since a run was held, other than those of the spec. */
 interface ChangesSince {
-  /** Says what of the run is lost, so that it cannot be published; undefined: nothing. */
+  /** Describes lost spans, without which the run cannot be published; undefined: none are lost. */
   readonly lost: string | undefined;
-  /** Lines about files of the input. */
+  /** Changes of the input's files, one line each. */
   readonly input: readonly string[];
 }
 
@@ -86,7 +86,7 @@ interface DecidedRun {
   readonly run: RunSink;
   readonly state: DecidedState;
   readonly verdict: RunVerdict | undefined;
-  /** Default: nothing changed. */
+  /** Default: changes are not looked for. */
   readonly since?: ChangesSince | undefined;
 }
 
@@ -129,7 +129,7 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
 interface HeldRun {
   readonly verdict: RunVerdict;
   readonly commands: DecidingCommands;
-  /** Default: nothing changed. */
+  /** Default: changes are not looked for. */
   readonly since?: ChangesSince | undefined;
   /** The page of this attempt; absent: it writes none. */
   readonly page?: string | undefined;

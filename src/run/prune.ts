@@ -94,7 +94,7 @@ interface Series {
   readonly isOver?: (group: RunGroup) => boolean;
 }
 
-/** @param isOwn another job may have the name of kept predictions, and its runs may be at the same place */
+/** Finds the runs of this series. @param isOwn tells this job's plans from those of another job with the same name */
 async function seriesOf({ spec, sink }: JobContext, isOwn: (plan: Plan) => boolean): Promise<Series> {
   if (sink.prune === undefined || sink.history === undefined) {
     throw new JobError("USAGE", `pruning ${sink.target}: this target keeps no runs`);

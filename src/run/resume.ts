@@ -52,17 +52,15 @@ export function checkSpec(context: JobContext, plan: Plan, run: Pick<RunSink, "s
 }
 
 /**
- * Refuses a run of the predictions that another job keeps of its challenger: it lacks rows, such as those that the other
- * job has rejected, and only that job completes it. @throws JobError OUTPUT_FOREIGN
+ * Refuses a run that holds another job's kept challenger predictions. Such a run may lack rows, and only the other job
+ * can complete it. @throws JobError OUTPUT_FOREIGN
  */
 export function refuseKept(plan: Plan): void {
   if (isMarkedKept(plan)) {
     const owner = jobOfKept(plan.job);
-    throw new JobError(
-      "OUTPUT_FOREIGN",
-      `opening run ${plan.runId}: it has the predictions of a challenger, which job ${owner} keeps`,
-      { hint: `give this job another name than ${plan.job}, or another output folder or control_schema` },
-    );
+    throw new JobError("OUTPUT_FOREIGN", `opening run ${plan.runId}: it holds challenger predictions of job ${owner}`, {
+      hint: `give this job another name than ${plan.job}, or another output folder or control_schema`,
+    });
   }
 }
 
@@ -82,8 +80,8 @@ function refuseElsewhere(context: JobContext, plan: Plan, run: Pick<RunSink, "st
 }
 
 /**
- * Refuses to go on with a run of an erasure, and without `--new-run` with one whose rows are elsewhere. `refuseKept` comes
- * before the run is opened, which fails for one that is damaged. @throws JobError
+ * Refuses to continue a run of an erasure and, without `--new-run`, a run whose rows are elsewhere. Call `refuseKept`
+ * before opening the run: opening a damaged run fails. @throws JobError
  */
 export function refuseOthers(context: JobContext, plan: Plan, run: RunSink): void {
   refuseErasing(plan, run);
@@ -94,7 +92,8 @@ export function refuseOthers(context: JobContext, plan: Plan, run: RunSink): voi
 
 /** Opens a run that `requireOwn` admits. @throws JobError also those of `Sink.open` */
 export async function openOwn(context: JobContext, stored: StoredPlan, how?: Opening): Promise<RunSink> {
-  refuseKept(stored.plan); // also one that is damaged, which no other job may replace
+  // Before `open`, which fails for a damaged run: --new-run must not replace another job's run.
+  refuseKept(stored.plan);
   const run = await context.sink.open(stored, how);
   refuseElsewhere(context, stored.plan, run);
   return run;

@@ -269,9 +269,9 @@ async function whereDecided(
 }
 
 /**
- * Publishes an approved run. With `--new-run`, the next run opens after one that a person approved; a run that passed its
- * checks may be this command's own. It also opens in place of a run whose rows the target refuses, or whose target the spec
- * has changed: from then on that run cannot be published, by another attempt either.
+ * Publishes an approved run. With `--new-run`, the next run opens after one that a person approved; a run that passed
+ * its checks may be this command's own. The next run also replaces a run whose rows the target refuses, or whose target
+ * the spec has changed: from then on, no attempt can publish that run.
  */
 async function carryOutApproval(
   context: JobContext,

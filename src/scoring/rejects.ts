@@ -26,7 +26,7 @@ export interface RejectOptions {
   readonly contract: Contract;
   /** The part of the hint that says what is kept if a bad row ends the run. */
   readonly kept: string;
-  /** How many rows of the input are NULL in a feature, as far as planning has found out. Default: it has not. */
+  /** NULL counts of the features, from planning. Default: unknown. */
   readonly nullFeatures?: Pick<NullFeatures, "nulls" | "rows"> | undefined;
 }
 

@@ -51,7 +51,7 @@ export async function scoreBatch(tools: BatchOptions, batch: FeatureBatch): Prom
   }
 }
 
-/** @param inputs the batch's, also after its buffers were transferred */
+/** @param inputs the inputs of the batch; valid after its own buffers are transferred */
 async function scoreHalves(tools: BatchOptions, batch: FeatureBatch, inputs: readonly NamedTensor[]): Promise<void> {
   const middle = Math.ceil(batch.rowCount / 2);
   const { fixedBatchRows } = tools;

@@ -84,7 +84,7 @@ export async function timeRow(engine: Engine, contract: Contract): Promise<numbe
 }
 
 interface LargestBatch {
-  /** A number of rows. */
+  /** The number of rows in the largest batch. */
   readonly largest: number;
   /** Bytes of a row's features. */
   readonly batchBytes: number;

@@ -105,7 +105,7 @@ export function challengerPlaces<T>(where: (path: readonly string[]) => T): (pat
   return ([first = "", ...others]) => where([first === "model" ? "challenger" : first, ...others]);
 }
 
-/** Names keys of the challenger in a text that has them as those of a model: `model.outputs.p` is `challenger.outputs.p`. */
+/** Rewrites keys of a model in a text as those of the challenger: `model.outputs.p` becomes `challenger.outputs.p`. */
 export function challengerKeys(text: string): string {
   return text.replaceAll(/(?<![\w./-])model\.(?=(?:path|server|sha256|inputs|outputs|cast|missing)\b)/g, "challenger.");
 }

@@ -82,7 +82,7 @@ export function parseProviders(text: string): EngineSpec["providers"] | undefine
   return autoOrProviders.safeParse(text === "auto" ? text : text.split(",").map((name) => name.trim())).data;
 }
 
-/** ONNX Runtime runs on the CPU what no other provider runs, at any place of `cpu` in the list. */
+/** ONNX Runtime runs on the CPU whatever no other provider runs, wherever `cpu` is in the list. */
 function checkOrder(providers: readonly Provider[], context: z.RefinementCtx): void {
   for (const [index, provider] of providers.entries()) {
     if (providers.indexOf(provider) < index) {

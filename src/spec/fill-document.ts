@@ -28,9 +28,9 @@ export interface SpecContext {
   readonly nowMs: number;
   /** For rows that come and go through a pipe. */
   readonly pipe?: true | undefined;
-  /** For a run that is there: an earlier version of this program may have taken its date. */
+  /** For a stored run: an earlier version of this program may have taken its date. */
   readonly ofRun?: true | undefined;
-  /** For commands that find runs of any params. */
+  /** For commands that find runs with any values of params: params without a value get a placeholder. */
   readonly standIns?: StandIns | undefined;
   /**
    * For a generated spec: the option that a key's value comes from ("--model"), which messages name instead of a line.

@@ -29,7 +29,7 @@ export type PostgresMode = "append" | "upsert" | "replace";
 /** require: encrypts, and does not check who answers. */
 export type PostgresTls = "verify-full" | "require" | "disable";
 
-/** A limit in seconds. */
+/** Limits in seconds. */
 export interface PostgresTimeouts {
   readonly connect: number;
   /** Limit of one statement; a connection that is silent for longer is closed. */

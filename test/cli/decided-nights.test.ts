@@ -116,7 +116,7 @@ test("stats of a discarded run ends with 67 as run does, by date and by id; that
   });
 });
 
-test("a run that its rejected rows hold names the command that shows them, in its message and on its page", async () => {
+test("a run held for its rejected rows names the command that shows them, in its message and on its page", async () => {
   await using folder = await scratchFolder();
   const nights = await nightlyJob(folder.path, {
     input: { columns: { age: "case when id % 4 = 0 then null else age end" } },

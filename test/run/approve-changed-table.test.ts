@@ -229,7 +229,7 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
     expect(await leftTables(database)).toEqual([]);
   });
 
-  test("erase drops the staging table of a held run whose place a discarded one took, once no view needs it", async () => {
+  test("erase drops the staging table of a held run that a discarded run superseded, once no view needs it", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "append");

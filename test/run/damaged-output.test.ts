@@ -182,7 +182,7 @@ describe("a finished run with sealed profiles", () => {
     },
   );
 
-  test("a run that checks could have held and that lost a part is to be restored or replaced, as it scores nothing", async () => {
+  test("a staged run that lost a part must be restored or replaced, because running it again scores nothing", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     expect((await nights.night("run", date)).code).toBe(0);

@@ -11,7 +11,7 @@ import { usePostgres } from "../support/postgres.js";
 import { fixtureNamed } from "../support/world.js";
 
 const fixture = fixtureNamed("cancer-logistic");
-/** The name that the run of kept predictions has, too. */
+/** The name of the job whose runs are the kept predictions, too. */
 const name = "cancer-logistic-challenger";
 const few = { where: "id < 50" };
 
@@ -36,8 +36,8 @@ function expectNotKept(done: Result, why: RegExp): void {
 
 const ofOtherJob = new RegExp(`run ${name}-\\S+ .*of a job called ${name}, .*left as it is; name another place`);
 
-describe("a job that is called as the run of kept predictions", () => {
-  test("its run in the same folder is left as it is, also one that is not complete", async () => {
+describe("a job called <job>-challenger, as the job of kept predictions is", () => {
+  test("a run of a job called <job>-challenger in the folder for kept predictions stays as it is, even if it is incomplete", async () => {
     await using scratch = await scratchFolder();
     const path = join(scratch.path, "kept");
     const other = await writeSpec(scratch.path, fixture, { ...shadow, output: { parquet: { path } } });
@@ -58,62 +58,68 @@ describe("a job that is called as the run of kept predictions", () => {
   test.each([
     ["complete", []],
     ["not complete", ["--worker", "0/2"]],
-  ])("it leaves predictions that are kept in its folder as they are: %s", async (_, share) => {
-    await using scratch = await scratchFolder();
-    const path = join(scratch.path, "kept");
-    const ofMain = challengerWith({ parquet: { path } });
-    const spec = await writeSpec(scratch.path, fixture, ofMain);
-    expect((await run(spec, ...share)).code).toBe(0);
+  ])(
+    "a job called <job>-challenger does not change predictions that <job> keeps in its folder: %s",
+    async (_, share) => {
+      await using scratch = await scratchFolder();
+      const path = join(scratch.path, "kept");
+      const ofMain = challengerWith({ parquet: { path } });
+      const spec = await writeSpec(scratch.path, fixture, ofMain);
+      expect((await run(spec, ...share)).code).toBe(0);
 
-    await writeSpec(scratch.path, fixture, { ...shadow, output: { parquet: { path } } });
-    for (const args of [["run"], ["run", "--new-run"], ["plan"], ["status"], ["stats"]]) {
-      const [command = "", ...more] = args;
-      expect(await runHere([command, spec, ...more]), args.join(" ")).toMatchObject({
-        code: 64,
-        stderr: expect.stringMatching(
-          /run cancer-logistic-challenger-\w+: it has the predictions of a challenger, which job cancer-logistic keeps\n.*give this job another name/,
-        ),
-      });
-    }
+      await writeSpec(scratch.path, fixture, { ...shadow, output: { parquet: { path } } });
+      for (const args of [["run"], ["run", "--new-run"], ["plan"], ["status"], ["stats"]]) {
+        const [command = "", ...more] = args;
+        expect(await runHere([command, spec, ...more]), args.join(" ")).toMatchObject({
+          code: 64,
+          stderr: expect.stringMatching(
+            /run cancer-logistic-challenger-\w+: it holds challenger predictions of job cancer-logistic\n.*give this job another name/,
+          ),
+        });
+      }
 
-    await writeSpec(scratch.path, fixture, ofMain);
-    const main = await run(spec);
-    expect([main.code, main.stderr.includes("WARN")], main.stderr).toEqual([0, false]);
-    expect(await outputRows(path)).toHaveLength(569);
-    expect(await readFile(join(path, "_SUCCESS"), "utf8")).toContain(`${name}-`);
-  });
+      await writeSpec(scratch.path, fixture, ofMain);
+      const main = await run(spec);
+      expect([main.code, main.stderr.includes("WARN")], main.stderr).toEqual([0, false]);
+      expect(await outputRows(path)).toHaveLength(569);
+      expect(await readFile(join(path, "_SUCCESS"), "utf8")).toContain(`${name}-`);
+    },
+  );
 
-  test.each(["damaged", "pruned"])("it replaces no %s predictions that are kept in its folder", async (state) => {
-    await using scratch = await scratchFolder();
-    const path = `${scratch.path}/kept/dt=\${ds}`;
-    const params = { ds: "${today}" };
-    const output = { parquet: { path: "out/dt=${ds}" } };
-    const spec = await writeSpec(scratch.path, fixture, { ...challengerWith({ parquet: { path } }), params, output });
-    const night = ["--param", "ds=2026-01-01"];
-    const kept = join(scratch.path, "kept", "dt=2026-01-01");
-    if (state === "damaged") {
-      expect((await run(spec, ...night, "--worker", "0/2")).code).toBe(0);
-      const part = (await readdir(kept, { recursive: true })).find((file) => file.includes("part-"));
-      await truncate(join(kept, part ?? ""), 100);
-    } else {
-      expect((await run(spec, ...night)).code).toBe(0);
-      expect((await run(spec, "--param", "ds=2026-01-02")).code).toBe(0);
-      expect((await runHere(["prune", spec, "--older-than", "1d"])).code).toBe(0);
-    }
-    const before = (await readdir(kept, { recursive: true })).toSorted();
+  test.each(["damaged", "pruned"])(
+    "a job called <job>-challenger does not replace %s predictions that <job> keeps in its folder",
+    async (state) => {
+      await using scratch = await scratchFolder();
+      const path = `${scratch.path}/kept/dt=\${ds}`;
+      const params = { ds: "${today}" };
+      const output = { parquet: { path: "out/dt=${ds}" } };
+      const spec = await writeSpec(scratch.path, fixture, { ...challengerWith({ parquet: { path } }), params, output });
+      const night = ["--param", "ds=2026-01-01"];
+      const kept = join(scratch.path, "kept", "dt=2026-01-01");
+      if (state === "damaged") {
+        expect((await run(spec, ...night, "--worker", "0/2")).code).toBe(0);
+        const part = (await readdir(kept, { recursive: true })).find((file) => file.includes("part-"));
+        await truncate(join(kept, part ?? ""), 100);
+      } else {
+        expect((await run(spec, ...night)).code).toBe(0);
+        expect((await run(spec, "--param", "ds=2026-01-02")).code).toBe(0);
+        expect((await runHere(["prune", spec, "--older-than", "1d"])).code).toBe(0);
+      }
+      const before = (await readdir(kept, { recursive: true })).toSorted();
 
-    await writeSpec(scratch.path, fixture, { ...shadow, params, output: { parquet: { path } } });
-    for (const args of [["run"], ["run", "--new-run"], ["plan"], ["status"], ["stats"], ["discard"]]) {
-      const [command = "", ...more] = args;
-      expect(await runHere([command, spec, ...night, ...more]), args.join(" ")).toMatchObject({
-        code: 64,
-        stderr: expect.stringContaining("it has the predictions of a challenger, which job cancer-logistic keeps"),
-      });
-    }
-    expect((await readdir(kept, { recursive: true })).toSorted()).toEqual(before);
-  });
+      await writeSpec(scratch.path, fixture, { ...shadow, params, output: { parquet: { path } } });
+      for (const args of [["run"], ["run", "--new-run"], ["plan"], ["status"], ["stats"], ["discard"]]) {
+        const [command = "", ...more] = args;
+        expect(await runHere([command, spec, ...night, ...more]), args.join(" ")).toMatchObject({
+          code: 64,
+          stderr: expect.stringContaining("it holds challenger predictions of job cancer-logistic"),
+        });
+      }
+      expect((await readdir(kept, { recursive: true })).toSorted()).toEqual(before);
+    },
+  );
 
-  test("erase of either job leaves the rows of the other one, and unfinished ones are not named as its own", async () => {
+  test("erase of <job> or of a job called <job>-challenger leaves the rows of the other job, and status does not list unfinished kept predictions", async () => {
     await using scratch = await scratchFolder();
     const params = { ds: "${today}" };
     const path = `${scratch.path}/kept/dt=\${ds}`;
@@ -144,7 +150,7 @@ describe("a job that is called as the run of kept predictions", () => {
     expect([(await rowsOf("2026-01-01")).length, (await rowsOf("2026-01-02")).length]).toEqual([568, 568]);
   });
 
-  test("prune of either job leaves the runs of the other one", async () => {
+  test("prune of <job> or of a job called <job>-challenger leaves the runs of the other job", async () => {
     await using scratch = await scratchFolder();
     const params = { ds: "${today}" };
     const path = `${scratch.path}/kept/dt=\${ds}`;
@@ -176,33 +182,36 @@ describe("a job that is called as the run of kept predictions", () => {
 
 const postgres = usePostgres();
 
-postgres.describe("a job in Postgres that is called as the run of kept predictions", () => {
-  test.each(["a table of its own", "the same table"])("its held run is left as it is: %s", async (which) => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const { url } = database;
-    const table = which === "the same table" ? "s.kept" : "s.shadow";
-    const kept = { postgres: { url, table: "s.kept", mode: "append" } };
-    const write = async (overrides: PgOverrides): Promise<string> =>
-      await writePgSpec(scratch.path, fixture, database, { ...overrides, params: { ds: "${today}" } });
-    const night = ["--param", "ds=2026-11-21"];
-    const ofShadow = { ...shadow, checks: {}, output: { postgres: { table, mode: "append" } } };
-    const ofMain = { ...challengerWith(kept), output: { postgres: { table: "s.main", mode: "append" } } };
-    expect((await run(await write(ofShadow), "--param", "ds=2026-11-20")).code).toBe(0);
-    const held = await run(await write({ ...ofShadow, input: few }), ...night);
-    expect(held.code, held.stderr).toBe(67);
+postgres.describe("a job in Postgres called <job>-challenger, as the job of kept predictions is", () => {
+  test.each(["a table of its own", "the same table"])(
+    "a held run in Postgres of a job called <job>-challenger stays as it is: %s",
+    async (which) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const { url } = database;
+      const table = which === "the same table" ? "s.kept" : "s.shadow";
+      const kept = { postgres: { url, table: "s.kept", mode: "append" } };
+      const write = async (overrides: PgOverrides): Promise<string> =>
+        await writePgSpec(scratch.path, fixture, database, { ...overrides, params: { ds: "${today}" } });
+      const night = ["--param", "ds=2026-11-21"];
+      const ofShadow = { ...shadow, checks: {}, output: { postgres: { table, mode: "append" } } };
+      const ofMain = { ...challengerWith(kept), output: { postgres: { table: "s.main", mode: "append" } } };
+      expect((await run(await write(ofShadow), "--param", "ds=2026-11-20")).code).toBe(0);
+      const held = await run(await write({ ...ofShadow, input: few }), ...night);
+      expect(held.code, held.stderr).toBe(67);
 
-    expectNotKept(await run(await write(ofMain), ...night), ofOtherJob);
+      expectNotKept(await run(await write(ofMain), ...night), ofOtherJob);
 
-    const spec = await write({ ...ofShadow, input: few });
-    const approved = await runHere(["approve", spec, ...night]);
-    expect([approved.code, approved.stdout]).toEqual([
-      0,
-      expect.stringContaining(`${String(lastJson(held)["run_id"])}: published`),
-    ]);
-  });
+      const spec = await write({ ...ofShadow, input: few });
+      const approved = await runHere(["approve", spec, ...night]);
+      expect([approved.code, approved.stdout]).toEqual([
+        0,
+        expect.stringContaining(`${String(lastJson(held)["run_id"])}: published`),
+      ]);
+    },
+  );
 
-  test("an unfinished run of it is left as it is, and continues", async () => {
+  test("an unfinished run in Postgres of a job called <job>-challenger stays as it is, and continues", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const other = { ...shadow, output: { postgres: { table: "s.shadow" } } };

@@ -91,7 +91,7 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     await job.rewrite({ model: { path: "none.onnx" } });
     expect((await job.night("run", "2026-11-20")).code).toBe(64);
     expect(await pageOf()).toContain(
-      "once the cause is gone (with --allow-older, if a newer run has published to the table by then):</p>",
+      "after you fix the cause (with --allow-older, if a newer run has published to the table by then):</p>",
     );
     await job.rewrite({});
     await writeFile(join(scratch.path, "keys.txt"), "1\n");

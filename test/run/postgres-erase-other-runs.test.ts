@@ -25,11 +25,11 @@ interface IncompleteKept {
   readonly erase: (...args: string[]) => ReturnType<typeof runHere>;
   /** The id of the kept run. */
   readonly kept: string;
-  /** Makes `erase` log in with another URL. */
+  /** Makes `erase` connect with another URL. */
   readonly use: (url: string) => Promise<void>;
 }
 
-/** Makes a run that is over, whose kept predictions for `replace` lack spans. */
+/** Publishes a run whose kept predictions (mode `replace`) lack spans. */
 async function incompleteKept(folder: string, database: Database): Promise<IncompleteKept> {
   const outputs = { score: "score" };
   const path = join(projectFolder, "fixtures/models/diabetes-mlp.onnx");
@@ -69,8 +69,8 @@ const keptSpans = async (database: Database): Promise<number> =>
     ],
   );
 
-postgres.describe("erase in Postgres: which rows are meant, and other runs", () => {
-  test("rejects of a table that is gone are found by values, and a key of the wrong type ends erase", async () => {
+postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", () => {
+  test("erase finds the rejects of a dropped table by value, and refuses a key that is not a value of its column", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, {
@@ -113,7 +113,7 @@ postgres.describe("erase in Postgres: which rows are meant, and other runs", () 
     );
   });
 
-  test("a warning names the param for each other table that the spec names by it", async () => {
+  test("erase warns of the other tables of a spec whose table name depends on a param, with the param of each", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const write = async (table: string): Promise<string> =>
@@ -129,7 +129,7 @@ postgres.describe("erase in Postgres: which rows are meant, and other runs", () 
     expect(await runHere(["erase", spec, "--keys", keys])).toMatchObject({
       code: 0,
       stderr:
-        "warning: this searches one of the tables that the spec names; erase in the others, too: scores.p_us (--param region=us)\n",
+        "warning: erasing rows: only scores.p_eu is searched; the spec also writes to scores.p_us (--param region=us); run erase for each of them\n",
     });
     const other = await runHere(["erase", spec, "--keys", keys, "--param", "region=us", "--json"]);
     expect([lastJson(other)["rows"], other.stderr]).toEqual([
@@ -142,7 +142,7 @@ postgres.describe("erase in Postgres: which rows are meant, and other runs", () 
     );
   });
 
-  test("a warning names the control_schema that knows of no run for the table", async () => {
+  test("erase warns that the control_schema has no run for the table", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const write = async (schema: string): Promise<string> =>
@@ -161,7 +161,7 @@ postgres.describe("erase in Postgres: which rows are meant, and other runs", () 
     ]);
   });
 
-  test("a dry run takes no spans of incomplete kept predictions back, nor does a role that may not delete spans", async () => {
+  test("neither a dry run of erase nor a role that may not delete spans takes back spans of incomplete kept predictions", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { erase, use } = await incompleteKept(scratch.path, database);
@@ -189,7 +189,7 @@ postgres.describe("erase in Postgres: which rows are meant, and other runs", () 
     }
   });
 
-  test("erase and a finish take their locks in the same order, so they do not deadlock", async () => {
+  test("erase takes locks in the same order as a finish, so that the two cannot deadlock", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { erase, kept } = await incompleteKept(scratch.path, database);

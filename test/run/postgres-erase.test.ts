@@ -183,7 +183,7 @@ postgres.describe("erase in Postgres", () => {
     ]);
   });
 
-  test("a key that is not a value of its column ends erase, and the message does not have it", async () => {
+  test("erase refuses a key that is not a value of its column, without the key in the message", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { mode: "append" });
@@ -194,7 +194,7 @@ postgres.describe("erase in Postgres", () => {
     expect(await idsOf(database)).toBe(2);
   });
 
-  test("diff tells rows apart by the key of the table before checks.unique, and erase asks which of them is meant", async () => {
+  test("diff prefers the key of the table to checks.unique, and erase asks for --key if they differ", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, {
@@ -233,7 +233,7 @@ postgres.describe("erase in Postgres", () => {
     expect(lastJson(erased)).toMatchObject({ key: ["id"], rows: 1 });
   });
 
-  test("erase warns of the tables that a renamed job or table had, and erases rejects where the table is gone", async () => {
+  test("erase warns of the tables of a renamed job or table, and erases the rejects of a table that is gone", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const rejecting = {

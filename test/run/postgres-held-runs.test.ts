@@ -165,7 +165,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     },
   );
 
-  test("a published append run is made a baseline as the refusal of approve --as-baseline says", async () => {
+  test("a published append run becomes a baseline by the steps that the error of approve --as-baseline names", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "append");

@@ -12,7 +12,7 @@ const modes = ["append", "upsert", "replace"] as const;
 
 postgres.describe("a run into Postgres that its table refuses", () => {
   test.each([...modes.map((mode) => ({ mode, checks: {} })), { mode: "replace", checks: undefined }] as const)(
-    "goes on once the table takes its rows, and until then names what works: $mode, $checks",
+    "a run that its table refuses continues once the constraint is dropped, and its errors name commands that work: $mode, $checks",
     async (one) => {
       await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();

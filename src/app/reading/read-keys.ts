@@ -12,7 +12,7 @@ const keysLimit = 1_000_000;
 /**
  * Reads a file of keys: Parquet or CSV with a header, whose columns are the key, or a text with a key on each line.
  * @param columns the key columns. Default: those of the file
- * @param usual makes the key of the job, of which a text without a header is if it is one column
+ * @param usual returns the key columns for a text file, which has no header
  * @throws JobError USAGE, FILE_MISSING
  */
 export async function readKeys(

@@ -18,8 +18,8 @@ const runIdForm = /^[\w-]+-[0-9a-f]{12}(?:-r\d+)?$/;
 
 /**
  * Reads and checks a spec.
- * @param how `pipe`: its rows come and go through a pipe. `ofRun`: the params are those of a run that is there.
- * `standIns`: runs of any values of these params are found
+ * @param how `pipe`: its rows come and go through a pipe. `ofRun`: the params are those of a stored run. `standIns`:
+ * params without a value get a placeholder, so that runs with any value are found
  */
 export async function readSpec(
   path: string,

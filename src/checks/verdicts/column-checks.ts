@@ -7,7 +7,7 @@ import { type CheckName, type CheckResult, missingType } from "./verdict.js";
 /** A run of the baseline, with its profile of the column that is checked. */
 export interface EarlierColumn {
   readonly runId: string;
-  /** As in `RunProfile`. */
+  /** The `checks.baseline` file that the profile was read from. Default: the profile comes from a run. */
   readonly file?: string | undefined;
   readonly profile: ColumnProfile;
 }

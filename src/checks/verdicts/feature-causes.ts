@@ -141,7 +141,7 @@ export const explainedUpTo = 2;
 /**
  * An output that moved with the features only warns, up to twice its limit: what came in was different. A feature in what may be
  * another unit does not explain it, and if it surely is another unit, nothing does but that most of the others moved.
- * `moves`: undefined if nothing explains the output, as `unexplained` found.
+ * @param moves undefined if the check `unexplained` failed: no feature then counts as a cause
  */
 export function lowerExplained(results: readonly CheckResult[], moves: FeatureMoves | undefined): CheckResult[] {
   return results.map((result) => {
@@ -160,7 +160,10 @@ export function lowerExplained(results: readonly CheckResult[], moves: FeatureMo
 /** A feature with at least this PSI explains the drift of an output, even if the PSI of the output is higher. */
 const explainingPsi = 0.25;
 
-/** Names the feature that explains why an output did not pass, if there is one; `moves` as in {@link lowerExplained}. */
+/**
+ * Names the feature that explains why an output did not pass, if there is one.
+ * @param moves undefined if the check `unexplained` failed: no feature then counts as a cause
+ */
 export function nameCause(result: CheckResult, moves: FeatureMoves | undefined, last: string): CheckResult {
   if (
     moves === undefined ||

@@ -128,7 +128,10 @@ export function timesSince(now: ColumnProfile, before: ColumnProfile): { readonl
   return isScaled && !isShifted && Number.isFinite(times) ? { times } : {};
 }
 
-/** The factor since the first of the runs that shows one: beside numbers in another unit, a weekend may be as near as a weekday. */
+/**
+ * Returns the factor since the first of these runs that shows one. After a change of unit, the nearest run may be a
+ * weekend, which shows none.
+ */
 function timesSinceAny(now: ColumnProfile, before: readonly ColumnProfile[]): { readonly times?: number } {
   return before.map((profile) => timesSince(now, profile)).find(({ times }) => times !== undefined) ?? {};
 }

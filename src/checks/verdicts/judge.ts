@@ -186,7 +186,8 @@ function columnResults(
     const hold = options.outputs.get(column.column)?.psi ?? outputPsi.hold;
     const levels = { warn: Math.min(outputPsi.warn, hold), hold };
     const unexplained = haveTurned ? [] : checkUnexplained(column, moves, levels.warn);
-    const causes = unexplained.some(failed) ? undefined : moves; // a feature may only differ from a weekend's
+    // A feature that seems to explain the output may only differ because the earlier run was on a weekend.
+    const causes = unexplained.some(failed) ? undefined : moves;
     return [
       checkClasses(column),
       checkUnseen(column, true),

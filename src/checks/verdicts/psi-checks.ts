@@ -222,7 +222,10 @@ export function coarseBin({ column, now, earlier }: ComparedColumn): CoarseColum
   return found.toSorted((one, other) => other.rowsInBin / other.rows - one.rowsInBin / one.rows)[0];
 }
 
-/** The range of a bin, cut off where the values of the run end; if six digits do not tell these ends apart, of the whole bin. */
+/**
+ * The range of a bin, clipped to the smallest and largest value of the run. The whole bin if both ends look the same at
+ * six digits.
+ */
 function rangeText([low, high]: readonly [number, number], [min, max]: readonly [number, number]): string {
   const [from, to] = [edgeText(Math.max(low, min)), edgeText(Math.min(high, max))];
   return from === to ? `${edgeText(low)} to ${edgeText(high)}` : `${from} to ${to}`;

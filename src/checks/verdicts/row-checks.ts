@@ -18,20 +18,20 @@ export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOp
   const lately = rowsResult(run, baseline.slice(-comparedRuns), { rows, compared: "last runs" });
   const alone = rowsResult(run, ofWeekday, { rows, compared: "weekday" });
   const isLow = ofWeekday.length > 0 && alone.level === "hold" && alone.limit === rows.min;
-  // The fewest of the last runs may be those of a Sunday: half of a Thursday's rows are more.
+  // The smallest recent run may be a Sunday's, so half of a normal Thursday would still pass.
   return isLow && lately.level !== "hold"
     ? [
         {
           ...alone,
           level: "warn",
           formula: oneWeekday(rows.min),
-          lowered: `${leastWeekdays} runs of the same weekday in the last ${weeks} weeks would hold it`,
+          lowered: `a hold needs ${leastWeekdays} runs of the same weekday in the last ${weeks} weeks`,
         },
       ]
     : [lately];
 }
 
-/** The formula of the rows of the only earlier run of the same weekday. */
+/** The formula when only one earlier run has the same weekday. */
 function oneWeekday(min: number): string {
   return `rows / the rows of the only run of the same weekday in the last ${weeks} weeks; a warning below ${min}`;
 }

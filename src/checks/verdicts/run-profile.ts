@@ -3,7 +3,7 @@ import type { ColumnProfile } from "../profiles/column-profile.js";
 /** What checks know of a run: its counts, and a profile of each column. */
 export interface RunProfile {
   readonly runId: string;
-  /** The file of `checks.baseline` that it was read from; default: it is that of an earlier run, or of this one. */
+  /** The `checks.baseline` file that the profile was read from. Default: the profile comes from a run. */
   readonly file?: string | undefined;
   /** The run's logical date, "2026-11-23". */
   readonly date: string;

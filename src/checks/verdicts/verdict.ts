@@ -49,7 +49,7 @@ export interface CoarseColumn {
   readonly column: string;
   /** Which run's rows these are: this one's, or the last one's. */
   readonly run: "this" | "earlier";
-  /** The range of the bin, cut off where the values of the run end. */
+  /** The range of the bin, clipped to the smallest and largest value of the run. */
   readonly values: string;
   readonly rowsInBin: number;
   readonly rows: number;

@@ -61,7 +61,10 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
   refuseRetained(report);
 }
 
-/** Of the params of a run, those that a table (`schema.table`) is named by, and that differ; undefined: it is not named so. */
+/**
+ * Returns the params that the table name (`schema.table`) depends on and whose values differ from the given ones.
+ * undefined: the spec does not give this name for these params.
+ */
 function paramsOfTable(
   load: LoadWith,
   {
@@ -82,7 +85,7 @@ function paramsOfTable(
       if (!(error instanceof JobError)) {
         throw error;
       }
-      return false; // the spec had other params then
+      return false; // the spec declares other params now
     }
   };
   return isNamed(params)

@@ -13,7 +13,7 @@ import { createWarningLog } from "../logger.js";
 
 export interface PruneOptions extends JobOptions {
   readonly keep?: number;
-  /** A number of days. */
+  /** Runs older than this many days are pruned. */
   readonly olderThan?: number;
   readonly dryRun?: boolean;
   readonly json?: boolean;

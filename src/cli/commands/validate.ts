@@ -25,7 +25,7 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
   const tried = isNew ? { ...plan, runId: nextRunId(stored.plan.runId) } : plan;
   const { state, untried } = await checkTarget(job, tried, isNew);
   if (state?.error !== undefined) {
-    throw refusal ?? state.error; // a held run has lost spans
+    throw refusal ?? state.error; // `state.error` of a held run: it has lost spans
   }
   const found = state && foundText(plan.runId, state);
   const target = targetText({ target: job.sink.target, found, untried: [...golden, ...untried] });

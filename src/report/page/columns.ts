@@ -23,7 +23,7 @@ export interface PageColumn {
   readonly drift: Drift | undefined;
   /** The classes and values that checks that did not pass name. */
   readonly failing: ReadonlySet<string>;
-  /** What its PSI cannot see; undefined: nothing much, or it is a feature. */
+  /** A note that the column's PSI is coarse; undefined for features, and for outputs with fine bins. */
   readonly coarse: string | undefined;
 }
 

@@ -135,7 +135,7 @@ function reasons({ verdict }: RunReport): Html {
   return html`${first === undefined ? nothing : html`<p class="reason">${first}</p>`}${notes}`;
 }
 
-/** Renders a text that few readers need; nothing for none. */
+/** Renders a folded note; renders nothing if the text is undefined. */
 export function foldedNote(summary: string, text: string | undefined): Html {
   return text === undefined
     ? nothing
@@ -168,7 +168,7 @@ function continuing(
     olderCommand === undefined ? "" : " (with --allow-older, if a newer run has published to the table by then)";
   const what = isOlder
     ? "To run it although a newer run has published to the table"
-    : `To ${run === undefined ? "run it" : "continue the run"}, once the cause is gone${older}`;
+    : `To ${run === undefined ? "run it" : "continue the run"}, after you fix the cause${older}`;
   return html`<section class="deciding"><h2>Commands</h2><p>${what}:</p><pre>${isOlder ? olderCommand : command}</pre></section>\n`;
 }
 

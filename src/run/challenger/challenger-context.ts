@@ -24,7 +24,7 @@ export function challengerContext(context: JobContext): JobContext | undefined {
   };
 }
 
-/** Does work for a challenger: errors name its keys, which are those of a model, as they are in the spec. */
+/** Runs `work` for a challenger and rewrites its errors: keys such as `model.path` become `challenger.path`. */
 export async function forChallenger<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

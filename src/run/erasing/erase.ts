@@ -29,8 +29,8 @@ export interface EraseRequest extends CopyRequest {
   /** Takes the indexes of keys that are found. */
   readonly found: Set<number>;
   /**
-   * The params that have to be given for the job to write into a table (`schema.table`) that a run with `params` had.
-   * undefined: the spec names it with no params.
+   * Returns the params to give, so that the spec names `table` (`schema.table`), which a run with `params` wrote.
+   * undefined: with these params the spec names another table.
    */
   readonly paramsOfTable: (table: string, params: Plan["params"]) => Plan["params"] | undefined;
   /** Opens the job with other params, whose target is another folder. */
@@ -60,7 +60,10 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
   return [...published, ...predictions];
 }
 
-/** Whether a group is not of the predictions that another job keeps of its challenger, with whose rows they are erased. */
+/**
+ * Whether the runs belong to this job. Predictions that another job keeps for its challenger do not; erasing that job's
+ * rows erases them.
+ */
 function isOfJob(group: RunGroup): boolean {
   const plan = planOf(group);
   return plan === undefined || !isMarkedKept(plan);

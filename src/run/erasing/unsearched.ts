@@ -5,7 +5,7 @@ import type { OtherRuns } from "../../publish/recorded-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { shellWord } from "../../util/shell-word.js";
 
-/** The limit of names in a message. */
+/** A message names at most this many jobs or tables. */
 const shownLimit = 3;
 
 interface Searched {
@@ -16,8 +16,8 @@ interface Searched {
 }
 
 /**
- * Warns where rows may be left because the job, its folders or its table had another name when they were scored, or because
- * the table has a name for each param: an erasure finds runs by these names.
+ * Warns of places that an erasure does not search: runs under an earlier name of the job, folder or table, and other
+ * tables if the table name depends on params.
  */
 export function warnOfUnsearched(
   context: Pick<JobContext, "spec" | "sink" | "log">,
@@ -25,7 +25,7 @@ export function warnOfUnsearched(
 ): void {
   const { spec, sink, log } = context;
   const { name } = spec;
-  const isTable = sink.erase !== undefined; // which is searched whole, whichever job wrote its rows
+  const isTable = sink.erase !== undefined; // a table is searched as a whole, whichever job wrote its rows
   const others = isTable ? [] : [...jobs].filter((job) => job !== keptJob(name) && !isKeptOf(job, jobs));
   if (others.length > 0) {
     log.warn(
@@ -38,13 +38,13 @@ export function warnOfUnsearched(
     const [found, keys] = isTable
       ? [`no run in control_schema ${schema} is known for ${sink.target}`, "output.postgres.table or control_schema"]
       : [`no run of job ${name} is in ${sink.target}, nor in its folders of other params`, "output.parquet.path"];
-    log.warn(`${found}; if the name of the job or ${keys} was changed, erase again with the old one in the spec`);
+    log.warn(`${found}; if the name of the job or ${keys} was changed, erase again with the old value in the spec`);
   }
 }
 
 /** Warns of other tables of the job: those that the spec names with other params, and those that it no longer names. */
 function warnOfTables(
-  { spec: { name }, log }: Pick<JobContext, "spec" | "log">,
+  { spec: { name, output }, log }: Pick<JobContext, "spec" | "log">,
   tables: OtherRuns["tables"],
   paramsOfTable: Searched["paramsOfTable"],
 ): void {
@@ -53,7 +53,9 @@ function warnOfTables(
   const renamed = found.filter(({ params }) => params === undefined).map(({ table }) => table);
   if (named.length > 0) {
     const places = named.map(({ table, params = {} }) => `${table} (${flagsOf(params)})`);
-    log.warn(`this searches one of the tables that the spec names; erase in the others, too: ${shown(places)}`);
+    log.warn(
+      `erasing rows: only ${output.postgres?.table} is searched; the spec also writes to ${shown(places)}; run erase for each of them`,
+    );
   }
   if (renamed.length > 0) {
     log.warn(
@@ -68,7 +70,7 @@ function flagsOf(params: Plan["params"]): string {
     .join(" ");
 }
 
-/** Whether a job is the kept predictions of one of these jobs, which are erased with its rows. */
+/** Whether a job's runs are kept challenger predictions of one of `jobs`, whose erasure also erases them. */
 function isKeptOf(job: string, jobs: ReadonlySet<string>): boolean {
   return [...jobs].some((other) => keptJob(other) === job);
 }

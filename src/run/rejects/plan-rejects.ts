@@ -148,7 +148,7 @@ export function planRejects({ sink, spec }: Pick<JobContext, "sink" | "spec">, p
   }
   if (differences.length > 0) {
     throw new JobError("PLAN_CHANGED", `scoring the rejected rows of run ${runId}: ${differences.join("; ")}`, {
-      hint: `with these, other rows would be scored; restore what was planned, or ${instead}`,
+      hint: `these changes would score different rows; restore the planned values, or ${instead}`,
     });
   }
   return next;

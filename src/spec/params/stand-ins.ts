@@ -3,7 +3,7 @@ import type { Problem } from "../problems.js";
 import { missingProblem, type ParamType } from "./param-types.js";
 
 /**
- * Params that get a value of their type where they have none, for commands that find runs of any values of these params.
+ * Which params get a placeholder of their type if they have no value, so that a command finds runs with any value.
  * `dates`: only params of type date, in which the runs of one series may differ.
  */
 export type StandIns = "all" | "dates";

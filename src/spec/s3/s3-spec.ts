@@ -11,7 +11,7 @@ export interface S3Spec {
   /** bucket in the path of the URL instead of its host; default: where there is an endpoint. */
   readonly path_style?: boolean | undefined;
   readonly request_payer?: "requester" | undefined;
-  /** A limit in seconds. */
+  /** Limits in seconds. */
   readonly timeouts?: { readonly connect: number; readonly silence: number; readonly request: number } | undefined;
 }
 

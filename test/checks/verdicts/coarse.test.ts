@@ -21,7 +21,7 @@ function withTail(mean: number, seed = 1): ColumnProfile {
   return profileColumn({ type: "float64" }, column, { ...limitsNow, bins: 32 });
 }
 
-test("a verdict says if a fifth of the rows of an output is in one wide bin, and a text says what that means, which is none of the notes of each night", () => {
+test("a verdict lists an output with a fifth of its rows in one wide bin, and the text about it is not among the notes on columns", () => {
   const verdict = verdictOn(withTail(5.6), withTail(5, 2));
   expect(verdict.outcome).toBe("publish");
   expect(verdict.coarse).toMatchObject([{ column: "x", rows: 2000 }]);

@@ -114,11 +114,11 @@ describe("rows", () => {
     expect(withRows(270, oneWithFew, 9).level).toBe("hold");
   });
 
-  test("warn below the limit for the only earlier run of their weekday, though another of the last 8 runs had as few", () => {
+  test("too few rows for the only earlier run of their weekday warn, although another of the last 8 runs had as few", () => {
     const withFew = (rows: number, nights = 9): CheckResult => withRows(rows, oneWithFew, nights);
     const [line] = resultLines(storedVerdict([withFew(690)]), "warn");
     expect(line).toBe(
-      "690 rows, 69% of 1,000, those of 2026-11-16, the only Monday of the last 4 weeks (rows.min: 70%); only a warning: 2 runs of the same weekday in the last 4 weeks would hold it",
+      "690 rows, 69% of 1,000, those of 2026-11-16, the only Monday of the last 4 weeks (rows.min: 70%); only a warning: a hold needs 2 runs of the same weekday in the last 4 weeks",
     );
     expect(withFew(690).formula).toMatch(/only run of the same weekday.*a warning below 0\.7$/);
     expect(withFew(700)).toMatchObject({ level: "pass", numbers: { least: 400 } });

@@ -30,7 +30,7 @@ function night({ score, weight, seed = 0, rare = 40 }: Night): Columns {
   };
 }
 
-/** Compared with eight nights, of which those of yesterday and of the day before are a weekend. */
+/** Judges a run against eight nights, of which the last two are a weekend. */
 function afterWeekend(now: Columns, weekend: Night): Verdict {
   const baseline = nightsBefore(8, (nightsAgo) =>
     night(nightsAgo <= 2 ? { ...weekend, seed: nightsAgo } : { score: 0, weight: 0, seed: nightsAgo }),
@@ -38,7 +38,7 @@ function afterWeekend(now: Columns, weekend: Night): Verdict {
   return judge({ run: runProfile(now), baseline }, defaultChecks);
 }
 
-test("a feature that only differs from a weekend explains no output that moved since weekdays, too", () => {
+test("a feature that differs only from a weekend does not explain an output that also moved since weekdays", () => {
   const weekend = { score: 0.4, weight: 0.5 };
   const moved = only(afterWeekend(night({ score: 1, weight: 0 }), weekend), "psi", "score");
   expect(moved).toMatchObject({ level: "hold", against: expect.stringMatching(/-2[12]$/) as string });
@@ -51,14 +51,14 @@ test("a feature that only differs from a weekend explains no output that moved s
   expect(explained).toMatchObject({ level: "warn", feature: { column: "weight" } });
 });
 
-test("an output that no feature explains is not called that if the previous model shows the cause", () => {
+test("an output is not called unexplained if the previous model shows the cause", () => {
   const { results } = afterWeekend(night({ score: 1, weight: 0 }), { score: 0.4, weight: 0.5 });
   const cause = { of: "data", previous: 0.3, modelSha256: "0123456789abcdef", rows: 1000 } as const;
   const caused = results.map((result) => (result.level === "hold" ? Object.assign({}, result, { cause }) : result));
   expect(resultLines(storedVerdict(caused), "hold")[0]).toMatch(/\(limit 0\.25\); caused by the data/);
 });
 
-test("a warning because of a feature names the limit up to which it is one", () => {
+test("a PSI that only warns because a feature moved names the limit above which it would hold", () => {
   const verdict = afterWeekend(night({ score: 1, weight: 1 }), { score: 0.4, weight: 0.5 });
   const { limit } = only(verdict, "psi", "score");
   const lines = resultLines(storedVerdict(verdict.results), "warn");
@@ -68,7 +68,7 @@ test("a warning because of a feature names the limit up to which it is one", () 
   );
 });
 
-test("a class that vanished is only put down to a feature with a PSI of at least 0.25", () => {
+test("a vanished class is attributed only to a feature with a PSI of at least 0.25", () => {
   const still = { score: 0, weight: 0 };
   const causeOf = (weight: number): unknown =>
     afterWeekend(night({ score: 0, weight, rare: 0 }), still).results.find(
@@ -83,8 +83,8 @@ function scaled(times: number, spread: number, seed: number): Columns {
   return { features: { weight: numbersProfile(weights.map((weight) => weight * times)) } };
 }
 
-test("the factor of a feature in another unit is found beside a weekend that is as near as a weekday", () => {
-  // The weekend has numbers that are farther apart, so no factor leads from them to this night.
+test("the factor of a feature in another unit is found although a weekend is as near as a weekday", () => {
+  // The weekend's numbers are farther apart, so no single factor turns them into this night's.
   const baseline = nightsBefore(8, (nightsAgo) => scaled(1, nightsAgo <= 2 ? 16 : 8, nightsAgo));
   const of = (now: Columns): CheckResult["numbers"] =>
     only(judge({ run: runProfile(now), baseline }, defaultChecks), "psi", "weight").numbers;

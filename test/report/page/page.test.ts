@@ -26,7 +26,7 @@ const driftRows = (page: string): string[] => page.match(/<tr class="\w+"><th>/g
 /** The places of texts in a page, which must be in the page once at least. */
 const placesOf = (page: string, texts: readonly string[]): number[] => texts.map((text) => page.indexOf(text));
 
-test("what the PSI of an output cannot see is folded below its chart, and not at the top", () => {
+test("the note that an output's PSI is coarse is folded below its chart, and is not at the top", () => {
   const times = normals(400).map((z) => 1.79e12 + 43_200_000 + z * 10_000_000);
   const { record, outcome, review } = reviewedRun(0, { outputs: { seen: numbersProfile(times) } });
   expect(review.verdict?.verdict.coarse).toMatchObject([{ column: "seen" }]);
@@ -152,14 +152,14 @@ describe("the page of a published run", () => {
 });
 
 describe("the page of an attempt", () => {
-  test("the page of an attempt that planned no run does not speak of continuing one", () => {
+  test("the page of an attempt that planned no run does not offer to continue one", () => {
     const { info } = recordOf();
     const record = createAttemptRecord({
       info: { ...info, command: "infer-batch run job.yaml" },
       nowMs: () => 0,
       dateMs: () => 0,
     });
-    expect(pageOf(record, failed("no such column"))).toContain("<p>To run it, once the cause is gone:</p>");
+    expect(pageOf(record, failed("no such column"))).toContain("<p>To run it, after you fix the cause:</p>");
   });
 
   test("the page of a failed attempt shows its error and exit code", () => {
