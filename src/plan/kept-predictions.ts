@@ -19,8 +19,10 @@ export function isMarkedKept({ kept }: Pick<Plan, "kept">): boolean {
 
 /**
  * Whether a plan may be of kept challenger predictions. Older versions did not mark such plans. An unmarked plan counts
- * if it has no `profiles`, is not staged and has no checks; an ordinary run of that age can look the same.
+ * if it has no `profiles`, is not staged (but for an erasure) and has no checks; an ordinary run of that age can look the
+ * same.
  */
-export function mayBeKept({ kept, profiles, staged, checks }: Plan): boolean {
-  return kept !== undefined || (profiles === undefined && !staged && checks === null);
+export function mayBeKept({ kept, profiles, staged, checks, erasure }: Plan): boolean {
+  const wasStaged = staged && erasure === undefined;
+  return kept !== undefined || (profiles === undefined && !wasStaged && checks === null);
 }

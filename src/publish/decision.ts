@@ -22,6 +22,11 @@ export interface Decision {
   readonly successor?: RunId | undefined;
 }
 
+/** The decision that a later run takes the place of one that is not published. @param at ISO 8601, in UTC */
+export function supersededBy(successor: RunId, { by, at }: Pick<Decision, "by" | "at">): Decision {
+  return { kind: "superseded", by, at, reason: null, asBaseline: false, successor };
+}
+
 /** A run that another one takes the place of, and the decision that says so. */
 export interface SupersededRun {
   readonly runId: RunId;

@@ -117,6 +117,9 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
       await checkPublished(context, { stored, run, listing: await listInput(context) });
       return "end";
     case "unfinished":
+      if (plan.erasure !== undefined) {
+        return "finish";
+      }
       return await nextOfUnfinished(context, { stored, run, listing: await listInput(context) });
     case "approved":
       return "finish";

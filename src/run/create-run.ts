@@ -2,7 +2,7 @@ import type { Model } from "../models/port.js";
 import { reuseShards } from "../plan/compare.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import type { Decision } from "../publish/decision.js";
+import { type Decision, supersededBy } from "../publish/decision.js";
 import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
@@ -75,15 +75,7 @@ async function storePlan(
     return await sink.create(plan);
   }
   const { stored, run } = held;
-  const at = new Date(dateMs()).toISOString();
-  const decision: Decision = {
-    kind: "superseded",
-    by: actingUser(),
-    at,
-    reason: null,
-    asBaseline: false,
-    successor: plan.runId,
-  };
+  const decision = supersededBy(plan.runId, { by: actingUser(), at: new Date(dateMs()).toISOString() });
   if (sink.createInPlace !== undefined) {
     return (await sink.createInPlace(plan, { runId: stored.plan.runId, decision })) ?? { approved: stored };
   }

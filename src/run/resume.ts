@@ -8,6 +8,7 @@ import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Opening } from "../publish/opening.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { countCommitted } from "./conclude.js";
+import { refuseErasing } from "./erasing/refuse-scoring.js";
 import { modelUri } from "../spec/model-spec.js";
 import type { JobContext } from "../scoring/context.js";
 import { type FoundDigests, tokenizerDifference } from "./model.js";
@@ -17,19 +18,6 @@ const shownLimit = 5;
 /** Whether a run is finished, as it was when it was opened. */
 export function isPublished({ state }: Pick<RunSink, "state">): boolean {
   return state.kind === "published";
-}
-
-/** Refuses to score rows of an erasure: its spans are copies, without the rows that were erased. @throws JobError NOT_ERASED */
-function refuseErasing({ runId, erasure }: Plan, run: RunSink): void {
-  if (erasure !== undefined && !isPublished(run) && run.committed.includes(0)) {
-    throw new JobError(
-      "NOT_ERASED",
-      `resuming run ${runId}: ${erasure.by} began to erase rows of ${erasure.of}, and has not finished`,
-      {
-        hint: "run the same infer-batch erase again, which replaces this run; readers see the run before it",
-      },
-    );
-  }
 }
 
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */

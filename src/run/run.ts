@@ -4,12 +4,14 @@ import type { RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
 import { byChecks } from "../publish/decision.js";
-import type { RunSink, StoredPlan } from "../sink/port.js";
+import type { StoredPlan } from "../sink/port.js";
 import { recordingFailure, recordLateness, runFacts } from "./attempt.js";
 import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.js";
 import { checkPublished, checkResumable, type Resumable } from "./check-planned.js";
 import { alreadyComplete, countCommitted } from "./conclude.js";
 import { orRefusal, publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
+import { approveErasure } from "./erasing/copy-run.js";
+import { refuseErasure } from "./erasing/refuse-scoring.js";
 import { checkGolden } from "./golden/golden.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { withInput } from "./planning/input-wait.js";
@@ -89,11 +91,10 @@ async function startNext(
   return await startRun(context, next, over);
 }
 
+type OpenedRun = Pick<IdleRun, "stored" | "run">;
+
 /** With `--only-rejects`, scores the rejected rows of a published run as the run after it. undefined: the run itself goes on. */
-async function whereOnlyRejects(
-  context: JobContext,
-  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
-): Promise<RunReport | undefined> {
+async function whereOnlyRejects(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport | undefined> {
   if (context.onlyRejects !== true) {
     return undefined;
   }
@@ -147,6 +148,7 @@ async function startRun(context: JobContext, runId: RunId, over: StartedOver = {
       const { plan } = created.stored;
       requireRejectsOf(plan, rejectsOf);
       refuseKept(plan);
+      refuseErasure(plan);
       checkSpec(context, plan, created.run);
       const model = await modelOfPlan(context, plan, resolved.model);
       await using reloading =
@@ -176,10 +178,7 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
 }
 
 /** Resumes a run; with `--new-run`, starts the next run if this one is finished or its plan no longer holds. */
-async function resume(
-  context: JobContext,
-  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
-): Promise<RunReport> {
+async function resume(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport> {
   const { log, newRun } = context;
   const { plan } = stored;
   refuseOthers(context, plan, run);
@@ -233,16 +232,16 @@ async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Pro
 
 /**
  * Carries out the decision on a staged run: publishes it if it is approved, opens the next run if `--new-run` replaces
- * it, or reports that it is held or discarded. undefined: there is no decision.
+ * it, or reports that it is held or discarded. Approves an erasure that has no decision. undefined: any other has none.
  */
-async function whereDecided(
-  context: JobContext,
-  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
-): Promise<RunReport | undefined> {
+async function whereDecided(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport | undefined> {
   const { runId } = stored.plan;
   const { state } = run;
   switch (state.kind) {
-    case "unfinished":
+    case "unfinished": {
+      const decision = await approveErasure(context, { plan: stored.plan, run });
+      return decision && (await carryOutApproval(context, { stored, run, by: decision.by }));
+    }
     case "published":
       return undefined;
     case "approved":
@@ -269,15 +268,15 @@ async function whereDecided(
 }
 
 /**
- * Publishes an approved run. With `--new-run`, the next run opens after one that a person approved; a run that passed
- * its checks may be this command's own. The next run also replaces a run whose rows the target refuses, or whose target
- * the spec has changed: from then on, no attempt can publish that run.
+ * Publishes an approved run. With `--new-run`, the next run opens after an erasure or a run that a person approved; one
+ * that passed its checks may be this command's own. The next run also replaces a run whose rows the target refuses, or
+ * whose target the spec has changed: from then on, no attempt can publish that run.
  */
 async function carryOutApproval(
   context: JobContext,
-  { stored, run, by }: { readonly stored: StoredPlan; readonly run: RunSink; readonly by: string },
+  { stored, run, by }: OpenedRun & { readonly by: string },
 ): Promise<RunReport> {
-  const { runId, target } = stored.plan;
+  const { runId, target, erasure } = stored.plan;
   const differences = context.sink.compareTarget?.(target) ?? [];
   if (context.newRun && differences.length > 0) {
     return await abandon(context, runId, differences.join("; "));
@@ -287,7 +286,7 @@ async function carryOutApproval(
   if (report instanceof JobError) {
     return await abandon(context, runId, report);
   }
-  return context.newRun && by !== byChecks
+  return context.newRun && (by !== byChecks || erasure !== undefined)
     ? await startNext(context, runId, () => {
         context.log.info(`planning a new run after ${runId}, which was approved`);
       })

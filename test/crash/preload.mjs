@@ -5,7 +5,8 @@
  *
  *   CRASH_ROOT   the run's output folder; only calls below it or on it count
  *   CRASH_TRACE  a file to which each call is appended, a line each
- *   CRASH_AT     <before|after|torn|hold> <call>, as the trace names it; `torn` writes half of a text
+ *   CRASH_AT     <before|after|torn|hold> <call>, as the trace names it; `torn` writes half of a text. Several are
+ *                separated by |
  *   CRASH_PAUSE  milliseconds to wait before each call, so that others meet what lies between two of them
  *   CRASH_HOLD   for `hold`: a file that is written when the call is reached; it goes on when that is deleted
  *   CRASH_COPIES a folder that takes a copy of the output folder at each moment, which is what a process leaves that is
@@ -37,7 +38,7 @@ const {
   CRASH_COPIES: copies,
   CRASH_PAUSE: pause,
 } = process.env;
-const [, moment, target] = /^(before|after|torn|hold) (.+)$/.exec(at ?? "") ?? [];
+const moments = new Set(at?.split("|"));
 const seen = new Map();
 
 /** What a path is, without what differs from one attempt to the next. */
@@ -139,20 +140,20 @@ async function watched(op, path, work, { tear, half } = {}) {
       writeFileSync(join(copy, relative(root, String(path))), half);
     }
   }
-  if (call === target && moment === "before") {
+  if (moments.has(`before ${call}`)) {
     await die();
   }
-  if (call === target && moment === "hold") {
+  if (moments.has(`hold ${call}`)) {
     await hold();
   }
-  if (call === target && moment === "torn") {
+  if (moments.has(`torn ${call}`)) {
     await tear?.();
     await die();
   }
   try {
     return await work();
   } finally {
-    if (call === target && moment === "after") {
+    if (moments.has(`after ${call}`)) {
       await die();
     }
   }

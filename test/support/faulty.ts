@@ -145,6 +145,8 @@ export function watching(
 }
 
 export interface HeldRun {
+  /** Lets it go on until it stands before the next call that it was given, or has ended. */
+  next(): Promise<void>;
   /** Lets it go on; what became of it. */
   release(): Promise<CliResult>;
 }
@@ -152,20 +154,34 @@ export interface HeldRun {
 /** Starts a run and returns when it stands right before `call`, as preload.mjs names calls. */
 export async function holdRun(
   spec: string,
-  { out, call, held, args = [] }: { out: string; call: string; held: string; args?: readonly string[] },
+  { args = [], ...where }: { out: string; call: string; held: string; args?: readonly string[] },
 ): Promise<HeldRun> {
+  return await holdCommand(["run", spec, "--no-progress", "--json", ...args], where);
+}
+
+/**
+ * Starts a command and returns when it stands right before `call`, as preload.mjs names calls.
+ * @param where `later`: another call to stand before, after that one
+ */
+export async function holdCommand(
+  args: readonly string[],
+  where: { out: string; call: string; later?: string; held: string },
+): Promise<HeldRun> {
+  const { out, call, later, held } = where;
   const state = { ended: false };
-  const result = runCli(
-    ["run", spec, "--no-progress", "--json", ...args],
-    watching(out, { CRASH_AT: `hold ${call}`, CRASH_HOLD: held }),
-  ).finally(() => {
+  const at = [call, ...(later === undefined ? [] : [later])].map((one) => `hold ${one}`).join("|");
+  const result = runCli(args, watching(out, { CRASH_AT: at, CRASH_HOLD: held })).finally(() => {
     state.ended = true;
   });
   await until(() => existsSync(held) || state.ended);
   if (state.ended) {
-    throw new Error(`the run ended before ${call}: ${(await result).stderr}`);
+    throw new Error(`the command ended before ${call}: ${(await result).stderr}`);
   }
   return {
+    async next() {
+      await rm(held, { force: true });
+      await until(() => existsSync(held) || state.ended);
+    },
     async release() {
       await rm(held, { force: true });
       return await result;

@@ -2,14 +2,15 @@ import { outputColumns } from "../../binding/contract.js";
 import type { ColumnType, OutputRows } from "../../columnar/types.js";
 import { nextRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import { spanAt, spanCount } from "../../plan/spans.js";
+import { spanAt } from "../../plan/spans.js";
 import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../../sink/port.js";
 import type { SpanFile } from "../../publish/span-file.js";
+import { type Decision, supersededBy } from "../../publish/decision.js";
+import { requireApproved } from "../../publish/require-approved.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
-import { countCommitted } from "../conclude.js";
 
 /** Finds the rows of some keys in Parquet files, and reads the others. */
 export interface RowFinder extends AsyncDisposable {
@@ -38,6 +39,8 @@ export interface Source {
   readonly run: RunSink;
   /** The latest run of the params. */
   readonly latest: RunId;
+  /** The latest run, if it is an erasure that is not finished: it is superseded before the next run is planned. */
+  readonly unfinished?: RunSink | undefined;
 }
 
 /** What is to be erased, and how its rows are found. */
@@ -70,8 +73,9 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
     by: actingUser(),
     writer: context.writer,
   };
-  const plan: Plan = { ...stored.plan, version: 2, runId: nextRunId(latest), erasure };
-  await refuseDuringSwap(context, source);
+  // Staged, so that its publication is decided on: the erasure of another process may supersede this one.
+  const plan: Plan = { ...stored.plan, version: 2, runId: nextRunId(latest), staged: true, erasure };
+  await supersede(source, supersededBy(plan.runId, erasure));
   const next = await sink.create(plan);
   if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
     throw new JobError(
@@ -88,17 +92,13 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
 }
 
 /**
- * Throws if the latest run is an unfinished erasure whose spans have all been committed since the source was found. That
- * erasure may be replacing the source, and a run that is planned now would remove its parts. @throws JobError PLAN_CHANGED
+ * Supersedes the erasure that was not finished when the source was found, so that it never replaces the source.
+ * @throws JobError PLAN_CHANGED if it is being published
  */
-async function refuseDuringSwap({ sink }: Pick<JobContext, "sink">, { stored, latest }: Source): Promise<void> {
-  const now = stored.plan.runId === latest ? undefined : await sink.find(splitRunId(latest).base);
-  if (now?.plan.runId === latest && now.plan.erasure !== undefined) {
-    const run = await sink.open(now);
-    if (countCommitted(run) === spanCount(now.plan)) {
-      const found = `run ${latest}, of another erasure, is replacing it`;
-      throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: ${found}`);
-    }
+async function supersede({ stored, latest, unfinished }: Source, decision: Decision): Promise<void> {
+  if ((await unfinished?.decide(decision))?.kind === "approved") {
+    const found = `run ${latest}, of another erasure, is replacing it`;
+    throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: ${found}`);
   }
 }
 
@@ -167,18 +167,39 @@ function facts({ filtered, profile, maker }: SpanFile): {
   return { filtered, batchSize, provider, profile: profile === undefined ? undefined : profileWithoutRows(profile) };
 }
 
-/** Gives an erasure the verdict and the decision of the run that its rows are of, and publishes it in its place. */
+/**
+ * Publishes an erasure in place of the run that its rows are of, with that run's verdict and decision.
+ * @throws JobError PLAN_CHANGED if it was superseded
+ */
 export async function finishErasure(
-  { sink }: JobContext,
-  { stored: { plan }, run, writer }: { readonly stored: StoredPlan; readonly run: RunSink; readonly writer: RunWriter },
+  context: JobContext,
+  { stored, run, writer }: { readonly stored: StoredPlan; readonly run: RunSink; readonly writer: RunWriter },
 ): Promise<void> {
-  const { of, at } = plan.erasure ?? { of: "", at: null };
+  const { plan } = stored;
+  await approveErasure(context, { plan, run });
+  await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
+}
+
+/**
+ * Approves an erasure whose spans are all committed, and copies the verdict of the run that its rows are of. From then on
+ * no other erasure supersedes it. Returns the stored decision; undefined for a run that is no erasure.
+ * @throws JobError PLAN_CHANGED if it was superseded, DISCARDED
+ */
+export async function approveErasure(
+  { sink }: Pick<JobContext, "sink">,
+  { plan: { runId, erasure }, run }: { readonly plan: Plan; readonly run: RunSink },
+): Promise<Decision | undefined> {
+  if (erasure === undefined) {
+    return undefined;
+  }
+  const { of, at, by } = erasure;
   const original = await sink.stored?.(of as RunId);
   if (original?.verdict !== undefined) {
     await run.judge(verdictWithoutRows(original.verdict));
   }
-  if (plan.staged && original?.decision !== undefined) {
-    await run.decide(original.decision);
-  }
-  await writer.finish({ started_at: at, erased_from: of });
+  const asBaseline = original?.plan.staged === false; // a staged run has a decision, which says so
+  const own: Decision = { kind: "approved", by, at, reason: `without the erased rows of ${of}`, asBaseline };
+  const decision = await run.decide(original?.decision ?? own);
+  requireApproved(decision, runId);
+  return decision;
 }

@@ -228,8 +228,9 @@ async function sourceOf(
     await (dryRun ? undefined : run.tidy?.()); // an erasure may have been killed after it was published
     return { stored: latest, run, latest: plan.runId };
   }
+  const { kind } = run.state;
   if (plan.erasure !== undefined) {
-    if (countCommitted(run) === spanCount(plan)) {
+    if (kind !== "superseded" && kind !== "discarded" && countCommitted(run) === spanCount(plan)) {
       // It may have begun to take the place of the run before it.
       if (!dryRun) {
         const writer = await run.begin(attemptFacts(context, "none"));
@@ -237,9 +238,9 @@ async function sourceOf(
       }
       return { stored: latest, run: dryRun ? run : await sink.open(latest), latest: plan.runId };
     }
-    return await publishedBefore(sink, plan.runId);
+    const before = await publishedBefore(sink, plan.runId);
+    return before && { ...before, unfinished: run };
   }
-  const { kind } = run.state;
   if (kind === "discarded") {
     return await publishedBefore(sink, plan.runId);
   }
