@@ -5,7 +5,7 @@ import { staleRejects } from "../common/rejects.js";
 import type { FinishedRun } from "../common/run-sink.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { successText } from "../common/named-run.js";
-import { retractIfSuperseded } from "./retract-superseded.js";
+import { takeBackIfReplaced } from "./take-back.js";
 import { objectAt } from "./target-state.js";
 import { swapIn } from "./swap.js";
 import { mapBounded, type S3Tools } from "./tools.js";
@@ -56,13 +56,13 @@ const triesLimit = 10;
  */
 async function publishText(
   { store, isExclusive }: S3Tools,
-  { check }: Target,
+  target: Target,
   { uri, text, isSame }: { uri: string; text: string; isSame: (there: string, text: string) => boolean },
 ): Promise<void> {
   const object = objectAt(uri);
   const exclusive = await isExclusive();
   for (let tries = 0; tries < triesLimit; tries += 1) {
-    await check();
+    await target.check();
     const there = await store.readText(object);
     if (there !== undefined && isSame(there.text, text)) {
       return;
@@ -72,7 +72,7 @@ async function publishText(
         ? (await store.create(object, { body: text, conditional: exclusive })).kind === "created"
         : (await store.put(object, text, exclusive ? there.etag : undefined)) === "written";
     if (written) {
-      await retractIfSuperseded(check, async () => {
+      await takeBackIfReplaced(target, async () => {
         const now = await store.readText(object);
         if (now?.text === text) {
           await store.remove(object, now.etag);

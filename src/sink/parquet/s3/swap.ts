@@ -4,7 +4,7 @@ import { isEarlier, runOfPart } from "../common/layout.js";
 import { runIdIn } from "../common/named-run.js";
 import type { Target } from "../common/committed-parts.js";
 import { listFolder } from "../common/file-system.js";
-import { retractIfSuperseded } from "./retract-superseded.js";
+import { takeBackIfReplaced } from "./take-back.js";
 import { objectAt } from "./target-state.js";
 import { mapBounded, type S3Tools } from "./tools.js";
 
@@ -19,10 +19,11 @@ export async function swapIn(tools: S3Tools, target: Target): Promise<void> {
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
   const gone = (await mapBounded(spans, (span) => copyIn(tools, target, span))).find((from) => from !== undefined);
   // Also when a part could not be copied: a later run that removed it may not have seen the copies of the others.
-  await retractIfSuperseded(check, async () => {
+  await takeBackIfReplaced(target, async () => {
     await mapBounded(spans, (span) => store.remove(objectAt(`${layout.folder}/${layout.part(span)}`)));
   });
   if (gone !== undefined) {
+    await check(); // the later run has removed it
     throw lostPart(
       stored.plan,
       `finishing ${layout.folder}: ${gone} is gone since it was committed`,
