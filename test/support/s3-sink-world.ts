@@ -1,5 +1,6 @@
 import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
+import { expect } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
@@ -9,7 +10,8 @@ import { scratchFolder } from "./job.js";
 import { faultsOfFinished, outputRows } from "./output.js";
 import type { Bucket, S3Server } from "./s3.js";
 import { mirror } from "./s3-target.js";
-import { idsOf, outputOf, planFor, rejectOf, s3Sink, type S3SinkOptions, whole } from "./sinks.js";
+import type { BegunRun } from "./sink-drive.js";
+import { begun, idsOf, outputOf, planFor, rejectOf, s3Sink, type S3SinkOptions, whole } from "./sinks.js";
 
 /** A target in S3 behind a proxy, and what a reader finds there. */
 export interface S3World extends AsyncDisposable {
@@ -133,3 +135,15 @@ export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
   }
   await writer.finish();
 }
+
+/** A run with every span committed, and not yet finished. */
+export async function committedS3(sink: Sink, number: number): Promise<BegunRun> {
+  const { run } = await begun(sink, s3Plan(number));
+  for (const span of [0, 1, 2]) {
+    await commitSpan(run, span, number);
+  }
+  return run;
+}
+
+/** The error of an attempt whose run a later one takes the place of. */
+export const superseded = { code: "PLAN_CHANGED", exitCode: 66, message: expect.stringMatching(/came after/) };
