@@ -230,8 +230,7 @@ async function killedAt(world: World, one: Case, moment: Moment): Promise<string
   const { night, proxy } = world;
   const hasStruck = refuseFrom(proxy, moment);
   const dead = await night.run(...one.command);
-  proxy.twist = undefined;
-  expect(hasStruck(), "it was not killed").toBe(true);
+  expect(await hasStruck(), "it was not killed").toBe(true);
   const left = await world.seen();
   expect(one.seen, `ended with ${dead.code}: ${dead.stderr}`).toContain(left);
   const before = await world.controls();

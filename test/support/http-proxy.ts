@@ -24,6 +24,8 @@ export interface HttpProxy extends AsyncDisposable {
   readonly requests: readonly string[];
   /** Bytes of bodies that the server sent. */
   readonly bodyBytes: number;
+  /** Requests that the server has not answered yet; their clients may be gone. */
+  readonly underWay: number;
   /** Asked for each request, by the text that `requests` has. */
   twist: ((request: string, headers: IncomingHttpHeaders) => Twist | undefined) | undefined;
   /** Before each request goes on. */
@@ -33,7 +35,7 @@ export interface HttpProxy extends AsyncDisposable {
 /** Forwards requests to a server on this machine, whole: signatures stay right. */
 export async function httpProxy(port: number): Promise<HttpProxy> {
   const requests: string[] = [];
-  let bodyBytes = 0;
+  let [bodyBytes, underWay] = [0, 0];
   const forward = (from: IncomingMessage, to: ServerResponse, twist: Twist | undefined): void => {
     const { headers } = from;
     const onward = request(
@@ -64,6 +66,10 @@ export async function httpProxy(port: number): Promise<HttpProxy> {
         answer.on("end", () => to.end());
       },
     );
+    underWay += 1;
+    onward.on("close", () => {
+      underWay -= 1;
+    });
     onward.on("error", () => from.socket.destroy());
     from.on("error", () => onward.destroy());
     if (twist?.kind === "damage") {
@@ -100,6 +106,9 @@ export async function httpProxy(port: number): Promise<HttpProxy> {
     requests,
     get bodyBytes() {
       return bodyBytes;
+    },
+    get underWay() {
+      return underWay;
     },
     twist: undefined,
     delayMs: 0,

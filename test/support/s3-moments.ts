@@ -1,4 +1,5 @@
 import { type HttpProxy, s3Error, type Twist } from "./http-proxy.js";
+import { until } from "./waiting.js";
 
 /** A request at which a process dies. */
 export interface Moment {
@@ -40,9 +41,10 @@ export function nthMoment(kind: string, nth: number, after: boolean): Moment {
 
 /**
  * Refuses all requests from a moment on: for the store, the process that sends them is dead. The process soon ends.
- * Returns whether the moment has come.
+ * Returns a function to call then: it lets requests on again when the store has answered those that were sent before, and
+ * returns whether the moment has come.
  */
-export function refuseFrom(proxy: HttpProxy, { isIt, after }: Moment): () => boolean {
+export function refuseFrom(proxy: HttpProxy, { isIt, after }: Moment): () => Promise<boolean> {
   const refusal = s3Error(403, "AccessDenied");
   let struck = false;
   proxy.twist = (request): Twist | undefined => {
@@ -54,5 +56,9 @@ export function refuseFrom(proxy: HttpProxy, { isIt, after }: Moment): () => boo
         ? refusal
         : undefined;
   };
-  return () => struck;
+  return async () => {
+    proxy.twist = undefined;
+    await until(() => proxy.underWay === 0);
+    return struck;
+  };
 }
