@@ -118,7 +118,7 @@ function usageOfOne(pid) {
   };
 }
 
-/** Of a process and all that it started, for as long as they hang together by their parents. */
+/** Measures a process and its descendants, as long as each can be found through its parent. */
 function usageOfTree(root) {
   const cpuSeconds = new Map();
   let peakMiB;
@@ -138,7 +138,7 @@ function usageOfTree(root) {
   };
 }
 
-/** A process and all that it started, for as long as they hang together by their parents. */
+/** Returns a process and its descendants, as long as each can be found through its parent. */
 export function descendants(root) {
   const children = new Map();
   for (const name of readProcesses()) {

@@ -30,16 +30,16 @@ const models = {
 };
 const folder = join(dataFolder, "memory");
 const limitMiB = 600;
-/** Of jobs over large values, whose budget is a part of it. */
+/** The memory limit of jobs over large values, whose budget is a part of it. */
 const largeLimitMiB = 1024;
 /** Peaks of one series may lie this far apart: buffers fill differently from run to run. */
 const spreadMiB = 120;
 
 const featureCount = 32;
-/** Of one row as it is stored: random floats do not compress. */
+/** The bytes of a row as it is stored: random floats do not compress. */
 const rowBytes = 4 * featureCount + 2;
 const tinyRows = 10;
-/** So far: each has a name and a table of its own. */
+/** The number of jobs so far: each has a name and a table of its own. */
 let jobs = 0;
 
 const { values } = parseArgs({

@@ -1,6 +1,6 @@
 // Makes dist/bundle/ of dist/: the program and its JavaScript packages in a few files. Loading 700 module files was
 // a third of the time of a small job (docs/decisions/startup.md). The native packages stay what npm installed. The files are
-// CommonJS, loaded by src/start: Node 20 gives nobody the way to keep what V8 made of an ES module.
+// CommonJS, loaded by src/start: Node 20 has no way to cache what V8 compiles from an ES module.
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { isBuiltin } from "node:module";
@@ -21,8 +21,8 @@ const loader = "load.js";
 const entryFiles = new Set(entries.map(([, file]) => file));
 
 /**
- * What is loaded together is one file: to find, open and compile one takes a third of a millisecond, in each thread.
- * By name, what is loaded with all of some modules, and with no group before it.
+ * Modules that are loaded together become one file: finding, opening and compiling a file takes a third of a millisecond
+ * in each thread. Each named group has the modules that are loaded with all of some modules, and are in no earlier group.
  */
 const together = {
   common: [["dist/cli/main.js"], ["dist/app/threads/scoring-worker.js"]],
@@ -61,7 +61,7 @@ function importsOf(roots, graph) {
   return reached;
 }
 
-/** What packages look for at run time, where a bundle has it elsewhere or not at all. */
+/** Code of packages that looks for files at run time, which a bundle has elsewhere or not at all. */
 const lookups = [
   // Its JavaScript is 25 small files, of which each thread loads its own; its library stays where it is.
   {
@@ -94,8 +94,8 @@ const bundle = await rolldown({
 const written = {
   dir: target,
   format: "cjs",
-  strict: true, // as the modules are that it is made of
-  // Names stay, for traces of what should not happen; comments and blanks cost time to read.
+  strict: true, // as in the modules that the bundle is made of
+  // Names stay, for the stack traces of bugs; comments and blanks are removed, since reading them takes time.
   minify: { compress: false, mangle: false, codegen: { removeWhitespace: true } },
 };
 const { output } = await bundle.write({
@@ -103,13 +103,13 @@ const { output } = await bundle.write({
   entryFileNames: "entry-[name].js",
   chunkFileNames: "chunk-[name].js",
   codeSplitting: { groups },
-  dynamicImportInCjs: false, // V8 of Node 20 loses where code that was kept came from, which `import` asks for
+  dynamicImportInCjs: false, // `import` needs the origin of its module, which V8 of Node 20 loses for cached code
 });
 await bundle.close();
 
 const digest = createHash("sha256");
 for (const file of globSync("dist/start/*.js", { cwd: project }).toSorted()) {
-  digest.update(readFileSync(join(project, file))); // how the others are wrapped, and what is kept of them
+  digest.update(readFileSync(join(project, file))); // these files decide how the others are wrapped, and what is cached of them
 }
 for (const { fileName, code } of output) {
   // As start/load.ts runs it. Wrapped when it is loaded, its text would be in memory twice.

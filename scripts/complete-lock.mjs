@@ -5,8 +5,8 @@
  * - A registry that lacks some platforms' packages makes npm leave them out of the lock, and then `npm ci` refuses it
  *   everywhere. What is added is what the parent package names: the exact version, and the platform that its name tells.
  *   `npm ci` fetches it on that platform only.
- * - Each entry has the digest of its package. Of one that the registry does not have, nobody can tell it here: such
- *   entries stand in scripts/unverified.json until `npm run lock` runs where the registry has them.
+ * - Each entry has the digest of its package. If this machine's registry lacks a package, its digest is unknown here: the
+ *   entry is listed in scripts/unverified.json until `npm run lock` runs with a registry that has the package.
  * - No entry names a registry: a mirror's address is of use to nobody else.
  * - onnxruntime-node's install script would fetch CUDA files from outside npm. npm 10 runs it when the lock says that
  *   there is one, so the lock does not. npm 11.16 and later read `allowScripts` in package.json, which decides about

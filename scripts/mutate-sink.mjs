@@ -86,7 +86,7 @@ const removals = [
   },
   {
     what: "check",
-    // What "cannot happen" is left in, but for a count that is not the span's.
+    // Errors for what cannot happen are not removed, except the one for a wrong number of rows in a span.
     pattern: /throw (?=new JobError|new Error\(`\$\{written|new Committed|damaged|lostKey|superseded|sizeNow|other)/g,
     instead: "void ",
     suites: [checks, damage, disk, rest, power, pipe],

@@ -9,7 +9,7 @@ const project = fileURLToPath(new URL("..", import.meta.url));
 const source = join(project, "node_modules/onnxruntime-node");
 const target = join(project, "vendor/onnxruntime");
 const platforms = ["linux/x64", "linux/arm64", "darwin/arm64"];
-/** The library under the name that the binding asks for; beside it the package for macOS has it under another. */
+/** The libraries under the names that the binding loads. The macOS package also contains the library under another name. */
 const libraries = /^(?:onnxruntime_binding\.node|libonnxruntime\.so\.1|libonnxruntime\.1\.dylib)$/;
 
 const { version, license } = JSON.parse(readFileSync(join(source, "package.json"), "utf8"));

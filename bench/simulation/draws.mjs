@@ -23,7 +23,7 @@ function binomial({ next, normal }, n, p) {
   if (due > 30) {
     return Math.min(Math.max(Math.round(due + Math.sqrt(due * (1 - p)) * normal()), 0), n);
   }
-  // How far it is to the next that comes is geometric.
+  // The distance to the next success has a geometric distribution.
   let [count, at] = [0, 0];
   const step = Math.log(1 - p);
   for (;;) {

@@ -12,7 +12,7 @@ export interface BackfillJob extends ScoredWith {
   readonly value: string;
   readonly runId: RunId;
   readonly params: Readonly<Record<string, string>>;
-  /** How its unfinished run is resumed, whose model is another; absent: there is none. */
+  /** How an unfinished run that was planned with another model is resumed; absent: there is no such run. */
   readonly resumed?: ScoredWith | undefined;
 }
 

@@ -179,7 +179,7 @@ function bindText(input: TensorSignature, columns: readonly ColumnRef[], request
     throw refuse(
       request,
       `input \`${input.name}\` takes one text column, model.inputs lists ${columns.length}`,
-      "list the one that it takes",
+      "list only the column that it takes",
     );
   }
   if (column.type !== "utf8") {

@@ -214,7 +214,7 @@ function addCompare(program: Command, io: SafeIo): void {
       collect,
     )
     .addOption(
-      new Option("--limit <rows>", "Rows to score: so many of the first ones")
+      new Option("--limit <rows>", "Number of rows to score, from the beginning of the input")
         .default(100_000)
         .argParser(countOf(999_999_999)),
     )

@@ -75,7 +75,7 @@ export function addPreview(program: Command, io: SafeIo): void {
     .addOption(
       new Option(
         "--sample <n>",
-        "Score so many rows drawn at random from the whole input, each with the same chance, in place of the first ones",
+        "Number of rows to draw at random from the whole input, each with the same chance, and to score in place of the first rows",
       )
         .argParser(countOf(10_000))
         .conflicts("limit"),
@@ -191,7 +191,7 @@ export function addPrune(program: Command, io: SafeIo): void {
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
     .addOption(
-      new Option("--keep <count>", "Keep the latest published runs, so many of them")
+      new Option("--keep <count>", "Number of latest published runs to keep")
         .argParser(countOf(1_000_000))
         .conflicts("olderThan"),
     )

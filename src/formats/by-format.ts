@@ -15,7 +15,7 @@ export function isInputFile(name: string): boolean {
   return /\.parquet$/i.test(name) || fileNames.test(name) || streamNames.test(name);
 }
 
-/** Names that are neither format's are Parquet's. */
+/** Whether a shard is Arrow. A file name that fits neither format means Parquet. */
 function isArrow(name: string, format: Format): boolean {
   return format === undefined ? fileNames.test(name) || streamNames.test(name) : format === "arrow";
 }
@@ -25,7 +25,7 @@ export function claimOf(name: string, format: Format): Claim {
   return format === "arrow" ? "either" : streamNames.test(name) ? "stream" : "file";
 }
 
-/** Decodes each shard as what it is: a job may have both. The decoders are opened when a shard asks for them. */
+/** Decodes each shard by its format, since a job may have both. A decoder is opened when its first shard comes. */
 export function decoderByFormat(
   format: Format,
   open: { readonly parquet: () => Promise<Decoder>; readonly arrow: () => Promise<Decoder> },

@@ -2,8 +2,8 @@ import { JobError } from "../util/errors.js";
 import type { Decoder, ShardFile } from "./port.js";
 
 /**
- * A decoder whose messages name shards, and what mends them, as people do, not the files on this machine that their
- * bytes are in. DuckDB's own messages name the file, too.
+ * Wraps a decoder so that its messages and hints name shards as the user knows them, not the files on this machine that
+ * hold their bytes. DuckDB's own messages name the file, too.
  */
 export function namingDecoder(decoder: Decoder): Decoder {
   return {

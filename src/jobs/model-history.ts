@@ -16,9 +16,9 @@ export interface DatedJob {
 
 /** The models of a date. */
 export interface DatedModels {
-  /** With which its run is scored, also a new run in place of another. */
+  /** The model that scores the run of the date, or a new run that takes its place. */
   readonly scores: DatedModel;
-  /** With which its run is resumed that is not finished; absent: there is none, or its model is the same. */
+  /** The model that an unfinished run of the date is resumed with; absent: there is no such run, or its model is `scores`. */
   readonly resumes?: DatedModel | undefined;
 }
 
@@ -26,7 +26,7 @@ export interface DatedModels {
 export interface DatedModel {
   readonly value: string;
   readonly model: PlannedModel;
-  /** `published`: a run of this date was. `before`: of an earlier date. `open`: a run of this date is not finished. */
+  /** Where it comes from: a `published` run of this date, one of a date `before`, or an unfinished (`open`) run of this date. */
   readonly kind: "published" | "before" | "open";
   /** The date of the run whose model it is. */
   readonly of: string;

@@ -82,7 +82,7 @@ const isPublished = ({ runs }: RunGroup): boolean => runs.some(isInFrontOfReader
 export interface ChoiceOptions {
   /** The runs whose profiles open runs are compared with. */
   readonly pins: ReadonlyMap<string, RunId>;
-  /** Whether no attempt completes a group that is not finished. It counts as a published one. Default: one may. */
+  /** Whether no attempt will complete an unfinished group, which then counts as published. Default: an attempt may. */
   readonly isOver?: (group: RunGroup) => boolean;
 }
 

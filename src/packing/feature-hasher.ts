@@ -99,8 +99,9 @@ export function plainBools(type: ColumnType, column: Column): Column {
 }
 
 /**
- * Combines the hashes of rows with those of their predictions, into the latter. What is stored with a row is the one; with
- * the stored predictions it gives the other back: another prediction gives a hash that no row has.
+ * Combines the hashes of rows with the hashes of their predictions, in place of the latter. The combined hash is stored
+ * with the row. Combining it with the hash of the stored predictions gives the hash of the row again; if a prediction was
+ * changed, it gives a hash that no row has.
  */
 export function combineHashes(one: Int32Array, other: Int32Array<ArrayBuffer>): Int32Array<ArrayBuffer> {
   for (let word = 0; word < other.length; word += 1) {

@@ -28,7 +28,8 @@ export interface FeatureBatch {
 export interface Packer {
   /**
    * Copies rows [from, to) of a record batch. `row` is the run's number of row `from`. Yields each batch that
-   * became full. Until `flush` rows follow on each other.
+   * became full. The rows of all calls until
+   * `flush` are consecutive.
    */
   push(batch: RecordBatch, range: RowRange): Generator<FeatureBatch>;
   /** The rows that are left, padded with zeros where the model's batch is fixed. */

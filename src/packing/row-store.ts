@@ -8,7 +8,7 @@ export interface RowStore {
   /** Forgets all rows: another span begins. */
   clear(): void;
   /**
-   * Adds the rows of some tensors to those of a span: each that is the same as one that is kept, as its repeat.
+   * Adds the rows of some tensors to those of a span. A row that equals a kept row is added as its repeat.
    * @param stored marks rows that take a stored prediction with 1; undefined: none does
    */
   add(tensors: readonly NamedTensor[], rows: number, distinct: DistinctRows, stored?: Uint8Array): void;

@@ -190,7 +190,7 @@ function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"])
           `${withSeparators(nulls)} ${nulls === 1 ? "row has" : "rows have"} a NULL in ${nulls === 1 ? "its" : "their"} key`,
         ]),
   ];
-  return found.join("; ") || "each key is of one row";
+  return found.join("; ") || "each key has one row";
 }
 
 /** "review (413 rows), x (1 row)". */

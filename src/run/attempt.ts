@@ -83,10 +83,10 @@ interface CallNote {
 }
 
 /**
- * Returns the call that this attempt is to make; undefined: none. The attempt that brought the matter about calls; so
- * does one that began later and finds no note of the call: the former was killed or could not reach the URL before it
- * noted the call, or is calling now, so that the URL is called once too often rather than never. An attempt that had
- * begun before does not call.
+ * Returns the call that this attempt is to make; undefined: none. The attempt that caused the event makes the call. So does
+ * an attempt that begins after the event and finds no note of the call: the first attempt may have been killed, may not
+ * have reached the URL, or may be calling now, and a second call is better than none. An attempt that began before the
+ * event does not call.
  */
 export async function dueCall(
   { record, log }: Pick<JobContext, "record" | "log">,

@@ -29,7 +29,7 @@ export interface HeldRun {
   readonly run: RunSink;
 }
 
-/** A person has approved the held run: no run takes its place, and it is the next to be carried out. */
+/** The held run, which a person has approved: no run takes its place, and this attempt publishes it next. */
 export interface ApprovedRun {
   readonly approved: StoredPlan;
 }

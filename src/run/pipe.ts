@@ -63,7 +63,7 @@ function refuseBudget({ spec: { model }, where }: PipeContext): void {
   if (tokens !== undefined || cost !== undefined) {
     throw new JobError(
       "SPEC_INVALID",
-      `reading ${where(["model", "budget"])}: a pipe keeps no answers, so that no limit holds for the next one`,
+      `reading ${where(["model", "budget"])}: a pipe keeps no answers, so the next pipe could not count what this one has spent`,
       {
         hint: "use run, which counts what all attempts spend",
       },

@@ -16,7 +16,7 @@ export function fixedSize(rows: number): BatchSizer {
  * rows took this much less for each batch that it was cut into fewer (docs/decisions/models-and-engines.md).
  */
 const overheadMs = 0.05;
-/** The fastest of so many says what a size costs: anything slower was held up by something else. */
+/** The fastest of this many batches counts as the time of a size, since something else delayed the slower ones. */
 const samples = 6;
 /** A smaller gain is noise. */
 const gain = 0.015;

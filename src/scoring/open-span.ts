@@ -221,7 +221,7 @@ interface RowNumbers {
   inPiece(row: number): number;
 }
 
-/** Which rows of the run the rows of a piece are; the same, as long as nothing was filtered out. */
+/** Maps rows of a piece to rows of the run. The numbers differ only by an offset while no row was filtered out. */
 function rowNumbers({ rowStart, rowEnd }: RunRows): RowNumbers {
   let offsets: Uint32Array | undefined;
   let count = 0;

@@ -112,7 +112,7 @@ export interface PieceOptions {
   readonly target: SpanTarget;
   /** Commits under way at once. */
   readonly commits: number;
-  /** The span that a row is of. A piece without rows has one of its own. */
+  /** Returns the span that a row belongs to. A piece without rows has a span of its own. */
   readonly spanOf: (row: number) => Span;
   /** The lineage of rows that are completed now. */
   readonly lineage: () => Lineage;
@@ -255,7 +255,7 @@ async function takePiece(
         sinceMs = stages.took("wait", sinceMs);
       }
     } else {
-      // The packer takes rows that follow on each other only: what it holds comes before these.
+      // The packer takes consecutive rows only, and the rows that it holds come before these.
       await scoreRest(pipeline, open, packer.flush());
       const scored = batch.hashed === undefined ? range : takeHashed(open, batch.hashed, range);
       pipeline.take(open, batch.predictions, scored);

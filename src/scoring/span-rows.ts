@@ -222,7 +222,7 @@ function valuesOf(
   return { tensor, width: checkShape(binding, tensor, packedRows), element };
 }
 
-/** Values a row of a tensor [packedRows], [packedRows, 1] or [packedRows, K], as the binding wants it. */
+/** Checks that a tensor has the shape and type of its binding; returns how many values it has for each row. */
 function checkShape(binding: OutputBinding, tensor: Tensor, packedRows: number): number {
   const [rows, width = 1, ...others] = tensor.dims;
   const wanted =

@@ -90,9 +90,9 @@ interface LargestBatch {
   readonly batchBytes: number;
 }
 
-/** More rows save no overhead that counts, and leave the cache: nothing is there when the next layer wants it. */
+/** More rows hardly reduce the overhead, and do not fit in the cache, so that each layer waits for memory. */
 const cpuBatch: LargestBatch = { largest: 16_384, batchBytes: 4 * 1024 * 1024 };
-/** A GPU has no such cache, and thousands of threads to be kept busy. What is tried is timed; this bounds it. */
+/** A GPU has no such cache, and thousands of threads to be kept busy. Sizes up to these limits are tried and timed. */
 const gpuBatch: LargestBatch = { largest: 131_072, batchBytes: 64 * 1024 * 1024 };
 /** A server gets many requests at once, and may batch small ones together. All of them are in this process's memory. */
 const servedBatch: LargestBatch = { largest: 8192, batchBytes: 1024 * 1024 };

@@ -82,7 +82,10 @@ export function parseProviders(text: string): EngineSpec["providers"] | undefine
   return autoOrProviders.safeParse(text === "auto" ? text : text.split(",").map((name) => name.trim())).data;
 }
 
-/** ONNX Runtime runs on the CPU whatever no other provider runs, wherever `cpu` is in the list. */
+/**
+ * Refuses duplicates, and `cpu` before other providers: ONNX Runtime uses the CPU only for operators that no other provider
+ * runs, even if `cpu` comes first.
+ */
 function checkOrder(providers: readonly Provider[], context: z.RefinementCtx): void {
   for (const [index, provider] of providers.entries()) {
     if (providers.indexOf(provider) < index) {

@@ -5,7 +5,7 @@ import { attemptServices } from "#src/app/attempt-services.js";
 const log = { info() {}, warn() {}, debug() {} };
 const services = () => attemptServices({ retry: { max_seconds: 0 } }, log, new AbortController().signal);
 
-test("what another job of the same process has spooled is not taken for that of a dead process", () => {
+test("the spool folder of another job in the same process is not removed as that of a dead process", () => {
   const [one, other] = [services(), services()];
   expect(one.writer).not.toBe(other.writer);
   expect(other.isDead(`${one.writer}.rows`)).toBe(false);

@@ -6,7 +6,7 @@ function failsToClose(): AsyncDisposable {
   return { [Symbol.asyncDispose]: () => Promise.reject(new Error("closing failed")) };
 }
 
-test("the error to end with is the one that came first, whatever closing what was open failed with", async () => {
+test("a command ends with its first error, even if closing a resource fails after that", async () => {
   const first = new JobError("PERMISSION", "spooling to /spool: it cannot be written to");
   const thrown: unknown = await (async () => {
     await using outer = failsToClose();

@@ -31,29 +31,32 @@ const shards = [0, 1, 2, 3, 4].map((part) => join(projectFolder, `fixtures/data/
 /** The short form: each fourth of them. */
 const firstFew = Array.from({ length: 16 }, (_, index) => index).filter((more) => torture || more % 4 === 0);
 
-describe.runIf(process.platform === "linux")("with few files that may be open, a command ends in 0 or 75", () => {
+describe.runIf(process.platform === "linux")("a command with a low limit of open files exits with 0 or 75", () => {
   const fewest = fewestFiles();
 
-  test.each(firstFew)("%i more than it takes to start", async (more) => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine, { input: { path: shards } });
-    const ended = [
-      withLimit(fewest + more, ["plan", spec]),
-      withLimit(fewest + more, ["run", spec, "--no-progress"]),
-      withLimit(fewest + more, ["inspect", join(projectFolder, "fixtures/models", wine.model)]),
-      withLimit(fewest + more, ["tune", spec, "--no-cache"]),
-    ];
-    for (const { status, stderr, signal } of ended) {
-      expect([0, 75], `${signal} ${stderr}`).toContain(status);
-      if (status === 75) {
-        expect(stderr).toContain("hint: raise the limit of open files");
+  test.each(firstFew)(
+    "a command exits with 0 or 75 when it may open %i more files than it needs to start",
+    async (more) => {
+      await using folder = await scratchFolder();
+      const spec = await writeSpec(folder.path, wine, { input: { path: shards } });
+      const ended = [
+        withLimit(fewest + more, ["plan", spec]),
+        withLimit(fewest + more, ["run", spec, "--no-progress"]),
+        withLimit(fewest + more, ["inspect", join(projectFolder, "fixtures/models", wine.model)]),
+        withLimit(fewest + more, ["tune", spec, "--no-cache"]),
+      ];
+      for (const { status, stderr, signal } of ended) {
+        expect([0, 75], `${signal} ${stderr}`).toContain(status);
+        if (status === 75) {
+          expect(stderr).toContain("hint: raise the limit of open files");
+        }
       }
-    }
-  });
+    },
+  );
 });
 
 test.runIf(process.platform === "linux")(
-  "a process that may open no more files does not take ONNX Runtime for one that is not installed",
+  "a process at its limit of open files does not report ONNX Runtime as not installed",
   () => {
     const script = `
       import { openSync } from "node:fs";
@@ -69,7 +72,7 @@ function system(code: string): Error {
   return Object.assign(new Error(`${code}: too many open files, open 'x'`), { code });
 }
 
-describe("what says that too many files are open", () => {
+describe("errors that say that too many files are open", () => {
   test.each([
     system("EMFILE"),
     system("ENFILE"),
@@ -90,7 +93,7 @@ describe("what says that too many files are open", () => {
     }),
     "EMFILE: thrown",
     undefined,
-  ])("not %s", (error) => {
+  ])("this error does not count as too many open files: %s", (error) => {
     expect(machineError(error)).toBeUndefined();
   });
 });

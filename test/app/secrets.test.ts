@@ -30,7 +30,7 @@ describe("a secret in a file", () => {
     expect(await readSecret(`\${file:${join(scratch.path, "x")}}`, { folder: "/nowhere", key })).toBe(secret);
   });
 
-  test("a secret that is given is its own text", async () => {
+  test("a secret that names no file is used as it is", async () => {
     expect(await readSecret("${x} $file:x {file:x}", { folder: "/nowhere", key })).toBe("${x} $file:x {file:x}");
   });
 
@@ -55,7 +55,7 @@ describe("a spec with ${file:…}", () => {
   const diabetes = fixtureNamed("diabetes-mlp");
   const postgres = { table: "scores.predictions" };
 
-  test("names a file that is not there in the error, with 64 and the place in the spec", async () => {
+  test("a spec with ${file:…} whose file is missing ends with 64, and the error names the file and the place in the spec", async () => {
     await using scratch = await scratchFolder();
     for (const name of ["url", "password"]) {
       const output = { parquet: undefined, postgres: { ...postgres, [name]: "${file:/run/no/such}" } };
@@ -72,7 +72,7 @@ describe("a spec with ${file:…}", () => {
     }
   });
 
-  test("takes it for keys that hold a secret alone, and for their whole value", async () => {
+  test("a spec may have ${file:…} only as the whole value of a key that holds a secret", async () => {
     await using scratch = await scratchFolder();
     const said = async (overrides: SpecOverrides): Promise<string> => {
       const { code, stderr } = await runHere(["plan", await writeSpec(scratch.path, diabetes, overrides)]);
@@ -89,7 +89,7 @@ describe("a spec with ${file:…}", () => {
     expect(await said({ output: inside })).toContain("output.postgres.url: found ${file:…} inside a text");
   });
 
-  test("says in the log what is wrong with a file that a report's URL is in, and changes nothing else", async () => {
+  test("a file with the URL of a report that is missing or wrong is a warning in the log, and does not fail the run", async () => {
     await using scratch = await scratchFolder();
     await writeFile(join(scratch.path, "url"), "not-a-url-secret");
     for (const [value, found] of [

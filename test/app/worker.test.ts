@@ -93,7 +93,7 @@ describe("what several workers cannot do", () => {
       })(),
     );
 
-  test("is refused with the reason", async () => {
+  test("several workers with a param from the clock or --new-run are refused with the reason", async () => {
     expect(await refused(several, ["params.ds"])).toMatchInlineSnapshot(`
       "64 USAGE
       reading the spec: params.ds comes from the clock, and 4 workers share the run
@@ -111,7 +111,7 @@ describe("what several workers cannot do", () => {
     `);
   });
 
-  test("one can", () => {
+  test("one worker may have a param from the clock and --new-run", () => {
     checkSeveral({ worker: { index: 0, count: 1 }, newRun: true }, ["params.ds"]);
     checkSeveral(several, []);
   });
@@ -139,7 +139,7 @@ describe("several workers of a job with a param from the clock", () => {
     },
   );
 
-  test("run when all are given the same", async () => {
+  test("several workers run when each is given the same value of the param", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), { ...clock, commit_rows: 100 });
     const args = ["--param", "ds=2026-01-31"];

@@ -41,7 +41,7 @@ function found(expected: NamedColumn, predicted: NamedColumn, rowCount: number):
 }
 
 describe("golden rows", () => {
-  test("may differ by atol + rtol * |expected| in floating-point numbers", () => {
+  test("golden rows may differ by atol + rtol * |expected| in floating-point numbers", () => {
     expect(found(floats([1, 1, 0, -2]), floats([1.109, 0.891, 0.0099, -2.2], "float32"), 4).rows).toBe(0);
     expect(found(floats([1, 1, 0, -2]), floats([1.12, 0.88, 0.02, -2.3]), 4)).toEqual({
       rows: 4,
@@ -49,13 +49,13 @@ describe("golden rows", () => {
     });
   });
 
-  test("take NaN for NaN, NULL for NaN, and infinity for the same infinity only", () => {
+  test("golden rows accept NaN for NaN or NULL, and infinity only for the same infinity", () => {
     const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
     expect(found(floats([nan, null, inf, -inf]), floats([nan, nan, inf, -inf]), 4).rows).toBe(0);
     expect(found(floats([nan, 1, inf, inf]), floats([1, nan, 1e300, -inf]), 4).rows).toBe(4);
   });
 
-  test("compare integers exactly, also beyond 2^53 and of different widths", () => {
+  test("golden rows compare integers exactly, also beyond 2^53 and of different widths", () => {
     expect(found(integers([2n ** 60n, 3n]), integers([2n ** 60n + 1n, 3n]), 2)).toEqual({
       rows: 1,
       first: { row: 0, column: "label", expected: String(2n ** 60n), found: String(2n ** 60n + 1n) },
@@ -63,7 +63,7 @@ describe("golden rows", () => {
     expect(found(floats([1, 2.5]), integers([1n, 2n]), 2).rows).toBe(1);
   });
 
-  test("compare texts exactly, and tell NULL from an empty text", () => {
+  test("golden rows compare texts exactly, and distinguish NULL from an empty text", () => {
     expect(found(texts(["a", "é"]), texts(["a", "é"]), 2).rows).toBe(0);
     expect(found(texts(["a", null, ""]), texts(["A", "", ""]), 3)).toEqual({
       rows: 2,
@@ -71,7 +71,7 @@ describe("golden rows", () => {
     });
   });
 
-  test("compare lists element by element, and name the element", () => {
+  test("golden rows compare lists element by element, and name the element", () => {
     expect(found(lists([[1, 2], [], [3]]), lists([[1, 2], [], [3.2]]), 3).rows).toBe(0);
     expect(found(lists([[1, 2]]), lists([[1, 3]]), 1).first).toMatchObject({ column: "vector[1]", found: "3" });
     expect(found(lists([[1, 2]]), lists([[1]]), 1).first).toMatchObject({
@@ -88,9 +88,12 @@ describe("golden rows", () => {
     ["date32", "date32", false],
     [{ kind: "list", element: "float32" }, { kind: "list", element: "float64" }, true],
     [{ kind: "list", element: "float32" }, "float32", false],
-  ] as const)("of type %j can be compared with predictions of type %j: %s", (expected, predicted, comparable) => {
-    expect(isComparable(expected, predicted)).toBe(comparable);
-  });
+  ] as const)(
+    "golden rows of type %j can be compared with predictions of type %j: %s",
+    (expected, predicted, comparable) => {
+      expect(isComparable(expected, predicted)).toBe(comparable);
+    },
+  );
 
   test.each([
     ["nan", "NaN", true],
@@ -100,7 +103,7 @@ describe("golden rows", () => {
     ["1.5", "NaN", false],
     ["[1.0, nan]", "NaN", true],
     ["nan", null, false],
-  ])("that expect %s take a prediction of %s as such: %s", (expected, value, same) => {
+  ])("golden rows that expect %s accept the prediction %s: %s", (expected, value, same) => {
     expect(isExpectedNotFinite(expected, value)).toBe(same);
   });
 });

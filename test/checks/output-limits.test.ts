@@ -31,21 +31,21 @@ describe("the bytes of a span's profiles are divided by what its columns need", 
     ["no features", undefined, 16_000],
     ["12 features", features(12), 10_000],
     ["32 features", features(32), 5000],
-  ])("so a label beside eleven probabilities counts 256 values, with %s", (_, beside, nameBytes) => {
+  ])("a label beside eleven probabilities counts 256 values, with %s", (_, beside, nameBytes) => {
     const [label, ...others] = limitsOf(outputs("utf8", ...several(11, "float32")), beside);
     expect(label?.values).toBe(256);
     expect(label?.nameBytes).toBeGreaterThan(nameBytes);
     expect(Math.min(...others.map(({ bins }) => bins))).toBeGreaterThan(32);
   });
 
-  test("so an integer label beside eleven probabilities counts many values, with 12 features", () => {
+  test("an integer label beside eleven probabilities counts many values, with 12 features", () => {
     const [label] = limitsOf(outputs("int64", ...several(11, "float32")), features(12));
     expect(label?.values).toBeGreaterThan(190);
     expect(limitsOf(outputs("int64", "float32"), features(32))[0]).toMatchObject({ values: 256 });
   });
 
   test.each(["int64", "utf8"])(
-    "but a label, %s, never counts fewer values than by equal parts, beside vectors",
+    "a label of type %s beside vectors never counts fewer values than equal shares would allow",
     (type) => {
       for (const [vectors, labels] of [
         [1, 1],
@@ -64,20 +64,20 @@ describe("the bytes of a span's profiles are divided by what its columns need", 
     },
   );
 
-  test("so a vector beside a score and a label has all of its dimensions", () => {
+  test("a vector beside a score and a label is profiled in all of its dimensions", () => {
     const beside: Measured[] = [...features(2), { name: "emb", type: "list<float32>", kind: "vector" }];
     const [vector] = limitsOf(outputs("list<float32>", "float32", "utf8"), beside);
     expect(vector?.dimensions).toBeGreaterThanOrEqual(768);
   });
 
-  test("so a single column has all that a profile can use", () => {
+  test("a single column gets all bytes that a profile can use", () => {
     expect(limitsOf(outputs("float32"), undefined)).toMatchObject([{ bins: 1024, values: 256 }]);
     expect(limitsOf(outputs("float64"), features(32))).toMatchObject([{ bins: 1024, values: 256 }]);
     expect(limitsOf(outputs("utf8"), features(32))).toMatchObject([{ values: 256, nameBytes: 16_384 }]);
     expect(limitsOf(outputs("list<float32>"), features(32))).toMatchObject([{ dimensions: 1024 }]);
   });
 
-  test("so outputs that need little leave their bytes to features", () => {
+  test("outputs that need few bytes leave the rest to features", () => {
     expect(planOutputBytes(outputs("bool"), features(32))).toBeLessThan(1000);
   });
 });
@@ -165,14 +165,14 @@ describe("the JSON of the profiles of a span's outputs takes at most the bytes t
     expect(Buffer.byteLength(text)).toBeGreaterThan(15 * 1024);
   });
 
-  test("with a label beside eleven probabilities in the share that features leave", () => {
+  test("the JSON of a label and eleven probabilities stays within the bytes that features leave", () => {
     const types = ["few utf8", ...several(11, "float32")];
     const bytes = planOutputBytes(outputs("utf8", ...several(11, "float32")), features(12));
     const text = spanProfileText(spanOf(types, 2000, randomOf(7), bytes));
     expect(Buffer.byteLength(text)).toBeLessThanOrEqual(bytes);
   });
 
-  test("and merges to the same profile from any spans, with the bytes that they were made with", () => {
+  test("profiles of outputs merge to the same profile however rows are divided into spans, and keep their size limit", () => {
     const random = randomOf(3);
     const rows = 900;
     const columns = ["few utf8", "int64", "float32", "list<float32>"].map((type, index) =>

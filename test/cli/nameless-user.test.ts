@@ -29,7 +29,7 @@ describe("a user without a name", () => {
   test("the hint for a user without a name is to name one for Postgres", () => {
     expect(refusal(() => connectionOf({ url: "postgres://host/database" }, {}))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading output.postgres.url: it names no user, and the one that runs this has no name
+      reading output.postgres.url: it names no user, and the user of this process has no name
       hint: name it in the URL, or set PGUSER"
     `);
     expect(connectionOf({ url: "postgres://host/database" }, { PGUSER: "ana" }).user).toBe("ana");

@@ -13,7 +13,7 @@ const isNaNBits = (bits: number): boolean => (bits & 0x7c00) === 0x7c00 && (bits
 const finite = Array.from({ length: 0x7c00 }, (_, bits) => bits);
 
 describe("float16", () => {
-  test("there and back is the same for all 65,536 bit patterns, but NaN's payload", () => {
+  test("float16 survives conversion and back for all 65,536 bit patterns, except for the payload of NaN", () => {
     const changed: number[] = [];
     for (let bits = 0; bits <= 0xffff; bits += 1) {
       const value = fromFloat16Bits(bits);
@@ -27,16 +27,16 @@ describe("float16", () => {
     expect(changed).toEqual([]);
   });
 
-  test("widens to a float32 that holds it exactly", () => {
+  test("float16 widens to a float32 that holds it exactly", () => {
     expect(finite.filter((bits) => Math.fround(fromFloat16Bits(bits)) !== fromFloat16Bits(bits))).toEqual([]);
   });
 
-  test("grows with its bits: no two patterns are one number, and signs mirror each other", () => {
+  test("float16 numbers grow with their bits: no two patterns are the same number, and signs mirror each other", () => {
     expect(finite.filter((bits) => fromFloat16Bits(bits + 1) <= fromFloat16Bits(bits))).toEqual([]);
     expect(finite.filter((bits) => !Object.is(fromFloat16Bits(bits | 0x8000), -fromFloat16Bits(bits)))).toEqual([]);
   });
 
-  test("rounds a value between two numbers to the nearer one, a tie to the even one, with both signs", () => {
+  test("float16 rounds a value between two numbers to the nearer one, and a tie to the even one, with both signs", () => {
     const wrong: number[] = [];
     for (const bits of finite.slice(0, -1)) {
       const below = fromFloat16Bits(bits);

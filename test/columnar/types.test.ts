@@ -41,7 +41,7 @@ describe.each(elementTypes)("%s", (type) => {
     expect(view.buffer).toBe(values.buffer);
   });
 
-  test("is copied, part of it, to a place", () => {
+  test("part of an array is copied to a position of another array", () => {
     const source = allocate(type, 4);
     for (let index = 0; index < 4; index += 1) {
       source[index] = value(index + 1) as never;
@@ -63,7 +63,7 @@ test("a copy beyond the end is refused, not cut", () => {
   expect(() => copyValues(allocate("int8", 2), 1, allocate("int8", 2), 0, 2)).toThrow(RangeError);
 });
 
-test("int64 keeps what no double holds", () => {
+test("int64 values that no double can hold are copied unchanged", () => {
   const source = BigInt64Array.from([2n ** 63n - 1n, -(2n ** 63n)]);
   const target = allocate("int64", 2);
   copyValues(target, 0, source, 0, 2);

@@ -125,7 +125,7 @@ async function container(): Promise<Container & AsyncDisposable> {
 }
 
 describe.skipIf(missing !== undefined)(`the image${missing === undefined ? "" : ` (skipped: ${missing})`}`, () => {
-  test("scores without rights, and with nothing to write to but a volume", async () => {
+  test("the image scores without privileges, and with only a volume to write to", async () => {
     await using given = await container();
     const { code, said } = await runInImage(given, ["infer-batch", "run", "/jobs/job.yaml"]);
     expect(code, said).toBe(0);
@@ -134,12 +134,12 @@ describe.skipIf(missing !== undefined)(`the image${missing === undefined ? "" : 
     expect((await runInImage(given, ["sh", "-c", "id -u; touch /app/file"])).said).toMatch(/^10001\n.*Read-only/);
   });
 
-  test("says how it is used", async () => {
+  test("the image prints its usage", async () => {
     await using given = await container();
     expect(await runInImage(given, [])).toMatchObject({ code: 0, said: expect.stringContaining("Usage: infer-batch") });
   });
 
-  test("leaves its last words where Kubernetes looks", async () => {
+  test("the image writes its last message to the file that Kubernetes reads", async () => {
     await using given = await container();
     const { code } = await runInImage(given, ["infer-batch", "run", "/jobs/nothing.yaml"]);
     expect([code, await readFile(given.log, "utf8")]).toEqual([
@@ -148,7 +148,7 @@ describe.skipIf(missing !== undefined)(`the image${missing === undefined ? "" : 
     ]);
   });
 
-  test("ends with 143 of SIGTERM as the first process", async () => {
+  test("the image exits with 143 on SIGTERM as the first process", async () => {
     await using given = await container();
     // Nobody is at that port: it waits, and tries again.
     const output = { columns: ["customer_id"], postgres: { url: "postgres://nobody@127.0.0.1:9/none", table: "t" } };

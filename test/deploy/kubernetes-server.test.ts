@@ -69,7 +69,7 @@ describe.skipIf(missing !== undefined)(
       expect(said).toContain("cronjob.batch/daily-churn ");
     });
 
-    test("refuses what the schema lets pass", async () => {
+    test("a Kubernetes server refuses manifests that the schema accepts", async () => {
       await using scratch = await scratchFolder();
       const file = join(scratch.path, "cronjob.yaml");
       const text = server.kubectl(["kustomize", join(folder, "base")]);
@@ -142,7 +142,7 @@ describe.skipIf(missing !== undefined)(
       expect(await look(name)).toBe(expected);
     });
 
-    test("names the Jobs of a CronJob by minutes, and tells pods the name, from which they take their day", async () => {
+    test("a Kubernetes server names the Jobs of a CronJob by minutes, and pods derive their day from this name", async () => {
       const changes = { spec: { schedule: "* * * * *" } };
       const dueMs = Math.floor(Date.now() / 60_000) * 60_000;
       const last = { status: { lastScheduleTime: new Date(dueMs - 600_000).toISOString().replace(/\.\d+/, "") } };

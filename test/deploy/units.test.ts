@@ -15,7 +15,7 @@ describe("the systemd units", () => {
   const service = deployText("systemd/infer-batch@.service");
   const hasSystemd = spawnSync("systemd-analyze", ["--version"]).status === 0;
 
-  test.skipIf(!hasSystemd)("hold, as systemd reads them", async () => {
+  test.skipIf(!hasSystemd)("systemd accepts the units", async () => {
     await using scratch = await scratchFolder();
     const instances = { "infer-batch@": "infer-batch@daily", "infer-batch-failed@": "infer-batch-failed@daily" };
     const files = names.map((name) => {
@@ -34,7 +34,7 @@ describe("the systemd units", () => {
     ).toEqual([]);
   });
 
-  test.skipIf(!hasSystemd)("let the service see NVIDIA's devices by a drop-in, which systemd reads", async () => {
+  test.skipIf(!hasSystemd)("a drop-in that systemd accepts lets the service see NVIDIA's devices", async () => {
     await using scratch = await scratchFolder();
     const unit = join(scratch.path, "infer-batch@daily.service");
     await writeFile(unit, service.replace("/usr/local/bin/infer-batch", "/bin/true"));
@@ -62,7 +62,7 @@ describe("the systemd units", () => {
     expect(valuesOf(service, "RestartPreventExitStatus")).toEqual([finalCodes.join(" ")]);
   });
 
-  test("give the day on which the timer fired, also to a retry on a later day", async () => {
+  test("a unit passes the day on which its timer fired, also to a retry on a later day", async () => {
     await using scratch = await scratchFolder();
     const stamp = join(scratch.path, "stamp-infer-batch@daily.timer");
     const start = (): { status: number | null; stdout: string } => {
@@ -86,7 +86,7 @@ describe("the systemd units", () => {
     });
   });
 
-  test.skipIf(!hasSystemd)("mail the end of the log, as journalctl gives it", async () => {
+  test.skipIf(!hasSystemd)("the unit for failures mails the end of the log that journalctl prints", async () => {
     await using scratch = await scratchFolder();
     await writeFile(join(scratch.path, "mail"), '#!/bin/sh\nprintf "%s\\n" "$@"\ncat > /dev/null\n');
     await chmod(join(scratch.path, "mail"), 0o755);
@@ -102,7 +102,7 @@ describe("the systemd units", () => {
     expect(stderr).not.toMatch(/option|argument/); // a machine may have no journal
   });
 
-  test("mail a failure by a unit that is there", () => {
+  test("the service names the unit for failures, which exists", () => {
     expect(valuesOf(service, "OnFailure")).toEqual(["infer-batch-failed@%n.service"]);
   });
 });
@@ -111,7 +111,7 @@ describe("the crontab", () => {
   const line = /^[\d*].*$/m.exec(deployText("cron/infer-batch.cron"))?.[0] ?? "";
   const [, user, command = ""] = /^(?:\S+ ){5}(\S+) (.*)$/.exec(line) ?? [];
 
-  test("gives the day of cron's zone, ends as the run does, and leaves alone who is at work", async () => {
+  test("the crontab line passes the day in cron's time zone, exits with the code of the run, and starts no second run while one is at work", async () => {
     await using scratch = await scratchFolder();
     const shell = command.replaceAll(String.raw`\%`, "%").replace("/var/cache/infer-batch/", `${scratch.path}/`);
     const program = join(scratch.path, "infer-batch");
@@ -131,7 +131,7 @@ describe("the crontab", () => {
     expect(stdout).toBe(`run\n/etc/infer-batch/daily-churn.yaml\n--param\nds=${day}\n--quiet\nother: 0\n`);
   });
 
-  test("has no percent sign that cron would take for a line's end", () => {
+  test("the crontab line has no percent sign that cron would read as the end of a line", () => {
     expect(command.replaceAll(String.raw`\%`, "")).not.toContain("%");
   });
 });

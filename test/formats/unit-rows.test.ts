@@ -15,7 +15,7 @@ describe("rows of the next unit", () => {
     expect(unitRows(most, 0, undefined)).toBe(most);
   });
 
-  test("become fewer towards the end, so that all threads have some of it", () => {
+  test("the next unit has fewer rows towards the end, so that all threads have work", () => {
     expect(unitRows(most, 0, scoring(2, 100_000, 100))).toBe(12_500);
     expect(unitRows(most, 3_900_000, scoring(2, 4_000_000, 100))).toBe(12_500);
     expect(unitRows(most, 0, scoring(16, 1_000_000, 5))).toBe(15_625);

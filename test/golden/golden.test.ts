@@ -153,7 +153,7 @@ describe("texts and NULLs", () => {
     expect(new Set(rows.map(({ label }) => label))).toEqual(new Set(["Adelie", "Chinstrap", "Gentoo"]));
   });
 
-  test("NULL features are bad rows unless they may be missing", async () => {
+  test("rows with NULL features are bad rows unless model.missing allows them", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"), { model: { missing: "bad_row" } });
 

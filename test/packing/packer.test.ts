@@ -133,7 +133,7 @@ describe("the batches", () => {
     expect(packAll(packerOf(4096), rowsOf(8), []).map(({ dims }) => dims[0])).toEqual([8]);
   });
 
-  test("change their size from one to the next", () => {
+  test("the batches may have different sizes", () => {
     const sizes = [3, 1, 5, 5];
     const packer = createPacker({
       contract: packingContract(columns, null),
@@ -159,7 +159,7 @@ describe("the batches", () => {
     expect(packed(packer.flush() as FeatureBatch)).toMatchObject({ rowStart: 102, rowCount: 1, values: rowsOf(10)[5] });
   });
 
-  test("start anew after a flush, where the rows may go on elsewhere", () => {
+  test("the batches start again after a flush, and the next rows need not be consecutive", () => {
     const packer = packerOf(4);
     packAll(packer, rowsOf(3), []);
     expect(packer.flush()).toBeUndefined();

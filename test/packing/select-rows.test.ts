@@ -97,7 +97,7 @@ describe("the rows that stay", () => {
     expect(found).toMatchObject({ rowCount: 0, selection: { readCount: 0, failed: [] } });
   });
 
-  test("tell where an expression failed by their own number, not by their place", () => {
+  test("a row that stays says where an expression failed by the number of the expression, not by its place", () => {
     const given = states(dropped, failedOn(3), dropped, failedOn(65_000));
     expect(selectRows(batch, given, nothing).selection?.failed).toEqual([
       { row: 0, expression: 3 },
@@ -236,7 +236,7 @@ function layouts(texts: readonly (string | null)[]): Layouted[] {
   ];
 }
 
-test("of any batch, what stays is what a list would keep", () => {
+test("the rows that stay of a random batch are those that a plain list would keep", () => {
   const row = fc.record({
     text: fc.option(fc.string({ maxLength: 20 }), { nil: null }),
     state: fc.oneof(fc.constant(dropped), fc.constant(kept), fc.nat({ max: 5 }).map(failedOn)),

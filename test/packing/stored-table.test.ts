@@ -81,7 +81,7 @@ describe("stored rows in memory", () => {
     }
   });
 
-  test("of keys that a slot cannot tell apart, no stored row is found", () => {
+  test("no stored row is found for keys that a slot cannot distinguish", () => {
     const stored = [1, 2, 10_001].map((key) => ({ key, row: key }));
     expect(tableOf(stored, 3).find(stored)).toEqual([noPlace, 1, noPlace]);
   });
@@ -90,7 +90,7 @@ describe("stored rows in memory", () => {
     ["numbers in order", (row: number) => BigInt(row) - 500n],
     ["multiples of 64", (row: number) => BigInt(row) * 64n],
     ["numbers in disorder", (row: number) => BigInt.asIntN(64, BigInt(row) * 0x9e3779b97f4a7c15n)],
-  ])("of keys that are %s, each that is stored once is found", (_, keyOf) => {
+  ])("each key that is stored once is found among keys that are %s", (_, keyOf) => {
     const count = 5000;
     const data = BigInt64Array.from({ length: count }, (__, row) => keyOf(row));
     const key: Column = { kind: "fixed", elementsPerValue: 1, data, valid: undefined };

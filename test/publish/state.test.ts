@@ -30,7 +30,7 @@ describe("the state of a run", () => {
     [{ staged: false }, "unfinished"],
     [{ staged: false, verdict: verdict("hold") }, "unfinished"],
     [{ staged: false, published: true }, "published"],
-  ])("of a run of which %j is stored is %s", (facts, kind) => {
+  ])("the state of a run with the stored facts %j is %s", (facts, kind) => {
     expect(stateOf({ ...nothing, ...facts }).kind).toBe(kind);
   });
 

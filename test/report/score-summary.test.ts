@@ -43,7 +43,7 @@ describe("a summary of numbers", () => {
     expect(total(numbers("float32", fixed(new Float32Array(9).fill(0.3))).bins)).toBe(9);
   });
 
-  test("loses none beyond float32", () => {
+  test("a summary of numbers counts numbers beyond the range of float32", () => {
     expect(total(numbers("float64", fixed(Float64Array.of(1e300, -1e300, 0.5))).bins)).toBe(3);
   });
 

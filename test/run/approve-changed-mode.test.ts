@@ -65,8 +65,8 @@ const rowsOf = async (database: Database): Promise<unknown> => {
   return (await database.query(text))[0];
 };
 
-postgres.describe("a held run into Postgres whose spec has other settings for the table by now", () => {
-  test.each(changes)("approve ends with 66, until they are those of the plan again: $name", async (one) => {
+postgres.describe("a held run into Postgres whose spec was given other settings for the table", () => {
+  test.each(changes)("approve ends with 66 until the spec again has the settings of the plan: $name", async (one) => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightlyJob(scratch.path, into(database, one.from));
@@ -92,21 +92,24 @@ postgres.describe("a held run into Postgres whose spec has other settings for th
     expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining(`${runId}: published, 50 rows`)]);
   });
 
-  test.each(changes)("it can be discarded, which removes its rows: $name", async (one) => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const nights = await nightlyJob(scratch.path, into(database, one.from));
-    await heldNight(nights);
-    await nights.rewrite({ ...fewRows, ...into(database, one.to) });
-    const discarded = await nights.night("discard", "2026-11-21");
-    expect(discarded.code, discarded.stderr).toBe(0);
-    expect([await statesIn(database), await leftTables(database)]).toEqual([
-      expect.arrayContaining(["published", "discarded"]),
-      [],
-    ]);
-  });
+  test.each(changes)(
+    "a held run whose spec has changed can be discarded, which removes its rows: $name",
+    async (one) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const nights = await nightlyJob(scratch.path, into(database, one.from));
+      await heldNight(nights);
+      await nights.rewrite({ ...fewRows, ...into(database, one.to) });
+      const discarded = await nights.night("discard", "2026-11-21");
+      expect(discarded.code, discarded.stderr).toBe(0);
+      expect([await statesIn(database), await leftTables(database)]).toEqual([
+        expect.arrayContaining(["published", "discarded"]),
+        [],
+      ]);
+    },
+  );
 
-  test("on_duplicate has no effect in append, and a run is approved whatever it says", async () => {
+  test("approve ignores a changed on_duplicate in mode append, where it has no effect", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightlyJob(scratch.path, into(database, append));

@@ -69,44 +69,50 @@ async function refusedNights(folder: string, database: Database): Promise<Nights
 }
 
 postgres.describe("approving a run into Postgres whose table has changed", () => {
-  test.each(cases)("it stays held, and is approved once the table is altered back: $mode, $what", async (one) => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, one.mode);
-    const runId = await heldNight(nights);
-    await database.query(one.sql.change);
+  test.each(cases)(
+    "a held run whose table has changed stays held, and is approved once the table is altered back: $mode, $what",
+    async (one) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const nights = await nightsIn(scratch.path, database, one.mode);
+      const runId = await heldNight(nights);
+      await database.query(one.sql.change);
 
-    const refused = await nights.night("approve", "2026-11-21");
-    expect([refused.code, refused.stderr]).toEqual([
-      64,
-      expect.stringMatching(/score[^]*it stays held: approve it once the table fits, or discard it\n$/),
-    ]);
-    expect(await database.query("SELECT kind FROM infer_batch.decisions WHERE run_id = $1", [runId])).toEqual([]);
-    expect(lastJson(await nights.night("status", "2026-11-21", "--json"))).toMatchObject({ status: "held" });
+      const refused = await nights.night("approve", "2026-11-21");
+      expect([refused.code, refused.stderr]).toEqual([
+        64,
+        expect.stringMatching(/score[^]*it stays held: approve it once the table fits, or discard it\n$/),
+      ]);
+      expect(await database.query("SELECT kind FROM infer_batch.decisions WHERE run_id = $1", [runId])).toEqual([]);
+      expect(lastJson(await nights.night("status", "2026-11-21", "--json"))).toMatchObject({ status: "held" });
 
-    await database.query(one.sql.back);
-    const approved = await nights.night("approve", "2026-11-21");
-    expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining(`${runId}: published, 50 rows`)]);
-    const again = await nights.night("approve", "2026-11-21");
-    expect(again.stdout).toContain(`${runId}: already published, 50 rows`);
-  });
+      await database.query(one.sql.back);
+      const approved = await nights.night("approve", "2026-11-21");
+      expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining(`${runId}: published, 50 rows`)]);
+      const again = await nights.night("approve", "2026-11-21");
+      expect(again.stdout).toContain(`${runId}: already published, 50 rows`);
+    },
+  );
 
-  test.each(modes)("it can be discarded, or replaced by a new run: %s", async (mode) => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, mode);
-    await heldNight(nights);
-    await database.query(changes["a column is gone"].change);
-    expect((await nights.night("approve", "2026-11-21")).code).toBe(64);
-    const discarded = await nights.night("discard", "2026-11-21");
-    expect(discarded.code, discarded.stderr).toBe(0);
+  test.each(modes)(
+    "a held run whose table has changed can be discarded, and a new run takes its place: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const nights = await nightsIn(scratch.path, database, mode);
+      await heldNight(nights);
+      await database.query(changes["a column is gone"].change);
+      expect((await nights.night("approve", "2026-11-21")).code).toBe(64);
+      const discarded = await nights.night("discard", "2026-11-21");
+      expect(discarded.code, discarded.stderr).toBe(0);
 
-    await nights.rewrite({});
-    await database.query(changes["a column is gone"].back);
-    const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
-    expect(next.code, next.stderr).toBe(0);
-    expect(await statesIn(database)).toEqual(expect.arrayContaining(["discarded", "published"]));
-  });
+      await nights.rewrite({});
+      await database.query(changes["a column is gone"].back);
+      const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
+      expect(next.code, next.stderr).toBe(0);
+      expect(await statesIn(database)).toEqual(expect.arrayContaining(["discarded", "published"]));
+    },
+  );
 
   test("an approved run that the table refuses cannot be discarded, and is published by the next approve once the table takes it", async () => {
     await using scratch = await scratchFolder();

@@ -194,41 +194,44 @@ const numbers = (rows: number): string =>
   `SELECT i::BIGINT AS id, CASE WHEN i % 97 = 5 THEN NULL ELSE i / 8 END::DOUBLE AS x FROM range(${rows}) t(i)`;
 
 describe("expressions, bad rows and folders mean what they mean over Parquet", () => {
-  test.each(["arrow", "arrows"])(".%s", async (end) => {
-    await using scratch = await scratchFolder();
-    const shared = {
-      input: { where: "id % 3 <> 0 or dt = '2026-01-02'", columns: { twice: "x * 2" }, partitions: { dt: "date" } },
-      output: { columns: ["id", "dt", "twice"], parquet: { path: "out" } },
-      on_bad_row: "reject",
-      max_rejects: "50%",
-      commit_rows: 70,
-    };
-    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", ...shared });
-    const score = async (format: string): Promise<unknown> => {
-      const path = `${format}/*/*.${format}`;
-      await job.rewrite({
-        ...shared,
-        name: format,
-        input: { ...shared.input, path },
-        output: { ...shared.output, parquet: { path: `out-${format}` } },
-      });
-      const { rowsRejected, rowsFiltered } = await scoreHere(job.spec);
-      return { rows: await outputRows(join(scratch.path, `out-${format}`)), rowsRejected, rowsFiltered };
-    };
-    for (const day of ["2026-01-01", "2026-01-02"]) {
-      await mkdir(join(scratch.path, `parquet/dt=${day}`), { recursive: true });
-      await mkdir(join(scratch.path, `${end}/dt=${day}`), { recursive: true });
-      await writeRows(join(scratch.path, `parquet/dt=${day}/a.parquet`), numbers(300));
-      await writeArrow(join(scratch.path, `${end}/dt=${day}/a.${end}`), numbers(300), {
-        kind: end === "arrow" ? "file" : "stream",
-      });
-    }
+  test.each(["arrow", "arrows"])(
+    "expressions, bad rows and folders work over an Arrow shard as over Parquet: .%s",
+    async (end) => {
+      await using scratch = await scratchFolder();
+      const shared = {
+        input: { where: "id % 3 <> 0 or dt = '2026-01-02'", columns: { twice: "x * 2" }, partitions: { dt: "date" } },
+        output: { columns: ["id", "dt", "twice"], parquet: { path: "out" } },
+        on_bad_row: "reject",
+        max_rejects: "50%",
+        commit_rows: 70,
+      };
+      const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", ...shared });
+      const score = async (format: string): Promise<unknown> => {
+        const path = `${format}/*/*.${format}`;
+        await job.rewrite({
+          ...shared,
+          name: format,
+          input: { ...shared.input, path },
+          output: { ...shared.output, parquet: { path: `out-${format}` } },
+        });
+        const { rowsRejected, rowsFiltered } = await scoreHere(job.spec);
+        return { rows: await outputRows(join(scratch.path, `out-${format}`)), rowsRejected, rowsFiltered };
+      };
+      for (const day of ["2026-01-01", "2026-01-02"]) {
+        await mkdir(join(scratch.path, `parquet/dt=${day}`), { recursive: true });
+        await mkdir(join(scratch.path, `${end}/dt=${day}`), { recursive: true });
+        await writeRows(join(scratch.path, `parquet/dt=${day}/a.parquet`), numbers(300));
+        await writeArrow(join(scratch.path, `${end}/dt=${day}/a.${end}`), numbers(300), {
+          kind: end === "arrow" ? "file" : "stream",
+        });
+      }
 
-    const found = await score(end);
+      const found = await score(end);
 
-    expect(found).toEqual(await score("parquet"));
-    expect(found).toMatchObject({ rowsRejected: 7, rowsFiltered: 100 });
-  });
+      expect(found).toEqual(await score("parquet"));
+      expect(found).toMatchObject({ rowsRejected: 7, rowsFiltered: 100 });
+    },
+  );
 
   test("columns from folder names are carried with others", async () => {
     await using scratch = await scratchFolder();

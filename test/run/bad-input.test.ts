@@ -182,7 +182,7 @@ describe("input that is not all there", () => {
 });
 
 describe("shards without rows", () => {
-  test("among others change nothing", async () => {
+  test("shards without rows among others change nothing", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 7 });
     const empty = `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`;
@@ -198,7 +198,7 @@ describe("shards without rows", () => {
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
 
-  test("alone are a finished run without parts when min_rows is 0", async () => {
+  test("shards without rows alone are a finished run without parts if min_rows is 0", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { min_rows: 0 } });
     await writeRows(join(scratch.path, "in/empty.parquet"), `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`);

@@ -56,7 +56,7 @@ describe("a process that stands still", () => {
 
 describe("SIGTERM while the run is finished", () => {
   test.each(["sync control/tmp/manifest #1", "rename _manifest.json #1", "rename _SUCCESS #1", "rm control/tmp #1"])(
-    "(before %s) ends it well, and the same command says that it is complete",
+    "SIGTERM before %s during the finish leaves a run that the same command reports as complete",
     async (call) => {
       await using scratch = await scratchFolder();
       const { spec, out, expected } = await watchedJob(scratch.path);

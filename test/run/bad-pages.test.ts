@@ -40,7 +40,7 @@ describe("a shard whose pages are damaged", () => {
     },
   );
 
-  test("is refused with 66 when it is not the planned file that comes back", async () => {
+  test("a shard whose pages were damaged is refused with 66 if another file than the planned one takes its place", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain", b: "plain" }, { commit_rows: 400 });
     const whole = await patch(job.shard("b"), (bytes) => bytes.fill(0xa5, 21_000, 21_040));
@@ -59,7 +59,7 @@ describe("a shard whose pages are damaged", () => {
     expect((await partNames(job.out)).length).toBe(5);
   });
 
-  test("without page checksums may change a value unseen: with input.verify: full a later attempt sees it", async () => {
+  test("a damaged page without a checksum may change a value unnoticed, and input.verify: full finds it in a later attempt", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain" }, { commit_rows: 400, input: { verify: "full" } });
     expect(await shownCli(["run", job.spec, "--quiet"], scratch.path)).toBe("exit 0\n");

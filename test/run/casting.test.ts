@@ -12,7 +12,7 @@ describe("model.missing: nan", () => {
   test.each([
     { made: "as they are", spoilt: [] },
     { made: "a NaN", spoilt: [{ row: 3, column: "bill_length_mm", sql: "'nan'" }] },
-  ])("scores NULLs and NaNs as Python does (one of them $made)", async ({ spoilt }) => {
+  ])("model.missing: nan scores NULLs and NaNs as Python does (one of them $made)", async ({ spoilt }) => {
     await using scratch = await scratchFolder();
     const inputs = { input: ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"] };
     const job = await spoiltJob(scratch.path, "penguins-lightgbm", spoilt, { model: { inputs, missing: "bad_row" } });
@@ -87,7 +87,7 @@ describe("a float16 input", () => {
     { what: "doubles", sql: (value: string) => `${value}::DOUBLE` },
     { what: "decimals", sql: (value: string) => `'${value}'::DECIMAL(38,30)` },
     { what: "doubles in lists", sql: (value: string) => `[${value}::DOUBLE]` },
-  ])("rounds $what once, as numpy does", async ({ sql }) => {
+  ])("a float16 input rounds $what once, as numpy does", async ({ sql }) => {
     await using scratch = await scratchFolder();
     const rows = Object.keys(values).map((value, id) => `(${id}, ${sql(value)})`);
     const select = `SELECT id, x FROM (VALUES ${rows.join(", ")}) AS t(id, x) ORDER BY id`;

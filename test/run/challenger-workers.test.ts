@@ -108,7 +108,7 @@ test("rows that workers score with both models have the right figures across spa
   }
 });
 
-test("rows that only the challenger cannot score are left out, whatever thread scores the rows beside them", async () => {
+test("rows that only the challenger cannot score are left out, in batches that workers or the main thread score", async () => {
   await using scratch = await scratchFolder();
   const found = await agreementOf(
     scratch.path,
@@ -118,7 +118,7 @@ test("rows that only the challenger cannot score are left out, whatever thread s
   expect(found.rows_missed).toEqual({ missing: 4 });
 });
 
-test("rows that the main thread reads have the same figures", async () => {
+test("rows that the main thread reads have the same figures of agreement", async () => {
   await using scratch = await scratchFolder();
   const found = await agreementOf(scratch.path, y, { input: { where: "id >= 100" } });
   expect(shownOf(found)).toEqual(expected((row) => row >= 100));

@@ -121,7 +121,7 @@ describe("an unfinished run", () => {
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
 
-  test("warns of an added shard, leaves it out and counts it", async () => {
+  test("an unfinished run warns of an added shard, leaves it out and counts it", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await leaveUnfinished(job.spec, job.out, done);

@@ -43,7 +43,7 @@ async function tightJob(overrides: SpecOverrides = {}, name = "diabetes-mlp"): P
 const codeOf = (error: unknown): string => (error instanceof JobError ? `${error.exitCode} ${error.code}` : "");
 
 describe("a device without memory for a batch", () => {
-  test("gets half of it, with the engine renewed, until it fits; the rows are the same", async () => {
+  test("a batch that does not fit on a device is halved, with the engine renewed, until it fits; the rows are the same", async () => {
     await using job = await tightJob();
     const { report, engine, warnings } = await runTight(job.spec, { ...job, fits: () => 10 });
 

@@ -43,7 +43,7 @@ describe("a column that one shard lacks ends the run with 65, whichever comes fi
     );
   });
 
-  test("or has as another type", async () => {
+  test("a column that has another type in one shard ends the run with 65", async () => {
     await using scratch = await scratchFolder();
     const text = "SELECT 1::BIGINT AS id, 'x' AS x";
 
@@ -52,7 +52,7 @@ describe("a column that one shard lacks ends the run with 65, whichever comes fi
     );
   });
 
-  test("but is 64 when no shard has it", async () => {
+  test("a column that no shard has ends the run with 64", async () => {
     await using scratch = await scratchFolder();
 
     expect(await refusalOver(scratch.path, { "k=1/a.parquet": plain, "b.parquet": plain }, "dt")).toMatch(

@@ -57,14 +57,14 @@ const limited =
       : engine.run(request);
 
 describe("an engine that is not of this machine", () => {
-  test("scores a run: it needs no device, no workers and nothing to renew", async () => {
+  test("an engine on another machine scores a run without a device, workers or renewal", async () => {
     await using run = await runElsewhere((engine) => (request) => engine.run(request));
 
     expect(run.outcome).toMatchObject({ status: "complete", rowsScored: 442, provider: "elsewhere" });
     await expectFinished(run.out, { golden: await goldenRows(diabetes) });
   });
 
-  test("gets smaller batches where it takes no more rows at once", async () => {
+  test("an engine on another machine gets smaller batches if it refuses large ones", async () => {
     await using run = await runElsewhere(limited, { engine: { batch_size: 64 } });
 
     expect(run.outcome).toMatchObject({ status: "complete", rowsScored: 442 });

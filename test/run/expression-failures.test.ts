@@ -65,7 +65,7 @@ describe("an expression that fails on a row ends the run with 65, telling why an
     `);
   });
 
-  test("but not where the filter leaves the row out, nor where try(…) makes it NULL", async () => {
+  test("an expression that fails on a row does not end the run if the filter leaves the row out, or try(…) returns NULL", async () => {
     await using scratch = await scratchFolder();
     const input = { columns: { x: "coalesce(try(t::DOUBLE), -1)", n: "t::INTEGER" }, where: "try(t::DOUBLE) % 2 = 0" };
     const output = { columns: ["id"], parquet: { path: "out" } };
@@ -103,37 +103,40 @@ describe("an expression that fails on a row sets it aside where bad rows are rej
     { commit: 1000, batch: 7 },
     { commit: "auto", batch: 4096 },
     { commit: 130, batch: "auto" },
-  ])("in a filter and in columns, spans of $commit and batches of $batch", async ({ commit, batch }) => {
-    await using scratch = await scratchFolder();
-    const input = { columns: { x: "ln(v) + t::DOUBLE" }, where: "id % 10 = 0 OR id > 2400 + t::INTEGER * 0" };
-    const settings = { ...reject, input, commit_rows: commit, engine: { batch_size: batch } };
-    const { spec, out } = await job(scratch.path, settings);
+  ])(
+    "rows on which the filter or a column fails are set aside, in spans of $commit and batches of $batch",
+    async ({ commit, batch }) => {
+      await using scratch = await scratchFolder();
+      const input = { columns: { x: "ln(v) + t::DOUBLE" }, where: "id % 10 = 0 OR id > 2400 + t::INTEGER * 0" };
+      const settings = { ...reject, input, commit_rows: commit, engine: { batch_size: batch } };
+      const { spec, out } = await job(scratch.path, settings);
 
-    // Row 130 is kept for its id; of 2500 the condition is true for its id too, of 2501 it fails.
-    expect(await scoreHere(spec)).toMatchObject({ rowsPlanned: 3000, rowsRejected: 4 });
+      // Row 130 is kept for its id; of 2500 the condition is true for its id too, of 2501 it fails.
+      expect(await scoreHere(spec)).toMatchObject({ rowsPlanned: 3000, rowsRejected: 4 });
 
-    const bad = new Set([0, 130, 2500, 2501]);
-    await expectKept(out, {
-      rows: scores(
-        (id) => (id % 10 === 0 || id > 2400) && !bad.has(id),
-        (id) => Math.fround(Math.log(id) + id),
-      ),
-      planned: 3000,
-      rejected: 4,
-    });
-    const lines = await rejectLines(out);
-    expect(lines.map(({ row, reason, column }) => [row, reason, column])).toEqual([
-      [0, "expression_failed", "x"],
-      [130, "expression_failed", "input.where"],
-      [2500, "null", "x"],
-      [2501, "expression_failed", "input.where"],
-    ]);
-    expect(lines[1]).toEqual(line(130, "input.where", "id = 130, t = it's"));
-    expect(lines[3]).toEqual(line(2501, "input.where", "id = 2501, t = "));
-    expect(lines[0]).toEqual(line(0, "x", "v = 0.0, t = 0"));
-  });
+      const bad = new Set([0, 130, 2500, 2501]);
+      await expectKept(out, {
+        rows: scores(
+          (id) => (id % 10 === 0 || id > 2400) && !bad.has(id),
+          (id) => Math.fround(Math.log(id) + id),
+        ),
+        planned: 3000,
+        rejected: 4,
+      });
+      const lines = await rejectLines(out);
+      expect(lines.map(({ row, reason, column }) => [row, reason, column])).toEqual([
+        [0, "expression_failed", "x"],
+        [130, "expression_failed", "input.where"],
+        [2500, "null", "x"],
+        [2501, "expression_failed", "input.where"],
+      ]);
+      expect(lines[1]).toEqual(line(130, "input.where", "id = 130, t = it's"));
+      expect(lines[3]).toEqual(line(2501, "input.where", "id = 2501, t = "));
+      expect(lines[0]).toEqual(line(0, "x", "v = 0.0, t = 0"));
+    },
+  );
 
-  test("also where NULL features become NaN: a failure is no NULL", async () => {
+  test("rows on which an expression fails are set aside also with model.missing: nan, because a failure is not a NULL", async () => {
     await using scratch = await scratchFolder();
     const model = {
       ...identity,
@@ -157,7 +160,7 @@ describe("an expression that fails on a row sets it aside where bad rows are rej
     expect((await outputRows(out)).filter(({ score }) => score === 1)).toEqual([{ id: 2500n, score: 1 }]);
   });
 
-  test("up to max_rejects, which is of the planned rows", async () => {
+  test("rows on which an expression fails are set aside up to max_rejects, a share of the planned rows", async () => {
     await using scratch = await scratchFolder();
     const input = { columns: { x: "t::DOUBLE" }, where: "id % 10 < 2" };
     const settings = { input, on_bad_row: "reject", commit_rows: 1000 };
@@ -169,7 +172,7 @@ describe("an expression that fails on a row sets it aside where bad rows are rej
     expect(await scoreHere(spec)).toMatchObject({ status: "complete", rowsRejected: 3, rowsFiltered: 2400 });
   });
 
-  test("and each part tells in its label what became of its rows", async () => {
+  test("the label of each part counts the rows that were rejected and filtered out", async () => {
     await using scratch = await scratchFolder();
     const input = { columns: { x: "t::DOUBLE" }, where: "id % 10 < 2 AND id < 2900" };
     const { spec, out } = await job(scratch.path, { ...reject, input, commit_rows: 1000 });
@@ -230,17 +233,20 @@ describe("the columns that only expressions use", () => {
     { what: "a column of both, though the filter keeps nothing", damaged: "pixel_7_7", where: "pixel_7_7 < 0" },
     { what: "a feature, though the filter drops all", damaged: "pixel_0_0", where: "false" },
     { what: "a feature, though the filter drops that row group", damaged: "pixel_0_0", where: "pixel_7_7 > 100" },
-  ])("are read where the filter drops their rows, damaged or not: $what", async ({ damaged, where }) => {
-    await using scratch = await scratchFolder();
-    const own = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 50, input: { where } });
-    await damage(own.shard(2), await pagesOf(own.shard(2), damaged, 2));
+  ])(
+    "columns that only expressions use are read even if the filter drops their rows, damaged or not: $what",
+    async ({ damaged, where }) => {
+      await using scratch = await scratchFolder();
+      const own = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 50, input: { where } });
+      await damage(own.shard(2), await pagesOf(own.shard(2), damaged, 2));
 
-    const said = await refusalOf(scoreHere(own.spec));
+      const said = await refusalOf(scoreHere(own.spec));
 
-    expect(said).toContain(`65 SHARD_CORRUPT\nreading ${own.shard(2)}: `);
-    // The reason is DuckDB's, not just that rows are missing.
-    expect(said).not.toContain("its footer promises");
-  });
+      expect(said).toContain(`65 SHARD_CORRUPT\nreading ${own.shard(2)}: `);
+      // The reason is DuckDB's, not just that rows are missing.
+      expect(said).not.toContain("its footer promises");
+    },
+  );
 
   test("pages that only an expression reads are reported with DuckDB's reason when they are damaged", async () => {
     await using scratch = await scratchFolder();

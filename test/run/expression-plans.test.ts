@@ -32,7 +32,7 @@ describe("a filtered run that was cut off", () => {
     { what: "early", keep: (span: number) => span < 3 },
     { what: "with holes", keep: (span: number) => span % 4 !== 1 },
     { what: "before its last span", keep: (span: number) => span < 35 },
-  ])("$what is finished with the same rows", async ({ keep }) => {
+  ])("a filtered run that was cut off $what is finished with the same rows", async ({ keep }) => {
     await using scratch = await scratchFolder();
     const settings = { input: { where: "id % 3 = 0" }, commit_rows: 50, engine: { batch_size: 16 } };
     const spec = await writeSpec(scratch.path, digits, settings);
@@ -44,7 +44,7 @@ describe("a filtered run that was cut off", () => {
     await expectKept(out, await thirds());
   });
 
-  test("counts what earlier attempts rejected and filtered out", async () => {
+  test("a filtered run that was cut off counts the rows that earlier attempts rejected and filtered out", async () => {
     await using scratch = await scratchFolder();
     const input = { columns: { x: "ln(v - 30)" }, where: "id % 2 = 0" };
     const { spec, out } = await job(scratch.path, { ...reject, input, commit_rows: 10 });
@@ -63,7 +63,7 @@ describe("a filtered run that was cut off", () => {
     expect(await rejectLines(out)).toEqual(lines);
   });
 
-  test("is finished by two processes at once, each row once", async () => {
+  test("a filtered run that was cut off is finished by two processes at once, with each row once", async () => {
     await using scratch = await scratchFolder();
     const settings = { input: { where: "id % 3 = 0" }, commit_rows: 40 };
     const spec = await writeSpec(scratch.path, digits, settings);
@@ -98,7 +98,7 @@ describe("a run goes on only with the expressions that it was planned with", () 
     expect((await refusalOf(scoreHere(spec))).replaceAll(scratch.path, "<folder>")).toMatchSnapshot();
   });
 
-  test("in the order in which they were planned: a lone input may take them in it", async () => {
+  test("computed columns in another order than planned are refused with 66, because an input may take them in that order", async () => {
     await using scratch = await scratchFolder();
     const output = { columns: ["id", "y"], parquet: { path: "out" } };
     const columns = { x: "v", y: "v + 1" };

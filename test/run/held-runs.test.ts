@@ -193,7 +193,7 @@ describe("a run whose checks pass", () => {
     });
   });
 
-  test("warns loudly where there is nothing to compare it with", async () => {
+  test("a run that cannot be compared with earlier runs logs a warning", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const first = await nights.night("run", "2026-11-20");

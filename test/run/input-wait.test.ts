@@ -140,7 +140,7 @@ describe("input.wait", () => {
     expect([code, performance.now() - sentMs < 4000]).toEqual([exitCode, true]);
   });
 
-  test("belongs to the attempt: a run goes on when it is changed, and does not wait for what was planned", async () => {
+  test("a change of input.wait or input.ready does not affect a run that is planned, and a complete run does not wait", async () => {
     await using scratch = await scratchFolder();
     const ready = join(scratch.path, "_SUCCESS");
     await writeFile(ready, "");
@@ -200,7 +200,7 @@ async function waitInVain(lookMs: number): Promise<{ looks: number; said: string
 }
 
 describe("a night of waiting", () => {
-  test("looks about once a minute, and says so twice an hour", async () => {
+  test("input.wait looks for the input about once a minute, and says so twice an hour", async () => {
     const { looks, said, hours, error } = await waitInVain(10);
     expect([looks > 240, looks < 260, said.length]).toEqual([true, true, 8]);
     expect([said[0], said[1]]).toEqual([
@@ -210,7 +210,7 @@ describe("a night of waiting", () => {
     expect([hours, error]).toEqual([4, expect.objectContaining({ code: "INPUT_NOT_READY" })]);
   });
 
-  test("looks less often where a look takes long", async () => {
+  test("input.wait looks less often if looking takes long", async () => {
     expect((await waitInVain(30_000)).looks).toBeLessThan(30);
   });
 });

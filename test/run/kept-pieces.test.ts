@@ -103,7 +103,7 @@ describe("kept predictions of spans that are scored in pieces, on a disk", () =>
 });
 
 describe("a span of kept predictions", () => {
-  test("without rows that were lost on the way, it is not committed, and a warning says so", async () => {
+  test("a span of kept predictions that has lost a row is not committed, and a warning says so", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
       model: { outputs },
@@ -143,7 +143,7 @@ const pairs = [
 
 postgres.describe("kept predictions of spans that are scored in pieces, in a database", () => {
   test.each(torture ? pairs : pairs.slice(0, 2))(
-    "published and kept in %s, they lose no row",
+    "kept predictions lose no row when rows are published and kept in %s",
     async (_name, published, kept, rows) => {
       await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();

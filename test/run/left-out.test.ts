@@ -91,7 +91,7 @@ test("a run whose input cannot be listed when it is resumed ends with 75, and is
 });
 
 describe("a match of a pattern that is no file is refused with 64 when a run is planned", () => {
-  test("a link that leads to nothing", async () => {
+  test("a link that leads to nothing is refused with 64", async () => {
     await using scratch = await scratchFolder();
     const { spec } = await twoDays(scratch.path);
     await symlink("/mnt/nowhere/dt=3", join(scratch.path, "in/dt=3"));
@@ -108,7 +108,7 @@ describe("a match of a pattern that is no file is refused with 64 when a run is 
     `);
   });
 
-  test("a folder that is called like a shard", async () => {
+  test("a folder that is named like a shard is refused with 64", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await mkdir(join(scratch.path, "in/x.parquet"));
@@ -129,7 +129,7 @@ describe("a match of a pattern that is no file is refused with 64 when a run is 
     expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", rows_scored: 178 });
   });
 
-  test("and by plan and validate, too", async () => {
+  test("plan, validate and tune refuse a link that leads to nothing, too", async () => {
     await using scratch = await scratchFolder();
     const { spec } = await twoDays(scratch.path);
     await symlink("dt=3", join(scratch.path, "in/dt=3"));
@@ -141,7 +141,7 @@ describe("a match of a pattern that is no file is refused with 64 when a run is 
     }
   });
 
-  test("and is no matter to a run that is planned: it goes by its plan", async () => {
+  test("a planned run ignores new matches that are no files, because it reads the shards of its plan", async () => {
     await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path);
     await leaveUnfinished(job.spec, job.out, (span) => span < 2);
@@ -255,7 +255,7 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
     { what: "has an empty log above it", path: "in/*/*.parquet", log: "in/_delta_log/README" },
     { what: "has other metadata beside it", path: "in/dt*/*.parquet", log: "in/metadata/schema.json" },
     { what: "leaves the table out", path: "in/dt=[12]/*.parquet", log: "in/dt=3/_delta_log/0.json" },
-  ])("but not where input.path $what", async ({ path, log }) => {
+  ])("files of a lakehouse table are not refused if input.path $what", async ({ path, log }) => {
     await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path);
     const plain = async (folder: string): Promise<string[]> =>

@@ -19,7 +19,7 @@ describe("max_rejects", () => {
       says: /4 rows could not be scored, max_rejects is 0\.9% of 442 rows, 3; the last: .*row \d+, column `\w+` is/,
     },
   ])(
-    "max_rejects ($limit) exceeded ends the run with 65; raised, the same command does the rest",
+    "a run that exceeds max_rejects ($limit) ends with 65, and the same command finishes it once the limit is raised",
     async ({ limit, says }) => {
       await using scratch = await scratchFolder();
       const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
@@ -41,43 +41,49 @@ describe("max_rejects", () => {
     },
   );
 
-  test.each([5, "1.14%", "100%"])("(%s) that is just met lets the run finish", async (limit) => {
-    await using scratch = await scratchFolder();
-    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
+  test.each([5, "1.14%", "100%"])(
+    "a run with exactly as many rejected rows as max_rejects (%s) allows is finished",
+    async (limit) => {
+      await using scratch = await scratchFolder();
+      const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
 
-    await scoreHere(job.spec);
+      await scoreHere(job.spec);
 
-    await expectAllThere(job, spoilt);
-  });
+      await expectAllThere(job, spoilt);
+    },
+  );
 
   test.each([
     { when: "all is committed", committed: 5, at: "before rename _manifest.json #1" },
     { when: "spans are pending", committed: 2, worker: "0/2" },
-  ])("max_rejects holds for what another attempt set aside when $when, whatever on_bad_row is now", async (attempt) => {
-    const { committed, at = "never", worker = "0/1" } = attempt;
-    await using scratch = await scratchFolder();
-    const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt.slice(0, committed), {
-      ...settings,
-      max_rejects: 5,
-    });
-    const first = await runSpec(job.spec, { ...watching(job.out, { CRASH_AT: at }), args: ["--worker", worker] });
-    expect(first.signal ?? first.summary?.status, first.stderr).toBe(worker === "0/1" ? "SIGKILL" : "partial");
-    expect(await partNames(job.out)).toHaveLength(committed);
-    const before = await partNames(job.out);
+  ])(
+    "max_rejects counts rows that another attempt rejected when $when, also after on_bad_row has changed",
+    async (attempt) => {
+      const { committed, at = "never", worker = "0/1" } = attempt;
+      await using scratch = await scratchFolder();
+      const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt.slice(0, committed), {
+        ...settings,
+        max_rejects: 5,
+      });
+      const first = await runSpec(job.spec, { ...watching(job.out, { CRASH_AT: at }), args: ["--worker", worker] });
+      expect(first.signal ?? first.summary?.status, first.stderr).toBe(worker === "0/1" ? "SIGKILL" : "partial");
+      expect(await partNames(job.out)).toHaveLength(committed);
+      const before = await partNames(job.out);
 
-    for (const on_bad_row of ["reject", "fail"]) {
-      await job.rewrite({ ...settings, on_bad_row, max_rejects: committed - 1 });
-      expect(await refusalOf(scoreHere(job.spec))).toMatch(
-        `65 TOO_MANY_REJECTS\nscoring: ${committed} rows could not be scored, max_rejects is ${committed - 1}\n`,
-      );
-      expect(await partNames(job.out)).toEqual(before);
-    }
-    await job.rewrite({ ...settings, on_bad_row: "fail", max_rejects: committed });
-    const { code, stderr } = await runSpec(job.spec);
-    expect(code, stderr).toBe(0);
-    expect(stderr).toMatch(`${committed} rows stay rejected: an earlier attempt with on_bad_row: reject`);
-    await expectAllThere(job, spoilt.slice(0, committed));
-  });
+      for (const on_bad_row of ["reject", "fail"]) {
+        await job.rewrite({ ...settings, on_bad_row, max_rejects: committed - 1 });
+        expect(await refusalOf(scoreHere(job.spec))).toMatch(
+          `65 TOO_MANY_REJECTS\nscoring: ${committed} rows could not be scored, max_rejects is ${committed - 1}\n`,
+        );
+        expect(await partNames(job.out)).toEqual(before);
+      }
+      await job.rewrite({ ...settings, on_bad_row: "fail", max_rejects: committed });
+      const { code, stderr } = await runSpec(job.spec);
+      expect(code, stderr).toBe(0);
+      expect(stderr).toMatch(`${committed} rows stay rejected: an earlier attempt with on_bad_row: reject`);
+      await expectAllThere(job, spoilt.slice(0, committed));
+    },
+  );
 
   test("defaults to one row of a thousand", async () => {
     await using scratch = await scratchFolder();
@@ -118,7 +124,7 @@ describe("a kill between a span's rejects and its part", () => {
     "after rename _rejects/part-00001 #1",
     "before link part-00001 #1",
     "torn write control/tmp/rejects-1 #1",
-  ])("(%s) loses and repeats nothing", async (at) => {
+  ])("a kill between a span's rejects and its part (%s) loses and repeats no row", async (at) => {
     await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
     const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: at }));

@@ -31,7 +31,7 @@ async function expectWhole(job: OwnJob): Promise<void> {
 
 describe("a run that was killed when all was committed", () => {
   test.each(["before rename _manifest.json #1", "after rename _manifest.json #1", "before rename _SUCCESS #1"])(
-    "(%s) is finished without model and shards",
+    "a run whose spans were all committed when it was killed (%s) is finished without model and shards",
     async (at) => {
       await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "wine-forest", settings);
@@ -104,7 +104,7 @@ describe("a worker whose share is committed while that of others is not", () => 
     await expect(scoreHere(job.spec, { ...workerOf(0, 2), steal: true })).rejects.toThrow(/there is no such file/);
   });
 
-  test("finishes the run when the others have committed theirs meanwhile", async () => {
+  test("a worker whose share is committed finishes the run when other workers have committed theirs meanwhile", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     await scoreHere(job.spec, workerOf(0, 2));

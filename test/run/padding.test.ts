@@ -91,7 +91,7 @@ describe("lists of each row's own length", () => {
         input,
       })),
     ),
-  )("are scored from $format, with $input", async ({ format, input }) => {
+  )("lists of each row's own length are scored from $format, with $input", async ({ format, input }) => {
     await using scratch = await scratchFolder();
     const { spec, out } = await jobOver(scratch.path, format, {
       model,
@@ -144,7 +144,7 @@ describe("a token model", () => {
   );
 
   test.each(["parquet", "arrow"])(
-    "answers the same where batches are as wide as they must be, from %s",
+    "a token model gives the same answers if batches are only as wide as needed, from %s",
     async (format) => {
       await using scratch = await scratchFolder();
       if (format === "arrow") {

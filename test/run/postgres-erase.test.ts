@@ -178,7 +178,7 @@ postgres.describe("erase in Postgres", () => {
     expect([refused.code, refused.stderr]).toEqual([
       67,
       expect.stringMatching(
-        /run other-\S+ is not finished, so nothing was erased\n.*finish it: it is of job other: use its spec, or give this job that name\n {4}then run/,
+        /run other-\S+ is not finished, so nothing was erased\n.*finish it: it belongs to job other: use the spec of that job, or give this job its name\n {4}then run/,
       ),
     ]);
   });

@@ -75,7 +75,7 @@ describe("a model that mixes the rows of a batch is refused before a plan is wri
     expect(text).toMatch(/^exit 64\n/);
   });
 
-  test("and one that does so within its rows is not", async () => {
+  test("a model that mixes the values of one row is not refused", async () => {
     const { text } = await said("run", model({ axes: [1] }, ["N", 1]));
 
     expect(text).toMatch(/^exit 0\n/);
@@ -90,7 +90,7 @@ test("the message about a model of a later opset names its opset and the latest 
   );
 });
 
-test("what a provider that is missing is advised to be listed with is itself", async () => {
+test("the hint for a missing provider lists this provider and cpu", async () => {
   await using scratch = await scratchFolder();
   const job = await smallJob(scratch.path, {
     model: model({ axes: [1] }, ["N", 1]),

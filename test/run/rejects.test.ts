@@ -67,7 +67,7 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     },
   );
 
-  test("among lists: NULL, of the wrong length, with a NULL or NaN in them", async () => {
+  test("lists that are NULL, of the wrong length, or with a NULL or NaN in them are set aside", async () => {
     await using scratch = await scratchFolder();
     const zeros = `0${", 0".repeat(62)}`;
     const shown = `0.0${", 0.0".repeat(62)}`;
@@ -88,7 +88,7 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     await expectAllThere(job, spoilt);
   });
 
-  test("among lists that are padded: NULL, too long, with a NULL in them", async () => {
+  test("padded lists that are NULL, too long, or with a NULL in them are set aside", async () => {
     await using scratch = await scratchFolder();
     const spoilt = [
       spoil(0, "input_ids", "NULL", "null", null),
@@ -104,7 +104,7 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     await expectAllThere(job, spoilt);
   });
 
-  test("among texts: NULL, and with a zero byte", async () => {
+  test("texts that are NULL or have a zero byte are set aside", async () => {
     await using scratch = await scratchFolder();
     const spoilt = [
       spoil(0, "sex", "NULL", "null", null),

@@ -14,7 +14,7 @@ async function partsOf(out: string): Promise<string[]> {
   return (await listing(out)).filter((line) => /^(part-|_SUCCESS|_manifest)/.test(line));
 }
 
-describe("a folder that is planned anew under the hands of a run", () => {
+describe("an output folder that another attempt plans again during a run", () => {
   /** The same job with other spans: another plan of the same run. */
   const otherRows = 130;
 
@@ -25,7 +25,7 @@ describe("a folder that is planned anew under the hands of a run", () => {
     "link part-00005 #1",
     "create control/tmp/manifest #1",
     "rename _SUCCESS #1",
-  ])("and finished is left as it is (held before %s)", async (call) => {
+  ])("a run whose folder was planned again and finished leaves it as it is (held before %s)", async (call) => {
     await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     const run = await holdRun(spec, { out, call, held: join(scratch.path, "held") });
@@ -44,7 +44,7 @@ describe("a folder that is planned anew under the hands of a run", () => {
   });
 
   test.each(["mkdir control/tmp #4", "link part-00002 #1", "link part-00005 #1", "create control/tmp/manifest #1"])(
-    "and not finished gets no part and no _SUCCESS of the old plan (held before %s)",
+    "a run whose folder was planned again and not finished adds no part and no _SUCCESS of the old plan (held before %s)",
     async (call) => {
       await using scratch = await scratchFolder();
       const { spec, out, expected } = await watchedJob(scratch.path);

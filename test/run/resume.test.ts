@@ -51,7 +51,7 @@ describe("an unfinished run", () => {
     { what: "every other span", keep: (span: number) => span % 2 === 0 },
     { what: "all spans but one", keep: (span: number) => span !== 9 },
     { what: "no span", keep: () => false },
-  ])("scores only what is missing when $what are committed", async ({ keep }) => {
+  ])("an unfinished run of which $what are committed scores only the missing rows", async ({ keep }) => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 100 });
     const kept = await leaveUnfinished(job.spec, job.out, keep);

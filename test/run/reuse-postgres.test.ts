@@ -61,7 +61,7 @@ postgres.describe("predictions in a table", () => {
     await expectScores(database, "upsert", job, second);
   });
 
-  test("a table whose hashes are gone means that all rows are scored", async () => {
+  test("all rows are scored if the table has lost its hashes", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, "upsert");

@@ -133,7 +133,7 @@ describe("a source that cannot be used", () => {
     ["is gone", away],
     ["lacks a part of the right size", cut],
     ["is garbled", garbled],
-  ])("a source that %s means that all rows are scored, with a warning", async (_, spoil) => {
+  ])("all rows are scored, with a warning, if the run to reuse %s", async (_, spoil) => {
     await using world = await worldOf();
     await world.job.night(first);
     await world.job.prepare(second);
@@ -161,7 +161,7 @@ describe("a source that cannot be used", () => {
   test.each([
     ["that another version has made", "md5(reuse_hash::VARCHAR)"],
     ["of other rows", "lead(reuse_hash, 1, reuse_hash) OVER (ORDER BY id DESC)"],
-  ])("stored hashes %s are those of no row", async (_, hash) => {
+  ])("rows with stored hashes %s are scored again", async (_, hash) => {
     await using world = await worldOf();
     await world.job.night(first);
     await changePart(world.out(first), { hash });
@@ -171,7 +171,7 @@ describe("a source that cannot be used", () => {
     await world.expectScores(second);
   });
 
-  test("stored rows that do not fit in memory are joined by their keys, whatever order they have", async () => {
+  test("stored rows that do not fit in memory are joined by their keys, in any order", async () => {
     await using world = await worldOf();
     await world.job.night(first);
     await world.job.prepare(second, { select: `SELECT * FROM (${rowsOf(second)}) ORDER BY hash(id)` });
@@ -189,7 +189,7 @@ describe("a source that cannot be used", () => {
     expect(await world.job.night(third)).toMatchObject({ rowsReused: unchanged });
   });
 
-  test("a key that the source has twice, or is NULL, is scored", async () => {
+  test("a row is scored if its key is NULL, or is twice in the run to reuse", async () => {
     await using world = await worldOf();
     await world.job.night(first, { select: `${rowsOf(first)} UNION ALL SELECT 5, 5 UNION ALL SELECT NULL, 1` });
     expect(await world.job.night(second)).toMatchObject({ rowsReused: unchanged - 1 });
@@ -220,7 +220,7 @@ describe("what reuse cannot do", () => {
     expect([code, stderr]).toEqual([64, expect.stringContaining("the server names no version of the model")]);
   });
 
-  test("another key for a run that is planned is refused", async () => {
+  test("a planned run is refused if reuse.key has changed", async () => {
     await using world = await worldOf();
     await world.job.night(first);
     await world.job.prepare(first, { reuse: undefined });

@@ -229,7 +229,7 @@ s3.describe("shards in S3", () => {
     expect((proxy.bytesFromServer - before) / bytes).toBeGreaterThan(0.4);
   });
 
-  test("leave nothing behind where a process died, once the next run starts", async () => {
+  test("the next run removes the spooled shards of a process that has died", async () => {
     await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1::BIGINT AS id, 1::FLOAT AS x" });

@@ -65,7 +65,7 @@ s3.describe("files of a lakehouse table in S3 that a pattern matches are refused
     expect(said).toContain(` table ${root}, those of deleted and rewritten rows among them\n`);
   });
 
-  test("but not where input.path lists them by their names", async () => {
+  test("files of a lakehouse table in S3 are not refused if input.path lists them by their names", async () => {
     await using world = await lake();
     await world.bucket.put("lake/t/_delta_log/0.json", "{}");
     const shards = (await world.bucket.keys()).filter((key) => key.endsWith(".parquet"));
@@ -73,7 +73,7 @@ s3.describe("files of a lakehouse table in S3 that a pattern matches are refused
     expect(await world.run(...shards)).toMatch(/^exit 0\n/);
   });
 
-  test("but not where its role may not list what is above them", async () => {
+  test("files of a lakehouse table in S3 are not refused if the role may not list the folders above them", async () => {
     await using world = await lake();
     await world.bucket.put("lake/t/_delta_log/0.json", "{}");
     world.proxy.twist = (request) =>

@@ -273,7 +273,7 @@ s3.describe("predictions in S3", () => {
     });
   });
 
-  test("name other runs that wait to be finished", async () => {
+  test("status of a job in S3 names other runs that are not finished", async () => {
     await using world = await worldOf({ retry: { max_seconds: 0 } });
     const { job, proxy, bucket } = world;
     const output = { path: `s3://${bucket.name}/lake/dt=\${ds}` };

@@ -21,18 +21,21 @@ describe("a job that tokenizes texts", () => {
     ["a sequence length that is always the same", { model: { inputs: tokenInputs({ shrink: false }) } }],
     ["rows that the main thread reads", { input: { columns: { body: "body || ''" }, where: "id % 3 <> 1" } }],
     ["equal rows scored once", { dedupe: true }],
-  ] as [string, SpecOverrides][])("gives the embeddings that Python gives: %s", async (_, overrides) => {
-    await using scratch = await scratchFolder();
-    const { spec, out } = await textJob(scratch.path, overrides);
+  ] as [string, SpecOverrides][])(
+    "a job that tokenizes texts gives the same embeddings as Python: %s",
+    async (_, overrides) => {
+      await using scratch = await scratchFolder();
+      const { spec, out } = await textJob(scratch.path, overrides);
 
-    expect((await runHere(["plan", spec])).stdout).toMatch(
-      /input_ids int64 \[N,64\] <- tokens of body, tokenizer sha256 [0-9a-f]{12}(, to the longest text of a call)?; attention_mask int64 is the mask; token_type_ids int64 has the types/,
-    );
-    await scoreHere(spec);
+      expect((await runHere(["plan", spec])).stdout).toMatch(
+        /input_ids int64 \[N,64\] <- tokens of body, tokenizer sha256 [0-9a-f]{12}(, to the longest text of a call)?; attention_mask int64 is the mask; token_type_ids int64 has the types/,
+      );
+      await scoreHere(spec);
 
-    const isFiltered = overrides.input !== undefined;
-    expect(await embeddingFaults(out, (id) => !isFiltered || id % 3 !== 1)).toEqual([]);
-  });
+      const isFiltered = overrides.input !== undefined;
+      expect(await embeddingFaults(out, (id) => !isFiltered || id % 3 !== 1)).toEqual([]);
+    },
+  );
 
   test("an unfinished run is resumed with the planned tokenizer, and refused with 66 while it is another one", async () => {
     await using scratch = await scratchFolder();

@@ -37,7 +37,7 @@ const damages = [
 ];
 
 describe("a committed part that is damaged during the run", () => {
-  test.each(damages)("($what) keeps it from finishing until the part is repaired", async (how) => {
+  test.each(damages)("a run with a damaged part ($what) is not finished until the part is repaired", async (how) => {
     await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     const run = await holdRun(spec, { out, call: "link part-00004 #1", held: join(scratch.path, "held") });
@@ -55,7 +55,7 @@ describe("a committed part that is damaged during the run", () => {
     await expectFinished(out, expected);
   });
 
-  test("(cut short, of an earlier attempt) keeps it from finishing", async () => {
+  test("a run with a part of an earlier attempt that was cut short is not finished", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     await leaveUnfinished(spec, out, (span) => span < 3);
@@ -73,7 +73,7 @@ describe("a committed part that is damaged during the run", () => {
     await expectFinished(out, expected);
   });
 
-  test("(with the whole folder) keeps it from finishing; the same command does it all again", async () => {
+  test("a run whose folder was removed is not finished, and the same command scores it again", async () => {
     await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     const run = await holdRun(spec, { out, call: "link part-00004 #1", held: join(scratch.path, "held") });
@@ -177,39 +177,48 @@ describe("an output folder with files of others", () => {
 describe("a stream that cannot be written", () => {
   const full = existsSync("/dev/full");
 
-  test.skipIf(!full).each(["json", "pretty"])("(stderr, %s lines) does not end the job", async (format) => {
-    await using scratch = await scratchFolder();
-    const { spec, out, expected } = await watchedJob(scratch.path);
+  test.skipIf(!full).each(["json", "pretty"])(
+    "a stderr that cannot be written does not end the job (%s lines)",
+    async (format) => {
+      await using scratch = await scratchFolder();
+      const { spec, out, expected } = await watchedJob(scratch.path);
 
-    const args = ["run", spec, "--json", "--log-level", "debug", "--log-format", format];
-    const { code, stdout } = await runRedirected(args, "2>/dev/full");
+      const args = ["run", spec, "--json", "--log-level", "debug", "--log-format", format];
+      const { code, stdout } = await runRedirected(args, "2>/dev/full");
 
-    expect(code).toBe(0);
-    expect(JSON.parse(stdout)).toMatchObject({ status: "complete", rows_scored: 442 });
-    await expectFinished(out, expected);
-  });
+      expect(code).toBe(0);
+      expect(JSON.parse(stdout)).toMatchObject({ status: "complete", rows_scored: 442 });
+      await expectFinished(out, expected);
+    },
+  );
 
-  test.skipIf(!full).each(["json", "pretty"])("(stderr, %s lines) changes no exit code", async (format) => {
-    await using scratch = await scratchFolder();
-    const { spec, out } = await watchedJob(scratch.path);
-    await mkdir(out);
-    await writeFile(join(out, "notes.txt"), "");
+  test.skipIf(!full).each(["json", "pretty"])(
+    "a stderr that cannot be written changes no exit code (%s lines)",
+    async (format) => {
+      await using scratch = await scratchFolder();
+      const { spec, out } = await watchedJob(scratch.path);
+      await mkdir(out);
+      await writeFile(join(out, "notes.txt"), "");
 
-    const { code } = await runRedirected(["run", spec, "--log-format", format], "2>/dev/full");
+      const { code } = await runRedirected(["run", spec, "--log-format", format], "2>/dev/full");
 
-    expect(code).toBe(64);
-  });
+      expect(code).toBe(64);
+    },
+  );
 
-  test.skipIf(!full)("(stdout) ends the command with 75, and the output is complete", async () => {
-    await using scratch = await scratchFolder();
-    const { spec, out, expected } = await watchedJob(scratch.path);
+  test.skipIf(!full)(
+    "a stdout that cannot be written ends the command with 75, and the output is complete",
+    async () => {
+      await using scratch = await scratchFolder();
+      const { spec, out, expected } = await watchedJob(scratch.path);
 
-    const { code, stderr } = await runRedirected(["run", spec, "--json", "--no-progress"], ">/dev/full");
+      const { code, stderr } = await runRedirected(["run", spec, "--json", "--no-progress"], ">/dev/full");
 
-    expect(code, stderr).toBe(75);
-    expect(stderr).toMatch(/^error: writing to stdout: .*ENOSPC/m);
-    expect(stderr).toContain("hint: the command did its work; only its report is lost");
-    await expectFinished(out, expected);
-    expect((await scoreHere(spec)).status).toBe("already_complete");
-  });
+      expect(code, stderr).toBe(75);
+      expect(stderr).toMatch(/^error: writing to stdout: .*ENOSPC/m);
+      expect(stderr).toContain("hint: the command did its work; only its report is lost");
+      await expectFinished(out, expected);
+      expect((await scoreHere(spec)).status).toBe("already_complete");
+    },
+  );
 });

@@ -73,7 +73,7 @@ describe("input.verify: full", () => {
     expect((await partNames(job.out)).length).toBe(3);
   });
 
-  test("asked for later than the plan checks the page checksums, and says that there are no digests", async () => {
+  test("input.verify: full that is set after the run was planned checks page checksums, and says that the plan has no digests", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "checked", b: "checked" }, pinned);
     await run(job);
@@ -96,7 +96,7 @@ describe("input.verify: full", () => {
     );
   });
 
-  test("left out later than the plan checks size and time only", async () => {
+  test("a run that was planned with input.verify: full checks only size and time once the key is removed", async () => {
     await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain" }, full);
     await run(job);

@@ -44,7 +44,7 @@ describe("a machine without a driver for WebGPU", () => {
     expect(await partNames(join(scratch.path, "out"))).toEqual([]);
   });
 
-  test("continues on the CPU if cpu is listed, with a warning and in the report", async () => {
+  test("a run on a machine without a driver for WebGPU continues on the CPU if cpu is listed, and the log and the report say so", async () => {
     await using scratch = await scratchFolder();
     const fixture = fixtureNamed("diabetes-mlp");
     const spec = await writeSpec(scratch.path, fixture, { engine: { providers: ["webgpu", "cpu"] } });

@@ -43,11 +43,11 @@ const noisy = (rows: number, batch: number): number => cached(rows) * (batch % 3
 const slow = (rows: number): number => 300 + rows / 100;
 
 describe("a batch size of auto", () => {
-  test("grows as long as a batch costs more than its rows", () => {
+  test("a batch size of auto grows as long as larger batches take less time for each row", () => {
     expect(scored(linear).settled).toBe(16_384);
   });
 
-  test("shrinks as long as rows become cheaper", () => {
+  test("a batch size of auto shrinks as long as smaller batches take less time for each row", () => {
     expect(scored(cached).settled).toBe(256);
   });
 

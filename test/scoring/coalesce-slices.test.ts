@@ -37,11 +37,11 @@ describe("small shards are read in one go", () => {
     },
     { when: "there are others between them", shards: [{}, {}, { past: 10 }, {}], groups: ["s0 s1", "s2 s3"] },
     { when: "only a part is wanted of one", shards: [{ from: 3 }, {}, {}, { to: 5 }], groups: ["s0", "s1 s2", "s3"] },
-  ])("but not when $when", ({ shards, groups }) => {
+  ])("small shards are not all read together when $when", ({ shards, groups }) => {
     expect(groupsOf(shards)).toEqual(groups);
   });
 
-  test("but not when their columns differ", () => {
+  test("small shards are not read together when their columns differ", () => {
     expect(groupsOf([{}, {}], { uniform: false })).toEqual(["s0", "s1"]);
   });
 });

@@ -72,7 +72,7 @@ function idsOf({ rows, keptRows }: OpenSpan): number[] {
 }
 
 describe("rows of a span that was filtered", () => {
-  test("stand at its start without a gap, over several batches", () => {
+  test("rows of a filtered span are at its start without gaps, over several batches", () => {
     const { open: span } = open({ rowStart: 100, rowEnd: 108 });
     const first = span.take(batchFrom(98, [kept, kept, dropped, kept, kept]), { from: 2, to: 5, row: 100 });
     const second = span.take(batchFrom(103, [dropped, dropped]), { from: 0, to: 2, row: 103 });

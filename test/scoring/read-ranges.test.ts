@@ -82,7 +82,7 @@ test("a reader gets the number of pending rows that are left", async () => {
 });
 
 describe("while a shard is read", () => {
-  test("the next is open and begun already, and decoded when the end is near", async () => {
+  test("while a shard is read, the next one is open and started, and it is decoded when the end is near", async () => {
     const { tools, calls } = watched(3);
     for await (const {
       rowStart,
@@ -99,18 +99,21 @@ describe("while a shard is read", () => {
     expect(calls.filter((call) => / \d+$/.test(call))).toHaveLength((3 * rows) / batchRows);
   });
 
-  test.each([0, 1500])("both are closed when its reader stops at row %i", async (stop) => {
-    const { tools, calls } = watched(2);
-    for await (const { rowStart } of readRanges(tools, [{ rowStart: 0, rowEnd: 2 * rows }])) {
-      if (rowStart === stop) {
-        break;
+  test.each([0, 1500])(
+    "the shard that is read and the next one are closed when their reader stops at row %i",
+    async (stop) => {
+      const { tools, calls } = watched(2);
+      for await (const { rowStart } of readRanges(tools, [{ rowStart: 0, rowEnd: 2 * rows }])) {
+        if (rowStart === stop) {
+          break;
+        }
       }
-    }
-    expect(calls.filter((call) => call.startsWith("close")).toSorted()).toEqual(["close s0", "close s1"]);
-    expect(calls.includes("decode s1")).toBe(stop > 1000);
-  });
+      expect(calls.filter((call) => call.startsWith("close")).toSorted()).toEqual(["close s0", "close s1"]);
+      expect(calls.includes("decode s1")).toBe(stop > 1000);
+    },
+  );
 
-  test("those whose bytes never come are closed when its reader stops", async () => {
+  test("shards whose bytes never come are closed when their reader stops", async () => {
     const { tools, calls } = watched(4);
     const { source, decoder } = tools;
     const open: Source["open"] = async (shard) => ({

@@ -149,7 +149,7 @@ describe("windows that are fetched ahead", () => {
     expect(seen.open).toBe(0);
   });
 
-  test("tell of a failure when its window's turn has come, and are closed", async () => {
+  test("a window that could not be fetched fails when it is its turn, and all windows are closed", async () => {
     const { seen, tools } = world({ files: 4, bytes: 1000, windowBytes: 100 }, (fetches) => fetches === 5);
     const starts: number[] = [];
     const reading = async (): Promise<void> => {

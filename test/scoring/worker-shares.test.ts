@@ -82,7 +82,7 @@ test("a worker steals the end of the share with most pending spans, at most half
   expect(spansToSteal(Uint8Array.from({ length: 30 }), { index: 2, count: 3 })).toEqual({ from: 6, to: 10 });
 });
 
-test("of equal shares each worker takes another one's", () => {
+test("each worker steals from a different share if the shares are equal", () => {
   const idle = Uint8Array.from({ length: 40 });
   const taken = all(4).map((worker) => spansToSteal(idle, worker)?.to);
   expect(taken).toEqual([20, 30, 40, 10]);

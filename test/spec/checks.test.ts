@@ -21,7 +21,7 @@ describe("checks", () => {
     });
   });
 
-  test("take percentages as shares of rows", () => {
+  test("checks take percentages as shares of rows", () => {
     const { rows, rejects, outputs } =
       load(withChecks("{ rows: { min: 60%, max: 250% }, rejects: 0.5%, outputs: { score: { nulls: 0% } } }")).checks ??
       {};
@@ -81,7 +81,7 @@ describe("checks", () => {
       "{ expect: [{ day: 2026-11-27, reason: why }] }",
       /checks\.expect.*`day` is no param of this spec, which has no params$/,
     ],
-  ])("refuse what they cannot do: %s", (checks, message) => {
+  ])("checks refuse settings that they cannot carry out: %s", (checks, message) => {
     expect(specRefusal(withChecks(checks))).toMatch(message);
   });
 

@@ -5,7 +5,7 @@ const withInput = (lines: string, rest = ""): string =>
   `${minimalSpec.replace("  path: in/*.parquet\n", `  path: in/*.parquet\n${lines}`)}${rest}`;
 
 describe("input.columns and input.where", () => {
-  test("are kept as they are written", () => {
+  test("expressions are kept as they are written", () => {
     const { input } = load(
       withInput(
         "  columns:\n    b: ln(1 + x)\n    A_1: |\n      x -- why\n      + 1\n  where: x > 0 AND \"y z\" <> ''\n",
@@ -15,12 +15,12 @@ describe("input.columns and input.where", () => {
     expect(input.where).toBe("x > 0 AND \"y z\" <> ''");
   });
 
-  test("are none by default", () => {
+  test("input.columns and input.where are empty by default", () => {
     const { input } = load(minimalSpec);
     expect([input.columns, input.where]).toEqual([{}, undefined]);
   });
 
-  test("take params and the clock as text values", () => {
+  test("expressions take params and clock values as texts", () => {
     const text = withInput(
       "  columns:\n    age_days: date_diff('day', born, DATE ${today})\n  where: owner <> ${who} AND ds < ${ds:-2020-01-01}\n",
       "params:\n  who: o'brien\n  ds: ''\n",
@@ -31,7 +31,7 @@ describe("input.columns and input.where", () => {
     expect(load(text, { params: { who: "x' OR 'a' = 'a" } }).input.where).toContain("<> 'x'' OR ''a'' = ''a' AND");
   });
 
-  test("take no environment variable: it may be a secret, and expressions are kept in the plan", () => {
+  test("expressions take no environment variable, because it may be a secret and the plan keeps expressions", () => {
     const text = withInput("  where: token = ${TOKEN}\n  columns: { a: '${TOKEN}' }\n");
     expect(specRefusal(text, { env: { TOKEN: "hush" } })).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
@@ -44,7 +44,7 @@ describe("input.columns and input.where", () => {
     expect(load(chosen, { env: { TOKEN: "hush" } }).input.where).toBe("token = 'hush'");
   });
 
-  test("say where a param cannot stand", () => {
+  test("the error for a param at a wrong place in an expression says why it cannot be there", () => {
     const text = withInput(
       "  where: a = '${p}'\n  columns:\n    b: x -- ${p}\n    c: E${p}\n    d: ${p\n    e: $${p}\n",
       "params:\n  p: v\n",
@@ -70,7 +70,7 @@ describe("input.columns and input.where", () => {
     ["a column computed twice", "  columns: { amount: x, Amount: y }\n"],
     ["the same key twice", "  columns:\n    a: x\n    a: y\n"],
     ["a name that JavaScript reserves", "  columns: { __proto__: x }\n"],
-  ])("refuse %s", (_what, lines) => {
+  ])("input.columns and input.where refuse %s", (_what, lines) => {
     expect(specRefusal(withInput(lines))).toMatchSnapshot();
   });
 });

@@ -15,7 +15,7 @@ describe("params", () => {
     ['"quoted # text"', "quoted # text"],
     ["12345678901234567890", "12345678901234567890"],
     ["-0", "-0"],
-  ])("%s stays the text it is", (written, kept) => {
+  ])("a param written as %s keeps exactly this text", (written, kept) => {
     expect(load(withParams(`  p: ${written}\n`, "in/${p}")).params).toEqual({ p: kept });
     expect(load(withParams(`  p: ${written}\n`, "in/${p}")).input.path).toEqual([`in/${kept}`]);
   });
@@ -32,7 +32,7 @@ describe("params", () => {
     expect(spec.input.path).toEqual(["lake/dt=2026-11-21/*.parquet"]);
   });
 
-  test("win over the environment", () => {
+  test("params win over environment variables", () => {
     expect(load(withParams("  ds: mine\n", "${ds}"), { env: { ds: "theirs" } }).input.path).toEqual(["mine"]);
   });
 
@@ -70,7 +70,7 @@ describe("params", () => {
 
   // What every object inherits is no environment variable.
   test.each(["constructor", "toString", "__proto__", "hasOwnProperty"])(
-    "called %s are unset unless declared",
+    "a name such as %s, which every object has, is unset unless the spec declares it",
     (name) => {
       expect(specRefusal(minimalSpec.replace("in/", `\${${name}}/`), { env: process.env })).toContain(
         `\${${name}} is neither`,
@@ -78,18 +78,18 @@ describe("params", () => {
     },
   );
 
-  test("called __proto__ are refused: they would not identify the run", () => {
+  test("a param called __proto__ is refused, because it would not identify the run", () => {
     expect(specRefusal(withParams("  __proto__: x\n"))).toContain("params.__proto__: a param cannot have this name");
   });
 });
 
 describe("--param", () => {
-  test("wins over the spec, and over what the spec derives from it", () => {
+  test("--param replaces the value in the spec, and values that the spec derives from it", () => {
     const spec = load(withParams("  ds: ${today}\n  out: o/${ds}\n", "${out}"), { params: { ds: "2026-01-31" } });
     expect(spec.params).toEqual({ ds: "2026-01-31", out: "o/2026-01-31" });
   });
 
-  test("saves a param whose own value cannot be filled", () => {
+  test("--param replaces a value that cannot be filled in", () => {
     expect(load(withParams("  ds: ${UNSET}\n"), { params: { ds: "x" } }).params).toEqual({ ds: "x" });
   });
 
@@ -121,44 +121,44 @@ const path = (text: string, env: Record<string, string> = {}): readonly string[]
   ).input.path;
 
 describe("${…}", () => {
-  test("takes the environment, or the default when the name is unset or empty", () => {
+  test("${…} takes the environment variable, or the default if the variable is unset or empty", () => {
     const env = { SET: "v", EMPTY: "" };
     expect(path("${SET}/${SET:-d}/${EMPTY:-e}/${NONE:-f}/x${EMPTY}x/${NONE:-}", env)).toEqual(["v/v/e/f/xx/"]);
   });
 
-  test("takes any default but a brace", () => {
+  test("the default in ${…} may have any character but a closing brace", () => {
     expect(path("${NONE:-a:-b c/$1.parquet}")).toEqual(["a:-b c/$1.parquet"]);
   });
 
-  test("puts a value in as it is, replacement patterns of JavaScript included", () => {
+  test("${…} inserts a value unchanged, including JavaScript's replacement patterns", () => {
     expect(path("<${V}>", { V: "$& $1 $$ $`" })).toEqual(["<$& $1 $$ $`>"]);
   });
 
-  test("is written $${ where it is meant literally", () => {
+  test("a literal ${…} is written $${…}", () => {
     expect(path("a/$${b}/$$/$")).toEqual(["a/${b}/$$/$"]);
   });
 
-  test("that nothing sets is refused", () => {
+  test("${…} with a name that is not set is refused", () => {
     expect(specRefusal(minimalSpec.replace("model.onnx", "${MODEL}.onnx"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:6:9: model.path: \${MODEL} is neither a param nor an environment variable; set it, or write \${MODEL:-default}"
     `);
   });
 
-  test("inside a list is refused at its entry", () => {
+  test("${…} inside a list is refused at the entry of the list", () => {
     expect(specRefusal(minimalSpec.replace("in/*.parquet", "[a, '${B}']"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:4:13: input.path[1]: \${B} is neither a param nor an environment variable; set it, or write \${B:-default}"
     `);
   });
 
-  test("in the time zone may not name a param", () => {
+  test("${…} in the time zone may not name a param", () => {
     expect(specRefusal(`${withParams("  zone: UTC\n")}timezone: \${zone}\n`)).toMatch(
       /^64 SPEC_INVALID\nreading job\.yaml:12:11: timezone: /,
     );
   });
 
-  test("in the time zone that names a param is not called undeclared", () => {
+  test("the error for a param in the time zone does not call the param undeclared", () => {
     const said = specRefusal(`${withParams("  zone: UTC\n")}timezone: \${zone}\n`);
     expect(said).toMatch(/^64 SPEC_INVALID\nreading job\.yaml:12:11: timezone: /);
     expect(said).not.toContain("neither a param");
@@ -174,20 +174,20 @@ describe("${…}", () => {
     },
   );
 
-  test("that is malformed, as a user meets it", () => {
+  test("the error for a malformed ${…} shows the expected forms", () => {
     expect(specRefusal(minimalSpec.replace("model.onnx", '"${MODEL"'))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:6:9: model.path: found \${MODEL, expected \${name} or \${name:-default}, or for a date \${name - 7d} with blanks around the sign; a literal \${ is written $\${"
     `);
   });
 
-  test("inside { } without quotes gets a hint to quote it", () => {
+  test("${…} inside { } without quotes gets a hint to quote it", () => {
     const said = specRefusal(minimalSpec.replace("\n    path: out", " { path: out/${ds}, compression: zstd }"));
     expect(said).toMatch(/^64 SPEC_INVALID\nreading job\.yaml:8:/);
     expect(said).toMatch(/hint: .*quote/);
   });
 
-  test("names every unset variable at once", () => {
+  test("all unset variables of a spec are named at once", () => {
     expect(
       specRefusal(minimalSpec.replace("model.onnx", "${A}").replace("path: out", "path: ${B}/${C}")),
     ).toMatchInlineSnapshot(`
@@ -203,7 +203,7 @@ const withBatch = (value: string, env: Record<string, string> = {}): string | nu
   load(`${minimalSpec}engine:\n  batch_size: ${value}\n`, { env }).engine.batch_size;
 
 describe("numbers from ${…}", () => {
-  test("become numbers", () => {
+  test("${…} becomes a number where a number is expected", () => {
     expect(withBatch("${BATCH}", { BATCH: "512" })).toBe(512);
     expect(withBatch("${BATCH:-64}")).toBe(64);
     expect(withBatch("${BATCH}", { BATCH: "auto" })).toBe("auto");
@@ -250,18 +250,18 @@ describe("${today} and ${yesterday}", () => {
     ["2026-03-29T22:30Z", "Europe/Berlin", "2026-03-30", "2026-03-29"],
     // The 30th of December 2011 never was in Samoa; the calendar says it was.
     ["2011-12-30T12:00Z", "Pacific/Apia", "2011-12-31", "2011-12-30"],
-  ])("at %s in %s are %s and %s", (iso, zone, today, yesterday) => {
+  ])("${today} and ${yesterday} at %s in %s are %s and %s", (iso, zone, today, yesterday) => {
     expect(days(iso, zone)).toEqual({ t: today, y: yesterday });
   });
 
-  test("take the zone from the environment", () => {
+  test("${today} follows a time zone that comes from the environment", () => {
     const text = `${minimalSpec}timezone: \${ZONE}\nparams: { t: "\${today}" }\n`;
     expect(load(text, { env: { ZONE: "Asia/Tokyo" }, nowMs: Date.parse("2026-11-21T20:00Z") }).params).toEqual({
       t: "2026-11-22",
     });
   });
 
-  test("do not hide that the zone is wrong", () => {
+  test("${today} does not hide the error for a wrong time zone", () => {
     expect(specRefusal(`${minimalSpec}timezone: Mars/Olympus\nparams: { t: "\${today}" }\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:10:11: timezone: found "Mars/Olympus", expected an IANA time zone such as Europe/Berlin"

@@ -18,14 +18,14 @@ describe("a key that is not known", () => {
     `);
   });
 
-  test("three levels down", () => {
+  test("an unknown key three levels down is refused", () => {
     expect(specRefusal(`${minimalSpec}    compresion: zstd\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:10:5: output.parquet.compresion: unknown key; did you mean \`compression\`?"
     `);
   });
 
-  test("lists what is known when nothing is near", () => {
+  test("the error for an unknown key lists the known keys if none is similar", () => {
     expect(specRefusal(`${minimalSpec}engine:\n  fruit: 5\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:11:3: engine.fruit: unknown key; expected one of providers, device_id, batch_size, threads, trees, memory"
@@ -53,7 +53,7 @@ describe("a key that is not known", () => {
   });
 
   test.each(["__proto__", "constructor", "toString", "hasOwnProperty", "valueOf"])(
-    "called %s is unknown like any other",
+    "a key called %s is refused like any other unknown key",
     (key) => {
       const said = specRefusal(`${minimalSpec}${key}: 1\n`);
       expect(said).toMatch(/^64 SPEC_INVALID\n/);
@@ -61,11 +61,14 @@ describe("a key that is not known", () => {
     },
   );
 
-  test.each(["__proto__", "constructor", "toString"])("called %s is unknown below the top too", (key) => {
-    const said = specRefusal(minimalSpec.replace("  path: in", `  ${key}: 1\n  path: in`));
-    expect(said).toMatch(/^64 SPEC_INVALID\n/);
-    expect(said).toContain(`job.yaml:4:3: input.${key}: unknown key`);
-  });
+  test.each(["__proto__", "constructor", "toString"])(
+    "a key called %s below the top is refused like any other unknown key",
+    (key) => {
+      const said = specRefusal(minimalSpec.replace("  path: in", `  ${key}: 1\n  path: in`));
+      expect(said).toMatch(/^64 SPEC_INVALID\n/);
+      expect(said).toContain(`job.yaml:4:3: input.${key}: unknown key`);
+    },
+  );
 });
 
 describe("a key that must be there", () => {
@@ -92,7 +95,7 @@ describe("a key that must be there", () => {
     `);
   });
 
-  test("version is asked for", () => {
+  test("a spec without version is refused", () => {
     expect(specRefusal(minimalSpec.replace("version: 1\n", ""))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:1:1: version: missing; expected 1"
@@ -162,7 +165,7 @@ describe("several problems at once", () => {
     `);
   });
 
-  test("of several problems of a spec, ten are shown", () => {
+  test("at most ten problems of a spec are shown", () => {
     const text = `${minimalSpec}${Array.from({ length: 15 }, (_, index) => `zzz${index}: 1\n`).join("")}`;
     const said = specRefusal(text);
     expect(said).toContain("and 5 more");
@@ -177,7 +180,7 @@ describe("several problems at once", () => {
 });
 
 describe("a spec that is right", () => {
-  test("gets every default, spelt out", () => {
+  test("a valid spec gets every default", () => {
     expect(load(minimalSpec)).toMatchInlineSnapshot(`
       {
         "commit_rows": "auto",

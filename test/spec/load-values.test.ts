@@ -69,7 +69,7 @@ const wrong: readonly (readonly [string, string])[] = [
 ];
 
 describe("a value of the wrong kind", () => {
-  test("is named with what was found and what is right", () => {
+  test("a value of the wrong kind is reported with what was found and what is expected", () => {
     const said = wrong.map(([what, text]) => `# ${what}\n${specRefusal(text)}`);
     expect(`\n${said.join("\n\n")}\n`).toMatchSnapshot();
   });
@@ -88,11 +88,11 @@ describe("a value of the wrong kind", () => {
     expect(specRefusal(`${minimalSpec}${line}\n`)).toContain(expected);
   });
 
-  test("in a list of paths is named itself, not the list", () => {
+  test("a wrong value in a list of paths is reported itself, not the list", () => {
     expect(specRefusal(minimalSpec.replace("in/*.parquet", "[a.parquet, 7]"))).toContain("input.path[1]: found 7");
   });
 
-  test("is cut short in the message", () => {
+  test("a long wrong value is shortened in the message", () => {
     const said = specRefusal(minimalSpec.replace("daily", "X".repeat(1000)));
     expect(said.length).toBeLessThan(250);
     expect(said).toContain("…");

@@ -27,7 +27,7 @@ describe("text that is not the YAML of a spec", () => {
     `);
   });
 
-  test("two documents in a file", () => {
+  test("two documents in a file are refused", () => {
     expect(specRefusal(`${minimalSpec}---\n${minimalSpec}`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:10:1: a second document starts here
@@ -39,7 +39,7 @@ describe("text that is not the YAML of a spec", () => {
     expect(specRefusal(`${minimalSpec}name: other\n`)).toMatch(/:10:1: .*\bname\b/);
   });
 
-  test("a key that comes twice", () => {
+  test("the error for a key that comes twice says to remove one", () => {
     expect(specRefusal(`${minimalSpec}name: other\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:10:1: name: this key is here twice
@@ -47,7 +47,7 @@ describe("text that is not the YAML of a spec", () => {
     `);
   });
 
-  test("a bracket that is never closed", () => {
+  test("a bracket that is never closed is refused", () => {
     expect(specRefusal(`${minimalSpec}engine: { threads: 1\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:11:1: Flow map in block collection must be sufficiently indented and end with a }
@@ -55,7 +55,7 @@ describe("text that is not the YAML of a spec", () => {
     `);
   });
 
-  test("a tab for indentation", () => {
+  test("a tab for indentation is refused", () => {
     expect(specRefusal(minimalSpec.replace("  path: model", "\tpath: model"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:6:1: Tabs are not allowed as indentation
@@ -63,7 +63,7 @@ describe("text that is not the YAML of a spec", () => {
     `);
   });
 
-  test("a value with a colon in it", () => {
+  test("an unquoted value with a colon in it is refused", () => {
     expect(specRefusal(minimalSpec.replace("model.onnx", "a: b.onnx"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:6:9: Nested mappings are not allowed in compact mappings

@@ -74,7 +74,7 @@ test.each([
   ["{ ds: { type: date } }", {}, "it has no default; set it with --param ds=2026-11-23"],
   ["{ ds: { type: date } }", { ds: "../soon" }, "found ../soon, expected a date such as 2026-11-23"],
   ["{ ds: { type: time } }", {}, "expected a text, number or date, or { type: date"],
-])("what is wrong with params %s and %j is said once, however often the param is used", (params, given, message) => {
+])("the error for params %s with %j comes once, however often the param is used", (params, given, message) => {
   const refused = specRefusal(`${usedTwice}params: ${params}\n`, { params: given });
   expect(refused).toContain(`params.ds: ${message}`);
   expect(refused).not.toContain("problems");
@@ -100,7 +100,7 @@ test.each([
   expect(load(withParams(params), { params: given }).params).toMatchObject(given);
 });
 
-test("a run that is there keeps a date that is refused for a new one, as an older version of this program took it", () => {
+test("a stored run keeps a date that an older version accepted and that is refused for a new run", () => {
   const given = { params: { ds: "2026-11-5" }, ofRun: true } as const;
   expect(load(withParams("{ ds: '${today}' }"), given).params).toEqual({ ds: "2026-11-5" });
 });
@@ -120,7 +120,7 @@ const anyDate = { standIns: "dates" } as const;
 test.each([
   ["name: daily", "name: daily-${ds}", "name"],
   ["path: out", "path: out\n    compression: ${ds}", "output.parquet.compression"],
-])("no date stands in for one that decides where runs are: %s as %s", (from, to, key) => {
+])("a missing date is an error if a key that decides where runs are depends on it: %s as %s", (from, to, key) => {
   const text = `${minimalSpec.replace(from, to)}params: { ds: { type: date } }\n`;
   expect(specRefusal(text, anyDate)).toContain(
     `params.ds: it has no default, and ${key} is made from it; set it with --param ds=2026-11-23`,
@@ -129,7 +129,7 @@ test.each([
 
 const madeFromDate = (last: string): string => withParams(`{ ds: { type: date }, before: "\${ds - 1d}"${last} }`);
 
-test("a date stands in only where runs of other dates are of the same series", () => {
+test("a placeholder replaces a missing date only if runs of other dates belong to the same series", () => {
   expect(load(madeFromDate(""), anyDate).params).toEqual({ ds: "1970-01-01", before: "1969-12-31" });
   expect(specRefusal(madeFromDate(`, week: "w\${before}"`), anyDate)).toContain(
     "params.ds: it has no default, and params.week is made from it",

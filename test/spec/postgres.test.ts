@@ -8,7 +8,7 @@ const spec = (more = "", table = "scores.daily"): string =>
 const secret = "postgres://scorer:s3cr3t@db.example/lake";
 
 describe("output.postgres", () => {
-  test("gets every default, spelt out", () => {
+  test("output.postgres gets every default", () => {
     expect(load(spec()).output).toMatchInlineSnapshot(`
       {
         "columns": [
@@ -40,7 +40,7 @@ describe("output.postgres", () => {
     expect(load(text, { env: { DATABASE_URL: secret } }).output.postgres?.url).toBe(secret);
   });
 
-  test("refuses a URL that is empty because its variable is, and takes one that is left out", () => {
+  test("output.postgres refuses a URL that is empty because its variable is empty, and accepts a missing URL", () => {
     const env = { DATABASE_URL: "" };
     expect(specRefusal(spec("    url: ${DATABASE_URL}\n"), { env })).toContain(
       "output.postgres.url: found an empty text, made from ${DATABASE_URL}; set the variable, or leave out this key",
@@ -51,7 +51,7 @@ describe("output.postgres", () => {
   });
 
   test.each(["postgresql+psycopg2://u:s3cr3t@h/d", "u:s3cr3t@h/d", "host=h password=s3cr3t", "jdbc:postgresql://h/d"])(
-    "names the variable that holds no such URL, and says what form is right: %s",
+    "the error for a wrong URL of Postgres names its variable and the right form: %s",
     (url) => {
       const text = specRefusal(spec("    url: ${DATABASE_URL}\n"), { env: { DATABASE_URL: url } });
       expect(text).toContain(
@@ -61,7 +61,7 @@ describe("output.postgres", () => {
     },
   );
 
-  test("advises to take a URL from the environment where it stands in the spec", () => {
+  test("the error for a wrong URL in the spec advises to take it from the environment", () => {
     const text = specRefusal(spec("    url: mysql://u:s3cr3t@h/d\n"));
     expect(text).toContain("best from the environment: ${DATABASE_URL}");
     expect(text).not.toContain("s3cr3t");
@@ -97,12 +97,12 @@ describe("output.postgres", () => {
     expect(specRefusal(spec("    key: [id]\n"))).toContain("did you mean mode: upsert?");
   });
 
-  test("names the output columns where a key is none of them", () => {
+  test("the error for a key that is no output column names the output columns", () => {
     const text = spec("    mode: upsert\n    key: [idd]\n").replace("model:", "model:\n  outputs: { s: p }");
     expect(specRefusal(text)).toContain("`idd` is not an output column; they are id, s; did you mean `id`?");
   });
 
-  test("lineage adds three names, which must be free", () => {
+  test("output.lineage is refused if the output already has one of its three column names", () => {
     const text = spec().replace("columns: [id]", "lineage: true\n  columns: [id, Run_Id]");
     expect(specRefusal(text)).toContain("output column `Run_Id` is named twice");
   });

@@ -36,7 +36,7 @@ describe("paths in S3", () => {
     `);
   });
 
-  test("take where the store is, and how it is spoken to", () => {
+  test("paths in S3 take the endpoint, the region and other settings of the store", () => {
     const text = inS3.replace(
       "input:",
       "input:\n  endpoint: http://minio:9000\n  region: eu-central-1\n  path_style: false\n  request_payer: requester\n  spool: { path: tmp, max_mb: 64 }\n  timeouts: { silence: 5 }",
@@ -52,7 +52,7 @@ describe("paths in S3", () => {
   });
 
   test.each(["endpoint: http://minio:9000", "region: eu-central-1", "path_style: true", "request_payer: requester"])(
-    "alone take %s",
+    "only paths in S3 take %s",
     (line) => {
       expect(specRefusal(minimalSpec.replace("input:", `input:\n  ${line}`))).toContain(
         `input.${line.split(":")[0]}: found ${JSON.stringify(line.slice(line.indexOf(" ") + 1)).replace('"true"', "true")}, only a path that starts with s3:// can have this key`,
@@ -97,7 +97,7 @@ describe("an output in S3", () => {
     expect(load(minimalSpec.replace("path: out", "path: s3://lake/out/")).output.parquet?.path).toBe("s3://lake/out/");
   });
 
-  test("wants no keys of a KMS key with another encryption, nor keys of S3 on a disk", () => {
+  test("an output refuses a KMS key with another encryption, and keys of S3 for a folder on a disk", () => {
     expect(specRefusal(outputKeys("sse: { algorithm: AES256, kms_key: abc }"))).toContain("go with algorithm: aws:kms");
     expect(specRefusal(outputKeys("region: x").replace("s3://lake/out", "out"))).toContain(
       "only a path that starts with s3:// can have this key",

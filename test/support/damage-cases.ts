@@ -95,7 +95,7 @@ export const cases: readonly Case[] = [
       await rm(join(job.out, plan()));
       await job.rewrite(otherPlan);
     },
-    says: /_manifest.json: it is of plan [0-9a-f]{64}, the folder's plan is/,
+    says: /_manifest.json: it belongs to plan [0-9a-f]{64}, and the folder's plan is/,
   },
   {
     what: "an unfinished run that lost its plan, and is planned otherwise by now",

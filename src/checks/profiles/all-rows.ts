@@ -13,7 +13,7 @@ export interface AllNumbers extends NumberCounts {
   readonly sum: bigint;
 }
 
-/** The rows of both; the same whichever is first. */
+/** Merges the counts of different rows of one column. The order of the arguments does not matter. */
 export function mergeAllRows(one: AllRows, other: AllRows): AllRows {
   const numbers =
     one.numbers === undefined || other.numbers === undefined ? undefined : mergeAll(one.numbers, other.numbers);

@@ -175,8 +175,8 @@ function vectorsIn(type: ColumnType, column: Column, limits: VectorLimits): Vect
 }
 
 /**
- * The rows of both, which are of one column; the same whichever is first. Between two types that share a kind, the
- * first one's stays: what differs is found before profiles are merged.
+ * Merges the profiles of different rows of one column. Apart from `type`, which is that of the first profile, the order of
+ * the arguments does not matter. Different types are reported before profiles are merged.
  */
 export function mergeProfiles(one: ColumnProfile, other: ColumnProfile, limits: VectorLimits): ColumnProfile {
   const all = one.all === undefined || other.all === undefined ? undefined : mergeAllRows(one.all, other.all);

@@ -38,7 +38,7 @@ export function createDistinctNumbers(limits: ValueLimits): DistinctNumbers {
 }
 
 interface Table {
-  /** Different numbers; above the limit nothing else means anything. */
+  /** The number of different numbers. If it is above the limit, the other fields have no meaning. */
   size: number;
   /** By slot; a slot without a count is free. */
   readonly numbers: Float64Array;

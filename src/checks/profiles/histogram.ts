@@ -84,7 +84,7 @@ export function fitHistogram(histogram: Histogram, limit: number): Histogram {
   return coarsen(histogram, shift + by);
 }
 
-/** The values of both, in at most `limit` bins. */
+/** Merges two histograms into one of at most `limit` bins. */
 export function mergeHistograms(one: Histogram, other: Histogram, limit: number): Histogram {
   const shift = Math.max(one.shift, other.shift);
   const [a, b] = [coarsen(one, shift), coarsen(other, shift)];

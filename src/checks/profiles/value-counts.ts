@@ -65,7 +65,7 @@ function tooMany(
   return { kind: "many", hashed };
 }
 
-/** The values of both. */
+/** Merges the counts of the values of different rows. */
 export function mergeValues(
   one: ValueCounts,
   other: ValueCounts,

@@ -19,7 +19,7 @@ export interface ComparedColumn {
   readonly earlier: readonly EarlierColumn[];
 }
 
-/** By so much the share of NULL, NaN and such may go up. */
+/** By how much the share of NULL, NaN and the like may rise. */
 export const shareStep = 0.05;
 /** Standard deviations of two counts that chance may add to it. */
 const chance = 3;
@@ -95,13 +95,13 @@ function shareResult(
 
 const shareFormula = `the share of rows; at most the largest before + ${shareStep} + ${chance} · sqrt(p (1 - p) (1 / rows before + 1 / rows)) + 1 / rows, p of both together; before: in the runs with at least ${fewRows} rows or ${smallPart} of these rows; ${pooledText}`;
 
-/** So many rows of a column count for a check. */
+/** How many rows of a column a check counts, such as those that are NULL. */
 interface CheckedRows {
   readonly check: CheckName;
   readonly rows: number;
 }
 
-/** For a kind of profile always the same ones, in one order. */
+/** Returns the same checks in the same order for all profiles of one kind. */
 function checkedRows(profile: ColumnProfile): readonly CheckedRows[] {
   const nulls: CheckedRows = { check: "nulls", rows: profile.nulls };
   if (profile.kind === "numbers") {

@@ -9,7 +9,7 @@ import type { ComparedColumn } from "./column-checks.js";
 import { leastExpected, shareOf, shareOfAll, informativeRuns, pooledNumbers, pooledText } from "./informative-runs.js";
 import type { CheckResult } from "./verdict.js";
 
-/** So many rows that differed from the most frequent value are missed, were they due. */
+/** If at least this many rows with other values are expected, and there are none, the check does not pass. */
 const leastOthers = 20;
 
 /** A smaller deviation, as a share of the numbers, is mostly the rounding of their squares. */
@@ -23,7 +23,7 @@ interface MostFrequent {
   readonly leastValues?: number;
 }
 
-/** Whether all values are one, where they never were. */
+/** Checks whether all rows have one value although they had several values in each earlier run. */
 export function checkConstant({ column, now, earlier }: ComparedColumn): CheckResult[] {
   const top = mostFrequent(now)?.rows;
   if (top === undefined || now.rows === 0 || (top === now.rows && mayDiffer(now))) {

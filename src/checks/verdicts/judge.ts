@@ -134,9 +134,9 @@ function asWarning(result: CheckResult): CheckResult {
 type Lower = (runs: number) => (result: CheckResult) => CheckResult;
 
 /**
- * Checks the columns that are carried through: there are many, so that results that pass are left out. One that is gone
- * only warns: a column that the input does not have ends the plan, so the spec was changed. `lower`: makes warnings of what
- * few earlier runs say that had the column, with the type that it is compared with.
+ * Checks the columns that are carried through: there are many, so that results that pass are left out. A column that
+ * is gone only warns: planning fails if the input lacks a column, so the spec was changed. `lower`: turns results into
+ * warnings if few earlier runs had the column with its type.
  */
 function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile, lower: Lower): CheckResult[] {
   const { carried = new Map<string, ColumnProfile>() } = run;
@@ -226,7 +226,7 @@ function ofNumbers({ column, now, earlier }: ComparedColumn): ComparedColumn {
   return { column, now: normsOf(now), earlier: norms };
 }
 
-/** Columns of a run with those of the same name and type before; those that never were have nothing to compare. */
+/** Pairs each column of a run with the earlier columns of the same name and type. Columns without any are left out. */
 function compared(
   now: ColumnProfiles,
   latest: Baseline,

@@ -24,7 +24,7 @@ export function valueChanges({ now, earlier }: ComparedColumn): "usually" | "onc
   if (mains.every(({ share }) => share === 1)) {
     return values.size === 1 ? undefined : isOneIn(before) && before.length > 1 ? "once" : "usually";
   }
-  // More other rows than before are not late ones.
+  // If far more rows than before have other values, these are not only late rows.
   if (main.share < Math.min(...before.map(({ share }) => share)) - shareStep) {
     return undefined;
   }

@@ -79,7 +79,7 @@ export function poolOf(earlier: readonly EarlierColumn[]): EarlierColumn {
   return pool;
 }
 
-/** Rare in each of several runs, a number may have any rows in all of them: the histogram alone counts these. */
+/** A number that is rare in each of several runs may have many rows in all of them; only the histogram counts these. */
 function withoutNames(profile: ColumnProfile): ColumnProfile {
   if (
     profile.kind !== "numbers" ||

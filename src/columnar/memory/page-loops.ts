@@ -59,10 +59,10 @@ export function unpackSnappyHere(elements: Uint8Array, target: Uint8Array): bool
   return done === 1;
 }
 
-/** No address: nothing is put anywhere. */
+/** In place of an address: the loop writes nothing. */
 const nowhere = -1;
 
-/** Behind bytes that `readBitsHere` fills, as many more are needed. */
+/** How many bytes more than it fills `readBitsHere` needs in its target. */
 export const bitsSpareBytes = 7;
 
 /**

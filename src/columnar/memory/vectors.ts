@@ -20,7 +20,7 @@ interface Loops {
   readonly anyNotFinite: (at: number, count: number) => number;
   readonly packFour: (to: number, stride: number, a: number, b: number, c: number, d: number, rows: number) => number;
   readonly floatsOfDoubles: (at: number, count: number, to: number) => void;
-  /** 1: one may not be the number that it was made of. */
+  /** Returns 1 if a float may differ from the integer that it was made from, else 0. */
   readonly floatsOfInts: (at: number, count: number, to: number) => number;
   readonly floatsOfLongs: (at: number, count: number, to: number) => number;
 }

@@ -134,7 +134,7 @@ const cudaLibrary = /^lib(cudart|cublas|cublasLt|cufft|curand|cusparse|cusolver|
 function cudaParts(machine: Machine, needs: Needs | undefined): Part[] {
   const major = cudaMajor(needs);
   if (needs === undefined) {
-    const found = "the provider library tells which one, once it is there and there is an ldd";
+    const found = "the needed version is unknown without the provider library and ldd";
     return [{ name: "CUDA", state: "unknown", found }];
   }
   const wanted = [...needs].filter(([library]) => cudaLibrary.test(library));
@@ -179,7 +179,7 @@ async function cudnn(machine: Machine, needs: Needs | undefined): Promise<Part> 
 function tensorRt(needs: Needs | undefined): Part {
   const name = "TensorRT";
   if (needs === undefined) {
-    return { name, state: "unknown", found: "the provider library tells which one" };
+    return { name, state: "unknown", found: "the needed version is unknown without the provider library" };
   }
   const absent = [...needs].filter(([library, where]) => library.startsWith("libnv") && where === undefined);
   return absent.length === 0

@@ -168,7 +168,7 @@ async function countOthers(
   return { spent, unanswered: unanswered.sum().requests };
 }
 
-/** What is kept, or what is known, if that is more: what was kept may be removed by now. */
+/** Returns the count with more answers: another worker may have removed the kept answers since. */
 function mostOf(kept: RunCount, known: RunCount): RunCount {
   return kept.spent.answers < known.spent.answers ? known : kept;
 }

@@ -31,8 +31,8 @@ const batchRows = 2048;
 const usualWorkers = 4;
 
 /**
- * Arrow files and streams. What needs no more than copying is made here; expressions, and casts that are more than
- * that, are DuckDB's: the rows are put into a table of its, and asked for as those of a Parquet file are.
+ * Opens a decoder of Arrow files and streams. It copies columns itself. DuckDB computes expressions and casts that take
+ * more than copying: the rows are put into a DuckDB table, which is queried as a Parquet file is.
  */
 export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
   const { timezone, memory = memoryBudget(mebibytes(512)), files: local, open } = options;

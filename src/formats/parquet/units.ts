@@ -90,10 +90,10 @@ function storedColumns(
   { group, names, refs, limits }: WantedColumns,
 ): StoredColumn[] | undefined {
   const { chunks = [], rows = 0 } = rowGroups[group] ?? {};
-  // As the schema names them: what a chunk calls itself, DuckDB does not ask.
+  // The paths are those of the schema, since DuckDB ignores the paths that the chunks state.
   const leafPaths = new Set(leaves.map(({ path }) => path.join("\n").toLowerCase()));
   if (leafPaths.size !== leaves.length || chunks.length !== leaves.length) {
-    return undefined; // DuckDB renames columns of the same name: which one is meant is for it to know
+    return undefined; // DuckDB renames columns of the same name, so that only DuckDB knows which one is meant
   }
   const leafIndices = onlyLeaves(leaves);
   const isLong = names.some(

@@ -49,7 +49,7 @@ function chunksOf(footer: Footer, group: number, columns: readonly string[]): re
   const chunks = footer.rowGroups[group]?.chunks ?? [];
   const there = new Set(chunks.map(({ path }) => path[0] ?? ""));
   const leaves = new Set(chunks.map(({ path }) => path.join("\n").toLowerCase()));
-  // DuckDB renames columns of the same name: which one is meant is for it to know.
+  // DuckDB renames columns of the same name, so that only DuckDB knows which one is meant.
   return columns.every((name) => there.has(name)) && leaves.size === chunks.length
     ? chunks.filter(({ path }) => columns.includes(path[0] ?? ""))
     : chunks;

@@ -120,7 +120,7 @@ async function inputOf(
     return `CASE WHEN (${argument}\n) IS NULL THEN NULL ELSE 0::DOUBLE END`;
   }
   if (!/^(BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL)/.test(String(type))) {
-    throw new JobError("SPEC_INVALID", `\`${aggregate}\` is of ${String(type)}, expected a number or BOOLEAN`, {
+    throw new JobError("SPEC_INVALID", `\`${aggregate}\` has type ${String(type)}, expected a number or BOOLEAN`, {
       hint: "only count accepts other types; cast the argument, or write case when … then 1 else 0 end",
     });
   }

@@ -52,7 +52,7 @@ async function faultOf(
 ): Promise<string | undefined> {
   const { kind, stability, parameters, macro } = definition;
   if (kind === "aggregate") {
-    return `\`${name.replace("count_star", "count")}\` is an aggregate, which is of many rows`;
+    return `\`${name.replace("count_star", "count")}\` is an aggregate, which is computed over many rows`;
   }
   if (kind.startsWith("table")) {
     return `\`${name}\` gives a table, not a value`;

@@ -90,7 +90,7 @@ function visit(parts: Collected, part: Record<string, unknown>, bound: ReadonlyS
   switch (kind) {
     case "OPERATOR":
       if (part["type"] === "GROUPING_FUNCTION") {
-        parts.refused.add("`grouping`, which is of many rows");
+        parts.refused.add("`grouping`, which is computed over many rows");
       }
       return bound;
     case "CAST":

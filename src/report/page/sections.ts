@@ -142,7 +142,7 @@ function caption(now: ColumnProfile, found: Distribution | undefined): string {
     numbers !== undefined && isCut(numbers)
       ? ["the first and the last bar include all values outside of the axis"]
       : [];
-  const sample = now.rows < rows ? [`the chart is of a sample of ${count(now.rows, "row")}`] : [];
+  const sample = now.rows < rows ? [`the chart shows a sample of ${count(now.rows, "row")}`] : [];
   const counted = rows - nulls - nan === 0 && rows > 0 ? "no values" : count(rows - nulls - nan, "value");
   return [...values, counted, ...sample, ...cut].join(", ");
 }

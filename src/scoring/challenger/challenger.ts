@@ -88,7 +88,7 @@ function openPiece(scorer: Scorer, rows: ChallengedRows): ChallengerPiece {
         scorer.filled = rows;
         rows.take(batch, range, shared.projection);
         if (batch.challenged !== undefined) {
-          await scoreRest(scorer, rows); // the packer takes rows that follow on each other only
+          await scoreRest(scorer, rows); // the packer takes consecutive rows only
           takePredictions(scorer, rows, { predictions: batch.challenged, range });
           return;
         }

@@ -5,7 +5,7 @@ import type { NamedTensor } from "../../columnar/tensor.js";
 import type { DecodedInput, RecordBatch } from "../../columnar/types.js";
 import { isKnownFinite } from "./batch-transfer.js";
 
-/** Whether no row of it can be bad: then rows need not be checked one by one. */
+/** Whether no row of an input can be bad, so that its rows need not be checked one by one. */
 export function isGood(input: DecodedInput): boolean {
   return input.kind === "matrix" && input.valid === undefined && isKnownFinite(input);
 }
@@ -19,7 +19,7 @@ export interface Rows {
   readonly to: number;
 }
 
-/** Rows of good matrices as tensors, where they lie; undefined: the tensors are others. */
+/** Returns rows of good matrices as tensors without a copy; undefined: the model needs tensors of another form. */
 export function inPlace(
   { inputs, fixedBatchRows }: Pick<Contract, "inputs" | "fixedBatchRows">,
   batch: Pick<RecordBatch, "inputs">,

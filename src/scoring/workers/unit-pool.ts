@@ -58,7 +58,7 @@ interface PoolWorker {
 
 interface Pool extends UnitPoolOptions {
   readonly workers: readonly PoolWorker[];
-  /** Jobs that no worker has, in the order in which their rows are needed: so the rows that are due are at work. */
+  /** Jobs that no worker has, in the order in which their rows are needed, so that workers read rows that are due first. */
   readonly waiting: Job[];
   /** Jobs that have not ended. */
   readonly jobs: Set<Job>;

@@ -109,7 +109,7 @@ function ownName(): string {
     return userInfo().username;
   } catch (cause) {
     // In a container, a user may have no name.
-    throw new JobError("SPEC_INVALID", `${doing}: it names no user, and the one that runs this has no name`, {
+    throw new JobError("SPEC_INVALID", `${doing}: it names no user, and the user of this process has no name`, {
       hint: "name it in the URL, or set PGUSER",
       cause,
     });

@@ -188,7 +188,7 @@ function spanCommit(
     rejects,
     filtered,
     committedBy: { ...committedBy, batchSize, provider },
-    // Without a key there is nothing to seal, or the run is over, and this span committed; or what would be sealed is left out.
+    // Without a key, the profile has no private part, or that part is left out, or the run is over and has this span.
     profile: key === undefined ? output.profile : sealedProfile(key, of, output),
     table: columns[0]?.table ?? 0,
     swaps: lastSwap === undefined ? undefined : { target, last: lastSwap },

@@ -14,7 +14,7 @@ const known = {
   tuning: [{ sessions: 2, threads: 1, batchRows: 64, rowsPerSecond: 1000 }],
 };
 
-test("what was measured is known for that model and those bindings only", async () => {
+test("a cached measurement is used for the same model and bindings only", async () => {
   await using scratch = await scratchFolder();
   vi.stubEnv("XDG_CACHE_HOME", scratch.path);
   const spec = load(minimalSpec);
@@ -30,7 +30,7 @@ test("what was measured is known for that model and those bindings only", async 
   expect(await openTuneCache(bound, "a").read()).toBeUndefined();
 });
 
-test("what is no measurement is measured again", async () => {
+test("a cache file that has no measurement is ignored, and the model is measured again", async () => {
   await using scratch = await scratchFolder();
   vi.stubEnv("XDG_CACHE_HOME", scratch.path);
   const cache = openTuneCache(load(minimalSpec), "a");

@@ -82,7 +82,7 @@ test.each<[string, MachineFacts, string, number?]>([
     { ...image, env: { NVIDIA_VISIBLE_DEVICES: "GPU-1" }, names: {} },
     notLoaded,
   ],
-])("a machine that cannot run CUDA, today or tomorrow, is 64: %s", async (_what, facts, said, device) => {
+])("a machine that can never run CUDA ends a run with 64: %s", async (_what, facts, said, device) => {
   const error = await errorOn(facts, said, device);
 
   expect(error, error.message).toMatchObject({ exitCode: 64, code: "PROVIDER_MISSING" });

@@ -47,7 +47,7 @@ test("auto stays on the CPU on a machine without a driver for WebGPU", async () 
 describe.skipIf(gpu.missing !== undefined)(
   `a GPU in software${gpu.missing === undefined ? "" : ` (skipped: ${gpu.missing})`}`,
   () => {
-    test("loses against the CPU, which auto measures as well; the next run takes what was measured", {
+    test("auto measures a GPU in software and the CPU, and chooses the CPU; the next run uses the same measurements", {
       timeout: 120_000,
     }, async () => {
       await using scratch = await scratchFolder();
@@ -62,7 +62,9 @@ describe.skipIf(gpu.missing !== undefined)(
       expect(again.providerChoice?.measuredAt).toBe(providerChoice?.measuredAt);
     });
 
-    test("is left out, with the reason, if it has none of the model's operators", { timeout: 120_000 }, async () => {
+    test("auto leaves out a GPU in software that has none of the model's operators, and gives the reason", {
+      timeout: 120_000,
+    }, async () => {
       await using scratch = await scratchFolder();
       const forest = fixtureNamed("wine-forest");
       const specPath = await writeSpec(scratch.path, forest, { engine: { providers: "auto" } });
@@ -84,7 +86,9 @@ describe.skipIf(gpu.missing !== undefined)(
       });
     });
 
-    test("wins against a CPU that was made slow, in whole processes", { timeout: 300_000 }, async (context) => {
+    test("auto chooses a GPU in software over a CPU that was made slow, in whole processes", {
+      timeout: 300_000,
+    }, async (context) => {
       context.skip(!torture, "the CPU has to need more than 30 s: npm run torture");
       await using scratch = await scratchFolder();
       const spec = await writeSpec(scratch.path, fixture, { engine: { providers: "auto", batch_size: 4 } });

@@ -28,7 +28,7 @@ function columns(count: number, of: Partial<FeatureColumn> = {}, length = 1): Fe
 describe("which features are profiled", () => {
   const about = { outputs: 1, every: 1, spanRows: 100 };
 
-  test("are the first 32 of a wide model, in its order, each once", () => {
+  test("the profiled features are the first 32 that a wide model reads, in its order, each once", () => {
     const plan = planFeatures([...columns(200), ...columns(200)], about);
     expect(plan.columns.map(({ name }) => name)).toEqual(columns(32).map(({ name }) => name));
     expect(plan.left).toBe(168);
@@ -45,7 +45,7 @@ describe("which features are profiled", () => {
     ["vectors", 3, columns(20, { kind: "vector", type: { kind: "list", element: "float32" } })],
     ["texts", 3, columns(40, { kind: "text", type: "utf8" })],
     ["texts that have all the names that fit", 12, columns(3, { kind: "text", type: "utf8" })],
-  ])("are as many as have their place in 64 KiB of JSON: %s", (_, outputs, all, isOlder = false) => {
+  ])("as many features are profiled as fit into 64 KiB of JSON: %s", (_, outputs, all, isOlder = false) => {
     const random = randomOf(23);
     const plan = planFeatures(
       all.map((column, input) => ({ ...column, input, place: 0 })),

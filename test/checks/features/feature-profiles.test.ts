@@ -147,7 +147,7 @@ describe("the profile of features", () => {
     );
   });
 
-  test.each([1, 7])("counts and adds up all rows exactly, and samples one of %s rows", (every) => {
+  test.each([1, 7])("a feature profile counts and adds up all rows exactly, and samples one of %s rows", (every) => {
     const table = tableOf(5000, 11);
     const plan = planOf(table.columns, every);
     const { features } = spanOf(plan, table, 0, 5000, [777, 1500, 4999]);
@@ -172,7 +172,7 @@ describe("the profile of features", () => {
     }
   });
 
-  test("has a mean of all rows, not of the sample", () => {
+  test("the mean of a feature is that of all rows, not of the sample", () => {
     const data = Float32Array.from({ length: 5000 }, (_, row) => row);
     const plan = planOf(numbered(0, 1, "float32"), 100);
     const table: Table = {
@@ -184,7 +184,7 @@ describe("the profile of features", () => {
     expect(all && mean(all)).toBe(2499.5);
   });
 
-  test("is the same of floats in the memory of the loops and elsewhere", () => {
+  test("a feature profile does not depend on whether the floats are in WebAssembly memory", () => {
     const matrix = matrixOf(2500, 10, { random: randomOf(5) });
     const piece = takeMemory(matrix.data.byteLength);
     const here = new Float32Array(piece.buffer, piece.byteOffset, matrix.data.length);
@@ -195,7 +195,7 @@ describe("the profile of features", () => {
     expect(wholeProfileText(spanOf(plan, { ...table, inputs: [{ ...matrix, data: here }] }, 0, 2500, []))).toBe(there);
   });
 
-  test("has no value of a key column, and of the others what it has without one", () => {
+  test("a feature profile contains no value of a key column, and the other columns are profiled as without keys", () => {
     const table = tableOf(1000, 4);
     const keys = new Set(["c1_0", "text"]);
     const columns = table.columns.map((column) =>
@@ -213,7 +213,7 @@ describe("the profile of features", () => {
     ]);
   });
 
-  test("is empty, and of the right kinds, for a span without rows", () => {
+  test("the feature profile of a span without rows changes nothing when it is merged", () => {
     const table = tableOf(100, 2);
     const plan = planOf(table.columns, 1);
     const whole = spanOf(plan, table, 0, 100, []);
@@ -226,7 +226,7 @@ describe("the profile of features", () => {
     expect(wholeProfileText(mergeSpanProfiles(whole, empty))).toBe(wholeProfileText(whole));
   });
 
-  test("is unknown of a run of which a span has none", () => {
+  test("a run has no feature profile if one of its spans has none", () => {
     const table = tableOf(100, 2);
     const whole = spanOf(planOf(table.columns, 1), table, 0, 100, []);
     const { features: _, ...older } = whole;

@@ -112,7 +112,7 @@ function randomMatrix(random: Draw): { readonly matrix: Matrix; readonly memory:
 describe("a matrix is measured", () => {
   beforeAll(() => releaseMemory([takeMemory(1)]));
 
-  test("as its values one after the other are counted and added up", () => {
+  test("a matrix is measured with the same counts and sums as a loop over single values", () => {
     const random = randomOf(41);
     for (let round = 0; round < 300; round += 1) {
       const { matrix, memory } = randomMatrix(random);
@@ -130,7 +130,7 @@ describe("a matrix is measured", () => {
     }
   });
 
-  test("whose blocks of rows are too far apart for three numbers to hold their sum", () => {
+  test("a matrix is measured exactly even if its blocks of rows differ too much for three numbers to hold their sum", () => {
     const random = randomOf(42);
     const [rows, width] = [6 * 2048, 5];
     const memory = takeMemory(rows * width * Float32Array.BYTES_PER_ELEMENT);

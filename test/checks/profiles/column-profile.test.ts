@@ -149,7 +149,7 @@ test("a profile comes back from its JSON as it was", () => {
 });
 
 describe("a profile of numbers", () => {
-  test("counts NULLs, NaN, infinities and finite values apart", () => {
+  test("a profile of numbers counts NULLs, NaN, infinities and finite values separately", () => {
     const data = Float32Array.of(1, Number.NaN, Number.POSITIVE_INFINITY, 9, Number.NEGATIVE_INFINITY, -3, Number.NaN);
     const valid = Uint8Array.of(1, 1, 1, 0, 1, 1, 1);
     expect(numbersOf("float32", fixed(data, valid))).toMatchObject({
@@ -164,12 +164,12 @@ describe("a profile of numbers", () => {
     });
   });
 
-  test("has the mean and the deviation of its values", () => {
+  test("a profile of numbers has the mean and the standard deviation of its values", () => {
     const found = numbersOf("float64", fixed(Float64Array.of(1_000_001, 1_000_002, 1_000_003)));
     expect([mean(found), standardDeviation(found)]).toEqual([1_000_002, Math.sqrt(2 / 3)]);
   });
 
-  test("reads every type as its numbers", () => {
+  test("a profile of numbers reads decimals, integers, dates and timestamps as numbers", () => {
     const decimal = { kind: "decimal", precision: 9, scale: 2 } as const;
     const wide = { kind: "decimal", precision: 38, scale: 1 } as const;
     expect(numbersOf(decimal, fixed(Int32Array.of(-150, 225)))).toMatchObject({ min: -1.5, max: 2.25 });
@@ -186,7 +186,7 @@ describe("a profile of numbers", () => {
     expect(numbersOf("uint8", fixed(Uint8Array.of(255)))).toMatchObject({ max: 255 });
   });
 
-  test("names few different values, and knows that there are many", () => {
+  test("a profile of numbers names its values while they are few, and otherwise says only that they are many", () => {
     const few = numbersOf("int64", fixed(BigInt64Array.from({ length: 1000 }, (_, row) => BigInt(row % 3))));
     expect(few.values).toEqual({
       kind: "few",
@@ -200,7 +200,7 @@ describe("a profile of numbers", () => {
     expect(many.values).toEqual({ kind: "many", hashed: undefined });
   });
 
-  test("of float32 is that of the same numbers as float64, with zeros, subnormal and infinite ones among them", () => {
+  test("a profile of float32 equals that of the same numbers as float64, zeros, subnormal and infinite numbers included", () => {
     fc.assert(
       fc.property(fc.array(fc.oneof(fc.float(), fc.constantFrom(0, -0, 0.1, 1e-40)), { maxLength: 50 }), (values) => {
         const data = Float32Array.from(values);
@@ -210,7 +210,7 @@ describe("a profile of numbers", () => {
     );
   });
 
-  test("of more rows than a block has is that of all", () => {
+  test("a profile of numbers describes all rows, even if they are more than a block holds", () => {
     const random = randomOf(3);
     const data = Float64Array.from({ length: 10_000 }, random);
     const found = numbersOf("float64", fixed(data));
@@ -220,19 +220,19 @@ describe("a profile of numbers", () => {
 });
 
 describe("a profile of texts", () => {
-  test("tells long texts apart that begin alike", () => {
+  test("a profile of texts distinguishes long texts that begin alike", () => {
     const begin = "é".repeat(40);
     const found = valuesOf(textColumn([`${begin}a`, `${begin}b`, `${begin}a`]));
     expect(found?.kind === "few" && [...found.counts.values()].toSorted((a, b) => a - b)).toEqual([1, 2]);
   });
 
-  test("counts many different ones by their hash", () => {
+  test("a profile of texts counts many different texts by their hash", () => {
     const found = valuesOf(textColumn(Array.from({ length: 1000 }, (_, row) => `text ${row}`)));
     expect(found?.kind === "many" && found.hashed?.reduce((sum, count) => sum + count)).toBe(1000);
     expect(found?.kind === "many" && Math.max(...(found.hashed ?? []))).toBeLessThan(20);
   });
 
-  test("counts few different ones by their hash where their names are too long together", () => {
+  test("a profile of texts counts few different texts by their hash if their names together are too long", () => {
     const column = textColumn(["a".repeat(20), "b".repeat(20)]);
     const kindWith = (nameBytes: number): unknown => {
       const profile = profileColumn({ type: "utf8" }, column, { ...full, nameBytes });
@@ -241,7 +241,7 @@ describe("a profile of texts", () => {
     expect([kindWith(72), kindWith(71)]).toEqual(["few", "many"]);
   });
 
-  test("counts the elements of lists", () => {
+  test("a profile of lists of texts counts their elements", () => {
     const column: Column = {
       kind: "list",
       offsets: Uint32Array.of(0, 2, 3),
@@ -254,13 +254,13 @@ describe("a profile of texts", () => {
 });
 
 describe("a profile of vectors", () => {
-  test("counts those that are zero or not finite, and knows the others' norms", () => {
+  test("a profile of vectors counts vectors that are zero or not finite, and has the norms of the others", () => {
     const found = vectors([3, 4], [0, 0], [Number.NaN, 1], [6, 8, 0]);
     expect(found).toMatchObject({ minDimension: 2, maxDimension: 3, zero: 1, notFinite: 1 });
     expect(found.norms).toMatchObject({ finite: 2, min: 5, max: 10 });
   });
 
-  test("tells what share of them repeat one another", () => {
+  test("a profile of vectors tells which share of the vectors repeat one another", () => {
     const random = randomOf(5);
     const different = Array.from({ length: 4000 }, () => [random(), random()]);
     expect(repeatedShare(vectors(...different))).toBe(0);

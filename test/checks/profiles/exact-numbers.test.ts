@@ -21,7 +21,7 @@ describe("a profile of numbers that float64 rounds", () => {
     ["integers that float64 does not tell apart", "int64", BigInt64Array.of(2n ** 53n, 2n ** 53n + 1n), 0.5],
     ["the largest numbers", "float64", Float64Array.of(-1.5e308, 1.5e308), 1.5e308],
     ["the smallest numbers", "float64", Float64Array.of(1e-300, 3e-300), 1e-300],
-  ] as const)("has the deviation of %s", (_, type, data, expected) => {
+  ] as const)("a profile of numbers has the standard deviation of %s", (_, type, data, expected) => {
     const profile = profileColumn({ type }, fixed(data), { ...full, version: 2 });
     expect(profile.kind === "numbers" && standardDeviation(profile.numbers) / expected).toBeCloseTo(1, 12);
   });
@@ -29,7 +29,7 @@ describe("a profile of numbers that float64 rounds", () => {
   test.each([
     ["so close together that the rounding of their squares hides it", (row: number) => 1e9 + row / 1000],
     ["whose squares are beyond float64", (row: number) => 1e200 * row],
-  ])("has no deviation of many numbers, %s", (_, of) => {
+  ])("a profile of many numbers has no standard deviation: %s", (_, of) => {
     const found = numbersOf("float64", fixed(Float64Array.from({ length: 1000 }, (__, row) => of(row))));
     expect(standardDeviation(found)).toBeNaN();
     expect(
@@ -37,7 +37,7 @@ describe("a profile of numbers that float64 rounds", () => {
     ).toBeCloseTo(Math.sqrt((1000 ** 2 - 1) / 12));
   });
 
-  test("names integers of 64 bits, and knows their extremes, as they are", () => {
+  test("a profile of integers of 64 bits names them, and has their extremes, without rounding", () => {
     const data = BigInt64Array.of(2n ** 53n, 2n ** 53n + 1n, -(2n ** 63n), 7n, 2n ** 53n + 1n, 2n ** 63n - 1n);
     const profile = profileColumn({ type: "int64" }, fixed(data, Uint8Array.of(1, 1, 1, 1, 1, 0)), {
       ...full,

@@ -44,7 +44,7 @@ const columns: fc.Arbitrary<{ about: ColumnToProfile; column: Column }> = fc.one
 );
 
 describe("the examples of values that are not in a list", () => {
-  test("are the same for any cut of the rows into spans, merged in any order, from JSON or not", () => {
+  test("examples of values outside a list do not depend on how rows are divided into spans or merged, and survive JSON", () => {
     fc.assert(
       fc.property(
         columns,
@@ -70,7 +70,7 @@ describe("the examples of values that are not in a list", () => {
     );
   });
 
-  test("have no name behind one that did not fit in another span", () => {
+  test("examples of values outside a list end before the first name that did not fit in one of the spans", () => {
     const list = valueList(["ok"]);
     const of = (...names: readonly string[]): ColumnProfile =>
       textsProfile(Object.fromEntries(names.map((name) => [name, 1])), limits, list);

@@ -56,7 +56,7 @@ function embeddings(dimension: number, { seed = 1, flipFrom = dimension, noise =
 }
 
 describe("the angle between the centroids of two profiles of vectors", () => {
-  test("tells how far they point in the same direction", () => {
+  test("the angle between two centroids says how far they point in the same direction", () => {
     const [right, up, both] = [
       vectors([
         [1, 0],
@@ -78,7 +78,7 @@ describe("the angle between the centroids of two profiles of vectors", () => {
     ["all dimensions fit", 1024, 4],
     ["dimensions are put together in groups", 256, 1.3],
     ["dimensions are put together in few groups", 64, 0.8],
-  ])("is that of all dimensions where %s", (_, dimensions, digits) => {
+  ])("the angle between two centroids is that of all dimensions if %s", (_, dimensions, digits) => {
     const [one, same, flipped] = [embeddings(768), embeddings(768, { seed: 2 }), embeddings(768, { flipFrom: 214 })];
     const of = (lists: readonly (readonly number[])[]): VectorProfile => vectors(lists, { ...now, dimensions });
     expect(of(one).directions.sums.length).toBe(Math.min(dimensions, 768));
@@ -88,7 +88,7 @@ describe("the angle between the centroids of two profiles of vectors", () => {
     expect(exactCosine(one, flipped)).toBeLessThan(-0.3);
   });
 
-  test("can be told of dimensions and of groups, and of more and of fewer groups", () => {
+  test("the angle between two centroids can be computed from dimensions and groups, and from different numbers of groups", () => {
     const lists = embeddings(300);
     const [all, many, few] = [512, 128, 64].map((dimensions) => vectors(lists, { ...now, dimensions })) as [
       VectorProfile,
@@ -100,7 +100,7 @@ describe("the angle between the centroids of two profiles of vectors", () => {
     );
   });
 
-  test("is told of the first dimensions where an older version has left others out", () => {
+  test("the angle between two centroids is that of the first dimensions if an older version has left out others", () => {
     const [lists, flipped] = [embeddings(300), embeddings(300, { flipFrom: 100 })];
     const before = vectors(lists, { ...older, dimensions: 100 });
     expect(before.directions.sums.length).toBe(100);
@@ -110,7 +110,7 @@ describe("the angle between the centroids of two profiles of vectors", () => {
     expect(cosine(before, vectors(lists, { ...now, dimensions: 128 }))).toBeUndefined();
   });
 
-  test("is that of the same vectors in whichever order they are merged", () => {
+  test("the angle between two centroids does not depend on the order of merging", () => {
     const lists = [...embeddings(40), ...embeddings(300), ...embeddings(200)];
     const limits = { ...now, dimensions: 100 };
     const type = { kind: "list", element: "float32" } as const;
@@ -137,7 +137,7 @@ describe("vectors whose squares float64 does not have", () => {
     [1.7e308, -1.7e308, 0],
   ];
 
-  test("have a norm and a direction", () => {
+  test("vectors whose squares float64 cannot hold have a norm and a direction", () => {
     const found = vectors(lists, now, "float64");
     expect(found).toMatchObject({ zero: 0, notFinite: 0, norms: { finite: 3, positiveInfinite: 1 } });
     expect(found.norms.max).toBeCloseTo(Math.sqrt(3) * 1e200, -190);
@@ -150,7 +150,7 @@ describe("vectors whose squares float64 does not have", () => {
     expect(found.directions).toEqual(vectors(plain).directions);
   });
 
-  test("of zeros, of NaN and of infinities still have none", () => {
+  test("vectors of zeros, NaN or infinities have no norm and no direction", () => {
     const found = vectors(
       [
         [0, -0],
@@ -164,7 +164,7 @@ describe("vectors whose squares float64 does not have", () => {
     expect(found).toMatchObject({ zero: 1, notFinite: 3, norms: { finite: 0 } });
   });
 
-  test("count as zero or not finite in runs that an older version planned", () => {
+  test("vectors whose squares float64 cannot hold count as zero or not finite in runs that an older version planned", () => {
     expect(vectors(lists, older, "float64")).toMatchObject({ zero: 2, notFinite: 2 });
   });
 });

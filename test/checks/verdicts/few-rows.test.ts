@@ -53,7 +53,7 @@ describe("earlier runs with few rows", () => {
     expect(levelsOfClass(found("class", labels(10_000, 100), nights), "rare")).toEqual(rows === 300 ? [] : ["pass"]);
   });
 
-  test("a night without a class that has enough rows to show it is a night like this one", () => {
+  test("an earlier night without a class excuses a night without it, if it had enough rows to show the class", () => {
     expect(levelsOfClass(found("class", labels(10_000, 0), [...times(7, large), labels(600, 0)]), "rare")).toEqual([]);
   });
 
@@ -62,7 +62,7 @@ describe("earlier runs with few rows", () => {
     expect(levelsOfClass(found("class", labels(10_000, 0), [first, ...times(7, large)]), "rare")).toEqual(["hold"]);
   });
 
-  test("count as one run together: many nights without a class say what none of them says", () => {
+  test("earlier runs with few rows are pooled into one run: together they show that a class is missing, which none of them shows alone", () => {
     const nights = [...times(7, labels(2000, 0)), labels(5000, 40)];
     expect(found("class", labels(5000, 0), nights).some(({ numbers: { class: name } }) => name === "rare")).toBe(false);
     const rarer = [...times(5, labels(400, 2)), ...times(3, large)];
@@ -81,7 +81,7 @@ describe("earlier runs with few rows", () => {
     expect(levels(found("constant", constant, nights))).toEqual(["hold"]);
   });
 
-  test("a night of 50 rows or more, all NULL, is a night like this one, and so are small ones for a small one", () => {
+  test("an earlier night that is all NULL excuses a night with many NULLs if it has at least 50 rows, or if both nights are small", () => {
     expect(levels(found("nulls", numbers(10_000, 9000), [...times(7, many), numbers(50, 50)]))).toEqual(["pass"]);
     expect(levels(found("nulls", numbers(10_000, 9000), [...times(7, many), numbers(49, 49)]))).toEqual(["hold"]);
     expect(levels(found("nulls", numbers(30, 30), [...times(7, many), numbers(30, 30)]))).toEqual(["pass"]);
@@ -89,7 +89,7 @@ describe("earlier runs with few rows", () => {
     expect(together).toMatchObject({ level: "pass", against: null, numbers: { share_before: 1, runs_together: 2 } });
   });
 
-  test("a night whose rows all had one value does not end the check of constants unless chance could not make it", () => {
+  test("an earlier night whose rows all had one value excuses a constant only if chance could not have made it", () => {
     const texts = textsProfile({ a: 9500, b: 500 });
     const onlyOf = (rows: number): unknown[] =>
       levels(found("constant", textsProfile({ a: 10_000 }), [...times(7, texts), textsProfile({ a: rows })]));
@@ -106,7 +106,7 @@ describe("earlier runs with few rows", () => {
     expect(result).toMatchObject({ level: "hold", numbers: { rows_before: 2000 } });
   });
 
-  test("say nothing alone of what none of them can show", () => {
+  test("earlier runs with few rows do not take part in a check that they are too small for, even pooled", () => {
     const few = times(8, numbersProfile([1]));
     expect(levels(found("constant", constant, few))).toEqual(["pass"]);
     expect(found("nulls", many, few)).toEqual([]);
@@ -122,11 +122,14 @@ describe("a run with few rows after nights with many", () => {
     [30, 9, 1000, "pass"],
     [8, 8, 100, "hold"],
     [30, 15, 1000, "hold"],
-  ])("of %i rows, %i are NULL, after nights with %i of 10,000: %s", (rows, nulls, before, level) => {
-    expect(levels(found("nulls", numbers(rows, nulls), times(8, numbers(10_000, before))))).toEqual([level]);
-  });
+  ])(
+    "a run of %i rows of which %i are NULL, after nights with %i NULLs of 10,000 rows, has the level %s",
+    (rows, nulls, before, level) => {
+      expect(levels(found("nulls", numbers(rows, nulls), times(8, numbers(10_000, before))))).toEqual([level]);
+    },
+  );
 
-  test("is not held for a class, a value or a constant that chance made", () => {
+  test("a run with few rows is not held for a missing class, a new value or a constant that chance can cause", () => {
     expect(found("class", labels(30, 0), times(8, large)).filter(({ level }) => level !== "pass")).toEqual([]);
     expect(levels(found("constant", textsProfile({ a: 10 }), times(8, textsProfile({ a: 90, b: 10 }))))).toEqual([
       "pass",
@@ -134,7 +137,7 @@ describe("a run with few rows after nights with many", () => {
     expect(found("unseen_value", textsProfile({ a: 26, new: 4 }), times(8, large))).toEqual([]);
   });
 
-  test("has no repeated vectors where each occurs once", () => {
+  test("a run with few rows has no repeated vectors if each vector occurs once", () => {
     const nights = times(8, vectors(2000, 3));
     expect([1, 2, 3, 4].flatMap((rows) => levels(found("repeated_vectors", vectors(rows, 5), nights)))).toEqual(
       times(4, "pass"),
@@ -146,13 +149,13 @@ describe("a run without rows", () => {
   const anyRows = { ...defaultChecks, rows: { min: 0, max: Number.POSITIVE_INFINITY } };
   const empty = { rows: 0, carried: new Map() };
 
-  test("has no columns to compare", () => {
+  test("the columns of a run without rows are not compared", () => {
     const nights = nightsBefore(8, night).map((run) => Object.assign(run, { carried: new Map([["id", large]]) }));
     const verdict = judge({ run: { ...runProfile({}), ...empty }, baseline: nights }, anyRows);
     expect(told(verdict)).toEqual([]);
   });
 
-  test("is none of the eight runs that the next run is compared with", () => {
+  test("a run without rows does not count among the eight runs that the next run is compared with", () => {
     const nights = nightsBefore(9, (ago) => (ago === 1 ? { rows: 0 } : night()));
     const now = { ...night(), features: { weight: numbers(1000, 900) } };
     const verdict = judge({ run: runProfile(now), baseline: nights }, anyRows);
@@ -160,7 +163,7 @@ describe("a run without rows", () => {
     expect(only(verdict, "nulls", "weight").level).toBe("hold");
   });
 
-  test("is not the last run whose columns the next run must have", () => {
+  test("the columns of a run are not compared with those of a run without rows before it", () => {
     const nights = nightsBefore(9, (ago) => (ago === 1 ? { rows: 0 } : night()));
     const now = { ...night(), outputs: { out: labels(1000) } };
     const results = judge({ run: runProfile(now), baseline: nights }, anyRows).results;

@@ -90,7 +90,7 @@ test("a verdict is plain JSON, and each PSI in it is that of its bins", () => {
 });
 
 describe("columns of the run before", () => {
-  test("that are gone or of another type hold", () => {
+  test("a column of the last run that is gone or of another type holds the run", () => {
     const { score } = usual(0).outputs ?? {};
     const gone = verdictOf(runProfile({ ...usual(0), outputs: { ...(score && { score }) } }));
     expect(only(gone, "column", "label")).toMatchObject({ level: "hold", measured: "missing", limit: "utf8" });
@@ -102,7 +102,7 @@ describe("columns of the run before", () => {
   test.each([
     ["NULL", null, "nulls"],
     ["NaN", Number.NaN, "nan"],
-  ] as const)("whose values are all %s hold", (_, value, check) => {
+  ] as const)("a column whose values are all %s holds the run", (_, value, check) => {
     const weight = numbersProfile(Array.from({ length: 1000 }, () => value));
     const verdict = verdictOf(runProfile({ ...usual(0), features: { weight } }));
     expect(only(verdict, check, "weight")).toMatchObject({ level: "hold", measured: 1 });
@@ -110,11 +110,11 @@ describe("columns of the run before", () => {
     expect(verdict.outcome).toBe("hold");
   });
 
-  test("with 10 points more NULLs hold, with 3 points more not", () => {
+  test("a column with 10 points more NULLs than before holds the run, and one with 3 points more does not", () => {
     expect([withNulls(100).level, withNulls(30).level]).toEqual(["hold", "pass"]);
   });
 
-  test("that were constant all along may stay so", () => {
+  test("a column that was constant in all earlier runs may stay constant", () => {
     const constant = { features: { version: numbersProfile(Array.from({ length: 1000 }, () => 3)) } };
     const baseline = nightsBefore(10, () => constant);
     expect(told(judge({ run: runProfile(constant), baseline }, defaultChecks))).toEqual([]);
@@ -122,24 +122,24 @@ describe("columns of the run before", () => {
 });
 
 describe("drift", () => {
-  test("of a feature by a factor of 1000 holds, and names the run that is most like this one", () => {
+  test("a drift of a feature by a factor of 1000 holds the run, and names the run that is most like this one", () => {
     const weight = numbersProfile(normals(1000, { mean: 70_000, deviation: 8000 }));
     const result = only(verdictOf(runProfile({ ...usual(0), features: { weight } })), "psi", "weight");
     expect(result).toMatchObject({ level: "hold", limit: 1 });
     expect(result.against).toMatch(/^night-2026-11-(1[5-9]|2[0-2])$/);
   });
 
-  test("of an output warns, then holds", () => {
+  test("a small drift of an output warns, and a large one holds the run", () => {
     expect(only(withScoreAt(0.4), "psi", "score").level).toBe("warn");
     expect(only(withScoreAt(1), "psi", "score").level).toBe("hold");
   });
 
-  test("of an output that a feature explains only warns, up to twice the limit", () => {
+  test("a drift of an output that a feature explains only warns, up to twice the limit", () => {
     expect(movedWithWeight(0.6)).toMatchObject({ level: "warn", lowered: expect.stringContaining("weight") as string });
     expect(movedWithWeight(1.2).level).toBe("hold");
   });
 
-  test("that was published within the last 8 runs passes", () => {
+  test("a drift passes if one of the last 8 published runs looked the same", () => {
     const weekend = {
       ...usual(0),
       outputs: { ...usual(0).outputs, score: numbersProfile(normals(1000, { mean: 2 })) },
@@ -152,7 +152,7 @@ describe("drift", () => {
     expect(only(verdict, "unexplained", "score").level).toBe("warn");
   });
 
-  test("that is slow warns once, when it goes beyond the limit", () => {
+  test("a slow drift warns once, when it exceeds the limit", () => {
     const first = runProfile(wandered(0), 1);
     const slow = (now: number, before: number): CheckResult =>
       only(
@@ -167,20 +167,20 @@ describe("drift", () => {
     expect(slow(0.65, 0.6).level).toBe("pass");
   });
 
-  test("of p50 by more than half of the interquartile range warns", () => {
+  test("a drift of p50 by more than half of the interquartile range warns", () => {
     const weight = numbersProfile(normals(1000, { mean: 77, deviation: 8 }));
     const result = only(verdictOf(runProfile({ ...usual(0), features: { weight } })), "quantiles", "weight");
     expect(result.level).toBe("warn");
     expect(Number(result.measured)).toBeCloseTo(7 / (1.349 * 8), 0);
   });
 
-  test("of quantiles does not warn for classes, whose quantiles stand still or jump", () => {
+  test("a drift of quantiles does not warn for classes, whose quantiles stay the same or jump", () => {
     const baseline = nightsBefore(8, (nightsAgo) => withClasses(48 - nightsAgo));
     const { results } = judge({ run: runProfile(withClasses(52)), baseline }, defaultChecks);
     expect(results.filter(({ check, column }) => check === "quantiles" && column === "weight")).toEqual([]);
   });
 
-  test("of few rows is found against all runs before together", () => {
+  test("a drift in few rows is found by comparing them with all earlier runs together", () => {
     const baseline = nightsBefore(8, (nightsAgo) => few(0, nightsAgo));
     const result = only(judge({ run: runProfile(few(0.55, 99)), baseline }, defaultChecks), "psi", "score");
     expect(result).toMatchObject({ level: "warn", against: null, numbers: { runs_together: 8 } });
@@ -188,7 +188,7 @@ describe("drift", () => {
     expect(result.limit).toBe((freedom + 4 * Math.sqrt(2 * freedom)) * (1 / 1600 + 1 / 200));
   });
 
-  test("of vectors' direction warns, then holds", () => {
+  test("a small change of the direction of vectors warns, and a large one holds the run", () => {
     const baseline = nightsBefore(8, () => around(0));
     const levels = [0.05, 0.3, 0.6].map(
       (angle) =>
@@ -202,17 +202,17 @@ const rowsIn = (rows: number, options: Partial<CheckOptions> = {}): CheckResult 
   only(verdictOf(runProfile({ ...usual(0), rows }), options, 7), "rows", null);
 
 describe("values", () => {
-  test("of a class that has all but vanished hold", () => {
+  test("a class that has all but vanished holds the run", () => {
     expect(only(withLabels({ a: 989, b: 1, c: 10 }), "unexplained", "label").level).toBe("warn");
     const collapsed = withLabels({ a: 989, b: 1, c: 10 }).results.filter(({ check }) => check === "class");
     expect(collapsed.map(({ level, numbers }) => `${numbers["class"]} ${level}`)).toEqual(["a pass", "b hold"]);
   });
 
-  test("of a rare class may be missing", () => {
+  test("a rare class may be missing", () => {
     expect(told(withLabels({ a: 610, b: 390 }))).toEqual([]);
   });
 
-  test("that no run before had hold in an output, from 5 rows on", () => {
+  test("a new value of an output holds the run if it has at least 5 rows", () => {
     expect(only(withLabels({ ...labels, new: 5 }), "unseen_value", "label")).toMatchObject({
       level: "hold",
       numbers: { value: "new", rows_of_value: 5 },
@@ -220,14 +220,14 @@ describe("values", () => {
     expect(told(withLabels({ ...labels, new: 4 }))).toEqual([]);
   });
 
-  test("that no run before had warn in a feature", () => {
+  test("a new value of a feature warns", () => {
     const baseline = nightsBefore(10, () => country({ AT: 500, DE: 500 }));
     const verdict = judge({ run: runProfile(country({ AT: 480, DE: 480, PT: 40 })), baseline }, defaultChecks);
     expect(told(verdict)).toEqual(["unseen_value country warn"]);
   });
 });
 
-test("features that are those of the last run warn", () => {
+test("features that are the same as in the last run warn", () => {
   const verdict = verdictOf(runProfile({ ...usual(0), features: usual(1).features ?? {} }));
   expect(told(verdict)).toEqual(["stale null warn"]);
 });
@@ -243,7 +243,7 @@ test("slices of 1,000 rows or more warn where their outputs drift", () => {
 });
 
 describe("a comparison that would hold only warns", () => {
-  test("on a date that is expected to differ", () => {
+  test("a comparison on a date that is expected to differ only warns", () => {
     const verdict = verdictOf(drifted(3), {
       expect: [{ date: "2026-11-23", reason: "Black Friday", asBaseline: false }],
     });
@@ -258,7 +258,7 @@ describe("a comparison that would hold only warns", () => {
     expect([counted.lowered, counted.isExcused]).toEqual(["expected on 2026-11-23: Black Friday", undefined]);
   });
 
-  test("on a date that is expected to differ does not leave the baseline if it would not have been held", () => {
+  test("a run on a date that is expected to differ stays in the baseline if it would not have been held", () => {
     const expected = [{ date: "2026-11-23", reason: "Black Friday", asBaseline: false }];
     const young = only(verdictOf(drifted(0.8), { expect: expected }, 7), "psi", "score");
     expect([young.lowered, young.isExcused]).toEqual(["only 7 of 8 runs to compare with", undefined]);
@@ -266,7 +266,7 @@ describe("a comparison that would hold only warns", () => {
     expect([onlyWarns.lowered, onlyWarns.isExcused]).toEqual(["expected on 2026-11-23: Black Friday", undefined]);
   });
 
-  test("while there are fewer than 8 runs, unless it is clear", () => {
+  test("a comparison with fewer than 8 runs only warns, unless its result is far beyond the limit", () => {
     expect(only(verdictOf(drifted(0.8), {}, 7), "psi", "score")).toMatchObject({
       level: "warn",
       lowered: "only 7 of 8 runs to compare with",
@@ -274,7 +274,7 @@ describe("a comparison that would hold only warns", () => {
     expect(verdictOf(drifted(3), {}, 7).outcome).toBe("hold");
   });
 
-  test("while there are fewer than 8 runs, and of few rows say below which share they hold all the same", () => {
+  test("a check of few rows with fewer than 8 earlier runs only warns, and says below which share it would hold the run", () => {
     const why = "only 7 of 8 runs to compare with";
     expect(rowsIn(500)).toMatchObject({ level: "warn", lowered: `${why}; below 25% it would be held` });
     expect(rowsIn(240)).toMatchObject({ level: "hold" });
@@ -285,7 +285,7 @@ describe("a comparison that would hold only warns", () => {
     expect(rowsIn(500, { onFail: "warn" })).toMatchObject({ level: "warn", lowered: why });
   });
 
-  test("where checks only warn, and the levels tell what they would have done", () => {
+  test("with on_fail: warn a run is published, and the levels of its results say what would have held it", () => {
     const verdict = verdictOf(drifted(3), { onFail: "warn" });
     expect([verdict.outcome, only(verdict, "psi", "score").level]).toEqual(["publish", "hold"]);
   });

@@ -30,7 +30,7 @@ const list = (values: readonly string[], now: ColumnProfile) =>
   only(judge({ run: runProfile({ outputs: { label: now } }), baseline: [] }, inList(values)), "in", "label");
 
 describe("a list of the values that an output may have", () => {
-  test("passes however many values it has, if no row has another", () => {
+  test("a list of allowed values passes if no row has another value, however many values it has", () => {
     const values = Object.keys(names(300, 1));
     const now = textsProfile(names(300, 3), limitsNow, valueList(values));
     expect(now.kind === "values" && now.values.kind).toBe("many");
@@ -51,14 +51,14 @@ describe("a list of the values that an output may have", () => {
           valueList(values),
         ),
     ],
-  ])("holds a run with many %s of which one is not in it, and names it", (kind, of) => {
+  ])("a list of allowed values holds a run with many %s of which one is not in the list, and names it", (kind, of) => {
     const values = kind === "texts" ? Object.keys(names(300, 1)) : Array.from({ length: 300 }, (_, id) => String(id));
     const found = list(values, of(values));
     const numbers = kind === "texts" ? { other: 2 } : { "4000000000000000000": 300 };
     expect(found).toMatchObject({ level: "hold", measured: 1, numbers });
   });
 
-  test("names the first of many values that are not in it", () => {
+  test("a list of allowed values names the first of many values that are not in it", () => {
     const found = list(["class 1"], textsProfile(names(300, 3), limitsNow, valueList(["class 1"])));
     expect(found).toMatchObject({ level: "hold", measured: expect.stringMatching(/^at least \d+$/) });
     expect(Object.entries(found.numbers).slice(0, 2)).toEqual([
@@ -67,13 +67,13 @@ describe("a list of the values that an output may have", () => {
     ]);
   });
 
-  test("is compared with values of more than 64 bytes", () => {
+  test("a list of allowed values is compared with values of more than 64 bytes", () => {
     const long = "é".repeat(60);
     expect(list([long], textsProfile({ [long]: 3 }))).toMatchObject({ level: "pass" });
     expect(list([`${long}e`], textsProfile({ [long]: 3 }))).toMatchObject({ level: "hold", measured: 1 });
   });
 
-  test("holds a run whose values are not known, because attempts had different lists", () => {
+  test("a list of allowed values holds a run whose values are not known, because attempts had different lists", () => {
     const values = Object.keys(names(300, 1));
     const spans = [values, ["a"]].map((of) => textsProfile(names(300, 3), limitsNow, valueList(of)));
     const now = spans.reduce((one, other) => mergeProfiles(one, other, limitsNow));
@@ -84,7 +84,7 @@ describe("a list of the values that an output may have", () => {
 describe("a column with more values than are counted", () => {
   const many = textsProfile(names(30, 40), few);
 
-  test("of a label is noted once, with the checks that do not compare it", () => {
+  test("a label with more values than are counted is noted once, with the checks that do not compare it", () => {
     const verdict = verdictOn(many, () => many);
     expect(verdict.uncounted).toEqual([{ column: "label", checks: ["class", "unseen_value"], run: "this" }]);
     expect(columnNotes(verdict)).toEqual([
@@ -96,11 +96,11 @@ describe("a column with more values than are counted", () => {
     ["texts that are all different", textsProfile(names(1000, 1), few)],
     ["ids", integersProfile(Array.from({ length: 1000 }, (_, id) => BigInt(id)))],
     ["hashes", integersProfile(Array.from({ length: 1000 }, (_, id) => BigInt(id) * 0x1234567890abcdn))],
-  ])("is not noted if it has %s", (_, now) => {
+  ])("a column with more values than are counted is not noted if it has %s", (_, now) => {
     expect(verdictOn(now, () => now).uncounted).toBeUndefined();
   });
 
-  test("is noted if it has integers with many rows each", () => {
+  test("a column of integers with more values than are counted is noted if each value has many rows", () => {
     const now = integersProfile(
       Array.from({ length: 600 }, (_, row) => BigInt(row % 30)),
       few,
@@ -108,7 +108,7 @@ describe("a column with more values than are counted", () => {
     expect(verdictOn(now, () => now).uncounted).toHaveLength(1);
   });
 
-  test("in earlier runs still tells a value that none of them can have had", () => {
+  test("a new value is found although earlier runs had more values than are counted, if none of them can have had it", () => {
     const label = names(30, 40);
     const now = textsProfile({ ...label, "class new": 60 });
     const verdict = verdictOn(now, () => many);
@@ -120,7 +120,7 @@ describe("a column with more values than are counted", () => {
     expect(verdictOn(textsProfile(label), () => many).results.filter(({ level }) => level !== "pass")).toEqual([]);
   });
 
-  test("in some earlier runs leaves the others to tell that a class is gone, as a warning", () => {
+  test("a class that is gone warns if only some earlier runs have values that are counted", () => {
     const counted = textsProfile(names(30, 40));
     const now = textsProfile({ ...names(30, 40), "class 7": 1 });
     const verdict = verdictOn(now, (ago) => (ago > 2 ? many : counted));
@@ -146,13 +146,13 @@ const rangeOf = (range: readonly [number, number], now: ColumnProfile) =>
 describe("integers that float64 does not tell apart", () => {
   const limit = 2n ** 53n;
 
-  test("are compared with a range as they are", () => {
+  test("integers that float64 cannot distinguish are compared with a range exactly", () => {
     const now = integersProfile(ids(limit, limit + 1n));
     expect(rangeOf([2 ** 53, 2 ** 53], now)).toMatchObject({ level: "hold", measured: "9007199254740993" });
     expect(rangeOf([2 ** 53, 2 ** 53 + 2], now)).toMatchObject({ level: "pass" });
   });
 
-  test("are classes of their own, and are not constant", () => {
+  test("integers that float64 cannot distinguish are separate classes, and not a constant", () => {
     const two = integersProfile(ids(limit, limit + 1n));
     const verdict = verdictOn(integersProfile(ids(limit, limit)), () => two);
     expect(only(verdict, "constant", "label")).toMatchObject({ level: "hold" });
@@ -160,7 +160,7 @@ describe("integers that float64 does not tell apart", () => {
     expect(gone).toMatchObject([{ numbers: { class: "9007199254740993", rows_of_class: 0 } }]);
   });
 
-  test("are compared by their rounded names with runs of older versions, which rounded them", () => {
+  test("integers that float64 cannot distinguish are compared by rounded names with runs of older versions", () => {
     const labels = ids(4_611_686_018_427_387_905n, -4_611_686_018_427_999_999n, 7n);
     const { version: _, ...older } = limitsNow;
     const verdict = verdictOn(integersProfile(labels), () => integersProfile(labels, older));

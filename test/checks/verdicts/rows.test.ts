@@ -43,12 +43,12 @@ function columnsOf(rows: number): Columns {
 }
 
 describe("rows", () => {
-  test("after nights without rows hold, and no rows pass", () => {
+  test("rows after nights without rows hold the run, and no rows pass", () => {
     expect(withRows(500, () => 0)).toMatchObject({ level: "hold", measured: "infinitely many", limit: 3 });
     expect(withRows(0, () => 0)).toMatchObject({ level: "pass", measured: 1 });
   });
 
-  test("are derived from the nights that they are compared with", () => {
+  test("the result of the check of rows lists the nights that they are compared with", () => {
     expect(withRows(500, byWeekday).numbers["nights"]).toBe(
       "2026-10-26: 300, 2026-11-02: 300, 2026-11-09: 300, 2026-11-16: 300",
     );
@@ -71,24 +71,27 @@ describe("rows", () => {
     [withRows(100, (ago) => 1000 + ago), "100 rows, 9.86% of 1,014, the lower median of 4 Mondays (rows.min: 70%)"],
     [withRows(5, () => 0), "5 rows, the median of 4 Mondays had 0 (rows.max: 300%)"],
     [withLimit(500, 0.6), "500 rows, 50% of 1,000, the median of 4 Mondays (rows.min: 60%)"],
-  ])("are told with the nights that they are compared with, and the limit as the spec has it: %#", (result, line) => {
-    expect(resultLines(storedVerdict([result]), result.level)).toEqual([
-      expect.stringMatching(`^${line.replaceAll(/[().]/g, "\\$&")}`),
-    ]);
-  });
+  ])(
+    "the finding about rows names the nights that they are compared with, and the limit as the spec has it: %#",
+    (result, line) => {
+      expect(resultLines(storedVerdict([result]), result.level)).toEqual([
+        expect.stringMatching(`^${line.replaceAll(/[().]/g, "\\$&")}`),
+      ]);
+    },
+  );
 
-  test("of half a table hold", () => {
+  test("the rows of half a table hold the run", () => {
     expect(withRows(500, () => 1000)).toMatchObject({ level: "hold", measured: 0.5, limit: 0.7 });
   });
 
-  test("below four fifths of the usual ones warn", () => {
+  test("rows below four fifths of the usual number warn", () => {
     expect(withRows(799, () => 1000)).toMatchObject({ level: "warn", measured: 0.799, limit: 0.8 });
     expect(withRows(800, () => 1000)).toMatchObject({ level: "pass", limit: 3 });
     expect(withRows(699, () => 1000)).toMatchObject({ level: "hold", limit: 0.7 });
     expect(withRows(700, () => 1000).level).toBe("warn");
   });
 
-  test("warn a third of the way from the limit in the spec to the usual number, and never if that is 0", () => {
+  test("rows warn a third of the way from the limit in the spec to the usual number, and never if the limit is 0", () => {
     expect(withLimit(699, 0.55)).toMatchObject({ level: "warn", limit: 0.7 });
     expect(withLimit(700, 0.55).level).toBe("pass");
     expect(withLimit(1000, 1).level).toBe("pass");
@@ -96,19 +99,19 @@ describe("rows", () => {
     expect(withLimit(0, 0).level).toBe("pass");
   });
 
-  test("are compared with those of the same weekday", () => {
+  test("rows are compared with those of the same weekday", () => {
     expect(withRows(300, byWeekday).level).toBe("pass");
     expect(withRows(1000, byWeekday)).toMatchObject({ level: "hold", measured: 1000 / 300, limit: 3 });
   });
 
-  test("of one unusual week before do not matter", () => {
+  test("the rows of one unusual earlier week do not matter", () => {
     expect(withRows(1000, (nightsAgo) => (nightsAgo === 7 ? 3000 : 1000)).level).toBe("pass");
     expect(withRows(1000, (nightsAgo) => (nightsAgo === 14 ? 300 : 1000)).level).toBe("pass");
     expect(withRows(1000, (nightsAgo) => (nightsAgo === 7 ? 2000 : 1000), 14).level).toBe("pass");
     expect(withRows(1000, (nightsAgo) => (nightsAgo === 7 ? 300 : 1000), 14).level).toBe("pass");
   });
 
-  test("are compared with the fewest and the most of the last 8 runs while weekdays are too few", () => {
+  test("rows are compared with the fewest and the most of the last 8 runs while too few runs have the same weekday", () => {
     expect(withRows(330, oneWithFew, 6)).toMatchObject({ level: "pass", numbers: { least: 400, most: 1000 } });
     expect(withRows(290, oneWithFew, 9).level).toBe("warn");
     expect(withRows(270, oneWithFew, 9).level).toBe("hold");

@@ -87,7 +87,7 @@ describe("values of a dictionary are looked up by their numbers", () => {
     }
   });
 
-  test("and several at once do not get in each other's way", () => {
+  test("several lookups of dictionary values at the same time do not disturb each other", () => {
     const dictionary = dictionaryOf("float32", 30);
     const both = [anyRuns(random, 5, 30), anyRuns(random, 5, 30)].map(({ bytes, numbers }) => ({
       numbers,
@@ -115,7 +115,7 @@ describe("values of a dictionary are looked up by their numbers", () => {
     first.set(before); // its holder still reads it
   });
 
-  test("none, where the runs do not come out even in the end", () => {
+  test("values of a dictionary are refused if the runs have more or fewer values than are due", () => {
     const dictionary = dictionaryOf("float32", 3);
     const bytes = here([...repeatedRun(2, 5000, 2), ...repeatedRun(1, 5000, 2)]);
     const runs = { at: 0, end: bytes.length, width: 2 };

@@ -27,7 +27,7 @@ const bad = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
 const extremes = [3.402_823_466_385_288_6e38, -3.402_823_466_385_288_6e38, 1e-45, -1e-45, 1.17e-38, 0, -0];
 
 describe("floats are checked for values that are not finite", () => {
-  test("wherever it is, in arrays of any length", () => {
+  test("a float that is not finite is found at each position of arrays of any length", () => {
     for (let length = 0; length <= 40; length += 1) {
       for (const lead of [0, 1, 3]) {
         const values = floatsOf(
@@ -45,12 +45,12 @@ describe("floats are checked for values that are not finite", () => {
     }
   });
 
-  test("and not beyond the array", () => {
+  test("a float that is not finite is ignored beyond the end of the array", () => {
     const values = floatsOf([Number.NaN, ...Array.from({ length: 20 }, () => 1), Number.NaN]);
     expect(areFinite(values.subarray(1, 21))).toBe(true);
   });
 
-  test("floats are checked for values that are not finite by all bits that are no number", () => {
+  test("each bit pattern of NaN and infinity counts as not finite", () => {
     const values = floatsOf([1, 1, 1, 1, 1]);
     const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
     for (const one of [0x7f80_0001, 0x7fc0_0000, 0xffff_ffff, 0x7f80_0000, 0xff80_0000]) {
@@ -106,7 +106,7 @@ describe.for(["float32", "float64"] as const)("four columns of %s are put side b
     }
   });
 
-  test("but not from, or to, beyond an array's end", () => {
+  test("columns are not packed from or to positions beyond the end of an array", () => {
     const column = columnOf([1, 2, 3]);
     const four = { a: column, b: column, c: column, d: column };
     const target = floatsOf(Array.from({ length: 12 }, () => 0));
@@ -157,7 +157,7 @@ describe("columns are packed that are", () => {
   const held = 2 ** 24;
   const wholes = [0, 1, -1, 77, -held, held - 1, 5, -6, 7, 8, 9];
 
-  test.each(["int32", "int64"] as const)("%s, where each is a float for sure", (kind) => {
+  test.each(["int32", "int64"] as const)("columns of %s are packed if each value is exact as a float", (kind) => {
     const piece = takeMemory(wholes.length * bytesPerElement(kind));
     const column = viewOf(kind, piece.buffer, piece.byteOffset, wholes.length);
     const set = (row: number, value: bigint): void => {
@@ -181,12 +181,15 @@ describe("columns are packed that are", () => {
     expect(packed([ones, column.slice(), ones, ones]).isPacked).toBeUndefined();
   });
 
-  test.each(["uint32", "uint64"] as const)("not %s, of which some look like numbers below zero", (kind) => {
-    const piece = takeMemory(rows * bytesPerElement(kind));
-    expect(packed([ones, ones, viewOf(kind, piece.buffer, piece.byteOffset, rows), ones]).isPacked).toBeUndefined();
-  });
+  test.each(["uint32", "uint64"] as const)(
+    "columns of %s are not packed, because large values look like negative numbers",
+    (kind) => {
+      const piece = takeMemory(rows * bytesPerElement(kind));
+      expect(packed([ones, ones, viewOf(kind, piece.buffer, piece.byteOffset, rows), ones]).isPacked).toBeUndefined();
+    },
+  );
 
-  test("each of another kind", () => {
+  test("four columns of different types are packed side by side", () => {
     const [floats, doubles] = [floatsOf([1, 2]), numbersOf("float64", [3, 4])];
     expect(packed([floats, doubles, Int8Array.of(5, 6), floats.slice()])).toEqual({
       isPacked: true,

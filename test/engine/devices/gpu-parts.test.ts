@@ -18,7 +18,7 @@ const withLdd = (found: Readonly<Record<string, string>>): MachineFacts => ({
 });
 
 describe("a machine with GPUs", () => {
-  test("lacks nothing, and shows what it has", async () => {
+  test("a machine with GPUs lacks no part, and its parts are shown", async () => {
     expect(await gpuParts("cuda", machineOf(goodMachine), 1)).toMatchInlineSnapshot(`
       [
         {
@@ -50,15 +50,15 @@ describe("a machine with GPUs", () => {
     `);
   });
 
-  test("lacks TensorRT when that is asked for", async () => {
+  test("a machine with GPUs lacks TensorRT if TensorRT is asked for", async () => {
     expect(await faultsOf(goodMachine, "tensorrt")).toEqual([
       `provider library missing: libonnxruntime_providers_tensorrt.so not in ${libraries} (the npm package does not have them)`,
-      "CUDA unknown: the provider library tells which one, once it is there and there is an ldd",
-      "TensorRT unknown: the provider library tells which one",
+      "CUDA unknown: the needed version is unknown without the provider library and ldd",
+      "TensorRT unknown: the needed version is unknown without the provider library",
     ]);
   });
 
-  test("has its providers where LD_LIBRARY_PATH has ONNX Runtime, unless that is of another version", async () => {
+  test("a machine with GPUs has the providers beside the ONNX Runtime in LD_LIBRARY_PATH, unless its version differs", async () => {
     const folder = "/opt/cuda/lib";
     const [shared, cuda] = ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
     const copied: MachineFacts = {

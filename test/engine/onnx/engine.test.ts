@@ -42,7 +42,7 @@ describe("an engine", () => {
     });
   });
 
-  test("answers each of many calls under way with its own outputs", async () => {
+  test("an engine answers each of many concurrent calls with its own outputs", async () => {
     await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity, 2);
 
@@ -184,7 +184,7 @@ describe("an engine without memory for a batch", () => {
     expect(await engine.run(floats(2, 3))).toMatchObject({ outputs: [{ data: Float32Array.of(4, 6, 6, 9) }] });
   });
 
-  test("answers calls of before and of meanwhile when it is renewed", async () => {
+  test("an engine that is renewed answers earlier calls, and calls that come meanwhile", async () => {
     await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity, 2);
 

@@ -86,7 +86,7 @@ test("no request is sent before the journal counts it", async () => {
   expect(await unansweredIn(store)).toBeGreaterThanOrEqual(1);
 });
 
-test("an attempt that has all its answers leaves none that it may have paid for twice, whatever it was allowed", async () => {
+test("an attempt that has kept all its answers counts no request as possibly paid for twice, even if the journal allowed more requests", async () => {
   const store = heldStore();
   using answers = createKeptAnswers({ flushMs: 3_600_000 });
   await answers.begin(store, 0, none);
@@ -99,7 +99,7 @@ test("an attempt that has all its answers leaves none that it may have paid for 
   expect(store.writes).toBeLessThan(20);
 });
 
-test("a request that begins while the journal is told that nothing is under way is counted, too", async () => {
+test("a request that begins while the journal records that nothing is under way is counted, too", async () => {
   const store = heldStore();
   using answers = createKeptAnswers({ flushMs: 3_600_000 });
   await answers.begin(store, 0, none);

@@ -83,7 +83,7 @@ const widths = ({ inputs: [ids] }: EngineRequest): Tensor[] => {
 };
 
 describe("texts of a batch", () => {
-  test("become ids, mask and types as wide as the longest text", async () => {
+  test("texts of a batch become ids, mask and types as wide as the longest text", async () => {
     const { calls } = await runOn([textsTensor(["ab", "", "c"])]);
     expect(calls.map(plain)).toEqual([
       {
@@ -94,19 +94,19 @@ describe("texts of a batch", () => {
     ]);
   });
 
-  test("are padded on the left where the tokenizer pads there, and to the full width without shrink", async () => {
+  test("texts of a batch are padded on the left if the tokenizer does so, and to the full width without shrink", async () => {
     const { calls } = await runOn([textsTensor(["ab"], { side: "left", shrink: false, width: 4 })]);
     expect(calls.map(plain)).toMatchObject([
       { ids: { dims: [1, 4], data: [9, 9, 97, 98] }, mask: { data: [0, 0, 1, 1] }, types: { data: [0, 0, 0, 1] } },
     ]);
   });
 
-  test("that are all empty have a width of one token", async () => {
+  test("texts of a batch that are all empty have a width of one token", async () => {
     const { calls } = await runOn([textsTensor(["", ""])]);
     expect(plain(calls[0] as EngineRequest)).toMatchObject({ ids: { dims: [2, 1], data: [9, 9] } });
   });
 
-  test("are scored in groups of like lengths, with outputs in the order of the rows", async () => {
+  test("texts of a batch are scored in groups of similar lengths, with outputs in the order of the rows", async () => {
     const texts = Array.from({ length: 400 }, (_, index) => "a".repeat((index * 37) % 200));
     const other: NamedTensor = { name: "other", dtype: "float32", dims: [400], data: Float32Array.from(texts.keys()) };
     const inputs = [textsTensor(texts, { sorted: true, width: 256, value: 0 }), other];
@@ -119,14 +119,14 @@ describe("texts of a batch", () => {
     );
   });
 
-  test("that fit in one group are scored at once, with outputs in the order of the rows", async () => {
+  test("texts of a batch that fit in one group are scored at once, with outputs in the order of the rows", async () => {
     const other: NamedTensor = { name: "other", dtype: "float32", dims: [3], data: Float32Array.of(5, 6, 7) };
     const { calls, outputs } = await runOn([textsTensor(["a", "abc", "ab"], { sorted: true, value: 0 }), other], sums);
     expect(calls).toHaveLength(1);
     expect(Array.from((outputs[0] as { data: Float32Array }).data)).toEqual([97, 5, 97 + 98 + 99, 6, 97 + 98, 7]);
   });
 
-  test("end with an error where the output is as wide as the group", async () => {
+  test("texts of a batch end with an error if the output is as wide as the group", async () => {
     const texts = Array.from({ length: 400 }, (_, index) => "a".repeat(index % 200));
     await expect(runOn([textsTensor(texts, { sorted: true, width: 256 })], widths)).rejects.toThrow(
       "write shrink: false",
@@ -135,7 +135,7 @@ describe("texts of a batch", () => {
 });
 
 describe("groups of rows", () => {
-  test("hold each row once, with little padding", () => {
+  test("groups of rows have each row once, with little padding", () => {
     const lengths = Array.from({ length: 1000 }, (_, index) => (index * 7919) % 250);
     const groups = groupByLength(lengths);
     expect(groups.flatMap(({ rows }) => [...rows]).toSorted((one, other) => one - other)).toEqual([...lengths.keys()]);

@@ -59,7 +59,7 @@ describe("a tokenizer", () => {
     },
   );
 
-  test("cuts texts on the left where its file does", async () => {
+  test("a tokenizer cuts texts on the left if its file says so", async () => {
     const path = join(folder, "bert.json");
     const encode = await loadTokenizer({ path, uri: path, sha256: await sha256Of(path) });
     const text = "one two three four five six seven";
@@ -71,7 +71,7 @@ describe("a tokenizer", () => {
     expect(left?.ids).toEqual([whole?.ids[0], ...(whole?.ids.slice(-5) ?? [])]);
   });
 
-  test("is refused when its file is another one than was pinned", async () => {
+  test("a tokenizer is refused if its file is not the pinned one", async () => {
     const path = join(folder, "bert.json");
     const sha256 = await sha256Of(join(folder, "roberta.json"));
     await expect(loadTokenizer({ path, uri: path, sha256 })).rejects.toThrow(

@@ -41,7 +41,7 @@ test.each(["zstd.arrow", "lz4.arrow"])(
     await expect(piecesOf(path, columns, limits)).rejects.toMatchObject({
       code: "TOO_LARGE",
       message: expect.stringMatching(
-        /reading .*: record batch 0: what comes up to column `.+` has [\d.]+ KiB when it is unpacked, more than 0.5 KiB, which is one of 4 parts of engine.memory$/,
+        /reading .*: record batch 0: the data up to column `.+` has [\d.]+ KiB when it is unpacked, more than 0.5 KiB, which is one of 4 parts of engine.memory$/,
       ),
     });
   },

@@ -55,7 +55,7 @@ function tryUnpack(block: readonly number[], size: number, take: Take): { text: 
 }
 
 describe("a block is unpacked that has", () => {
-  test("nothing", () => {
+  test("an empty block is unpacked", () => {
     expect(unpack([0], 0)).toBe("");
   });
 
@@ -92,7 +92,7 @@ describe("a block is unpacked that has", () => {
     expect(unpack(block, 70_010)).toBe(Buffer.from(whole).toString("latin1"));
   });
 
-  test("what loops reach, by loops", () => {
+  test("a block in WebAssembly memory is unpacked by the WebAssembly loops", () => {
     const [packed, target] = [takeMemory(6), takeMemory(5)];
     packed.set(literal(text("hello")));
     expect(unpackSnappyHere(packed, target)).toBe(true);
@@ -102,7 +102,7 @@ describe("a block is unpacked that has", () => {
     expect(unpackSnappyHere(packed.subarray(0, 5), target)).toBe(false);
   });
 
-  test("any literals and matches", () => {
+  test("a block of random literals and matches is unpacked", () => {
     const random = randomOf(3);
     const below = (limit: number): number => Math.floor(random() * limit);
     for (let round = 0; round < 300; round += 1) {

@@ -14,7 +14,7 @@ test.each([
   ["avg(score)", "the condition is DOUBLE, expected BOOLEAN"],
   ["avg(scores) > 1", "there is no output column `scores`; did you mean `score`?"],
   ["avg(x) > 1", "there is no output column `x`"],
-  ["sum(k) > 1", "`sum` is of VARCHAR, expected a number or BOOLEAN"],
+  ["sum(k) > 1", "`sum` has type VARCHAR, expected a number or BOOLEAN"],
   ["avg(sum(score)) > 1", "`sum` is an aggregate"],
   ["count(distinct k) > 1", "`count` has DISTINCT, which checks.sql does not support"],
   ["count(*) filter (where score > 1) > 1", "`count` has FILTER, which checks.sql does not support"],

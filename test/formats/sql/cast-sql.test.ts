@@ -79,13 +79,16 @@ function edges(type: IntegerType): bigint[] {
 }
 
 describe.each(integers)("%s, exactly,", (from) => {
-  test.each([...integers, ...floats])("into %s: what it holds stays the same, the rest does not fit", async (dtype) => {
-    const values = edges(from);
-    const cast = await castAll(from, dtype, values.map(String), exact);
-    expect(cast.map((value) => (value === null ? null : BigInt(value as number)))).toEqual(
-      values.map((value) => (holds(dtype, value) ? value : null)),
-    );
-  });
+  test.each([...integers, ...floats])(
+    "a cast into %s keeps integers that the type can hold, and all others do not fit",
+    async (dtype) => {
+      const values = edges(from);
+      const cast = await castAll(from, dtype, values.map(String), exact);
+      expect(cast.map((value) => (value === null ? null : BigInt(value as number)))).toEqual(
+        values.map((value) => (holds(dtype, value) ? value : null)),
+      );
+    },
+  );
 
   test("into bool: 0 and 1 fit", async () => {
     const values = edges(from);

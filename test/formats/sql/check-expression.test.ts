@@ -231,15 +231,15 @@ describe("what needs more than one row is refused", () => {
     ];
     expect(await shard.findings(texts)).toMatchInlineSnapshot(`
       "
-      sum(x): \`sum\` is an aggregate, which is of many rows
-      count(*): \`count\` is an aggregate, which is of many rows
-      count(): \`count\` is an aggregate, which is of many rows
-      first(x): \`first\` is an aggregate, which is of many rows
-      sum(x) FILTER (x > 1): \`sum\` is an aggregate, which is of many rows
-      list_transform(l, q -> sum(q)): \`sum\` is an aggregate, which is of many rows
-      coalesce(NULL, max(x)): \`max\` is an aggregate, which is of many rows
+      sum(x): \`sum\` is an aggregate, which is computed over many rows
+      count(*): \`count\` is an aggregate, which is computed over many rows
+      count(): \`count\` is an aggregate, which is computed over many rows
+      first(x): \`first\` is an aggregate, which is computed over many rows
+      sum(x) FILTER (x > 1): \`sum\` is an aggregate, which is computed over many rows
+      list_transform(l, q -> sum(q)): \`sum\` is an aggregate, which is computed over many rows
+      coalesce(NULL, max(x)): \`max\` is an aggregate, which is computed over many rows
       geomean(x): \`geomean\` does not depend on its arguments alone
-      grouping(x): it has \`grouping\`, which is of many rows
+      grouping(x): it has \`grouping\`, which is computed over many rows
       row_number() OVER (): it has a window function
       lower(name) OVER (): it has a window function
       (SELECT 1): it has a subquery

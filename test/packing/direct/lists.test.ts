@@ -61,7 +61,7 @@ describe("integers of up to 32 bits become ones of 64", () => {
     ["int8", "uint64"],
     ["uint64", "int64"],
     ["float32", "int64"],
-  ] as const)("but not %s as %s: that takes a check", (from, dtype) => {
+  ] as const)("lists of %s are not copied as %s, because the values must be checked", (from, dtype) => {
     expect(castOf(from, dtype, rules)).toBeUndefined();
   });
 });

@@ -87,7 +87,7 @@ describe("a feature without values", () => {
     const numbers = { ...sampled.numbers, nan: 1000, sum: 0n };
     const card = cardOf(pageWith({ kind, ...sampled, all: { rows: 4000, nulls: 0, numbers } }), "age");
     expect(card).toContain('<dt>NaN</dt><dd>25%, <span class="before">before 0.5%</span></dd><dd>1,000</dd>');
-    expect(card).toContain("3,000 values, the chart is of a sample of 400 rows");
+    expect(card).toContain("3,000 values, the chart shows a sample of 400 rows");
   });
 });
 
@@ -221,7 +221,7 @@ function idleRecord(review: RunReview): AttemptRecord {
 }
 
 describe("an attempt that scored no row of a held run", () => {
-  test("the page keeps what the attempt did that scored the run, and tells what readers have by now", () => {
+  test("the page still shows the work of the attempt that scored the run, and says what readers have now", () => {
     const run = reviewedRun(3);
     const page = pageOf(run);
     const readers = { run: { runId: "daily-24", params: { ds: "2026-11-24" } } };
@@ -246,7 +246,7 @@ describe("an attempt that scored no row of a held run", () => {
     expect(titleOf(after)).toBe("DISCARDED. Nothing of this run is published: discarded by ana.");
   });
 
-  test("without that page, the duration is that of the run, which this attempt did not score", () => {
+  test("without an earlier page, the page shows the duration of the run, which this attempt did not score", () => {
     const run = reviewedRun(3);
     const record = idleRecord({ ...run.review, seconds: new Map([[run.review.profile.runId, 12.34]]) });
     const page = pageAfter("", { record, outcome: run.outcome, endedMs });

@@ -58,7 +58,7 @@ describe.for([list, matrix])("rows of numbers, for an input of kind $kind", (bin
     expect(given.map(({ data }) => (data as Float32Array).buffer === buffer)).toEqual([true, true]);
   });
 
-  test("are copied, and padded, where the model's batches have all the same length", async () => {
+  test("matrices are copied and padded if the model takes batches of one size", async () => {
     const { given, scored } = await score(binding, rowsOf(1, 2, 3, 4, 5, 6), { fixedBatchRows: 3 });
     expect(scored).toEqual([2, 1]);
     expect(given).toMatchObject([
@@ -69,11 +69,11 @@ describe.for([list, matrix])("rows of numbers, for an input of kind $kind", (bin
     expect(second).toBe(first); // the memory of the one before, which the model is done with
   });
 
-  test.for([Number.NaN, Number.POSITIVE_INFINITY])("are not scored where one is %s", async (bad) => {
+  test.for([Number.NaN, Number.POSITIVE_INFINITY])("rows are not scored if one of them is %s", async (bad) => {
     expect((await score(binding, rowsOf(1, 2, 3, bad, 5, 6))).scored).toBeUndefined();
   });
 
-  test("are not scored where one is NULL", async () => {
+  test("rows are not scored if one of them is NULL", async () => {
     const input = { ...rowsOf(1, 2, 3, 4, 5, 6), valid: Uint8Array.of(1, 1, 1, 0, 1, 1) } as DecodedInput;
     expect((await score(binding, input)).scored).toBeUndefined();
   });
@@ -90,7 +90,7 @@ describe("a batch that is not scored", () => {
     expect(await run(batchOf(rowsOf(1, 2, 3, 4, 5, 6)), 2)).toBeUndefined();
   });
 
-  test("of rows that are hashed, the model gets those that took no stored prediction, side by side", async () => {
+  test("the model gets only the hashed rows that take no stored prediction, side by side", async () => {
     const input = rowsOf(1, 2, 3, 4, 5, 6);
     const seeds = {
       features: Int32Array.of(1, 2, 3, 4),

@@ -62,7 +62,7 @@ postgres.describe("a constraint that is dropped from the target of an unfinished
     },
   );
 
-  test.each(cases)("a check that was altered is met as it is now: %s", async (_, spec, isStaged) => {
+  test.each(cases)("a check that was altered is enforced in its new form: %s", async (_, spec, isStaged) => {
     await using database = await postgres.server().createDatabase();
     await database.query(`${keyed}; ALTER TABLE scores.predictions ADD CONSTRAINT c CHECK (id <> 15)`);
     await expect(attempt(database, spec, isStaged)).rejects.toMatchObject(refused);
@@ -78,7 +78,7 @@ postgres.describe("a constraint that is dropped from the target of an unfinished
     expect(await rows(database)).toEqual({ rows: 0, ids: 0 });
   });
 
-  test.each(cases)("a check that was added is met when the rows are published: %s", async (_, spec, isStaged) => {
+  test.each(cases)("a check that was added is enforced when the rows are published: %s", async (_, spec, isStaged) => {
     for (const moment of moments.slice(0, isStaged ? 2 : 1)) {
       await using database = await postgres.server().createDatabase();
       await database.query(keyed);

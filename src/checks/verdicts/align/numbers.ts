@@ -179,7 +179,7 @@ function entriesOf({ counts, key, inBin }: Bin, sides: readonly [NumbersOfRows, 
       before: rows.before ?? unnamedRows(rows.now ?? 0, { of: now, other: before, rest: rest.before }),
       now: rows.now ?? unnamedRows(rows.before ?? 0, { of: before, other: now, rest: rest.now }),
     };
-    // A value that the other side cannot have stays in its bin: a date as a number is another one each night.
+    // A value that the other side cannot have stays in its bin, such as a date as a number, which differs each night.
     if ((rows.before ?? found.before ?? 0) === 0 || (rows.now ?? found.now ?? 0) === 0) {
       rest.before += rows.before ?? 0;
       rest.now += rows.now ?? 0;

@@ -195,7 +195,7 @@ function createSizeCheck(
       throw tooLarge(place, limits, {
         sizeBytes: total,
         limitBytes: limits.wholeBytes,
-        what: `what comes up to column \`${column}\``,
+        what: `the data up to column \`${column}\``,
         remedy: "write smaller record batches",
       });
     }

@@ -25,7 +25,7 @@ export const rowsTableName = "arrow_rows";
 /** Columns of a table, with the type that each has. */
 export type TableColumns = ReadonlyMap<string, ColumnType>;
 
-/** The types of some of a shard's columns; of those with NULLs only, the one that is given. */
+/** Returns the types of some of a shard's columns. A column that has only NULLs gets the type in `wanted`. */
 export function tableColumns(file: ShardFile, { schema }: ArrowIndex, wanted: readonly WantedColumn[]): TableColumns {
   return new Map(
     wanted.map(({ name, type }) => {

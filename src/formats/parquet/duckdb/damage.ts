@@ -84,7 +84,7 @@ async function damageError(file: ShardFile, { group, range, column, failure }: F
   const { path } = file;
   const message = firstLine(messageOf(failure.cause));
   if (message.startsWith("Out of Memory Error")) {
-    // A damaged page may ask for any amount: only where the pages are whole it is the memory that is short.
+    // A damaged page may ask for any amount of memory, so memory is too small only if the pages are undamaged.
     await verifyPages(file, { groups: [group] });
     return new JobError("MEMORY", `reading ${path}: ${message}`, {
       hint: "give the job more memory",

@@ -87,14 +87,14 @@ export function readElement(cursor: Cursor, type: number, isRoot: boolean): Sche
     }
     return true;
   });
-  // DuckDB takes a missing one for `required`, and then levels for values.
+  // DuckDB takes a missing repetition for `required`, and would then read levels as values.
   if (!isRoot && (repetition < 0 || repetition > 2)) {
     throw new Error("a column is neither required nor optional nor repeated");
   }
   return { name, children, type: physical, repetition, annotation: annotationOf(converted, logical) };
 }
 
-/** What both say; "other" where they do not agree, or where one is not known. */
+/** Returns the type that both annotations state; "other" if they disagree, or if one of them is not known. */
 function annotationOf(converted: string | undefined, logical: string | undefined): string {
   if (logical === undefined) {
     return converted ?? "";

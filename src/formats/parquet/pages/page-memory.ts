@@ -11,7 +11,7 @@ type Use = "page" | "dictionary" | "valid" | "values" | "levels" | "starts" | "l
 export interface PageMemory {
   /** How many bytes more than `levelBytesOf` says the last page's levels took. The next page's usually take as many. */
   moreLevelBytes: number;
-  /** So many bytes, which hold until the next ones are asked for, for the same use. */
+  /** Returns memory of `size` bytes, which is valid until the next call for the same use. */
   memory(use: Use, size: number): Uint8Array<ArrayBuffer>;
   /** Gives all of it back. */
   close(): void;

@@ -101,9 +101,9 @@ async function keepMost(files: SmallFiles, { plan, spending }: Layout, found: Re
 }
 
 /**
- * With equal answers the larger bound stands, although it may count requests that were under way and cost nothing in the
- * end: who read earlier may write later, and a bound must not be too low. A run that is complete shows what it was
- * finished with.
+ * Of two records with equally many answers, the one with the larger bound counts, although it may include requests that
+ * cost nothing in the end: an attempt that read earlier may write later, and the bound must not be too low. A complete
+ * run shows the record of its finish.
  */
 function knowsMore(found: RecordedSpending, known: RecordedSpending | undefined): boolean {
   const more = found.answers - (known?.answers ?? 0);

@@ -155,7 +155,7 @@ export async function checkFinished(
   }
   if (manifest.plan_id !== planId) {
     throw damagedOutput(
-      `reading ${layout.manifest}: it is of plan ${manifest.plan_id}, the folder's plan is ${planId}`,
+      `reading ${layout.manifest}: it belongs to plan ${manifest.plan_id}, and the folder's plan is ${planId}`,
       { hint: "restore the folder", damage: { runId: plan.runId } },
     );
   }

@@ -85,7 +85,7 @@ async function featureSourceOf(tools: Tools, plan: Plan): Promise<FeatureSource>
   if (published !== undefined) {
     return { published };
   }
-  await transact(tools, (session) => refuseStopped(session, tools.control, plan)); // what stopped it has dropped the key
+  await transact(tools, (session) => refuseStopped(session, tools.control, plan)); // the decision that stopped the run has dropped its key
   if (plan.staged && denied !== undefined) {
     throw denied; // a role that may read the key publishes the run with its features
   }

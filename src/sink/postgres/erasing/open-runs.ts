@@ -41,7 +41,9 @@ export async function refuseOpenRuns(
     const older = open.mode === "append" ? "" : " (with --allow-older, if a newer run has published to the table)";
     const line = held ? command(params, { verb: "approve", runId }) : command(params);
     const how =
-      open.job === job ? `${line}${older}` : `it is of job ${open.job}: use its spec, or give this job that name`;
+      open.job === job
+        ? `${line}${older}`
+        : `it belongs to job ${open.job}: use the spec of that job, or give this job its name`;
     throw new JobError(
       "NOT_ERASED",
       `erasing rows of ${target}: run ${runId} is ${held ? "held by its checks" : "not finished"}, so nothing was erased`,

@@ -54,7 +54,7 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
     checkFinish: (session, plan) => refuseOtherTypes(session, tools, plan, stagingOf(plan)),
     checkRows: (session, plan) => checkRows(session, plan, "approving"),
     finish,
-    // Which inserts the rows of the staging table: none.
+    // In a rehearsal, `finish` inserts no row, because the staging table is empty.
     rehearseFinish: { statements: spec.mode === "upsert" ? ["insert", "update"] : ["insert"], run: finish },
   };
 }

@@ -24,7 +24,7 @@ async function tellRows(path: string, { from, to }: { from: number; to: number }
 
 describe("a footer whose row count is not that of its row groups", () => {
   // Shard 0 has 60 rows, in row groups of 16; shard 2 has 17.
-  test("loses no row when it says 0, as some writers leave it", async () => {
+  test("a footer with a row count of 0, as some writers leave it, loses no row", async () => {
     await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
     await tellRows(job.shard(0), { from: 60, to: 0 });

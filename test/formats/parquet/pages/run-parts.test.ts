@@ -96,13 +96,13 @@ describe("values of a dictionary in a page that loops do not reach", () => {
     }
   });
 
-  test("are read from one packed run, of which more is filled up than is due", () => {
+  test("values of a dictionary are read from one packed run that has more numbers than the page needs", () => {
     const numbers = Array.from({ length: 200_000 }, (_, index) => index % 19);
     const runs = { bytes: packedRun(numbers, 5), width: 5, count: 150_003 };
     expectValues(open(runs, dictionaryOf(20)), Float64Array.from(numbers.slice(0, runs.count)), randomOf(3));
   });
 
-  test("end with the page", () => {
+  test("values of a dictionary end with the page", () => {
     const runs = { bytes: packedRun([1, 2, 3, 0, 0, 0, 0, 0], 2), width: 2, count: 3 };
     const values = open(runs, dictionaryOf(4)) as PackedValues;
     expect([...take(values, 3)]).toEqual([1, 2, 3]);
@@ -113,13 +113,13 @@ describe("values of a dictionary in a page that loops do not reach", () => {
     expect([...take(open({ bytes: [], width: 2, count: 0 }, dictionaryOf(4)) as PackedValues, 0)]).toEqual([]);
   });
 
-  test("are left to JavaScript where the dictionary is in other memory, too", () => {
+  test("values of a dictionary are left to JavaScript if the dictionary is outside WebAssembly memory, too", () => {
     const runs = { bytes: repeatedRun(1, 5, 1), width: 1, count: 5 };
     expect(open(runs, dictionaryOf(2))).toBeDefined();
     expect(open(runs, Float64Array.of(0, 1))).toBeUndefined();
   });
 
-  test("are where loops reach them as rows of a column", () => {
+  test("values of a dictionary become rows of a column in WebAssembly memory", () => {
     const header = parsePageHeader({ bytes: tinyParquet({ values: [] }), at: 4 });
     const dictionary = { kind: "fixed", elementsPerValue: 1, data: dictionaryOf(4), valid: undefined } as const;
     const parts = { header: { ...header, encoding: encodings.runDictionary }, dictionary, pageMemory };
@@ -152,7 +152,7 @@ function valuesOrRefused(runs: Runs, dictionary: Float64Array<ArrayBuffer>): num
 }
 
 describe("damaged runs in a page that loops do not reach", () => {
-  test("are refused as by the loops in JavaScript, or say the same", () => {
+  test("damaged runs are refused, or give the same values, as by the loops in JavaScript", () => {
     const random = randomOf(5);
     const below = (limit: number): number => Math.floor(random() * limit);
     const dictionary = dictionaryOf(90);

@@ -103,7 +103,7 @@ describe("a folder is refused", () => {
 describe("a finished run with a wrong manifest or part", () => {
   test.each<[string, object, object]>([
     ["of another run", { run_id: "b-1" }, foreign(/it holds run b-1/)],
-    ["of another plan", { plan_id: "0".repeat(64) }, damaged(/it is of plan 0{64}/)],
+    ["of another plan", { plan_id: "0".repeat(64) }, damaged(/it belongs to plan 0{64}/)],
     ["that is none", { format: "x" }, damaged(/_manifest.json: it is gone or damaged/)],
   ])("a finished run is refused with a manifest %s", async (_, change, error) => {
     await withStoredRun("finished", async ({ out, sink }) => {
