@@ -19,10 +19,12 @@ export interface StoredFacts {
   readonly staged: boolean;
   readonly verdict: RunVerdict | undefined;
   readonly decision: Decision | undefined;
+  /** Whether its verdict is that of the run whose rows it copies, and never holds it. Default: it is not. */
+  readonly isErasure?: boolean;
 }
 
 /** The state that these facts make; the only place that says so. */
-export function stateOf({ published, staged, verdict, decision }: StoredFacts): RunState {
+export function stateOf({ published, staged, verdict, decision, isErasure = false }: StoredFacts): RunState {
   if (published) {
     return { kind: "published" };
   }
@@ -32,5 +34,5 @@ export function stateOf({ published, staged, verdict, decision }: StoredFacts): 
   if (decision !== undefined) {
     return { kind: decision.kind, decision };
   }
-  return verdict?.verdict.outcome === "hold" ? { kind: "held", verdict } : { kind: "unfinished" };
+  return verdict?.verdict.outcome === "hold" && !isErasure ? { kind: "held", verdict } : { kind: "unfinished" };
 }

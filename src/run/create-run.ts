@@ -23,7 +23,7 @@ export interface CreatedRun {
   readonly digests: ReadonlyMap<string, string>;
 }
 
-/** A held run that a new one takes the place of. */
+/** A held run, or an unfinished erasure, that a new one takes the place of. */
 export interface HeldRun {
   readonly stored: StoredPlan;
   readonly run: RunSink;

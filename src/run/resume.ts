@@ -68,12 +68,12 @@ function refuseElsewhere(context: JobContext, plan: Plan, run: Pick<RunSink, "st
 }
 
 /**
- * Refuses to continue a run of an erasure and, without `--new-run`, a run whose rows are elsewhere. Call `refuseKept`
+ * Refuses to continue, without `--new-run`, a run of an erasure or one whose rows are elsewhere. Call `refuseKept`
  * before opening the run: opening a damaged run fails. @throws JobError
  */
 export function refuseOthers(context: JobContext, plan: Plan, run: RunSink): void {
-  refuseErasing(plan, run);
   if (!context.newRun) {
+    refuseErasing(context, plan, run);
     refuseElsewhere(context, plan, run);
   }
 }

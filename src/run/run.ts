@@ -11,7 +11,7 @@ import { checkPublished, checkResumable, type Resumable } from "./check-planned.
 import { alreadyComplete, countCommitted } from "./conclude.js";
 import { orRefusal, publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
 import { approveErasure } from "./erasing/copy-run.js";
-import { refuseErasure } from "./erasing/refuse-scoring.js";
+import { isStopped, refuseErasure } from "./erasing/refuse-scoring.js";
 import { checkGolden } from "./golden/golden.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { withInput } from "./planning/input-wait.js";
@@ -115,7 +115,7 @@ async function whereOnlyRejects(context: JobContext, { stored, run }: OpenedRun)
 interface StartedOver {
   /** The run whose rejected rows are scored; undefined: all rows are. */
   readonly rejectsOf?: StoredPlan | undefined;
-  /** The held run that the new one takes the place of. */
+  /** The held run, or the unfinished erasure, that the new one takes the place of. */
   readonly held?: HeldRun | undefined;
 }
 
@@ -239,6 +239,10 @@ async function whereDecided(context: JobContext, { stored, run }: OpenedRun): Pr
   const { state } = run;
   switch (state.kind) {
     case "unfinished": {
+      if (stored.plan.erasure !== undefined && isStopped(run)) {
+        const reason = `planning a new run after ${runId}, an erasure that is not finished`;
+        return await startNext(context, runId, () => context.log.info(reason), { held: { stored, run } });
+      }
       const decision = await approveErasure(context, { plan: stored.plan, run });
       return decision && (await carryOutApproval(context, { stored, run, by: decision.by }));
     }

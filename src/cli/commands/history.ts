@@ -188,7 +188,7 @@ function why({ status, plan, spansCommitted, verdict, decision, failure, pruned 
   if (pruned !== undefined) {
     return `pruned by ${pruned.by}`;
   }
-  if (plan?.erasure !== undefined && status !== "superseded") {
+  if (plan?.erasure !== undefined && status !== "superseded" && status !== "discarded") {
     return `${status === "published" ? "" : "unfinished: "}rows of ${plan.erasure.of} erased by ${plan.erasure.by}`;
   }
   if (decision !== undefined && decision.by !== byChecks) {

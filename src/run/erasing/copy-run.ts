@@ -51,6 +51,8 @@ export interface CopyRequest {
   readonly dryRun: boolean;
 }
 
+const again = "run the same command again";
+
 /** Replaces a run that has rows of the keys by a run of its other rows. Counts the rows. */
 export async function eraseRun(context: JobContext, source: Source, request: CopyRequest): Promise<ErasedRows> {
   const { sink } = context;
@@ -81,6 +83,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
     throw new JobError(
       "PLAN_CHANGED",
       `erasing rows of run ${stored.plan.runId}: run ${plan.runId} was planned meanwhile`,
+      { hint: again },
     );
   }
   const copy = await sink.open(next);
@@ -98,7 +101,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
 async function supersede({ stored, latest, unfinished }: Source, decision: Decision): Promise<void> {
   if ((await unfinished?.decide(decision))?.kind === "approved") {
     const found = `run ${latest}, of another erasure, is replacing it`;
-    throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: ${found}`);
+    throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: ${found}`, { hint: again });
   }
 }
 

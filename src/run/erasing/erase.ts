@@ -1,18 +1,16 @@
 import { groupRuns, overParams, planOf, type RunGroup } from "../../jobs/prune-choice.js";
-import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
+import { runIdOf, splitRunId } from "../../plan/identity.js";
 import { isMarkedKept, mayBeKept } from "../../plan/kept-predictions.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { everyRun } from "../../publish/recorded-run.js";
-import { spanCount } from "../../plan/spans.js";
 import { type ErasedRows, nothingErased, type TableErasure } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { Sink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
-import { attemptFacts } from "../attempt.js";
 import { keptContext } from "../challenger/keep-predictions.js";
-import { countCommitted } from "../conclude.js";
 import { isPublished } from "../resume.js";
-import { type CopyRequest, eraseRun, finishErasure, type Source } from "./copy-run.js";
+import { type CopyRequest, eraseRun, type Source } from "./copy-run.js";
+import { findSource } from "./find-source.js";
 import { warnOfUnsearched } from "./unsearched.js";
 
 /** What became of the runs of some params, or of a table. */
@@ -149,9 +147,9 @@ async function orRetained(work: () => Promise<GroupOutcome>): Promise<GroupOutco
   } catch (error) {
     const isOwn =
       error instanceof JobError &&
-      ["OUTPUT_FOREIGN", "OUTPUT_DAMAGED", "PLAN_CHANGED", "SPEC_INVALID"].includes(error.code);
+      ["OUTPUT_FOREIGN", "OUTPUT_DAMAGED", "PLAN_CHANGED", "DISCARDED", "SPEC_INVALID"].includes(error.code);
     if (isOwn) {
-      return retained(error.message);
+      return retained(error.hint === undefined ? error.message : `${error.message}: ${error.hint}`);
     }
     throw error;
   }
@@ -177,7 +175,7 @@ async function eraseLatest(context: JobContext, latest: StoredPlan, request: Era
     await (request.dryRun ? undefined : sink.stripVerdicts?.(splitRunId(latest.plan.runId).base));
     return { ...nothingErased, retained: undefined };
   }
-  const source = await sourceOf(context, latest, request.dryRun);
+  const source = await findSource(context, latest, request.dryRun);
   if (typeof source === "string") {
     return retained(source);
   }
@@ -194,7 +192,7 @@ async function eraseLatest(context: JobContext, latest: StoredPlan, request: Era
  * one that was planned meanwhile, or the unfinished erasure that was the latest run, and that another process has finished
  */
 async function unlessReplaced<T>(
-  { sink, signal }: JobContext,
+  { sink, signal, writer }: JobContext,
   { latest, source }: { readonly latest: StoredPlan; readonly source: Source },
   work: () => Promise<T>,
 ): Promise<T> {
@@ -204,65 +202,18 @@ async function unlessReplaced<T>(
     signal.throwIfAborted();
     const { runId } = latest.plan;
     const now = await sink.find(splitRunId(runId).base);
-    const isLatest = now === undefined || now.plan.runId === runId;
-    const isFinished =
-      now !== undefined && source.stored.plan.runId !== runId && isLatest && isPublished(await sink.open(now));
+    if (now === undefined || now.plan.erasure?.writer === writer) {
+      throw error; // the run that this attempt has planned
+    }
+    const isLatest = now.plan.runId === runId;
+    const isFinished = source.stored.plan.runId !== runId && isLatest && isPublished(await sink.open(now));
     if (isLatest && !isFinished) {
       throw error;
     }
     const found = `run ${now.plan.runId} was ${isFinished ? "finished" : "planned"} meanwhile`;
-    throw new JobError("PLAN_CHANGED", `erasing rows of run ${source.stored.plan.runId}: ${found}`, { cause: error });
+    throw new JobError("PLAN_CHANGED", `erasing rows of run ${source.stored.plan.runId}: ${found}`, {
+      hint: "run the same command again",
+      cause: error,
+    });
   }
-}
-
-/** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
-async function sourceOf(
-  context: JobContext,
-  latest: StoredPlan,
-  dryRun: boolean,
-): Promise<Source | string | undefined> {
-  const { sink } = context;
-  const { plan } = latest;
-  const run = await sink.open(latest);
-  if (isPublished(run)) {
-    await (dryRun ? undefined : run.tidy?.()); // an erasure may have been killed after it was published
-    return { stored: latest, run, latest: plan.runId };
-  }
-  const { kind } = run.state;
-  if (plan.erasure !== undefined) {
-    if (kind !== "superseded" && kind !== "discarded" && countCommitted(run) === spanCount(plan)) {
-      // It may have begun to take the place of the run before it.
-      if (!dryRun) {
-        const writer = await run.begin(attemptFacts(context, "none"));
-        await finishErasure(context, { stored: latest, run, writer });
-      }
-      return { stored: latest, run: dryRun ? run : await sink.open(latest), latest: plan.runId };
-    }
-    const before = await publishedBefore(sink, plan.runId);
-    return before && { ...before, unfinished: run };
-  }
-  if (kind === "discarded") {
-    return await publishedBefore(sink, plan.runId);
-  }
-  return kind === "held"
-    ? `its checks hold it; approve or discard it first: ${context.command(plan.params, { verb: "approve", runId: plan.runId })}`
-    : `it is not finished; to finish it: ${context.command(plan.params)}`;
-}
-
-async function earlierRun(sink: Sink, runId: RunId, latest: RunId): Promise<Source | undefined> {
-  const stored = await sink.stored?.(runId);
-  const run = stored === undefined || stored.pruned !== undefined ? undefined : await sink.open(stored);
-  return stored !== undefined && run !== undefined && isPublished(run) ? { stored, run, latest } : undefined;
-}
-
-/** Finds the published run before a discarded one. */
-async function publishedBefore(sink: Sink, runId: RunId): Promise<Source | undefined> {
-  const { base, number } = splitRunId(runId);
-  for (let earlier = number - 1; earlier > 0; earlier -= 1) {
-    const found = await earlierRun(sink, numberedRunId(base, earlier), runId);
-    if (found !== undefined) {
-      return found;
-    }
-  }
-  return undefined;
 }

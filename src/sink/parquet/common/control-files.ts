@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { parseJson } from "../../../plan/parse-plan.js";
+import type { Plan } from "../../../plan/plan.js";
 import { type Decision, parseDecision } from "../../../publish/decision.js";
 import { parseRunVerdict, type RunVerdict } from "../../../publish/run-verdict.js";
 import { requireApproved } from "../../../publish/require-approved.js";
@@ -24,12 +25,13 @@ export async function readDecision(fs: TargetState, layout: Layout): Promise<Dec
 export async function readState(
   fs: TargetState,
   layout: Layout,
-  { staged, published }: { readonly staged: boolean; readonly published: boolean },
+  { plan: { staged, erasure }, published }: { readonly plan: Plan; readonly published: boolean },
 ): Promise<RunState> {
   const isOpen = staged && !published;
   return stateOf({
     published,
     staged,
+    isErasure: erasure !== undefined,
     verdict: isOpen ? await readVerdict(fs, layout) : undefined,
     decision: isOpen ? await readDecision(fs, layout) : undefined,
   });

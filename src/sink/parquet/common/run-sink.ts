@@ -101,9 +101,7 @@ export async function openRun(target: Target, given: Publisher, writer: string):
   await (finished ? publisher.flushFinish?.() : undefined);
   const known = committedSpansOf(stored, parts);
   return {
-    state: await guarded(`reading ${folder}`, () =>
-      readState(fs, layout, { staged: stored.plan.staged, published: finished }),
-    ),
+    state: await guarded(`reading ${folder}`, () => readState(fs, layout, { plan: stored.plan, published: finished })),
     ...reviewOf(target, publisher, known),
     committed: known.committed,
     get rejectedRows() {

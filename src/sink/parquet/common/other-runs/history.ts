@@ -150,7 +150,7 @@ async function plannedRun(
     const { rows, rejected } = before;
     return { ...common, status: "published", rows, rejected, spansCommitted: null, seconds: verdict?.seconds ?? null };
   }
-  const { kind } = stateOf({ published: false, staged, verdict, decision });
+  const { kind } = stateOf({ published: false, staged, verdict, decision, isErasure: plan.erasure !== undefined });
   const committed = isOver ? null : await countCommitted(fs, layout);
   const failure = await lastFailureOf(fs, layout);
   const hasStopped = failure !== undefined && committed !== null && failure.spansCommitted >= committed;

@@ -34,7 +34,7 @@ async function unfinishedIn(
     if (stored === undefined || stored.pruned !== undefined || stored.plan.job !== job) {
       return undefined;
     }
-    const state = await readState(fs, layout, { staged: stored.plan.staged, published: false });
+    const state = await readState(fs, layout, { plan: stored.plan, published: false });
     return state.kind === "discarded" ? undefined : { plan: stored.plan, target: folder, held: state.kind === "held" };
   } catch {
     return undefined; // damage of another run is no error of this one

@@ -1,0 +1,94 @@
+import { numberedRunId, splitRunId } from "../../plan/identity.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
+import type { JobContext } from "../../scoring/context.js";
+import type { RunSink, StoredPlan } from "../../sink/port.js";
+import { JobError } from "../../util/errors.js";
+import { attemptFacts } from "../attempt.js";
+import { countCommitted } from "../conclude.js";
+import { isPublished } from "../resume.js";
+import { finishErasure, type Source } from "./copy-run.js";
+
+/** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
+export async function findSource(
+  context: JobContext,
+  latest: StoredPlan,
+  dryRun: boolean,
+): Promise<Source | string | undefined> {
+  const { sink } = context;
+  const { plan } = latest;
+  const run = await sink.open(latest);
+  if (isPublished(run)) {
+    await (dryRun ? undefined : run.tidy?.()); // an erasure may have been killed after it was published
+    return { stored: latest, run, latest: plan.runId };
+  }
+  const { kind } = run.state;
+  const isComplete = kind === "unfinished" && countCommitted(run) === spanCount(plan);
+  if (plan.erasure !== undefined && (kind === "approved" || isComplete)) {
+    return await finished(context, latest, { run, dryRun });
+  }
+  if (plan.erasure !== undefined) {
+    const before = await publishedBefore(context, plan.runId);
+    return typeof before === "object"
+      ? { ...before, unfinished: run }
+      : (before ?? lostText(context, plan.erasure.of, plan));
+  }
+  if (kind === "discarded") {
+    return await publishedBefore(context, plan.runId);
+  }
+  return kind === "held"
+    ? `its checks hold it; approve or discard it first: ${context.command(plan.params, { verb: "approve", runId: plan.runId })}`
+    : `it is not finished; to finish it: ${context.command(plan.params)}`;
+}
+
+/** Finishes an erasure whose spans are all committed, and which may have begun to take the place of the run before it. */
+async function finished(
+  context: JobContext,
+  latest: StoredPlan,
+  { run, dryRun }: { readonly run: RunSink; readonly dryRun: boolean },
+): Promise<Source> {
+  const { runId } = latest.plan;
+  if (dryRun) {
+    return { stored: latest, run, latest: runId };
+  }
+  const writer = await run.begin(attemptFacts(context, "none"));
+  await finishErasure(context, { stored: latest, run, writer });
+  return { stored: latest, run: await context.sink.open(latest), latest: runId };
+}
+
+/**
+ * Finds the run whose rows readers have while the latest one is discarded or an unfinished erasure; undefined: no run was
+ * published. Returns why it cannot be read as a text.
+ */
+async function publishedBefore(context: JobContext, runId: RunId): Promise<Source | string | undefined> {
+  const { base, number } = splitRunId(runId);
+  for (let earlier = number - 1; earlier > 0; earlier -= 1) {
+    const found = await earlierRun(context, numberedRunId(base, earlier), runId);
+    if (found !== undefined) {
+      return found;
+    }
+  }
+  return undefined;
+}
+
+async function earlierRun(context: JobContext, runId: RunId, latest: RunId): Promise<Source | string | undefined> {
+  const { sink } = context;
+  const stored = await sink.stored?.(runId);
+  const isOver = stored === undefined || stored.pruned !== undefined;
+  if (isOver || (stored.plan.staged && stored.decision?.kind !== "approved")) {
+    return undefined; // it was never published, or is gone
+  }
+  try {
+    const run = await sink.open(stored);
+    return isPublished(run) ? { stored, run, latest } : undefined;
+  } catch (error) {
+    if (error instanceof JobError && ["PLAN_CHANGED", "OUTPUT_DAMAGED"].includes(error.code)) {
+      return lostText(context, runId, stored.plan);
+    }
+    throw error;
+  }
+}
+
+function lostText({ command }: JobContext, before: string, { params }: Pick<Plan, "params">): string {
+  return `the rows of run ${before} before it cannot be read: that run is damaged, is not finished, or is being replaced; run the same command again, or score again: ${command(params)} --new-run`;
+}

@@ -1,0 +1,184 @@
+import { readdir, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { type CliResult, runHere } from "../support/cli.js";
+import { holdCommand } from "../support/faulty.js";
+import { scratchFolder } from "../support/job.js";
+import { fewRows, lastJson, nightAt, type Night, type Nights, nightlyJob } from "../support/nights.js";
+import { outputRows } from "../support/output.js";
+import { watchCommand } from "../support/watched.js";
+
+const date = "2026-01-01";
+const key = 5;
+/** The call that commits an erasure's last span, and the one that approves the erasure. */
+const [lastSpan, decision] = ["link control/parts/part-00001 #1", "link control/decision.json #1"];
+
+interface Erasing {
+  readonly folder: string;
+  readonly nights: Nights;
+  readonly night: Night;
+  readonly erase: readonly string[];
+}
+
+/** Publishes a night of 442 rows. */
+async function published(folder: string): Promise<Erasing> {
+  const nights = await nightlyJob(folder, { commit_rows: 240 });
+  const night = nightAt(folder, date);
+  expect((await night.run("run")).code).toBe(0);
+  const keys = join(folder, "keys.txt");
+  await writeFile(keys, String(key));
+  return { folder, nights, night, erase: ["erase", join(folder, "job.yaml"), "--keys", keys] };
+}
+
+/** Scores a date before, and then too few rows of the published one: the checks hold them. */
+async function heldAgain({ folder, night, nights }: Erasing): Promise<void> {
+  expect((await nightAt(folder, "2025-12-31").run("run")).code).toBe(0);
+  await nights.rewrite(fewRows);
+  const held = await night.run("run", "--new-run");
+  expect(held.code, held.stderr).toBe(67);
+}
+
+async function killedBefore(call: string, { night, erase }: Erasing): Promise<void> {
+  const killed = await watchCommand(erase, { CRASH_ROOT: night.out, CRASH_AT: `before ${call}` });
+  expect(killed.signal, killed.stderr).toBe("SIGKILL");
+}
+
+async function idsOf({ out }: Night): Promise<number[]> {
+  return (await outputRows(out)).map(({ id }) => Number(id));
+}
+
+async function expectErased({ night, erase }: Erasing): Promise<void> {
+  const again = await runHere(erase);
+  expect(again.code, again.stdout + again.stderr).toBe(0);
+  const ids = await idsOf(night);
+  expect([ids.length, ids.includes(key)]).toEqual([441, false]);
+}
+
+/** A new run takes the place of what is there, with all rows of the input. */
+async function expectScoredAgain({ night }: Erasing): Promise<void> {
+  const next = await night.run("run", "--new-run", "--json");
+  expect([next.code, lastJson(next)["rows_scored"]], next.stderr).toEqual([0, 442]);
+  expect(new Set(await idsOf(night)).size).toBe(442);
+}
+
+/** Removes the last part of a run, wherever it is. */
+async function losePart({ night }: Erasing, run: RegExp): Promise<void> {
+  const names = (await readdir(night.out, { recursive: true })).filter((name) => /part-00001\./.test(name));
+  const name = names.find((one) => run.test(one));
+  expect(name, names.join()).toBeDefined();
+  await rm(join(night.out, name ?? ""));
+}
+
+test("an erasure looks for the published run behind several that are not published", async () => {
+  await using scratch = await scratchFolder();
+  const erasing = await published(scratch.path);
+  await killedBefore(lastSpan, erasing);
+  await killedBefore(lastSpan, erasing);
+  const stopped = await erasing.night.run("run");
+  expect([stopped.code, stopped.stderr]).toEqual([67, expect.stringContaining("--new-run")]);
+  await expectErased(erasing);
+});
+
+test("an erasure of a date whose last two new runs were held, and the last discarded, erases rows of the published one", async () => {
+  await using scratch = await scratchFolder();
+  const erasing = await published(scratch.path);
+  const { night } = erasing;
+  await heldAgain(erasing);
+  expect((await night.run("run", "--new-run")).code).toBe(67);
+  expect((await night.run("discard")).code).toBe(0);
+  await expectErased(erasing);
+});
+
+test.each([lastSpan, decision])(
+  "an erasure that was killed before %s and discarded gives way to a new run and to another erasure",
+  async (call) => {
+    await using scratch = await scratchFolder();
+    const erasing = await published(scratch.path);
+    const { night } = erasing;
+    await killedBefore(call, erasing);
+    expect((await night.run("discard")).code).toBe(0);
+    const stopped = await night.run("run");
+    expect([stopped.code, stopped.stderr]).toEqual([67, expect.stringContaining("--new-run")]);
+    await expectScoredAgain(erasing);
+    await killedBefore(call, erasing);
+    expect((await night.run("discard")).code).toBe(0);
+    await expectErased(erasing);
+  },
+);
+
+test("an unfinished erasure gives way to a new run", async () => {
+  await using scratch = await scratchFolder();
+  const erasing = await published(scratch.path);
+  await killedBefore(lastSpan, erasing);
+  await expectScoredAgain(erasing);
+  await expectErased(erasing);
+});
+
+test.each([
+  { of: "an approved erasure", call: "link part-00000 #1", run: /-r2\.staged$/, code: 66 },
+  { of: "the run whose rows an unfinished erasure copies", call: lastSpan, run: /[0-9a-f]\.parquet$/, code: 67 },
+])("after the loss of a part of $of, all commands name --new-run, which scores again", async ({ call, run, code }) => {
+  await using scratch = await scratchFolder();
+  const erasing = await published(scratch.path);
+  const { night, erase } = erasing;
+  await killedBefore(call, erasing);
+  await losePart(erasing, run);
+  const again = await runHere(erase);
+  expect([again.code, again.stdout + again.stderr]).toEqual([67, expect.stringContaining("--new-run")]);
+  const resumed = await night.run("run");
+  expect([resumed.code, resumed.stderr]).toEqual([code, expect.stringContaining("--new-run")]);
+  await expectScoredAgain(erasing);
+});
+
+test("run publishes the complete erasure of a run that a person approved against its checks", async () => {
+  await using scratch = await scratchFolder();
+  const erasing = await published(scratch.path);
+  const { night } = erasing;
+  await heldAgain(erasing);
+  expect((await night.run("approve")).code).toBe(0);
+  await killedBefore("link control/decision.json #1", erasing);
+  expect((await night.run("plan")).code).toBe(0);
+  const ran = await night.run("run");
+  expect(ran.code, ran.stderr).toBe(0);
+  const ids = await idsOf(night);
+  expect([ids.length, ids.includes(key)]).toEqual([49, false]);
+});
+
+/** Lets an erasure stand before a call while `meanwhile` changes what it works on; returns how it ends. */
+async function changedBefore(
+  call: string,
+  { folder, night, erase }: Erasing,
+  meanwhile: () => Promise<void>,
+): Promise<CliResult> {
+  const stands = await holdCommand(erase, { out: night.out, call, held: join(folder, "held") });
+  await meanwhile();
+  return await stands.release();
+}
+
+test("an erasure that cannot write names what failed, and not its own run", async () => {
+  await using scratch = await scratchFolder();
+  const erasing = await published(scratch.path);
+  const { night } = erasing;
+  const ended = await changedBefore(lastSpan, erasing, async () => {
+    const [run = ""] = (await readdir(join(night.out, "_infer-batch"))).filter((name) => name.endsWith("-r2"));
+    const parts = join(night.out, "_infer-batch", run, "parts");
+    await rm(parts, { recursive: true });
+    await writeFile(parts, "");
+  });
+  expect([ended.code, ended.stdout], ended.stderr).toEqual([67, expect.stringContaining("is a file (ENOTDIR)")]);
+  expect(ended.stdout + ended.stderr).not.toContain("planned meanwhile");
+});
+
+test("a date whose erasure a person discards does not keep rows of other dates from being erased", async () => {
+  await using scratch = await scratchFolder();
+  const erasing = await published(scratch.path);
+  const other = nightAt(scratch.path, "2025-12-31");
+  expect((await other.run("run")).code).toBe(0);
+  const ended = await changedBefore(decision, erasing, async () => {
+    expect((await erasing.night.run("discard")).code).toBe(0);
+  });
+  expect([ended.code, ended.stdout], ended.stderr).toEqual([67, expect.stringContaining("discarded it")]);
+  expect((await idsOf(erasing.night)).length).toBe(442);
+  expect((await idsOf(other)).includes(key)).toBe(false);
+  await expectErased(erasing);
+});
