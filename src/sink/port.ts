@@ -169,6 +169,8 @@ export interface UnfinishedRun {
   readonly target: string;
   /** Whether its checks hold it. Default: no. */
   readonly held?: boolean;
+  /** What took its committed rows out of the target, so that it cannot be finished, as a clause; absent: they are there. */
+  readonly gone?: string | undefined;
 }
 
 export type CommitOutcome = "committed" | "adopted";
