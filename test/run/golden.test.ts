@@ -59,26 +59,6 @@ test("plan scores the golden rows, too: a difference ends it with 65, as it woul
   }
 });
 
-test("status of a run whose golden rows differ, of which nothing is stored, names the command that says why", async () => {
-  await using scratch = await scratchFolder();
-  const nights = await goldenNights(scratch.path);
-  await writeGolden(scratch.path, "score + 1");
-  expect((await run(nights)).code).toBe(65);
-  const { stdout } = await nights.night("status", "2026-11-20");
-  const [, command = ""] =
-    /: not planned yet; .*; to score it, or see why an attempt failed before it was planned:\n {2}infer-batch (.*)\n$/.exec(
-      stdout,
-    ) ?? [];
-  expect(await runHere(command.split(" "))).toMatchObject({
-    code: 65,
-    stderr: expect.stringContaining("40 of 40 rows differ"),
-  });
-  expect(lastJson(await nights.night("status", "2026-11-20", "--json"))).toMatchObject({
-    status: "not_planned",
-    commands: [`infer-batch ${command}`],
-  });
-});
-
 test("the golden rows of each date of a backfill are those of its own date", async () => {
   await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { checks: { golden: { ...golden, path: "${ds}/golden.parquet" } } });

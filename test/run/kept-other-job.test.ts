@@ -27,6 +27,9 @@ type Result = Awaited<ReturnType<typeof runHere>>;
 const run = async (spec: string, ...args: string[]): Promise<Result> =>
   await runHere(["run", spec, "--json", "--no-progress", ...args]);
 
+/** The dates of the runs that `history --json` lists. */
+const datesOf = ({ runs }: { runs?: { params: { ds: string } }[] }) => runs?.map(({ params: { ds } }) => ds);
+
 /** Expects a run to be published, with the warning that its challenger's predictions are not kept. */
 function expectNotKept(done: Result, why: RegExp): void {
   expect([done.code, lastJson(done)["status"]], done.stderr).toEqual([0, "complete"]);
@@ -162,7 +165,6 @@ describe("a job called <job>-challenger, as the job of kept predictions is", () 
     for (const ds of ["2026-01-02", "2026-01-03"]) {
       expect((await run(spec, "--param", `ds=${ds}`)).code).toBe(0);
     }
-    const datesOf = ({ runs }: { runs?: { params: { ds: string } }[] }) => runs?.map(({ params: { ds } }) => ds);
     const ofMain = lastJson(await runHere(["history", spec, "--json"]));
     expect([ofMain, ofMain["challenger"] ?? {}].map(datesOf)).toEqual(
       Array.from({ length: 2 }, () => ["2026-01-03", "2026-01-02"]),
