@@ -1,6 +1,7 @@
 import { type DatedModel, modelsOfDates } from "../jobs/model-history.js";
 import type { PlannedModel } from "../plan/plan.js";
 import { everyRun } from "../publish/recorded-run.js";
+import { recordedGroups } from "../run/history.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { modelUri, type ModelSpec } from "../spec/model-spec.js";
 import { isServedUri } from "../spec/model-uri.js";
@@ -19,7 +20,8 @@ export async function withModelHistory(
   specPath: string,
 ): Promise<{ readonly jobs: readonly BackfillJob[]; readonly models: readonly DatedModel[] }> {
   await using job = await openLoaded(first, specPath);
-  const runs = (await job.sink.history?.({ job: job.spec.name, last: everyRun, complete: true })) ?? [];
+  const groups = await recordedGroups(job, { last: everyRun, complete: true });
+  const runs = groups.flatMap((group) => group.runs);
   const found = modelsOfDates(runs, jobs, range.param);
   const models = found.flatMap((one) => (one === undefined ? [] : [one.resumes ?? one.scores]));
   const unknown = jobs.filter((_, index) => found[index] === undefined).map(({ value }) => value);

@@ -1,4 +1,4 @@
-import { JobError } from "../util/errors.js";
+import { JobError, reworded } from "../util/errors.js";
 import type { Decoder, ShardFile } from "./port.js";
 
 /**
@@ -50,7 +50,6 @@ function renamed(error: unknown, files: readonly ShardFile[]): unknown {
     return error;
   }
   const message = others.reduce((text, { path, name }) => text.replaceAll(path, name), error.message);
-  const { code } = error;
-  const hint = (code === "SHARD_CORRUPT" ? others[0]?.remedy : undefined) ?? error.hint;
-  return new JobError(code, message, { cause: error, ...(hint === undefined ? {} : { hint }) });
+  const remedy = error.code === "SHARD_CORRUPT" ? others[0]?.remedy : undefined;
+  return reworded(error, { message, hint: remedy ?? error.hint });
 }

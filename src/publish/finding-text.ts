@@ -217,3 +217,24 @@ function rangeText({ found, measured, limit, numbers }: Described): string {
   const rows = `at least ${withSeparators(least)} and at most ${rowsText(most)}`;
   return `${rows} are out of range; the ${isLow ? "smallest" : "largest"} value is ${shown(measured, 6)}`;
 }
+
+/** Names the cause (model, data or both), and what the previous model or the baseline file's has on the same rows. */
+export function modelText(
+  check: CheckName,
+  cause: NonNullable<CheckResult["cause"]>,
+  { file }: Pick<ComparedWith, "file">,
+): string {
+  const { of, previous, rows, modelSha256, now } = cause;
+  const other = file === undefined ? "the previous model" : `the model of ${file}`;
+  const own = `the new model${digestText(now?.modelSha256)}`;
+  const names = { model: own, data: "the data", both: `${own} and the data` };
+  const found =
+    check === "psi" ? `has PSI ${shown(previous)}` : of === "model" ? "passes this check" : "does not pass it either";
+  const on = rows === now?.rows ? "the same rows" : `${withSeparators(rows)} of these rows`;
+  return `; caused by ${names[of]}: ${other}${digestText(modelSha256)} ${found} on ${on}`;
+}
+
+/** The start of a SHA-256, as `history` shows it: " (e3ea68b422ee)". */
+function digestText(sha256 = ""): string {
+  return sha256 === "" ? "" : ` (${sha256.slice(0, 12)})`;
+}

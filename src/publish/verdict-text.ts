@@ -2,7 +2,7 @@ import { explainedUpTo } from "../checks/verdicts/feature-causes.js";
 import type { CheckName, CheckResult, Level, UnlistedResults, Verdict } from "../checks/verdicts/verdict.js";
 import { printable } from "../util/printable.js";
 import { moveText } from "./feature-text.js";
-import { findingText } from "./finding-text.js";
+import { findingText, modelText } from "./finding-text.js";
 import { comparedFile, type RunVerdict } from "./run-verdict.js";
 import { shown, withSeparators } from "./shown-numbers.js";
 
@@ -24,17 +24,26 @@ interface Known {
   readonly unexplained: ReadonlySet<string | null>;
   /** Results that the verdict only counts. */
   readonly unlisted: readonly UnlistedResults[];
+  /** The result whose line has the reason in `expect`; undefined: no line has one. */
+  readonly withReason: CheckResult | undefined;
 }
 
 /**
  * The results of a level for people: first a line for each feature, the one that moved most before the others, then one
- * for each other column, and for each check of the run: "score: PSI 1.3 against 2026-11-20 (limit 0.25)". Names of columns
- * and values may contain anything, such as the end of a line.
+ * for each other column, and for each check of the run: "score: PSI 1.3 against 2026-11-20 (limit 0.25)". Of the lines of a
+ * run that `expect` names, only the first has the reason. Names of columns and values may contain anything, such as the end
+ * of a line.
  */
 export function resultLines({ verdict, dates, thresholds }: RunVerdict, level: Level): string[] {
   const file = comparedFile({ thresholds });
   const asChallenger = new Set(verdict.asChallenger);
   const ofEarlierModel = new Set<string | null>(verdict.ofEarlierModel);
+  const results = resultsToList(verdict.results, level);
+  const features = featureGroups(results.filter(isOfFeature));
+  const others = groupBy(
+    results.filter((result) => !isOfFeature(result)),
+    ({ check, column }) => JSON.stringify(column === null ? [check] : [null, column]),
+  ).map(byPsi);
   const known: Known = {
     dateOf: (id, column) =>
       `${dates[id] ?? id}${asChallenger.has(id) && !ofEarlierModel.has(column) ? ", when it was the challenger" : ""}`,
@@ -42,13 +51,8 @@ export function resultLines({ verdict, dates, thresholds }: RunVerdict, level: L
     moved: new Set(verdict.results.filter((one) => isOfFeature(one) && hasMoved(one)).map(({ column }) => column)),
     unexplained: new Set(verdict.results.filter(isUnexplained).map(({ column }) => column)),
     unlisted: verdict.unlisted ?? [],
+    withReason: [...features.slice(0, mostFeatures), ...others].flatMap(listedFindings).find(isExpected),
   };
-  const results = resultsToList(verdict.results, level);
-  const features = featureGroups(results.filter(isOfFeature));
-  const others = groupBy(
-    results.filter((result) => !isOfFeature(result)),
-    ({ check, column }) => JSON.stringify(column === null ? [check] : [null, column]),
-  );
   return [
     ...features.slice(0, mostFeatures).map((group) => featureLine(group, known)),
     ...(features.length > mostFeatures ? [moreFeatures(features.slice(mostFeatures))] : []),
@@ -180,13 +184,21 @@ function moreFeatures(groups: readonly (readonly CheckResult[])[]): string {
 /** The results of a column that is no feature in one line, or that of a check of the run. */
 function columnLine(group: readonly CheckResult[], known: Known): string {
   const column = group[0]?.column ?? null;
-  return `${column === null ? "" : `${column}: `}${findingsText(byPsi(group), known)}`;
+  return `${column === null ? "" : `${column}: `}${findingsText(group, known)}`;
+}
+
+/** The results of a column, without those that say the same as another one. */
+function ownFindings(group: readonly CheckResult[]): CheckResult[] {
+  return group.filter((result) => sameFinding(group, result) === undefined);
+}
+
+function listedFindings(group: readonly CheckResult[]): CheckResult[] {
+  return ownFindings(group).slice(0, mostFindings);
 }
 
 /** Findings about one column. What is the same for consecutive ones, such as their cause, comes once, after the last. */
 function findingsText(group: readonly CheckResult[], known: Known): string {
-  const results = group.filter((result) => sameFinding(group, result) === undefined);
-  const listed = results.slice(0, mostFindings);
+  const listed = listedFindings(group);
   const texts = listed.map((result, index) => {
     const next = listed[index + 1];
     const isShared = next !== undefined && endOf(next) === endOf(result);
@@ -194,7 +206,7 @@ function findingsText(group: readonly CheckResult[], known: Known): string {
     const found = findingText(result, { dateOf, file: known.file });
     return `${found}${alsoText(group, result)}${isShared ? "" : endText(leaderOf(listed, index), known)}`;
   });
-  return [...texts, ...moreFindings(group, results.slice(mostFindings), known)].join("; ");
+  return [...texts, ...moreFindings(group, ownFindings(group).slice(mostFindings), known)].join("; ");
 }
 
 /**
@@ -250,31 +262,20 @@ function endText(result: CheckResult, known: Known): string {
   const moved = feature === undefined || check === "unexplained" ? undefined : causeText(feature, known);
   const isReason = moved !== undefined && isExplained === true;
   const upTo = isExplained === true ? ` up to ${shown(explainedUpTo * Number(limit))}` : "";
-  const why = lowered === undefined ? "" : `; only a warning${upTo}: ${isReason ? moved : lowered}`;
+  const only = isExpected(result) && result !== known.withReason ? ", as expected" : `: ${isReason ? moved : lowered}`;
+  const why = lowered === undefined ? "" : `; only a warning${upTo}${only}`;
   return `${alone ? "; no feature explains it" : moved === undefined || isReason ? "" : `; ${moved}`}${model}${why}`;
+}
+
+/** Whether a result only warns because `checks.expect` names its run. All such results of a run have the same reason. */
+export function isExpected({ lowered }: CheckResult): boolean {
+  return lowered?.startsWith("expected on ") === true;
 }
 
 /** Names the feature that moved, with its PSI unless that has a line. */
 function causeText({ column, psi, against }: NonNullable<CheckResult["feature"]>, { dateOf, moved }: Known): string {
   const since = against === undefined ? "" : ` against ${dateOf(against, column)}`;
   return `feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)}${since}`}`;
-}
-
-/** Names the cause (model, data or both), and what the previous model or the baseline file's has on the same rows. */
-function modelText(check: CheckName, cause: NonNullable<CheckResult["cause"]>, { file }: Known): string {
-  const { of, previous, rows, modelSha256, now } = cause;
-  const other = file === undefined ? "the previous model" : `the model of ${file}`;
-  const own = `the new model${digestText(now?.modelSha256)}`;
-  const names = { model: own, data: "the data", both: `${own} and the data` };
-  const found =
-    check === "psi" ? `has PSI ${shown(previous)}` : of === "model" ? "passes this check" : "does not pass it either";
-  const on = rows === now?.rows ? "the same rows" : `${withSeparators(rows)} of these rows`;
-  return `; caused by ${names[of]}: ${other}${digestText(modelSha256)} ${found} on ${on}`;
-}
-
-/** The start of a SHA-256, as `history` shows it: " (e3ea68b422ee)". */
-function digestText(sha256 = ""): string {
-  return sha256 === "" ? "" : ` (${sha256.slice(0, 12)})`;
 }
 
 /** What a person may have to correct before a held run is scored again, by the causes of the checks that hold it. */

@@ -8,6 +8,13 @@ import { serverFields, type ServerReport } from "./server-report.js";
 import { spendingFields, type SpendingReport, type SpentReport } from "./spending/spending-report.js";
 import type { Stage } from "./stage-times.js";
 
+/** How a person scores a published run again. */
+export interface ScoreAgain {
+  /** What to do before. It ends with what the command does: "if …, then score again". */
+  readonly text: string;
+  readonly command: string;
+}
+
 /** What an attempt did; as JSON it is the last line of `run --json`. */
 export interface RunReport {
   readonly runId: string;
@@ -20,6 +27,8 @@ export interface RunReport {
   readonly verdict: VerdictReport | null;
   /** How the challenger agrees; undefined: the run has none, or is not scored to its end. */
   readonly challenger?: ChallengerResult | undefined;
+  /** How to score a run again that was published although its input may be that of an earlier run; undefined: it is not. */
+  readonly scoreAgain?: ScoreAgain | undefined;
   /** Set for a run that is held or discarded. */
   readonly decided?: DecidedReport | undefined;
   /** Set for a run that is already complete, and whose rows a person has taken out of the table: `rollback`. */

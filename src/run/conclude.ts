@@ -11,7 +11,7 @@ import type { RunState } from "../publish/state.js";
 import { resultLines } from "../publish/verdict-text.js";
 import { idleReport } from "../report/idle-report.js";
 import { attemptJson } from "../report/attempt-json.js";
-import { rounded, type RunReport } from "../report/report.js";
+import { rounded, type RunReport, type ScoreAgain } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
@@ -65,7 +65,7 @@ export async function unlessDiscarded(
   }
 }
 
-type AttemptEnd = Pick<RunReport, "status" | "verdict" | "challenger" | "decided">;
+type AttemptEnd = Pick<RunReport, "status" | "verdict" | "scoreAgain" | "challenger" | "decided">;
 
 function attemptReport(
   context: JobContext,
@@ -133,7 +133,8 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   const seconds = scoredSeconds(context);
   const kept = await finishKept(context, plan);
   const verdict = await verdictOn(context, { stored, run, kept, seconds });
-  warnOfResults(context, plan, verdict);
+  const scoreAgain = verdict && afterStale(context, plan, verdict);
+  warnOfResults(context, verdict, scoreAgain);
   const challenger = await challengerOfRun(plan, run, verdict);
   for (const line of challenger === undefined ? [] : challengerLines(challenger)) {
     context.log.info(line);
@@ -154,6 +155,7 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   return {
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
+    scoreAgain,
     challenger,
   };
 }
@@ -164,17 +166,15 @@ function scoredSeconds({ record }: JobContext): number | undefined {
 }
 
 /** Warns of the checks that warn, and of those that would hold a run which is published anyway. */
-function warnOfResults(context: JobContext, plan: Plan, verdict: RunVerdict | undefined): void {
-  const { log } = context;
+function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined, scoreAgain: ScoreAgain | undefined): void {
   if (verdict !== undefined) {
     const held = verdict.verdict.outcome === "publish" ? resultLines(verdict, "hold") : [];
     const failed = held.map((line) => `${line}; only a warning: on_fail is warn`);
     for (const line of [...failed, ...resultLines(verdict, "warn")]) {
       log.warn(`checks: ${line}`);
     }
-    const next = nextOfStale(context, plan, verdict);
-    if (next !== undefined) {
-      log.warn(`checks: ${next}`);
+    if (scoreAgain !== undefined) {
+      log.warn(`checks: ${scoreAgain.text}: ${scoreAgain.command}`);
     }
     for (const line of columnNotes(verdict.verdict, comparedFile(verdict))) {
       log.info(`checks: ${line}`);
@@ -183,17 +183,24 @@ function warnOfResults(context: JobContext, plan: Plan, verdict: RunVerdict | un
 }
 
 /** What to do after the check `stale` warns of a run that is published. The message of a held run has its own commands. */
-function nextOfStale({ command, sink }: JobContext, { runId, params }: Plan, verdict: RunVerdict): string | undefined {
+function afterStale(
+  { command, sink }: JobContext,
+  { runId, params }: Plan,
+  verdict: RunVerdict,
+): ScoreAgain | undefined {
   const { outcome, results } = verdict.verdict;
   const warns = results.some(({ check, level }) => check === "stale" && level !== "pass");
   if (!warns || outcome === "hold" || comparedFile(verdict) !== undefined) {
     return undefined;
   }
   const again = `${command(params)} --new-run`;
-  const toScore = sink.newRunAdds
-    ? `delete the rows of run ${runId} from ${sink.target}, where the last run's rows may be twice now, and score again: ${again} --allow-duplicates`
-    : `score again: ${again}`;
-  return `if the input was not refreshed, refresh it, then ${toScore}`;
+  const before = "if the input was not refreshed, refresh it, then";
+  return sink.newRunAdds
+    ? {
+        text: `${before} delete the rows of run ${runId} from ${sink.target}, where the last run's rows may be twice now, and score again`,
+        command: `${again} --allow-duplicates`,
+      }
+    : { text: `${before} score again`, command: again };
 }
 
 /**

@@ -9,7 +9,7 @@ import { idleReport } from "../report/idle-report.js";
 import type { DecidingCommands, DueCall, RunReport, VerdictReport } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
-import { JobError } from "../util/errors.js";
+import { JobError, reworded } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure, rowsOfRun } from "./attempt.js";
 import { inputChanges, specChanges } from "./judging/changed-since.js";
 import { lostSpans } from "./judging/lost-spans.js";
@@ -262,7 +262,7 @@ export async function addingHint<T>(added: string, work: () => Promise<T>): Prom
     if (!isRefusal(error)) {
       throw error;
     }
-    const { code, message, hint, cause } = error;
-    throw new JobError(code, message, { cause, hint: hint === undefined ? added : `${hint}\n    ${added}` });
+    const { hint } = error;
+    throw reworded(error, { hint: hint === undefined ? added : `${hint}\n    ${added}` });
   }
 }

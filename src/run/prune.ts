@@ -2,7 +2,6 @@ import {
   choosePrevious,
   choosePruned,
   type GroupChoice,
-  groupRuns,
   overWith,
   pinnedRuns,
   planOf,
@@ -10,12 +9,13 @@ import {
   type RunGroup,
 } from "../jobs/prune-choice.js";
 import { numberedRunId, splitRunId } from "../plan/identity.js";
-import { isMarkedKept, mayBeKept } from "../plan/kept-predictions.js";
+import { mayBeKept } from "../plan/kept-predictions.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { sameSeries } from "../plan/series.js";
 import { type PreviousTable, type PruneOutcome, nothingRemoved, type Removed } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
 import { keptContext } from "./challenger/keep-predictions.js";
+import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
@@ -54,7 +54,7 @@ export interface SeriesReport {
  * only the latter fails, the report says why, and what was removed before.
  */
 export async function pruneRuns(context: JobContext, request: PruneCommand): Promise<PruneReport> {
-  const series = await seriesOf(context, (plan) => !isMarkedKept(plan));
+  const series = await seriesOf(context);
   const own = await pruneSeries(context, request, series);
   const { dryRun } = request;
   try {
@@ -94,15 +94,15 @@ interface Series {
   readonly isOver?: (group: RunGroup) => boolean;
 }
 
-/** Finds the runs of this series. @param isOwn tells this job's plans from those of another job with the same name */
-async function seriesOf({ spec, sink }: JobContext, isOwn: (plan: Plan) => boolean): Promise<Series> {
+/** Finds the runs of this series. @param isMeant as of `recordedGroups` */
+async function seriesOf({ spec, sink }: JobContext, isMeant?: (plan: Plan) => boolean): Promise<Series> {
   if (sink.prune === undefined || sink.history === undefined) {
     throw new JobError("USAGE", `pruning ${sink.target}: this target keeps no runs`);
   }
-  const all = groupRuns(await sink.history({ job: spec.name, last: everyRun }));
+  const all = await recordedGroups({ spec, sink }, { last: everyRun }, isMeant);
   const groups = all.filter((group) => {
     const plan = planOf(group);
-    return plan !== undefined && isOwn(plan) && sameSeries(plan.params, spec.params);
+    return plan !== undefined && sameSeries(plan.params, spec.params);
   });
   return { prune: sink.prune.bind(sink), groups, pins: pinnedRuns(all) };
 }

@@ -46,7 +46,7 @@ export interface RunState {
   readonly paid?: PaidReport | undefined;
   /** What readers have while the run is held, discarded or rolled back, and what publishing it would replace, a line each. */
   readonly readers: readonly string[];
-  /** The commands that decide on a held run, or score a run again that was rolled back; none for another. */
+  /** The commands that decide on a held run, or score one that is not planned or was rolled back; none for another. */
   readonly commands: readonly string[];
   /** null: the run's plan is gone or unreadable. */
   readonly rowsPlanned: number | null;
@@ -92,7 +92,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     error: undefined,
   };
   if (stored === undefined) {
-    return { runId: base, status: "not_planned", ...nothing, ...about };
+    return { runId: base, status: "not_planned", ...nothing, commands: [context.command(spec.params)], ...about };
   }
   if (stored instanceof JobError) {
     return { runId: base, ...nothing, rowsPlanned: null, spansPlanned: null, ...damagedBy(stored), ...about };
@@ -262,10 +262,10 @@ export async function unfinishedRuns(context: JobContext): Promise<UnfinishedTex
 
 async function unfinishedText(
   context: JobContext,
-  { plan, target, held = false }: UnfinishedRun,
+  { plan, target, held = false, gone }: UnfinishedRun,
 ): Promise<UnfinishedText> {
   const { runId, params } = plan;
-  if (!held) {
+  if (!held && gone === undefined) {
     const { command: next } = await finishingCommand(context, plan);
     return {
       runId,
@@ -275,9 +275,14 @@ async function unfinishedText(
       text: `run ${runId} in ${target} is not finished; to finish it: ${next}`,
     };
   }
-  const { approve, discard, newer } = await decidingCommands(context, plan);
+  const { approve, discard, newRun, newer } = await decidingCommands(context, plan);
   const later =
     newer === undefined && overwrites(plan) ? " (with --allow-older, once a run of a later date is published)" : "";
+  if (gone !== undefined) {
+    const command = context.sink.newRunAdds ? `${newRun} --allow-duplicates` : newRun;
+    const text = `run ${runId} in ${target} is not finished, and its rows there are gone: ${gone}; to score it again: ${command}${later}`;
+    return { runId, params, isHeld: held, command, text };
+  }
   const text = `run ${runId} in ${target} is held by its checks; to publish it: ${approve}${later}; to throw it away: ${discard}`;
   return { runId, params, isHeld: held, command: approve, text };
 }

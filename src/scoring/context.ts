@@ -4,7 +4,7 @@ import type { Decoder, ShardFile } from "../formats/port.js";
 import type { CountTokens, LookAtPaid } from "../engine/paid-engine.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/port.js";
-import { JobError } from "../util/errors.js";
+import { JobError, reworded } from "../util/errors.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
 import type { ListedShard } from "../plan/compare.js";
 import type { PinnedTokenizer } from "../plan/plan.js";
@@ -238,11 +238,7 @@ export async function atKey<T>(
     return await work();
   } catch (error) {
     if (error instanceof JobError && error.exitCode === 64) {
-      const { code, message, hint } = error;
-      throw new JobError(code, `reading ${where(path)}: ${message}`, {
-        cause: error,
-        ...(hint === undefined ? {} : { hint }),
-      });
+      throw reworded(error, { message: `reading ${where(path)}: ${error.message}` });
     }
     throw error;
   }

@@ -10,7 +10,7 @@ import {
 import type { RowFault } from "../packing/input-target.js";
 import type { ColumnType, RejectedRow, RejectReason } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
-import { assertNever, JobError } from "../util/errors.js";
+import { assertNever, JobError, reworded } from "../util/errors.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { PlannedShard } from "../plan/plan.js";
 import type { Spans } from "../plan/spans.js";
@@ -159,11 +159,7 @@ export async function withRow(tools: RejectOptions, error: unknown, fault: RowFa
   if (row === undefined) {
     return error;
   }
-  const { code, message, hint, cause } = error;
-  return new JobError(code, `${message}; the last: ${row.message.replace(/^scoring /, "")}`, {
-    ...(hint === undefined ? {} : { hint }),
-    cause,
-  });
+  return reworded(error, { message: `${error.message}; the last: ${row.message.replace(/^scoring /, "")}` });
 }
 
 /** `path`: the shard, as messages name it. */

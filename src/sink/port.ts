@@ -57,10 +57,7 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError OUTPUT_FOREIGN when the target holds files or rows of something else
    */
   find(base: RunId): Promise<StoredPlan | undefined>;
-  /**
-   * Finds unfinished runs of this job with other params, as far as the target knows where they are. Returns a bounded
-   * number. Writes nothing. Runs whose rows are elsewhere are left out.
-   */
+  /** Finds the job's unfinished runs with other params whose rows are here: a bounded number. Writes nothing. */
   unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
   /**
    * Announces that spans will be committed, so that the sink can load what that takes while the model loads. Never
@@ -169,6 +166,8 @@ export interface UnfinishedRun {
   readonly target: string;
   /** Whether its checks hold it. Default: no. */
   readonly held?: boolean;
+  /** What took its committed rows out of the target, so that it cannot be finished, as a clause; absent: they are there. */
+  readonly gone?: string | undefined;
 }
 
 export type CommitOutcome = "committed" | "adopted";

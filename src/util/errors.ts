@@ -78,6 +78,15 @@ export class JobError extends Error {
   }
 }
 
+/** Returns an error with another message or hint in place of its own. It keeps its code, its damage and its cause. */
+export function reworded(
+  { code, message, hint, damage, cause }: JobError,
+  texts: { readonly message?: string; readonly hint?: string | undefined },
+): JobError {
+  const { message: said, hint: toDo } = { message, hint, ...texts };
+  return new JobError(code, said, { cause, ...(toDo && { hint: toDo }), ...(damage && { damage }) });
+}
+
 /** Ends a `switch` over a closed union, so that the compiler reports a missing variant. */
 export function assertNever(value: never): never {
   throw new Error(`unreachable variant: ${JSON.stringify(value)}`);

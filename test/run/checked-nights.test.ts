@@ -57,6 +57,23 @@ test("a night that was expected to differ is published, and later nights are not
   expect((await nightOf(nights, "2026-11-24", fewRows))[0]).toBe(0);
 });
 
+test("the log, the status and the page of a night that was expected to differ have the reason once", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path, { report: { html: "page.html" } });
+  expect((await nightOf(nights, "2026-11-20", {}))[0]).toBe(0);
+  await nights.rewrite({
+    ...expected("2026-11-21"),
+    input: { where: "id < 50", columns: { age: "age * 1000", bmi: "bmi * 1000" } },
+  });
+  const { stderr } = await nights.night("run", "2026-11-21");
+  const { stdout } = await nights.night("status", "2026-11-21");
+  const page = await readFile(join(scratch.path, "page.html"), "utf8");
+  for (const text of [stderr, stdout, page]) {
+    expect(text.split("a holiday"), text).toHaveLength(2);
+    expect(text.split("only a warning, as expected").length).toBeGreaterThan(2);
+  }
+});
+
 test("slow drift is measured from the model's first run, but not from a try with a few rows", async () => {
   await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);

@@ -27,6 +27,9 @@ type Result = Awaited<ReturnType<typeof runHere>>;
 const run = async (spec: string, ...args: string[]): Promise<Result> =>
   await runHere(["run", spec, "--json", "--no-progress", ...args]);
 
+/** The dates of the runs that `history --json` lists. */
+const datesOf = ({ runs }: { runs?: { params: { ds: string } }[] }) => runs?.map(({ params: { ds } }) => ds);
+
 /** Expects a run to be published, with the warning that its challenger's predictions are not kept. */
 function expectNotKept(done: Result, why: RegExp): void {
   expect([done.code, lastJson(done)["status"]], done.stderr).toEqual([0, "complete"]);
@@ -148,6 +151,34 @@ describe("a job called <job>-challenger, as the job of kept predictions is", () 
     const erased = await runHere(["erase", spec, "--keys", keys, "--json"]);
     expect(erased.code, erased.stderr).toBe(0);
     expect([(await rowsOf("2026-01-01")).length, (await rowsOf("2026-01-02")).length]).toEqual([568, 568]);
+  });
+
+  test("history and backfill --model history of <job> or of a job called <job>-challenger leave out the runs of the other job", async () => {
+    await using scratch = await scratchFolder();
+    const params = { ds: "${today}" };
+    const path = `${scratch.path}/kept/dt=\${ds}`;
+    const ofShadow = { ...shadow, params, output: { parquet: { path } } };
+    const output = { parquet: { path: "out/dt=${ds}" } };
+    const spec = await writeSpec(scratch.path, fixture, ofShadow);
+    expect((await run(spec, "--param", "ds=2026-01-01")).code).toBe(0);
+    await writeSpec(scratch.path, fixture, { ...challengerWith({ parquet: { path } }), params, output });
+    for (const ds of ["2026-01-02", "2026-01-03"]) {
+      expect((await run(spec, "--param", `ds=${ds}`)).code).toBe(0);
+    }
+    const ofMain = lastJson(await runHere(["history", spec, "--json"]));
+    expect([ofMain, ofMain["challenger"] ?? {}].map(datesOf)).toEqual(
+      Array.from({ length: 2 }, () => ["2026-01-03", "2026-01-02"]),
+    );
+
+    await writeSpec(scratch.path, fixture, ofShadow);
+    const ofOther = lastJson(await runHere(["history", spec, "--json", "--last", "1"]));
+    expect([datesOf(ofOther), ofOther["more"]]).toEqual([["2026-01-01"], false]);
+    await writeSpec(scratch.path, fixture, { ...ofShadow, model: { outputs } });
+    const filled = await runHere(["backfill", spec, "--param", "ds=2026-01-04..2026-01-04", "--model", "history"]);
+    expect([filled.code, filled.stderr]).toEqual([
+      0,
+      expect.stringContaining("that of 2026-01-01, the last published"),
+    ]);
   });
 
   test("prune of <job> or of a job called <job>-challenger leaves the runs of the other job", async () => {

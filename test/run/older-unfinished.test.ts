@@ -80,8 +80,13 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     ] as const) {
       const { code, stderr } = await job.night(dryRun, date);
       const named = command.replace("2026-11-20", date);
-      expect([code, stderr], dryRun).toEqual([66, expect.stringMatching(/^ {2}hint: the newer rows stay; .*: (.*)$/m)]);
+      expect([code, stderr], dryRun).toEqual([
+        66,
+        expect.stringMatching(/^ {2}hint: the newer rows stay(;|,) .*: (.*)$/m),
+      ]);
       expect(stderr).toContain(`: ${named}\n`);
+      const isKept = mode === "upsert" && date === "2026-11-20";
+      expect(stderr.includes(", and so do the rows that this run has committed; ")).toBe(isKept);
     }
 
     const pageOf = (): Promise<string> => readFile(join(scratch.path, "page-2026-11-20.html"), "utf8");

@@ -1,3 +1,5 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
@@ -10,13 +12,21 @@ const next = /checks: if the input was not refreshed, refresh it, then (.*)\n/;
 
 test("a run with the input of the last run is published with a warning and the command that scores it again", async () => {
   await using scratch = await scratchFolder();
-  const nights = await nightlyJob(scratch.path);
+  const nights = await nightlyJob(scratch.path, { report: { html: "page-${ds}.html" } });
   const first = await nights.night("run", "2026-11-20");
   expect(first.stderr).not.toMatch(next);
   const { code, stderr } = await nights.night("run", "2026-11-21");
   expect([code, stderr]).toEqual([0, expect.stringContaining(warning)]);
   const [, command] = next.exec(stderr) ?? [];
-  expect(command).toBe(`score again: infer-batch run ${nights.spec} --param ds=2026-11-21 --new-run`);
+  const again = `infer-batch run ${nights.spec} --param ds=2026-11-21 --new-run`;
+  expect(command).toBe(`score again: ${again}`);
+  const [page, before] = await Promise.all(
+    ["2026-11-21", "2026-11-20"].map((ds) => readFile(join(scratch.path, `page-${ds}.html`), "utf8")),
+  );
+  expect(page).toContain(
+    `<p>If the input was not refreshed, refresh it, then score again:</p><pre>${again}</pre></section>`,
+  );
+  expect(before).not.toContain("score again");
 });
 
 postgres.describe("a run with the input of the last run, in a table", () => {

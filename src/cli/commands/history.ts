@@ -1,7 +1,6 @@
 import { failureFields } from "../../publish/attempt-failure.js";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import type { CheckResult } from "../../checks/verdicts/verdict.js";
 import { paramTexts, splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
@@ -14,7 +13,7 @@ import {
 } from "../../publish/recorded-run.js";
 import { leavesRows } from "../../publish/rows-of-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
-import { resultLines } from "../../publish/verdict-text.js";
+import { isExpected, resultLines } from "../../publish/verdict-text.js";
 import { count, paidTwiceText, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, keptHistory, runHistory } from "../../run/history.js";
@@ -177,10 +176,6 @@ function excusedText(verdict: RunVerdict): string[] {
   }
   const results = verdict.verdict.results.filter(isExpected);
   return resultLines({ ...verdict, verdict: { ...verdict.verdict, results } }, "warn").slice(0, 1);
-}
-
-function isExpected({ lowered }: CheckResult): boolean {
-  return lowered?.startsWith("expected on ") === true;
 }
 
 /** The error that a run ended with, the checks that hold it or that something excused, or who decided. */

@@ -2,7 +2,7 @@ import { access, open, stat, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, join, parse, resolve } from "node:path";
 import { proposeBinding } from "../../binding/propose.js";
 import { showTensor } from "../../binding/side-by-side.js";
-import { errnoOf, JobError } from "../../util/errors.js";
+import { errnoOf, JobError, reworded } from "../../util/errors.js";
 import { contractText } from "../../report/plan-text.js";
 import { previewContract, previewSchema } from "../../run/previewing/preview.js";
 import { draftSpec, type SpecDraft } from "../../spec/draft.js";
@@ -218,14 +218,11 @@ function optionOf(path: readonly (string | number)[]): string | undefined {
 async function onDraft<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
-  } catch (cause) {
-    if (cause instanceof JobError && cause.code === "FILE_MISSING") {
-      throw new JobError(cause.code, cause.message, {
-        hint: "paths in options are relative to the working folder",
-        cause,
-      });
+  } catch (error) {
+    if (error instanceof JobError && error.code === "FILE_MISSING") {
+      throw reworded(error, { hint: "paths in options are relative to the working folder" });
     }
-    throw cause;
+    throw error;
   }
 }
 

@@ -198,7 +198,7 @@ function failureText({ lastFailure }: RunState): string[] {
 function summary(state: RunState): string {
   const { runId, status, rowsPlanned, spansPlanned, spansCommitted, verdict, output } = state;
   if (status === "not_planned") {
-    return `${runId}: not planned yet; nothing of it is in ${output}`;
+    return `${runId}: not planned yet; nothing of it is in ${output}; to score it, or see why an attempt failed before it was planned:`;
   }
   if (status === "pruned") {
     return `${runId}: pruned, its output was removed -> ${output}`;

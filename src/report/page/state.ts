@@ -3,7 +3,14 @@ import { readersText } from "../../publish/readers-view.js";
 import { assertNever } from "../../util/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { Outcome } from "../outcome.js";
-import { checksText, count, type DecidingCommands, type RunReport, type VerdictReport } from "../report.js";
+import {
+  checksText,
+  count,
+  type DecidingCommands,
+  type RunReport,
+  type ScoreAgain,
+  type VerdictReport,
+} from "../report.js";
 import { breakable, html, type Html, nothing } from "./html.js";
 import { showDay } from "./numbers.js";
 
@@ -172,10 +179,16 @@ function continuing(
   return html`<section class="deciding"><h2>Commands</h2><p>${what}:</p><pre>${isOlder ? olderCommand : command}</pre></section>\n`;
 }
 
-function findings({ verdict, decided }: RunReport): Html {
+function findings({ verdict, decided, scoreAgain }: RunReport): Html {
   const [, ...others] = verdict?.outcome === "hold" ? verdict.failed : [];
   const commands = decided?.commands === undefined ? nothing : deciding(decided.commands, verdict?.toCorrect);
-  return html`${commands}${list("Other checks that failed", "failed", others)}${list("Warnings", "warned", warningsOf(verdict))}`;
+  const again = scoreAgain === undefined ? nothing : scoringAgain(scoreAgain);
+  return html`${commands}${again}${list("Other checks that failed", "failed", others)}${list("Warnings", "warned", warningsOf(verdict))}`;
+}
+
+/** Renders the command that scores a published run again. */
+function scoringAgain({ text, command }: ScoreAgain): Html {
+  return html`<section class="deciding"><h2>Commands</h2><p>${asSentence(text).replace(/\.$/, ":")}</p><pre>${command}</pre></section>\n`;
 }
 
 /** The findings that are not folded away. */

@@ -1,6 +1,6 @@
 import type { JobContext } from "../../scoring/context.js";
 import { challengerKeys, challengerPlaces } from "../../spec/challenger-spec.js";
-import { JobError } from "../../util/errors.js";
+import { JobError, reworded } from "../../util/errors.js";
 
 /** The context of a job whose model is the challenger of this one; undefined: it has none. */
 export function challengerContext(context: JobContext): JobContext | undefined {
@@ -32,11 +32,7 @@ export async function forChallenger<T>(work: () => Promise<T>): Promise<T> {
     if (!(error instanceof JobError)) {
       throw error;
     }
-    const { code, message, hint, cause, damage } = error;
-    throw new JobError(code, challengerKeys(message), {
-      cause,
-      ...(hint === undefined ? {} : { hint: challengerKeys(hint) }),
-      ...(damage === undefined ? {} : { damage }),
-    });
+    const { message, hint } = error;
+    throw reworded(error, { message: challengerKeys(message), hint: hint && challengerKeys(hint) });
   }
 }

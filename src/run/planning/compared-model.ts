@@ -1,5 +1,5 @@
 import type { FoundModel, ModelFile } from "../../models/port.js";
-import { JobError } from "../../util/errors.js";
+import { JobError, reworded } from "../../util/errors.js";
 
 /** A model on this machine. */
 export interface ComparedModel extends FoundModel {
@@ -18,9 +18,7 @@ export async function bindingCompared<T>({ isGiven }: ComparedModel, work: () =>
     return await work();
   } catch (error) {
     if (isGiven && error instanceof JobError && error.code === "CONTRACT") {
-      const { code, message } = error;
-      throw new JobError(code, message, {
-        cause: error,
+      throw reworded(error, {
         hint: "compare binds each model by model.inputs and model.outputs of the spec; for a model with other inputs or outputs: name it under challenger, with inputs and outputs of its own, and each run compares the two",
       });
     }

@@ -5,7 +5,7 @@ import { requireKept } from "../../publish/pruned-run.js";
 import { leavesRows } from "../../publish/rows-of-run.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
-import type { Sink, StoredPlan, UnfinishedRun } from "../port.js";
+import type { Sink, StoredPlan } from "../port.js";
 import { appendMode } from "./modes/append.js";
 import type { ConnectionSettings } from "./connect.js";
 import { openConnections, type Session } from "./connections.js";
@@ -90,10 +90,6 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
       inControlTables<StoredPlan | undefined>(`looking for run ${base}`, undefined, (session) =>
         control.latestPlan(session, base),
       ),
-    unfinished: (job, base) =>
-      inControlTables(`looking for unfinished runs of ${job}`, [], (session, layout) =>
-        unfinishedRuns(session, tools, { layout, job, base }),
-      ),
     admitNewRun: (runId) =>
       inControlTables(`reading ${target}`, undefined, (session, layout) =>
         admitNewRun(session, tools, { layout, runId }),
@@ -135,19 +131,10 @@ async function rehearseRun(
 ): Promise<readonly string[]> {
   const create = (session: Session): Promise<StoredPlan> => createRun(session, tools, plan);
   return await retrying(`checking ${tools.target}`, tools.retry, () =>
-    hintingAtRun({ plan, command }, () =>
+    hintingAtRun({ command, isPlanned }, () =>
       isPlanned ? rehearsePlanned(tools, plan) : rehearse(tools, { plan, program, createRun: create }),
     ),
   );
-}
-
-async function unfinishedRuns(
-  session: Session,
-  { control, name, target }: Tools,
-  { layout, job, base }: { layout: number; job: string; base: RunId },
-): Promise<readonly UnfinishedRun[]> {
-  const runs = await control.unfinished(session, layout, { job, base, table: showTable(name) });
-  return runs.map(({ plan, held = false }) => ({ plan, held, target }));
 }
 
 /** Reads from the control tables in a transaction. `none`: where there are no control tables, nothing was ever done. */

@@ -1,4 +1,4 @@
-import { JobError } from "../../../util/errors.js";
+import { JobError, reworded } from "../../../util/errors.js";
 import type { BulkPass, BulkRun } from "../../paid-engine.js";
 import type { PromptState } from "../ask-row.js";
 import type { PromptBulk } from "../bulk.js";
@@ -84,9 +84,10 @@ function namingBatches(state: BatchState, pass: BulkPass): BulkPass {
   return { add: (inputs) => naming(pass.add(inputs)), end: () => naming(pass.end()) };
 }
 
-function withBatches({ live }: BatchState, { code, message, hint = "", cause }: JobError): JobError {
-  return new JobError(code, `${message}; ${batchesText([...live.keys()])} under way at the server`, {
+function withBatches({ live }: BatchState, error: JobError): JobError {
+  const { message, hint = "" } = error;
+  return reworded(error, {
+    message: `${message}; ${batchesText([...live.keys()])} under way at the server`,
     hint: `${hint}${hint === "" ? "" : "; "}batches go on without this attempt, and the same command takes them up`,
-    cause,
   });
 }

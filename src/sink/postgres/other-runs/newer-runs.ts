@@ -1,4 +1,4 @@
-import { JobError } from "../../../util/errors.js";
+import { JobError, reworded } from "../../../util/errors.js";
 import { sameSeries } from "../../../plan/series.js";
 import { numberedRunId, splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
@@ -122,13 +122,13 @@ function replacedText(plan: Plan): string {
 
 function hintFor(plan: Plan): string {
   const { mode } = plannedTarget(plan);
-  const kept = plan.staged || mode === "replace" ? "" : ", and so do the rows that this run has committed";
+  const kept = plan.staged || mode === "replace" ? "" : committedStay;
   return `the newer rows stay${kept}; ${replacingHint(mode)}`;
 }
 
 /** Runs `work` of a dry run, which has no `--allow-older`: a hint names the command that has it. @throws errors of `work` */
 export async function hintingAtRun<T>(
-  { plan, command }: { readonly plan: Plan; readonly command: string },
+  { command, isPlanned }: { readonly command: string; readonly isPlanned: boolean },
   work: () => Promise<T>,
 ): Promise<T> {
   try {
@@ -137,18 +137,24 @@ export async function hintingAtRun<T>(
     if (!(error instanceof JobError) || error.code !== "OUTPUT_NEWER") {
       throw error;
     }
-    const hint = `the newer rows stay; ${replacingHint(plannedTarget(plan).mode, command)}`;
-    throw new JobError(error.code, error.message, { hint, cause: error.cause });
+    const hint = isPlanned ? error.hint : error.hint?.replace(committedStay, "");
+    throw reworded(error, { hint: hint?.replace(sameCommand, () => command) });
   }
 }
 
+/** What hints say of the rows of a run that has committed some. */
+const committedStay = ", and so do the rows that this run has committed";
+
+/** How hints begin the command with `--allow-older` that follows one without it. */
+const sameCommand = "run the same command with";
+
 /** When, and how, an older run is published all the same. */
-function replacingHint(mode: unknown, command = "run the same command with"): string {
+function replacingHint(mode: unknown): string {
   const when =
     mode === "replace"
       ? "to replace the whole table with the rows of this older run"
       : "if rows of this older run may replace those with the same keys, or no key is in both runs";
-  return `${when}: ${command} --allow-older`;
+  return `${when}: ${sameCommand} --allow-older`;
 }
 
 /**

@@ -1,6 +1,7 @@
+import type { RunId } from "../../../plan/plan.js";
 import type { PublishedRun } from "../../../publish/published-run.js";
 import type { RecordedRun } from "../../../publish/recorded-run.js";
-import type { Sink } from "../../port.js";
+import type { Sink, UnfinishedRun } from "../../port.js";
 import type { Session } from "../connections.js";
 import { readHistory } from "../control/history.js";
 import { publishedProfile, publishedRuns } from "../control/profiles.js";
@@ -9,6 +10,7 @@ import { retrying } from "../retry.js";
 import type { RunTools } from "../run-tools.js";
 import { transact } from "../transaction.js";
 import { findNewer } from "./newer-runs.js";
+import { whyGone } from "./swapped-out-rows.js";
 import { visibleRun } from "./visible-run.js";
 
 /** Reads from the control tables. Returns `none` if they do not exist. */
@@ -22,9 +24,13 @@ export type InControlTables = <T>(
 export function pastRuns(
   tools: RunTools,
   inControlTables: InControlTables,
-): Pick<Required<Sink>, "published" | "visible" | "newer" | "readProfile" | "history"> {
+): Pick<Required<Sink>, "unfinished" | "published" | "visible" | "newer" | "readProfile" | "history"> {
   const { control, target, retry } = tools;
   return {
+    unfinished: (job, base) =>
+      inControlTables<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], (session, layout) =>
+        unfinishedRuns(session, tools, { layout, job, base }),
+      ),
     // Of layout 1, neither logical dates nor the order of publications is known.
     visible: (plan) =>
       inControlTables(`reading ${target}`, undefined, async (session, layout) =>
@@ -48,4 +54,18 @@ export function pastRuns(
         readHistory(session, control, { ...request, target: showTable(tools.name), layout }),
       ),
   };
+}
+
+async function unfinishedRuns(
+  session: Session,
+  { control, name, target, modeOf }: RunTools,
+  { layout, job, base }: { layout: number; job: string; base: RunId },
+): Promise<readonly UnfinishedRun[]> {
+  const runs = await control.unfinished(session, layout, { job, base, table: showTable(name) });
+  const found: UnfinishedRun[] = [];
+  for (const { plan, held = false } of runs) {
+    const gone = held ? undefined : await whyGone(session, { control, mode: modeOf(plan), name, plan });
+    found.push({ plan, held, target, gone });
+  }
+  return found;
 }

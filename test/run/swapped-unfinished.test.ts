@@ -1,0 +1,47 @@
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { scratchFolder } from "../support/job.js";
+import { nightlyJob } from "../support/nights.js";
+import { usePostgres } from "../support/postgres.js";
+
+const postgres = usePostgres();
+
+postgres.describe("an unfinished run whose rows another run has replaced", () => {
+  test.each([
+    ["append", []],
+    ["upsert", ["id"]],
+  ])("the warning about it says so, and names a command that works: %s", async (mode, key) => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const table = { url: database.url, table: "scores.predictions", mode, key };
+    const nights = await nightlyJob(scratch.path, {
+      checks: undefined,
+      output: { parquet: undefined, postgres: table },
+    });
+    expect((await nights.night("run", "2026-11-20", "--worker", "0/2")).code).toBe(0);
+    const before = await nights.night("status", "2026-11-21");
+    expect(before.stdout).toMatch(/ is not finished; to finish it: infer-batch run \S+ --param ds=2026-11-20\n$/);
+
+    await nights.rewrite({
+      name: "other",
+      output: { parquet: undefined, postgres: { ...table, mode: "replace", key: ["id"] } },
+    });
+    expect((await nights.night("run", "2026-11-19")).code).toBe(0);
+    await nights.rewrite({});
+    expect((await nights.night("run", "2026-11-20")).code).toBe(66);
+
+    const { stdout } = await nights.night("status", "2026-11-21");
+    const text = /( is not finished, .*); to score it again: infer-batch (.*?)( \(with --allow-older, once .*\))?\n$/;
+    const [said = "", why, early = ""] = text.exec(stdout) ?? [];
+    expect(why, stdout).toMatch(
+      /^ is not finished, and its rows there are gone: run other-\S+ has replaced all rows since$/,
+    );
+    const { stderr } = await nights.night("run", "2026-11-21", "--worker", "0/2");
+    expect(stderr).toContain(said);
+    const [, , command = ""] = text.exec((await nights.night("status", "2026-11-22")).stdout) ?? [];
+    expect(command).toBe(mode === "append" ? early : `${early} --allow-older`);
+    const again = await runHere(command.split(" "));
+    expect(again.code, again.stderr).toBe(0);
+    expect((await nights.night("status", "2026-11-21")).stdout).not.toContain("2026-11-20");
+  });
+});
