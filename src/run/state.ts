@@ -17,7 +17,7 @@ import { countCommitted } from "./conclude.js";
 import { lostSpans } from "./judging/lost-spans.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
-import { decidingCommands, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
+import { decidingCommands, eraseAgain, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
 import type { JobContext } from "../scoring/context.js";
 
@@ -272,7 +272,10 @@ async function unfinishedText(
       params,
       isHeld: held,
       command: next,
-      text: `run ${runId} in ${target} is not finished; to finish it: ${next}`,
+      text:
+        plan.erasure === undefined
+          ? `run ${runId} in ${target} is not finished; to finish it: ${next}`
+          : `run ${runId} in ${target} is an erasure that is not finished; ${eraseAgain}`,
     };
   }
   const { approve, discard, newRun, newer } = await decidingCommands(context, plan);

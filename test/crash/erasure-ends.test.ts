@@ -76,6 +76,8 @@ test("an erasure looks for the published run behind several that are not publish
   await killedBefore(lastSpan, erasing);
   const stopped = await erasing.night.run("run");
   expect([stopped.code, stopped.stderr]).toEqual([67, expect.stringContaining("--new-run")]);
+  const other = await nightAt(scratch.path, "2025-12-31").run("run");
+  expect([other.code, other.stderr]).toEqual([0, expect.stringContaining("the same infer-batch erase again")]);
   await expectErased(erasing);
 });
 
@@ -160,7 +162,7 @@ test("an erasure that cannot write names what failed, and not its own run", asyn
   const erasing = await published(scratch.path);
   const { night } = erasing;
   const ended = await changedBefore(lastSpan, erasing, async () => {
-    const [run = ""] = (await readdir(join(night.out, "_infer-batch"))).filter((name) => name.endsWith("-r2"));
+    const run = (await readdir(join(night.out, "_infer-batch"))).find((name) => name.endsWith("-r2")) ?? "";
     const parts = join(night.out, "_infer-batch", run, "parts");
     await rm(parts, { recursive: true });
     await writeFile(parts, "");

@@ -72,8 +72,14 @@ export async function finishingCommand(
   };
 }
 
+/** How an erasure ends that is not finished. Only the person who began it has the file of its keys. */
+export const eraseAgain = "the same infer-batch erase again finishes or replaces it";
+
 /** A hint that names the command which finishes an unfinished run. */
 export async function finishingHint(context: Tools & Pick<JobContext, "command">, plan: Plan): Promise<string> {
+  if (plan.erasure !== undefined) {
+    return eraseAgain;
+  }
   const { command, newer } = await finishingCommand(context, plan);
   return newer === undefined ? `${command} finishes it` : `${command} finishes it; ${newer}`;
 }
