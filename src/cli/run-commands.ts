@@ -253,7 +253,7 @@ export function addRollback(program: Command, io: SafeIo): void {
   program
     .command("rollback")
     .description(
-      "Put back the rows that the latest run into this target replaced, even if that run had other params than this command (mode replace, with each swap)",
+      "Put back the rows that the latest run into this target replaced, even if that run had other params than this command (mode replace, with either value of swap)",
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())

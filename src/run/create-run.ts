@@ -8,6 +8,7 @@ import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
 import { JobError } from "../util/errors.js";
+import { refusePlannedErasure } from "./erasing/refuse-scoring.js";
 import { checkGolden } from "./golden/golden.js";
 import { requirePinned } from "./golden/golden-file.js";
 import { beginLoading, type LoadingEngine } from "./loading.js";
@@ -54,6 +55,7 @@ export async function createRun(
   if ("approved" in planned) {
     return planned;
   }
+  refusePlannedErasure(planned.plan);
   requirePinned(planned.plan, plan.checks?.golden);
   const stored = { ...planned, plan: reuseShards(planned.plan, plan.input.shards) };
   const { input, commitRows } = plan;

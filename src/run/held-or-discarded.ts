@@ -1,3 +1,4 @@
+import { splitRunId } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
@@ -219,6 +220,9 @@ export async function publishApproved(
   const stuck = refusedText(context, plan);
   const writer: RunWriter = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
+  if (plan.erasure !== undefined) {
+    await sink.stripVerdicts?.(splitRunId(plan.runId).base);
+  }
   await recordingFailure(run, () =>
     addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),
   );

@@ -34,8 +34,11 @@ export async function recordedGroups(
   }
 }
 
-/** Whether a group is meant. One of which no plan can be read is: it may be. */
-function isOfPlan(group: RunGroup, isMeant: (plan: Plan) => boolean): boolean {
+/**
+ * Whether a group of runs has a plan that is meant. A group whose plans are all damaged counts, too.
+ * @param isMeant default: of a job's own runs, and not of the predictions that another job keeps of its challenger
+ */
+export function isOfPlan(group: RunGroup, isMeant = isOwn): boolean {
   const plan = planOf(group);
   return plan === undefined || isMeant(plan);
 }

@@ -8,7 +8,7 @@ import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Opening } from "../publish/opening.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { countCommitted } from "./conclude.js";
-import { refuseErasing } from "./erasing/refuse-scoring.js";
+import { refuseUnfinishedErasure } from "./erasing/refuse-scoring.js";
 import { modelUri } from "../spec/model-spec.js";
 import type { JobContext } from "../scoring/context.js";
 import { type FoundDigests, tokenizerDifference } from "./model.js";
@@ -73,7 +73,7 @@ function refuseElsewhere(context: JobContext, plan: Plan, run: Pick<RunSink, "st
  */
 export function refuseOthers(context: JobContext, plan: Plan, run: RunSink): void {
   if (!context.newRun) {
-    refuseErasing(context, plan, run);
+    refuseUnfinishedErasure(context, plan, run);
     refuseElsewhere(context, plan, run);
   }
 }

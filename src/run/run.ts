@@ -11,7 +11,7 @@ import { checkPublished, checkResumable, type Resumable } from "./check-planned.
 import { alreadyComplete, countCommitted } from "./conclude.js";
 import { orRefusal, publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
 import { approveErasure } from "./erasing/copy-run.js";
-import { isStopped, refuseErasure } from "./erasing/refuse-scoring.js";
+import { needsAnotherRun } from "./erasing/refuse-scoring.js";
 import { checkGolden } from "./golden/golden.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { withInput } from "./planning/input-wait.js";
@@ -91,6 +91,12 @@ async function startNext(
   return await startRun(context, next, over);
 }
 
+/** Starts the run after `runId`. @param state what became of that run: "was discarded" */
+function startAfter(context: JobContext, runId: RunId, state: string, over: StartedOver = {}): Promise<RunReport> {
+  const reason = `planning a new run after ${runId}, which ${state}`;
+  return startNext(context, runId, () => context.log.info(reason), over);
+}
+
 type OpenedRun = Pick<IdleRun, "stored" | "run">;
 
 /** With `--only-rejects`, scores the rejected rows of a published run as the run after it. undefined: the run itself goes on. */
@@ -148,7 +154,6 @@ async function startRun(context: JobContext, runId: RunId, over: StartedOver = {
       const { plan } = created.stored;
       requireRejectsOf(plan, rejectsOf);
       refuseKept(plan);
-      refuseErasure(plan);
       checkSpec(context, plan, created.run);
       const model = await modelOfPlan(context, plan, resolved.model);
       await using reloading =
@@ -183,9 +188,7 @@ async function resume(context: JobContext, { stored, run }: OpenedRun): Promise<
   const { plan } = stored;
   refuseOthers(context, plan, run);
   if (newRun && isPublished(run)) {
-    return await startNext(context, plan.runId, () => {
-      log.info(`planning a new run after ${plan.runId}, which is complete`);
-    });
+    return await startAfter(context, plan.runId, "is complete");
   }
   const ended = (await whereOnlyRejects(context, { stored, run })) ?? (await whereDecided(context, { stored, run }));
   if (ended !== undefined) {
@@ -232,43 +235,41 @@ async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Pro
 
 /**
  * Carries out the decision on a staged run: publishes it if it is approved, opens the next run if `--new-run` replaces
- * it, or reports that it is held or discarded. Approves an erasure that has no decision. undefined: any other has none.
+ * it, or reports that it is held or discarded. undefined: there is no decision, and the run is no erasure.
  */
 async function whereDecided(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport | undefined> {
   const { runId } = stored.plan;
   const { state } = run;
   switch (state.kind) {
-    case "unfinished": {
-      if (stored.plan.erasure !== undefined && isStopped(run)) {
-        const reason = `planning a new run after ${runId}, an erasure that is not finished`;
-        return await startNext(context, runId, () => context.log.info(reason), { held: { stored, run } });
-      }
-      const decision = await approveErasure(context, { plan: stored.plan, run });
-      return decision && (await carryOutApproval(context, { stored, run, by: decision.by }));
-    }
+    case "unfinished":
+      return stored.plan.erasure === undefined ? undefined : await carryOutErasure(context, { stored, run });
     case "published":
       return undefined;
     case "approved":
       return await carryOutApproval(context, { stored, run, by: state.decision.by });
     case "held":
       return context.newRun
-        ? await startNext(context, runId, () => context.log.info(`planning a new run after ${runId}, which is held`), {
-            held: { stored, run },
-          })
+        ? await startAfter(context, runId, "is held", { held: { stored, run } })
         : await reportDecided(context, { stored, run, state });
     case "discarded":
       return context.newRun
-        ? await startNext(context, runId, () => {
-            context.log.info(`planning a new run after ${runId}, which was discarded`);
-          })
+        ? await startAfter(context, runId, "was discarded")
         : await reportDecided(context, { stored, run, state });
     case "superseded":
-      return await startNext(context, runId, () => {
-        context.log.info(`planning a new run after ${runId}, which was held`);
-      });
+      return await startAfter(context, runId, stored.plan.erasure === undefined ? "was held" : "was superseded");
     default:
       return assertNever(state);
   }
+}
+
+/** Publishes an unfinished erasure, or opens the next run in its place if it lacks spans. */
+async function carryOutErasure(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport> {
+  const { runId } = stored.plan;
+  if (needsAnotherRun(run)) {
+    return await startAfter(context, runId, "is an erasure that is not finished", { held: { stored, run } });
+  }
+  const { by } = await approveErasure(context, { plan: stored.plan, run });
+  return await carryOutApproval(context, { stored, run, by });
 }
 
 /**
@@ -291,8 +292,6 @@ async function carryOutApproval(
     return await abandon(context, runId, report);
   }
   return context.newRun && (by !== byChecks || erasure !== undefined)
-    ? await startNext(context, runId, () => {
-        context.log.info(`planning a new run after ${runId}, which was approved`);
-      })
+    ? await startAfter(context, runId, "was approved")
     : report;
 }

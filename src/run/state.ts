@@ -170,6 +170,11 @@ async function decidingTexts(
     const { readersHave, newRun } = await rolledBackReport(context, plan);
     return { readers: readersHave === undefined ? [] : [`readers have ${readersHave}`], commands: [newRun] };
   }
+  const { erasure } = plan;
+  if (erasure !== undefined && state.kind !== "published") {
+    const about = `it is an erasure by ${erasure.by} of rows of run ${erasure.of}; ${eraseAgain}`;
+    return { readers: [about], commands: [`${context.command(plan.params)} --new-run`] };
+  }
   const line = ["held", "discarded"].includes(state.kind) ? await readersLine(context, plan) : undefined;
   const readers = line === undefined ? [] : [line];
   if (state.kind !== "held") {
@@ -267,16 +272,12 @@ async function unfinishedText(
   const { runId, params } = plan;
   if (!held && gone === undefined) {
     const { command: next } = await finishingCommand(context, plan);
-    return {
-      runId,
-      params,
-      isHeld: held,
-      command: next,
-      text:
-        plan.erasure === undefined
-          ? `run ${runId} in ${target} is not finished; to finish it: ${next}`
-          : `run ${runId} in ${target} is an erasure that is not finished; ${eraseAgain}`,
-    };
+    const isErasure = plan.erasure !== undefined;
+    const command = isErasure ? `${next} --new-run` : next;
+    const text = isErasure
+      ? `is an erasure that is not finished; ${eraseAgain}; to score all rows instead: ${command}`
+      : `is not finished; to finish it: ${command}`;
+    return { runId, params, isHeld: held, command, text: `run ${runId} in ${target} ${text}` };
   }
   const { approve, discard, newRun, newer } = await decidingCommands(context, plan);
   const later =

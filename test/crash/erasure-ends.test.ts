@@ -1,9 +1,9 @@
-import { readdir, rm, writeFile } from "node:fs/promises";
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratchFolder, type SpecOverrides } from "../support/job.js";
 import { fewRows, lastJson, nightAt, type Night, type Nights, nightlyJob } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { watchCommand } from "../support/watched.js";
@@ -21,13 +21,13 @@ interface Erasing {
 }
 
 /** Publishes a night of 442 rows. */
-async function published(folder: string): Promise<Erasing> {
-  const nights = await nightlyJob(folder, { commit_rows: 240 });
+async function published(folder: string, overrides: SpecOverrides = {}): Promise<Erasing> {
+  const nights = await nightlyJob(folder, { commit_rows: 240, ...overrides });
   const night = nightAt(folder, date);
   expect((await night.run("run")).code).toBe(0);
   const keys = join(folder, "keys.txt");
   await writeFile(keys, String(key));
-  return { folder, nights, night, erase: ["erase", join(folder, "job.yaml"), "--keys", keys] };
+  return { folder, nights, night, erase: ["erase", join(folder, "job.yaml"), "--keys", keys, "--key", "id"] };
 }
 
 /** Scores a date before, and then too few rows of the published one: the checks hold them. */
@@ -58,7 +58,8 @@ async function expectErased({ night, erase }: Erasing): Promise<void> {
 async function expectScoredAgain({ night }: Erasing): Promise<void> {
   const next = await night.run("run", "--new-run", "--json");
   expect([next.code, lastJson(next)["rows_scored"]], next.stderr).toEqual([0, 442]);
-  expect(new Set(await idsOf(night)).size).toBe(442);
+  const ids = await idsOf(night);
+  expect([ids.length, new Set(ids).size]).toEqual([442, 442]);
 }
 
 /** Removes the last part of a run, wherever it is. */
@@ -76,6 +77,7 @@ test("an erasure looks for the published run behind several that are not publish
   await killedBefore(lastSpan, erasing);
   const stopped = await erasing.night.run("run");
   expect([stopped.code, stopped.stderr]).toEqual([67, expect.stringContaining("--new-run")]);
+  expect((await erasing.night.run("status")).stdout).toContain("the same infer-batch erase again");
   const other = await nightAt(scratch.path, "2025-12-31").run("run");
   expect([other.code, other.stderr]).toEqual([0, expect.stringContaining("the same infer-batch erase again")]);
   await expectErased(erasing);
@@ -87,6 +89,24 @@ test("an erasure of a date whose last two new runs were held, and the last disca
   const { night } = erasing;
   await heldAgain(erasing);
   expect((await night.run("run", "--new-run")).code).toBe(67);
+  expect((await night.run("discard")).code).toBe(0);
+  await expectErased(erasing);
+});
+
+test("an erasure finds the published run behind a discarded run and a run without checks that was killed", async () => {
+  await using scratch = await scratchFolder();
+  const erasing = await published(scratch.path);
+  const { night, nights } = erasing;
+  expect((await nightAt(scratch.path, "2025-12-31").run("run")).code).toBe(0);
+  await nights.rewrite({ checks: undefined });
+  const killed = await watchCommand(night.args("run", "--new-run"), {
+    CRASH_ROOT: night.out,
+    CRASH_AT: "before link control/parts/part-00001 #1",
+  });
+  expect(killed.signal, killed.stderr).toBe("SIGKILL");
+  await nights.rewrite({ checks: {}, ...fewRows });
+  const held = await night.run("run", "--new-run");
+  expect(held.code, held.stderr).toBe(67);
   expect((await night.run("discard")).code).toBe(0);
   await expectErased(erasing);
 });
@@ -146,6 +166,26 @@ test("run publishes the complete erasure of a run that a person approved against
   expect([ids.length, ids.includes(key)]).toEqual([49, false]);
 });
 
+test("run that publishes an erasure leaves no key in the verdict on the run before it", async () => {
+  await using scratch = await scratchFolder();
+  const features = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"];
+  const erasing = await published(scratch.path, {
+    checks: { unique: ["age"], on_fail: "warn" },
+    output: { parquet: { path: "out/dt=${ds}" }, columns: ["id", "age"] },
+    model: { inputs: { features } },
+  });
+  const verdicts = async (): Promise<string> => {
+    const names = (await readdir(erasing.night.out, { recursive: true })).filter((name) =>
+      name.endsWith("verdict.json"),
+    );
+    return (await Promise.all(names.map((name) => readFile(join(erasing.night.out, name), "utf8")))).join();
+  };
+  expect(await verdicts()).toContain('"examples"');
+  await killedBefore(decision, erasing);
+  expect((await erasing.night.run("run")).code).toBe(0);
+  expect(await verdicts()).not.toContain('"examples"');
+});
+
 /** Lets an erasure stand before a call while `meanwhile` changes what it works on; returns how it ends. */
 async function changedBefore(
   call: string,
@@ -179,7 +219,7 @@ test("a date whose erasure a person discards does not keep rows of other dates f
   const ended = await changedBefore(decision, erasing, async () => {
     expect((await erasing.night.run("discard")).code).toBe(0);
   });
-  expect([ended.code, ended.stdout], ended.stderr).toEqual([67, expect.stringContaining("discarded it")]);
+  expect([ended.code, ended.stdout], ended.stderr).toEqual([67, expect.stringContaining("it was discarded by")]);
   expect((await idsOf(erasing.night)).length).toBe(442);
   expect((await idsOf(other)).includes(key)).toBe(false);
   await expectErased(erasing);

@@ -7,8 +7,7 @@ import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows }
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../../sink/port.js";
 import type { SpanFile } from "../../publish/span-file.js";
-import { type Decision, supersededBy } from "../../publish/decision.js";
-import { requireApproved } from "../../publish/require-approved.js";
+import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
 
@@ -90,7 +89,6 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
   const writer = await copy.begin(attemptFacts(context, "none"));
   await copyRows(context, { stored: next, writer, from: run, finder });
   await finishErasure(context, { stored: next, run: copy, writer });
-  await sink.stripVerdicts?.(base);
   return found;
 }
 
@@ -172,7 +170,7 @@ function facts({ filtered, profile, maker }: SpanFile): {
 
 /**
  * Publishes an erasure in place of the run that its rows are of, with that run's verdict and decision.
- * @throws JobError PLAN_CHANGED if it was superseded
+ * @throws JobError PLAN_CHANGED if it was superseded or discarded
  */
 export async function finishErasure(
   context: JobContext,
@@ -180,22 +178,20 @@ export async function finishErasure(
 ): Promise<void> {
   const { plan } = stored;
   await approveErasure(context, { plan, run });
+  await context.sink.stripVerdicts?.(splitRunId(plan.runId).base);
   await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
 
 /**
  * Approves an erasure whose spans are all committed, and copies the verdict of the run that its rows are of. From then on
- * no other erasure supersedes it. Returns the stored decision; undefined for a run that is no erasure.
- * @throws JobError PLAN_CHANGED if it was superseded, DISCARDED
+ * no other erasure supersedes it. Returns the stored decision.
+ * @throws JobError PLAN_CHANGED if it was superseded or discarded
  */
 export async function approveErasure(
   { sink }: Pick<JobContext, "sink">,
   { plan: { runId, erasure }, run }: { readonly plan: Plan; readonly run: RunSink },
-): Promise<Decision | undefined> {
-  if (erasure === undefined) {
-    return undefined;
-  }
-  const { of, at, by } = erasure;
+): Promise<Decision> {
+  const { of, at, by } = erasure ?? { of: "", at: "", by: "" };
   const original = await sink.stored?.(of as RunId);
   if (original?.verdict !== undefined) {
     await run.judge(verdictWithoutRows(original.verdict));
@@ -203,6 +199,10 @@ export async function approveErasure(
   const asBaseline = original?.plan.staged === false; // a staged run has a decision, which says so
   const own: Decision = { kind: "approved", by, at, reason: `without the erased rows of ${of}`, asBaseline };
   const decision = await run.decide(original?.decision ?? own);
-  requireApproved(decision, runId);
+  if (decision.kind !== "approved") {
+    throw new JobError("PLAN_CHANGED", `publishing run ${runId}: it was ${decisionText(decision, true)}`, {
+      hint: "run the same infer-batch erase again",
+    });
+  }
   return decision;
 }

@@ -1,6 +1,6 @@
 import { groupRuns, overParams, planOf, type RunGroup } from "../../jobs/prune-choice.js";
 import { runIdOf, splitRunId } from "../../plan/identity.js";
-import { isMarkedKept, mayBeKept } from "../../plan/kept-predictions.js";
+import { mayBeKept } from "../../plan/kept-predictions.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { everyRun } from "../../publish/recorded-run.js";
 import { type ErasedRows, nothingErased, type TableErasure } from "../../publish/erasure.js";
@@ -8,6 +8,7 @@ import type { JobContext } from "../../scoring/context.js";
 import type { Sink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
 import { keptContext } from "../challenger/keep-predictions.js";
+import { isOfPlan } from "../history.js";
 import { isPublished } from "../resume.js";
 import { type CopyRequest, eraseRun, type Source } from "./copy-run.js";
 import { findSource } from "./find-source.js";
@@ -43,7 +44,8 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
   const others = { jobs: new Set<string>(), tables: new Map<string, Plan["params"]>() };
   const everything = { job: context.spec.name, last: everyRun, complete: true, others } as const;
   const all = groupRuns((await context.sink.history?.(everything)) ?? []);
-  const groups = all.filter(isOfJob);
+  // Another job keeps predictions of its challenger under this job's name: erasing that job's rows erases them.
+  const groups = all.filter((group) => isOfPlan(group));
   const { paramsOfTable } = request;
   const { length: runsFound } = context.sink.erase === undefined ? groups : all; // a table is searched whole
   warnOfUnsearched(context, { runsFound, others, paramsOfTable });
@@ -56,15 +58,6 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
   const predictions =
     (await eraseFromTables(challenger, request, overParams(groups))) ?? (await eraseKept(groups, request));
   return [...published, ...predictions];
-}
-
-/**
- * Whether the runs belong to this job. Predictions that another job keeps for its challenger do not; erasing that job's
- * rows erases them.
- */
-function isOfJob(group: RunGroup): boolean {
-  const plan = planOf(group);
-  return plan === undefined || !isMarkedKept(plan);
 }
 
 /** Erases rows from tables; undefined: the rows are in files. */

@@ -25,7 +25,7 @@ export async function findSource(
   const { kind } = run.state;
   const isComplete = kind === "unfinished" && countCommitted(run) === spanCount(plan);
   if (plan.erasure !== undefined && (kind === "approved" || isComplete)) {
-    return await finished(context, latest, { run, dryRun });
+    return await finishFirst(context, latest, { run, dryRun });
   }
   if (plan.erasure !== undefined) {
     const before = await publishedBefore(context, plan.runId);
@@ -42,7 +42,7 @@ export async function findSource(
 }
 
 /** Finishes an erasure whose spans are all committed, and which may have begun to take the place of the run before it. */
-async function finished(
+async function finishFirst(
   context: JobContext,
   latest: StoredPlan,
   { run, dryRun }: { readonly run: RunSink; readonly dryRun: boolean },
@@ -62,13 +62,15 @@ async function finished(
  */
 async function publishedBefore(context: JobContext, runId: RunId): Promise<Source | string | undefined> {
   const { base, number } = splitRunId(runId);
+  let lost: string | undefined;
   for (let earlier = number - 1; earlier > 0; earlier -= 1) {
     const found = await earlierRun(context, numberedRunId(base, earlier), runId);
-    if (found !== undefined) {
+    if (typeof found === "object") {
       return found;
     }
+    lost ??= found;
   }
-  return undefined;
+  return lost;
 }
 
 async function earlierRun(context: JobContext, runId: RunId, latest: RunId): Promise<Source | string | undefined> {

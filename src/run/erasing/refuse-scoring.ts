@@ -7,9 +7,9 @@ import { JobError } from "../../util/errors.js";
  * Refuses to score rows of an erasure: its spans are copies, without the rows that were erased. The next erasure replaces
  * one that lacks spans or is superseded; so does a new run. @throws JobError NOT_ERASED
  */
-export function refuseErasing({ command }: Pick<JobContext, "command">, plan: Plan, run: RunSink): void {
+export function refuseUnfinishedErasure({ command }: Pick<JobContext, "command">, plan: Plan, run: RunSink): void {
   const { runId, params, erasure } = plan;
-  if (erasure !== undefined && isStopped(run)) {
+  if (erasure !== undefined && needsAnotherRun(run)) {
     throw new JobError(
       "NOT_ERASED",
       `resuming run ${runId}: ${erasure.by} began to erase rows of ${erasure.of}, and has not finished`,
@@ -21,12 +21,12 @@ export function refuseErasing({ command }: Pick<JobContext, "command">, plan: Pl
 }
 
 /** Whether only another run can take the place of an unfinished erasure. */
-export function isStopped({ state, committed }: Pick<RunSink, "state" | "committed">): boolean {
+export function needsAnotherRun({ state, committed }: Pick<RunSink, "state" | "committed">): boolean {
   return state.kind === "superseded" || (state.kind === "unfinished" && committed.includes(0));
 }
 
 /** Refuses to score spans of the erasure that another process has planned as this attempt's run. @throws JobError PLAN_CHANGED */
-export function refuseErasure({ runId, erasure }: Plan): void {
+export function refusePlannedErasure({ runId, erasure }: Plan): void {
   if (erasure !== undefined) {
     throw new JobError(
       "PLAN_CHANGED",

@@ -2,10 +2,8 @@ import type { RunId } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
 import { JobError } from "../../../util/errors.js";
 import type { Target } from "../common/committed-parts.js";
-import { readDecision } from "../common/control-files.js";
 import { listFolder } from "../common/file-system.js";
-import { isLater, type Layout, layoutOf, plannedLayout } from "../common/layout.js";
-import { listParts } from "../common/parts.js";
+import { isLater, type Layout, layoutOf, runOfPart } from "../common/layout.js";
 import { readPlan } from "../common/stored-plan.js";
 
 /**
@@ -23,6 +21,7 @@ export async function takeBackIfSuperseded(check: Target["check"], takeBack: () 
  * Checks for a later run after something was published. Takes it back if the later run may have begun to replace what
  * readers see, and may have looked for it before. Otherwise the later run still finds it, and until then readers need it:
  * another attempt may have published this run, and the later run may be an erasure that copies its rows.
+ * @throws JobError PLAN_CHANGED if it was taken back
  */
 export async function takeBackIfReplaced(target: Target, takeBack: () => Promise<unknown>): Promise<void> {
   await ifSuperseded(target.check, async (error) => {
@@ -44,33 +43,36 @@ async function ifSuperseded(check: Target["check"], act: (error: JobError) => Pr
   }
 }
 
+/**
+ * Whether a later run may have begun its swap. It copies its parts into the folder, looks for `_SUCCESS` again, and only
+ * then looks for parts of earlier runs: so none of its parts is there if it still finds what this attempt has published.
+ * Of a run without rows there is no part to see.
+ */
 async function mayBeReplaced({ fs, layout }: Pick<Target, "fs" | "layout">): Promise<boolean> {
+  const isPartOfLater = (name: string): boolean => {
+    const run = runOfPart(name);
+    return run !== undefined && isLater(run, layout);
+  };
+  if ((await listFolder(fs, layout.folder)).some(isPartOfLater)) {
+    return true;
+  }
   const names = (await listFolder(fs, layout.runs)) as RunId[];
   for (const name of names.filter((one) => isLater(one, layout))) {
-    if (await mayReplace(fs, layoutOf(layout.folder, name))) {
+    if (await mayHaveNoParts(fs, layoutOf(layout.folder, name))) {
       return true;
     }
   }
   return false;
 }
 
-/** Whether a run may have begun to replace an earlier one: with all of its spans and, if it is staged, an approval. */
-async function mayReplace(fs: Target["fs"], layout: Layout): Promise<boolean> {
-  let stored: Awaited<ReturnType<typeof readPlan>>;
+async function mayHaveNoParts(fs: Target["fs"], layout: Layout): Promise<boolean> {
   try {
-    stored = await readPlan(fs, layout);
+    const stored = await readPlan(fs, layout);
+    return stored !== undefined && stored.pruned === undefined && spanCount(stored.plan) === 0;
   } catch (error) {
-    if (error instanceof JobError) {
-      return true; // its plan is lost or damaged
+    if (error instanceof JobError && ["OUTPUT_DAMAGED", "OUTPUT_FOREIGN"].includes(error.code)) {
+      return true; // its plan is lost, or another version wrote it
     }
     throw error;
   }
-  if (stored === undefined || stored.pruned !== undefined) {
-    return stored !== undefined;
-  }
-  const { plan } = stored;
-  if (plan.staged) {
-    return (await readDecision(fs, layout))?.kind === "approved";
-  }
-  return (await listParts(fs, plannedLayout(layout.folder, plan))).size === spanCount(plan);
 }
