@@ -1,6 +1,6 @@
 // node bench/s3-read.mjs own|sdk URI…: reads objects whole into files of this machine and removes them again; says the
 // seconds from the first request to the last byte. `own`: as a job does, footers and windows of row groups, without
-// decoding them. `sdk`: plain parallel ranged downloads with the SDK, as anybody would write them.
+// decoding them. `sdk`: plain parallel ranged downloads with the SDK, as a plain script would do them.
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { mkdtemp, open, rm } from "node:fs/promises";

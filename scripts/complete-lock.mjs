@@ -7,7 +7,7 @@
  *   `npm ci` fetches it on that platform only.
  * - Each entry has the digest of its package. If this machine's registry lacks a package, its digest is unknown here: the
  *   entry is listed in scripts/unverified.json until `npm run lock` runs with a registry that has the package.
- * - No entry names a registry: a mirror's address is of use to nobody else.
+ * - No entry names a registry: a mirror's address is of no use elsewhere.
  * - onnxruntime-node's install script would fetch CUDA files from outside npm. npm 10 runs it when the lock says that
  *   there is one, so the lock does not. npm 11.16 and later read `allowScripts` in package.json, which decides about
  *   every package that has a script.

@@ -53,7 +53,7 @@ with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as scratch:  # the pa
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     if tuned:
-        # The newer reader makes one block of small files, whatever the number of blocks; a checkpoint keeps whole blocks.
+        # The newer reader makes one block of small files, independent of the number of blocks; a checkpoint keeps whole blocks.
         context.use_datasource_v2 = False
         state = os.path.join(job["state"], "checkpoint")
         context.checkpoint_config = CheckpointConfig(id_column="id", checkpoint_path=state)

@@ -11,7 +11,7 @@ export function randomOf(seed) {
   return { next, normal, between: (low, high) => low + (high - low) * next() };
 }
 
-/** How many of `n` come, each with probability `p`: one by one, as Poisson or as normal, whichever is right. */
+/** How many of `n` come, each with probability `p`: drawn one by one, from a Poisson or from a normal distribution, depending on the size. */
 function binomial({ next, normal }, n, p) {
   if (n <= 0 || p <= 0) {
     return 0;

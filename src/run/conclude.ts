@@ -232,7 +232,7 @@ export function countCommitted(run: RunSink): number {
   return run.committed.reduce((sum, flag) => sum + flag, 0);
 }
 
-/** Reports a run that was complete when the command came. Removes what killed commands have left of it. */
+/** Reports a run that was complete when the command came. Removes its files that killed commands have left. */
 export async function alreadyComplete(
   context: JobContext,
   { stored, run }: { stored: StoredPlan; run: RunSink },

@@ -145,7 +145,7 @@ export interface Sink extends AsyncDisposable {
    */
   prune?(request: PruneRequest): Promise<PruneOutcome>;
   /**
-   * Deletes the rows of some keys from a table, and from what is kept of it. Offered for tables. Safe to repeat.
+   * Deletes the rows of some keys from a table, and from the tables that keep its earlier rows. Offered for tables. Safe to repeat.
    * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
    */
   erase?(request: TableErasure): Promise<readonly ErasedTable[]>;

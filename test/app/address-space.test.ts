@@ -61,7 +61,7 @@ describe.skipIf(process.platform !== "linux")("a command under ulimit -v", () =>
   test("a run under ulimit -v has as many threads as it leaves addresses for", async () => {
     await using folder = await scratchFolder();
     const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"), { engine: { threads: 64 } });
-    // Wherever this runs: a machine with 16 cores, on which 16 threads would take 10 GiB.
+    // The test pretends that the machine has 16 cores, on which 16 threads would take 10 GiB.
     const preload = join(folder.path, "cores.mjs");
     const code = `import os from "node:os"; import { syncBuiltinESMExports } from "node:module";
       os.availableParallelism = () => 16; syncBuiltinESMExports();`;

@@ -168,7 +168,7 @@ test("diff shows infinite timestamps in nanoseconds as such", async () => {
   });
 });
 
-test("diff names the same rows of those that differ equally, whatever order the files have them in", async () => {
+test("diff names the same rows among those that differ equally, in any order of the files' rows", async () => {
   await using folder = await scratchFolder();
   const [a, b] = [join(folder.path, "a"), join(folder.path, "b")];
   await mkdir(a);

@@ -5,7 +5,7 @@ import { projectFolder } from "../support/cli.js";
 
 /** What comes with this repository: the small files, copied by scripts/small-corpora.mjs. */
 const small = join(projectFolder, "fixtures/corpora/small");
-/** Empty: the small files, whatever else is there. */
+/** Empty: only the small files. */
 const named = process.env["INFER_BATCH_CORPORA"];
 const beside = named ?? join(projectFolder, "../shared/corpora");
 if (named !== undefined && named !== "" && !existsSync(join(named, "parquet-testing"))) {

@@ -83,13 +83,13 @@ export interface JobOver {
   readonly file: string;
   readonly columns: readonly SeenColumn[];
   readonly hasNulls: (column: string) => boolean;
-  /** Columns to carry, whatever that leads to; default: those that can be. */
+  /** Columns to carry, also if that fails; default: those that can be carried. */
   readonly carried?: readonly string[];
 }
 
 /**
  * A job over one file: its columns are carried, those of numbers go through an identity model as well. A number
- * from the folder's name is a feature too, so that there is one whatever the file holds.
+ * from the folder's name is a feature too, so that each file has at least one.
  */
 export async function identityJob(folder: string, { file, columns, hasNulls, carried }: JobOver): Promise<IdentityJob> {
   const features = columns.flatMap((column) => featureOf(column, hasNulls(column.name)) ?? []);

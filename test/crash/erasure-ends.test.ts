@@ -30,7 +30,7 @@ async function published(folder: string, overrides: SpecOverrides = {}): Promise
   return { folder, nights, night, erase: ["erase", join(folder, "job.yaml"), "--keys", keys, "--key", "id"] };
 }
 
-/** Scores a date before, and then too few rows of the published one: the checks hold them. */
+/** Publishes an earlier date, and then scores too few rows of the published date, which the checks hold. */
 async function heldAgain({ folder, night, nights }: Erasing): Promise<void> {
   expect((await nightAt(folder, "2025-12-31").run("run")).code).toBe(0);
   await nights.rewrite(fewRows);
@@ -54,7 +54,7 @@ async function expectErased({ night, erase }: Erasing): Promise<void> {
   expect([ids.length, ids.includes(key)]).toEqual([441, false]);
 }
 
-/** A new run takes the place of what is there, with all rows of the input. */
+/** Expects that a new run publishes all rows of the input. */
 async function expectScoredAgain({ night }: Erasing): Promise<void> {
   const next = await night.run("run", "--new-run", "--json");
   expect([next.code, lastJson(next)["rows_scored"]], next.stderr).toEqual([0, 442]);
@@ -62,7 +62,7 @@ async function expectScoredAgain({ night }: Erasing): Promise<void> {
   expect([ids.length, new Set(ids).size]).toEqual([442, 442]);
 }
 
-/** Removes the last part of a run, wherever it is. */
+/** Removes the last part of a run from the staging folder or the output folder. */
 async function losePart({ night }: Erasing, run: RegExp): Promise<void> {
   const names = (await readdir(night.out, { recursive: true })).filter((name) => /part-00001\./.test(name));
   const name = names.find((one) => run.test(one));

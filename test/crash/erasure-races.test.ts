@@ -45,7 +45,7 @@ async function publishedNights(
   };
 }
 
-/** Each command ends well, or says that it is to be run again; what readers see is whole. */
+/** Expects that each command succeeds or says to run it again, and that readers see a whole run. */
 async function expectRefusedOrDone({ night }: Erasures, ended: readonly CliResult[]): Promise<void> {
   for (const { code, stdout, stderr } of ended) {
     expect([0, 67], stderr).toContain(code);
@@ -58,7 +58,7 @@ async function expectRefusedOrDone({ night }: Erasures, ended: readonly CliResul
   }
 }
 
-/** Both erasures, run again, leave the other rows, and nothing of runs that were superseded. */
+/** Expects that both erasures, run again, leave the other rows, and no files of superseded runs. */
 async function expectErasedByRepeating({ night, first, second }: Erasures): Promise<void> {
   for (const args of [first, second]) {
     const again = await runHere(args);
@@ -106,7 +106,7 @@ test.each([
       await expectRefusedOrDone(erasures, ended);
       await expectErasedByRepeating(erasures);
     }
-    // One of them wins, or the second one finishes what the first one began.
+    // The second erasure wins, or it finishes the run of the first one.
     expect(codes).toEqual(new Set(["67,0", "0,0"]));
   },
 );

@@ -61,7 +61,7 @@ test("each part is flushed before it has its name, and its name before its tempo
   expect(trace.slice(success + 1).filter((call) => call.startsWith("sync . "))).toHaveLength(1);
 });
 
-test("every row comes out once, whichever durable call the process dies at", { timeout: 600_000 }, async () => {
+test("every row comes out once after a process has died at any durable call", { timeout: 600_000 }, async () => {
   await using scratch = await scratchFolder();
   const copies = join(scratch.path, "copies");
   const moments = killsAt(tellingCalls(await traceOf(copies), (call) => call, { ends: true }));

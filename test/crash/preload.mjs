@@ -54,7 +54,7 @@ function kindOf(path) {
     .replace(/^((?:control\/parts\/|_rejects\/)?part-\d+)\..+$/, "$1");
 }
 
-/** "link part-00002 #1": the same call of the same run whatever else is under way. */
+/** "link part-00002 #1": the same call of the same run, also while other calls are under way. */
 function nameCall(op, path) {
   const kind = kindOf(path);
   if (kind === undefined) {

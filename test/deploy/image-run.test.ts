@@ -150,7 +150,7 @@ describe.skipIf(missing !== undefined)(`the image${missing === undefined ? "" : 
 
   test("the image exits with 143 on SIGTERM as the first process", async () => {
     await using given = await container();
-    // Nobody is at that port: it waits, and tries again.
+    // No server listens at that port, so the run waits and tries again.
     const output = { columns: ["customer_id"], postgres: { url: "postgres://nobody@127.0.0.1:9/none", table: "t" } };
     await writeFile(join(given.jobs, "job.yaml"), JSON.stringify({ ...job, output, retry: { max_seconds: 600 } }));
     let stopped = 0;

@@ -173,7 +173,7 @@ describe("a text input", () => {
     expect(dataOf(batches[0]?.inputs[0])).toEqual(["a", "", "c"]);
   });
 
-  test("every NULL text is reported with its row, wherever batches are cut", () => {
+  test("every NULL text is reported with its row in batches of any size", () => {
     const column = textColumn([null, "b", "c", null, null, "f", null]);
     const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 3 });
     expect(faults.map(({ row }) => row)).toEqual([100, 103, 104, 106]);

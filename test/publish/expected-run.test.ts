@@ -17,7 +17,7 @@ const psi: CheckResult = {
 const expected: CheckResult = { ...psi, lowered, isExcused: true };
 const found = "PSI 9 against 2026-11-20 (limit 0.25)";
 
-test("only the first warning of a run that expect names has the reason, whatever warns before it", () => {
+test("only the first warning of a run that expect names has the reason, also after warnings of other kinds", () => {
   const results: CheckResult[] = [
     { ...psi, column: "age", isFeature: true, measured: 10, lowered: "only 3 of 8 runs to compare with" },
     expected,

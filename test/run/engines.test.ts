@@ -18,7 +18,7 @@ interface Run extends AsyncDisposable {
   readonly out: string;
 }
 
-/** Carries out a run with an engine that has only what every engine has: predictions, from wherever they come. */
+/** Carries out a run with an engine that only predicts, as every engine can. */
 async function runElsewhere(answer: (engine: Engine) => Engine["run"], overrides: object = {}): Promise<Run> {
   const scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, diabetes, { commit_rows: 80, ...overrides });

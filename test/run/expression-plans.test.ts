@@ -116,7 +116,7 @@ describe("expressions that do not fit are refused with 64 and their place in the
     ["a condition that is NULL of no type", { where: "NULL" }],
     ["a type that cannot be carried", { columns: { x: "v", mm: "m" } }],
     ["a wide integer", { columns: { x: "v", h: "id::HUGEINT" } }],
-    ["a column that nobody takes", { columns: { x: "v", idle: "v" } }],
+    ["a column that is not used", { columns: { x: "v", idle: "v" } }],
     ["a column that sees another", { columns: { x: "y", y: "v" } }],
     ["a column that is not there", { where: "vv > 0" }],
     ["an aggregate", { where: "v > avg(v)" }],

@@ -120,7 +120,7 @@ test("a timestamp without a time zone is one of the job's time zone", async () =
   expect([stale.code, stale.stderr]).toEqual([75, expect.stringContaining("4 h before the end of 2026-01-04")]);
 });
 
-test("input.freshness compares the newest value of all files, whichever has it", async () => {
+test("input.freshness compares the newest value of all files", async () => {
   await using scratch = await scratchFolder();
   const job: FreshJob = { newest: daysAgo(9), freshness: { error_after: "3d" } };
   const { spec } = await smallFreshJob(scratch.path, job);

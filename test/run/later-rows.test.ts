@@ -6,7 +6,7 @@ import { scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { shardJob } from "../support/shards.js";
 
-/** More than a thread holds of rows that nobody has taken: 24 MiB. */
+/** More bytes of waiting rows than a thread holds: 24 MiB. */
 const largeRows = 24_000;
 const sizes = { a: 500, b: 500, c: largeRows, d: largeRows, e: largeRows };
 

@@ -13,7 +13,7 @@ import { type OwnJob, ownJob } from "../support/world.js";
 const byId = (rows: readonly Row[]): Row[] =>
   rows.toSorted(({ id: one }, { id: other }) => ((one as bigint) < (other as bigint) ? -1 : 1));
 
-/** Scores the job with these paths: each row once, in whatever order its shards sort. */
+/** Scores the job with these paths: each row once, in any order of its shards. */
 async function expectEachRowOnce(job: OwnJob, path: string | readonly string[]): Promise<void> {
   await job.rewrite({ input: { path } });
   expect(await scoreHere(job.spec)).toMatchObject({ status: "complete", rowsPlanned: job.fixture.rows });

@@ -201,7 +201,7 @@ describe("an unfinished new run", () => {
   });
 });
 
-/** What readers see is the n-th run, whatever is under way beside it. */
+/** Expects that readers see the n-th run, also while another command runs. */
 async function expectVisible({ out, fixture }: OwnJob, number: number): Promise<void> {
   expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
   expect(await faultsOfFinished(out, fixture.rows)).toEqual([]);

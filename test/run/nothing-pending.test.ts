@@ -48,7 +48,7 @@ describe("a run that was killed when all was committed", () => {
   );
 
   test.each([
-    { at: "before mkdir control/withdrawn #1", newRun: true }, // all parts have their names, whichever came last
+    { at: "before mkdir control/withdrawn #1", newRun: true }, // all parts have their names
     { at: "after rename control/withdrawn/own/_SUCCESS #1", newRun: false },
     { at: "before link part-00001 #1", newRun: true },
     { at: "before rename _SUCCESS #1", newRun: false },

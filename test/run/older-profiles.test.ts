@@ -7,7 +7,7 @@ import { scratchFolder, writeSpec } from "../support/job.js";
 import { leaveUnfinished, scoreHere } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
 
-test("a run that an older version planned is profiled as that version did, whichever version goes on with it", async () => {
+test("a run that an older version planned is profiled as that version did, also if a newer version goes on with it", async () => {
   await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { commit_rows: 200 });
   const out = join(scratch.path, "out");

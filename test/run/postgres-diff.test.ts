@@ -156,7 +156,7 @@ postgres.describe("diff in Postgres", () => {
     });
   });
 
-  test("diff compares two tables whatever their types, and treats NULL as a key", async () => {
+  test("diff compares two tables of any types, and treats NULL as a key", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, {});

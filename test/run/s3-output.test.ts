@@ -188,7 +188,7 @@ s3.describe("predictions in S3", () => {
     const result = await runInS3(["run", job.spec], {
       port: port(),
       onStart: (child) => {
-        // Those before it may be on their way too, and have to arrive first, whatever the pace of the machine.
+        // Those before it may be on their way too, and have to arrive first, also on a slow machine.
         const stop = async (): Promise<void> => {
           await until(async () => (await job.names()).filter((name) => name.startsWith("part-")).length >= 3);
           stopped = performance.now();

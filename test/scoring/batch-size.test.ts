@@ -34,12 +34,12 @@ function scored(
   return { settled, sizes };
 }
 
-const linear = (rows: number): number => rows / 100_000; // rows a millisecond, whatever the size
+const linear = (rows: number): number => rows / 100_000; // the same rows per millisecond for each size
 /** As a model is whose layers fall out of the cache. */
 const cached = (rows: number): number => (rows / 70) * (rows > 256 ? 1 + Math.log2(rows / 256) * 0.05 : 1);
 const peak = (rows: number): number => rows * (1 + Math.abs(Math.log2(rows / 4096)) * 0.2);
 const noisy = (rows: number, batch: number): number => cached(rows) * (batch % 3 === 0 ? 1 : 1 + (batch % 7));
-/** 300 ms a call, whatever is in it. */
+/** Each call takes 300 ms, with any number of rows. */
 const slow = (rows: number): number => 300 + rows / 100;
 
 describe("a batch size of auto", () => {

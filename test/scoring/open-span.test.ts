@@ -97,7 +97,7 @@ describe("rows of a span that was filtered", () => {
     expect([span.keptRows, idsOf(span), faults]).toEqual([0, [], []]);
   });
 
-  test("bad rows are reported by their number in the run, wherever the fault is found", () => {
+  test("bad rows are reported by their number in the run, at each stage that can find a fault", () => {
     const { open: span, faults } = open({ rowStart: 100, rowEnd: 108 });
     span.take(batchFrom(100, [dropped, kept, dropped, kept, dropped, dropped, kept, kept]), {
       from: 0,

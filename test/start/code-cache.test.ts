@@ -53,7 +53,7 @@ describe("the code cache", () => {
     expect(start(file, { "a.js": text, "b.js": other })).toEqual({ said: [42, "other"], taken: [true, true] });
   });
 
-  test("the code cache keeps the larger code of several processes, whichever writes last", async () => {
+  test("the code cache keeps the larger code of several processes, also if the smaller code is written last", async () => {
     await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     const [rich, poor] = [openCodeCache(file, { checkGrowth: true }), openCodeCache(file, { checkGrowth: true })];

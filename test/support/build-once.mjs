@@ -31,10 +31,10 @@ export function buildOnce(made, build) {
   }
 }
 
-/** Whoever holds a lock for longer has died. */
+/** A process that holds a lock for longer has died. */
 const lockMs = 10 * 60_000;
 
-/** Waits until nobody else builds. @returns false when it is made by then */
+/** Waits until no other process builds. @returns false if the build is there by then */
 function takeLock(lock, made) {
   for (;;) {
     try {

@@ -17,7 +17,7 @@ interface Running {
 export interface Crew {
   /** Runs the command with these arguments more, `--json` among them. */
   readonly run: (args: readonly string[], onStart: (child: RunningCli) => void) => Promise<CliResult>;
-  /** Spans that are committed: nobody is killed before there are more than at the kill before. */
+  /** Spans that are committed: no process is killed before there are more than at the last kill. */
   readonly countSpans: () => Promise<number>;
   /** After each kill. */
   readonly inspect: () => Promise<void>;
@@ -27,7 +27,7 @@ export interface Crew {
 const [leastMs, mostMs] = torture ? [2500, 3500] : [50, 450];
 
 /**
- * Has four processes work on one run, and again and again kills one of them, whichever it is, which is started again.
+ * Has four processes work on one run, and again and again kills one of them at random, which is started again.
  * All must end well. Returns what those that were not killed said of the run.
  */
 export async function outliveKills({ run, countSpans, inspect }: Crew): Promise<string[]> {

@@ -12,7 +12,7 @@ const shard = `SELECT 7::BIGINT AS id, 0.5::DOUBLE AS x, 'a' AS name, DATE '2026
   '10:00:00+00'::TIMETZ AS tz, [{'t': '10:00:00+00'::TIMETZ}] AS tzs, 1 AS "Mixed Case", 2 AS "order",
   NULL::DECIMAL(9,2) AS amount, MAP {'k': 1} AS tags`;
 
-/** A shard of one row beside another that nobody may read, and what becomes of expressions over it. */
+/** A shard of one row beside an unreadable shard, and how expressions over it end. */
 export interface ExpressionShard extends AsyncDisposable {
   readonly path: string;
   readonly decoder: Decoder;

@@ -27,7 +27,7 @@ export function whatKubernetesLacks(): string | undefined {
   return spawnSync("kubectl", ["version", "--client"], { env }).status === 0 ? undefined : "no kubectl";
 }
 
-/** Kubernetes without machines: Jobs make pods, which nobody starts. A test says what became of each. */
+/** Kubernetes without machines: Jobs make pods, which never start. A test sets the state of each. */
 export interface Kubernetes extends AsyncDisposable {
   /** @throws Error with what kubectl said */
   kubectl(args: readonly string[]): string;

@@ -13,7 +13,7 @@ const idle = [];
 const surroundings = () => JSON.stringify(process.env);
 
 /**
- * A worker thread to whoever made it. When it is closed it goes on as another one, unless something of its session is
+ * Acts as a worker thread for its creator. When it is closed it goes on as another one, unless something of its session is
  * left to do: it tells that it has ended, and so it has for those who used it.
  */
 class LentWorker extends EventEmitter {

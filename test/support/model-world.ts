@@ -25,7 +25,7 @@ export interface ModelWorld extends AsyncDisposable {
   attempt(options: AttemptOptions): Promise<RunReport>;
   /** Looks for plans that were not there before: they are of the version that is there now. */
   notePlans(): Promise<void>;
-  /** What of the folder is wrong, whatever happened to it. */
+  /** Lists what is wrong in the folder. */
   faults(): Promise<string[]>;
   /** The run that `_SUCCESS` names. */
   success(): Promise<{ number: number; version: number | undefined } | undefined>;

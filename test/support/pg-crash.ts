@@ -53,7 +53,7 @@ function momentsOf(call: string): string[] {
 
 /**
  * One moment of each kind: in a COPY, at the end of each transaction that wrote, while its COMMIT is on its way, and
- * when all is done. Whatever else a transaction was killed at, the server rolls back as before its COMMIT.
+ * when all is done. A transaction that was killed at any other moment is rolled back, as before its COMMIT.
  */
 function fewKillsOf(trace: readonly string[]): string[] {
   const commits: string[] = [];

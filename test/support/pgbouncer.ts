@@ -70,7 +70,7 @@ async function untilReady(url: string, failure: () => string | undefined): Promi
   for (;;) {
     const failed = failure();
     if (failed !== undefined || performance.now() > deadline) {
-      throw new Error(`PgBouncer did not start: ${failed ?? "nobody answers"}`);
+      throw new Error(`PgBouncer did not start: ${failed ?? "it does not answer"}`);
     }
     try {
       const client = await connect(url);

@@ -57,7 +57,7 @@ export function pythonTools(name: string, packages: readonly string[], python = 
 function compileOnce(folder: string): void {
   const venv = join(folder, "venv");
   buildOnce(join(folder, "compiled"), () => {
-    // Packages have templates in other dialects, which do not compile: whatever fails is compiled when it is imported.
+    // Packages have templates in other dialects, which do not compile: a file that fails is compiled when it is imported.
     spawnSync(join(venv, "bin", "python"), ["-m", "compileall", "-q", "-j", "0", join(venv, "lib")]);
     writeFileSync(join(folder, "compiled"), "");
   });

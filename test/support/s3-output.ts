@@ -21,7 +21,7 @@ export interface S3OutputJob {
   rewrite(port: number, overrides?: SpecOverrides): Promise<void>;
   /** The same job for another attempt in this process, which needs a spool of its own. */
   specOfAnother(): Promise<string>;
-  /** Fails unless what is there is whole and right, at whatever moment the run was killed. */
+  /** Fails unless the output is whole and right, after a kill of the run at any moment. */
   expectSound(): Promise<void>;
   /** Fails unless the run is finished and nothing is left over. `runNumber`: of whose parts. */
   expectDone(runNumber?: number): Promise<void>;

@@ -190,7 +190,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(state).toMatchObject({ kind: decisions[0]?.kind, decision: { by: decisions[0]?.by } });
     });
 
-    test("a sink merges the profiles of spans, whichever attempts committed them, in any order", async () => {
+    test("a sink merges the profiles of spans that several attempts committed, in any order", async () => {
       const texts = await Promise.all(
         [[[0, 1, 2]], [[2], [0], [1]], [[1, 0], [2]]].map(async (attempts) => {
           await using world = await worldOf();

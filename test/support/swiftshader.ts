@@ -45,5 +45,5 @@ for package in *.deb; do dpkg-deb -x "$package" unpacked; done
 find unpacked \\( -name libvk_swiftshader.so -o -name 'libvulkan.so.1*' \\) -not -path '*/chromium/libvulkan*' -exec cp -P {} files/ \\;
 `;
 
-/** Variables of a process that finds no driver of Vulkan, whatever this machine has. */
+/** Variables that hide this machine's Vulkan drivers from a process. */
 export const noGpu = { VK_DRIVER_FILES: "/nowhere/icd.json", VK_ICD_FILENAMES: "/nowhere/icd.json" };

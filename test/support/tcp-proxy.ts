@@ -51,7 +51,7 @@ export async function tcpProxy(port: number): Promise<TcpProxy> {
       one.on("error", () => other.destroy());
       one.on("close", () => {
         sockets.delete(one);
-        // What came before it must still get there; of a stalled connection nobody is told anything.
+        // What came before it must still get there; the ends of a stalled connection get no notice.
         if (!stalled || one === client) {
           other.end();
         }

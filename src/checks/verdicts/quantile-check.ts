@@ -110,7 +110,7 @@ export function quantilesIn(histogram: Histogram): number[] {
   return quantiles.map((share) => quantile(histogram, share));
 }
 
-/** How far the rank of each quantile has moved: by the distribution before, or by that of now, whichever is more. */
+/** How far the rank of each quantile has moved: in the earlier distribution or in the present one; the larger of the two counts. */
 function rankShifts(before: ColumnProfile, now: ColumnProfile): number[] | undefined {
   const aligned = alignProfiles(before, now);
   if (aligned === undefined) {

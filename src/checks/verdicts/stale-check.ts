@@ -95,7 +95,7 @@ function areSame(one: FewValues, other: FewValues): boolean {
   );
 }
 
-/** The smallest distance of neighbouring values, or what is known of it. */
+/** The smallest distance of neighbouring values, or a lower bound of it. */
 function gapOf({ histogram: { keys, shift }, min, max }: NumberProfile, values: FewValues): number {
   const different = values.counts.size + (values.rare?.values ?? 0);
   const edges = [...keys].map((key) => binEdges(key, shift)[0]).toSorted((one, other) => one - other);

@@ -52,7 +52,7 @@ export function keptContext(context: JobContext, sink: Sink): JobContext {
   return { ...context, sink, spec: { ...context.spec, name: keptJob(context.spec.name) } };
 }
 
-/** Whether two plans are of the same predictions, whichever of a target's runs they are. */
+/** Whether two plans are of the same predictions. Their runs may have different numbers. */
 function isSame({ runId: _one, ...one }: Plan, { runId: _other, ...other }: Plan): boolean {
   return JSON.stringify(one) === JSON.stringify(other);
 }

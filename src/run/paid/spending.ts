@@ -36,7 +36,7 @@ export function runSpending(spending: Spending): RecordedSpending {
   return runSpentFields(runReport(spending));
 }
 
-/** What the target has stored of it, as the engine counts it. */
+/** The stored spending of a run, as the engine counts it. */
 export function countOfRecord(record: RecordedSpending): RunCount {
   const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion } = record;
   return { spent: { answers, prompt, cached, completion }, unanswered: record.most_paid_twice ?? 0 };

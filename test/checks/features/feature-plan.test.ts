@@ -94,7 +94,7 @@ describe("which features are profiled", () => {
     expect(Buffer.byteLength(wholeProfileText(found))).toBeLessThanOrEqual(64 * 1024);
     const texts = spanProfileTexts(found);
     const sealed = sealedProfile(randomBytes(32), { runId: "job-000000000000", span: 0 }, texts) ?? "";
-    // Sealed, features take no more than their place, so the whole is within the limit whatever the outputs are.
+    // Sealed, features take no more than their place, so the whole is within the limit for any outputs.
     expect(sealed.length - texts.profile.length).toBeLessThanOrEqual(share.bytes);
     expect(Buffer.byteLength(sealed)).toBeLessThanOrEqual(64 * 1024);
   });

@@ -72,7 +72,7 @@ test("vectors that are normalised all at once hold, and so do those that are no 
   }
 });
 
-test("norms of normalised vectors pass, whichever side of an edge of a bin rounding puts them on", () => {
+test("norms of normalised vectors pass on both sides of an edge of a bin", () => {
   for (const [dimensions, rows] of sizes) {
     for (const norm of [1, 8, 1.5]) {
       const verdict = verdictOn((ago) => {

@@ -26,7 +26,7 @@ function verdictOn(now: ColumnProfile, before: ColumnProfile, kind: "outputs" | 
   return judge({ run: runProfile(night(now)), baseline: nightsBefore(8, () => night(before)) }, defaultChecks);
 }
 
-describe("a verdict is the same whatever the order in which the profiles of spans were merged", () => {
+describe("a verdict does not depend on the order in which the profiles of spans were merged", () => {
   test.each<[string, string, ColumnProfile, Two, "outputs" | "features"]>([
     ["texts", "unseen_value", textsProfile({ ok: 1400 }), [texts("a"), texts("b")], "outputs"],
     [
@@ -71,7 +71,7 @@ function unseen(value: string, bin?: number): CheckResult {
   };
 }
 
-test("of results that matter as much, the same are listed whatever their order: the first by name, then by bin", () => {
+test("among equally important results, those that come first by name and then by bin are listed, in any order of the input", () => {
   const all = [
     unseen("a"),
     unseen("b"),

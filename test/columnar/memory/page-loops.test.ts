@@ -37,7 +37,7 @@ function dictionaryOf(kind: "float32" | "int64" | "float64", entries: number): V
   return values;
 }
 
-/** `count` values, whatever they are. */
+/** `count` arbitrary values. */
 function roomFor(kind: "float32" | "int64" | "float64", count: number): Values {
   const { buffer, byteOffset } = takeMemory(count * bytesPerElement(kind));
   return viewOf(kind, buffer, byteOffset, count);

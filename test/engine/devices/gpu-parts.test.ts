@@ -179,7 +179,7 @@ describe("devices", () => {
   test("workers use the devices in turn", () => {
     const machine = machineOf(goodMachine);
     expect([0, 1, 2, 3].map((index) => deviceOf("worker", { index }, machine))).toEqual([0, 1, 0, 1]);
-    expect(deviceOf("worker", { index: 3 }, machineOf({}))).toBe(3); // nobody knows how many there are
+    expect(deviceOf("worker", { index: 3 }, machineOf({}))).toBe(3); // the number of GPUs is unknown
     expect(deviceOf(1, { index: 3 }, machine)).toBe(1);
   });
 

@@ -197,7 +197,7 @@ describe("what is no single expression is refused", () => {
     `);
   });
 
-  test("more text than anybody writes", async () => {
+  test("an expression that is longer than any written by hand", async () => {
     expect(await shard.findings([`x${" + x".repeat(3000)}`])).toMatchInlineSnapshot(`
       "
       x + x + x + x + x + x + x + x + x + x + x + x + x + x + x…: it has more than 10000 characters

@@ -140,7 +140,7 @@ describe("what a run is compared with", () => {
     ]);
   });
 
-  test("the small charts show the published runs of the series, whatever the run is compared with", () => {
+  test("the small charts show the published runs of the series, not only those that the run is compared with", () => {
     const history = Array.from({ length: 29 }, (_, day) => runProfile({ rows: 100 + day }, day - 10));
     const page = pageOf(reviewedRun(3), { history });
     expect(page).toContain("<h2>The last 30 runs</h2>");

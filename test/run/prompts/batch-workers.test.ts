@@ -35,7 +35,7 @@ describe("batches of several workers", { timeout: 60_000 }, () => {
     expect((await batches.server.books()).batches.created).toBe(1);
   });
 
-  test("a worker that waits for nobody ends with 75", async () => {
+  test("a worker that does not wait for the others ends with 75", async () => {
     await using batches = await batchJob({ retrySeconds: 1 });
     const { code, stderr } = await batches.run("--worker", "1/2");
     expect([code, stderr]).toEqual([75, expect.stringContaining("worker 0 asks for the rows of all workers")]);

@@ -16,7 +16,7 @@ const texts = textColumn(["a", null, "ccc", "", "eeeee"]);
 const lists = listColumn("float32", [[1], [2, 3], null, [], [4, 5, 6]]);
 const struct: Column = { kind: "struct", rowCount: 5, children: [numbers, texts], valid: undefined };
 
-/** What rows are, whatever lies under a NULL. */
+/** The values of rows, without the bytes under a NULL. */
 function shown(column: Column, rows: number): unknown[] {
   return Array.from({ length: rows }, (_, row): unknown => {
     if (column.valid?.[row] === 0) {

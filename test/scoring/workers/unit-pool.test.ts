@@ -99,7 +99,7 @@ const addUp: RunModel = async ({ inputs }) => {
 };
 
 describe("rows that threads decode", () => {
-  test("rows that threads decode come once and in order, whichever thread is ahead", async () => {
+  test("rows that threads decode come once and in order, also if a later thread is ahead", async () => {
     await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 10_000);
     const two = [thread(), thread()];

@@ -55,7 +55,7 @@ describe("the connection settings", () => {
     "postgres://u:s3cr3t@host:port/d",
     "postgres://u:s3cr3t%zz@h/d",
     "postgres://u:s3cr3t@h/d?sslmod=x",
-    // Passwords that nobody has encoded: the part behind a / ? or # is no password to a URL.
+    // Passwords that are not percent-encoded: the part behind a / ? or # is no password to a URL.
     "postgres://u:12/s3cr3t@h/d",
     "postgres://u:p@x/s3cr3t@h/d",
     "postgres://u:12?s3cr3t@h/d",

@@ -91,7 +91,7 @@ postgres.describe("the key of a run in Postgres", () => {
     expect((await found)?.published?.features).toEqual(shownFeatures);
   });
 
-  test("roles that may commit spans can read the key, and no other role can, whatever default privileges say", async () => {
+  test("roles that may commit spans can read the key, and no other role can, despite default privileges", async () => {
     await using database = await postgres.server().createDatabase();
     await makeTables(database);
     for (const role of ["key_first", "key_second"]) {

@@ -1,6 +1,6 @@
 import type { AnswerFiles } from "../common/answers/journal.js";
 import type { Target } from "../common/committed-parts.js";
-import { takeBackIfSuperseded } from "./take-back.js";
+import { retractIfSuperseded } from "./retract-superseded.js";
 import { objectAt } from "./target-state.js";
 import type { S3Tools } from "./tools.js";
 
@@ -11,7 +11,7 @@ export function answerObjects({ store }: S3Tools, { check }: Target): AnswerFile
     pauseMs: 2000,
     async create(uri, text) {
       await store.put(objectAt(uri), text);
-      await takeBackIfSuperseded(check, () => store.remove(objectAt(uri)));
+      await retractIfSuperseded(check, () => store.remove(objectAt(uri)));
     },
   };
 }

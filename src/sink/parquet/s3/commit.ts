@@ -13,7 +13,7 @@ import { type RejectsText, textOfRejects } from "../common/rejects.js";
 import type { SpanCommit } from "../common/run-sink.js";
 import type { CommitOutcome } from "../../port.js";
 import type { S3Uri } from "../../../spec/s3/s3-uri.js";
-import { takeBackIfSuperseded } from "./take-back.js";
+import { retractIfSuperseded } from "./retract-superseded.js";
 import { digestKey, objectAt } from "./target-state.js";
 import type { S3Tools } from "./tools.js";
 
@@ -105,7 +105,7 @@ async function publish(
   if (creation.kind === "exists") {
     return "adopted";
   }
-  await takeBackIfSuperseded(check, async () => {
+  await retractIfSuperseded(check, async () => {
     const found = await store.head(final);
     if (found !== undefined && creationIdOf(found) === creation.id) {
       await store.remove(final, found.etag);

@@ -5,7 +5,7 @@ import { staleRejects } from "../common/rejects.js";
 import type { FinishedRun } from "../common/run-sink.js";
 import { clearEarlierRuns, clearProbes, clearWorking } from "./clear.js";
 import { successText } from "../common/named-run.js";
-import { takeBackIfReplaced } from "./take-back.js";
+import { retractIfReplaced } from "./retract-superseded.js";
 import { objectAt } from "./target-state.js";
 import { swapIn } from "./swap.js";
 import { mapBounded, type S3Tools } from "./tools.js";
@@ -72,7 +72,7 @@ async function publishText(
         ? (await store.create(object, { body: text, conditional: exclusive })).kind === "created"
         : (await store.put(object, text, exclusive ? there.etag : undefined)) === "written";
     if (written) {
-      await takeBackIfReplaced(target, async () => {
+      await retractIfReplaced(target, async () => {
         const now = await store.readText(object);
         if (now?.text === text) {
           await store.remove(object, now.etag);

@@ -4,7 +4,7 @@ import { isEarlier, runOfPart } from "../common/layout.js";
 import { runIdIn } from "../common/named-run.js";
 import type { Target } from "../common/committed-parts.js";
 import { listFolder } from "../common/file-system.js";
-import { takeBackIfReplaced, takeBackIfSuperseded } from "./take-back.js";
+import { retractIfReplaced, retractIfSuperseded } from "./retract-superseded.js";
 import { objectAt } from "./target-state.js";
 import { mapBounded, type S3Tools } from "./tools.js";
 
@@ -18,17 +18,17 @@ export async function swapIn(tools: S3Tools, target: Target): Promise<void> {
   await withdraw(tools, target, layout.success);
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
   const gone = (await mapBounded(spans, (span) => copyIn(tools, target, span))).find((from) => from !== undefined);
-  const takeBack = (): Promise<unknown> =>
+  const retract = (): Promise<unknown> =>
     mapBounded(spans, (span) => store.remove(objectAt(`${layout.folder}/${layout.part(span)}`)));
   if (gone !== undefined) {
-    await takeBackIfSuperseded(check, takeBack); // nobody can publish this run
+    await retractIfSuperseded(check, retract); // without that part, no attempt can publish this run
     throw lostPart(
       stored.plan,
       `finishing ${layout.folder}: ${gone} is gone since it was committed`,
       "something else removes objects here; run the same command again, which scores that span anew",
     );
   }
-  await takeBackIfReplaced(target, takeBack);
+  await retractIfReplaced(target, retract);
   // Again: a late attempt of an earlier run may have published that run before it could see these copies.
   await withdraw(tools, target, layout.success);
   for (const folder of [layout.folder, layout.rejects]) {

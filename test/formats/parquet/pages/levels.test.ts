@@ -116,7 +116,7 @@ const nested = `CASE WHEN i % 7 = 3 THEN NULL ELSE list_transform(range(i % 5), 
   CASE WHEN i % 5 = 1 THEN NULL ELSE {'a': i, 'b': CASE WHEN i % 3 = 0 THEN NULL ELSE [{'c': 'text ' || i}] END} END AS s,
   MAP {'k' || (i % 3): CASE WHEN i % 2 = 0 THEN NULL ELSE [i] END} AS m, NULL::INTEGER[] AS n, []::INTEGER[] AS e`;
 
-/** Reads all columns, whatever their types are. */
+/** Reads all columns, of any type. */
 const throughExpression: Projection = {
   ...emptyContract,
   passthrough: [{ column: "y", source: { name: "y", path: ["y"], type: "int64", computed: true } }],

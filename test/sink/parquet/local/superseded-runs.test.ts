@@ -109,7 +109,7 @@ describe.each([
   { number: 1, ending: "abandoned" },
   { number: 2, ending: "abandoned" },
 ])("a late attempt at run $number, which was $ending, after the next run is finished", ({ number, ending }) => {
-  test("a late attempt at run $number, which was $ending, publishes nothing wherever it was stopped", {
+  test("a late attempt at run $number, which was $ending, publishes nothing after a stop at any call", {
     timeout: 300_000,
   }, async () => {
     const failures = await atEachMoment(number, async (root, at) => {
@@ -160,7 +160,7 @@ describe("several attempts that finish a new run", () => {
     expect(failures).toEqual([]);
   });
 
-  test("an attempt whose span another one committed finds the part wherever the finish has moved it", async () => {
+  test("an attempt whose span another one committed finds the part before and after the finish has moved it", async () => {
     const failures: string[] = [];
     let calls = 1;
     for (let at = 0; at < calls; at += torture ? 1 : 2) {

@@ -134,7 +134,7 @@ function callOf(calls: readonly string[], pattern: RegExp): number {
 
 describe("the rejects of a part are its own attempt's", () => {
   test.each(others)(
-    "a part has the rejects of its own attempt wherever another attempt, which rejects $rejected, runs meanwhile",
+    "a part has the rejects of its own attempt although another attempt, which rejects $rejected, runs at any moment of it",
     async ({ rejected }) => {
       const calls = await callsOf(one.rejected);
       const all = [...calls.keys()].filter((at) => !readingCall.test(calls[at] ?? ""));

@@ -9,7 +9,7 @@ import { until } from "../../../support/waiting.js";
 const s3 = useS3();
 
 s3.describe("a late attempt in S3, after a later run was opened", () => {
-  test("a late attempt takes back the part that it published after a later run was opened", async () => {
+  test("a late attempt retracts the part that it published after a later run was opened", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
@@ -38,7 +38,7 @@ s3.describe("a late attempt in S3, after a later run was opened", () => {
     expect(await at.faults(3)).toEqual([]);
   });
 
-  test("a late attempt takes back no part but its own", async () => {
+  test("a late attempt retracts no part but its own", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using other = await at.open();
@@ -115,7 +115,7 @@ s3.describe("a late attempt in S3, after a later run was opened", () => {
     expect(await at.faults(2)).toEqual([]);
   });
 
-  test("a late attempt takes back the parts that it copied when the later run's finisher died before it could", async () => {
+  test("a late attempt retracts the parts that it copied when the later run's finisher died before it could", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
@@ -133,7 +133,7 @@ s3.describe("a late attempt in S3, after a later run was opened", () => {
     expect(await at.faultsMidway()).toEqual([]);
   });
 
-  test("a late attempt takes back the rejects of the part that it published", async () => {
+  test("a late attempt retracts the rejects of the part that it published", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
@@ -166,7 +166,7 @@ s3.describe("a late attempt in S3, after a later run was opened", () => {
     expect(await at.faults(3)).toEqual([]);
   });
 
-  test("a late attempt takes back the parts that it copied when one of its staged parts is gone", async () => {
+  test("a late attempt retracts the parts that it copied when one of its staged parts is gone", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();

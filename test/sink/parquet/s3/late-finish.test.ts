@@ -54,6 +54,19 @@ async function partsOf(at: S3World, number = 1): Promise<number> {
   return (await at.names()).filter((name) => name.startsWith("part-") && name.endsWith(suffix)).length;
 }
 
+/** A finish of the first run that stands before a request. */
+async function stoppedFinish(
+  at: S3World,
+  late: Sink,
+  request: RegExp,
+): Promise<{ readonly go: () => void; readonly finishing: Promise<void> }> {
+  const run = await committedS3(late, 1);
+  const { reached, go } = holdFirst(at.proxy, request);
+  const finishing = run.finish();
+  await reached;
+  return { go, finishing };
+}
+
 /** A finish of the second run that stands before it copies a part. `isPublished`: another attempt finishes the run then. */
 async function stoppedSwap(
   at: S3World,
@@ -73,15 +86,12 @@ async function stoppedSwap(
 
 s3.describe("a late attempt in S3 that publishes its run after a later run was planned", () => {
   test.each(["_manifest.json", "_SUCCESS"])(
-    "a late attempt takes back the %s that it published after a later run had copied its parts",
+    "a late attempt retracts the %s that it published after a later run had copied its parts",
     async (name) => {
       await using at = await s3World(s3.server());
       await using late = await at.open();
       await using next = await at.open();
-      const run = await committedS3(late, 1);
-      const { reached, go } = holdFirst(at.proxy, new RegExp(`^PUT .*/${name}`));
-      const finishing = run.finish();
-      await reached;
+      const { go, finishing } = await stoppedFinish(at, late, new RegExp(`^PUT .*/${name}`));
       const later = await committedS3(next, 2);
       at.proxy.twist = (request) => (removalOfFirst.test(request) ? s3Error(403, "AccessDenied") : undefined);
       await expect(later.finish()).rejects.toThrow("AccessDenied");
@@ -94,27 +104,21 @@ s3.describe("a late attempt in S3 that publishes its run after a later run was p
     },
   );
 
-  test("a late attempt takes back its _SUCCESS if the later run has no rows, and so no part to see", async () => {
+  test("a late attempt retracts its _SUCCESS if the later run has no rows, and so no part to see", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using next = await at.open();
-    const run = await committedS3(late, 1);
-    const { reached, go } = holdFirst(at.proxy, /^PUT .*\/_SUCCESS/);
-    const finishing = run.finish();
-    await reached;
+    const { go, finishing } = await stoppedFinish(at, late, /^PUT .*\/_SUCCESS/);
     await next.create(runWithoutRows);
     go();
     await expect(finishing).rejects.toMatchObject(superseded);
     expect(await at.names()).not.toContain("_SUCCESS");
   });
 
-  test("a late attempt takes back its _SUCCESS if the plan of the later run is damaged", async () => {
+  test("a late attempt retracts its _SUCCESS if the plan of the later run is damaged", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
-    const run = await committedS3(late, 1);
-    const { reached, go } = holdFirst(at.proxy, /^PUT .*\/_SUCCESS/);
-    const finishing = run.finish();
-    await reached;
+    const { go, finishing } = await stoppedFinish(at, late, /^PUT .*\/_SUCCESS/);
     await at.bucket.put(`lake/out/_infer-batch/${s3Plan(2).runId}/plan.json`, "{}");
     go();
     await expect(finishing).rejects.toMatchObject(superseded);
@@ -131,10 +135,7 @@ s3.describe("a late attempt in S3 that publishes its run after a later run was p
       await using at = await s3World(s3.server());
       await using late = await at.open();
       await using next = await at.open();
-      const run = await committedS3(late, 1);
-      const { reached, go } = holdFirst(at.proxy, /^PUT .*\/_SUCCESS/);
-      const finishing = run.finish();
-      await reached;
+      const { go, finishing } = await stoppedFinish(at, late, /^PUT .*\/_SUCCESS/);
       const { run: later } = await begun(next, { ...s3Plan(2), staged: true });
       for (const span of spans) {
         await commitSpan(later, span, 2);
@@ -218,7 +219,7 @@ s3.describe("a late attempt in S3 that copies parts after a later run was planne
     expect(await partsOf(at, 2)).toBe(3);
   });
 
-  test("a late attempt takes back its copies if one of its staged parts is gone: nobody can publish its run", async () => {
+  test("a late attempt retracts its copies if one of its staged parts is gone, because no attempt can publish its run", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using other = await at.open();
@@ -232,7 +233,7 @@ s3.describe("a late attempt in S3 that copies parts after a later run was planne
     expect([await partsOf(at), await partsOf(at, 2)]).toEqual([3, 0]);
   });
 
-  test("a late attempt whose run nobody has published leaves the parts of the run before it", async () => {
+  test("a late attempt whose run is not published leaves the parts of the run before it", async () => {
     await using at = await s3World(s3.server());
     await using late = await at.open();
     await using other = await at.open();

@@ -10,9 +10,9 @@ import { readPlan } from "../common/stored-plan.js";
  * Checks for a later run after something was created that readers do not see; where there is one, takes back what this
  * attempt created. In S3 nothing prevents an object from being created too late, as a removed folder does on a disk.
  */
-export async function takeBackIfSuperseded(check: Target["check"], takeBack: () => Promise<unknown>): Promise<void> {
+export async function retractIfSuperseded(check: Target["check"], retract: () => Promise<unknown>): Promise<void> {
   await ifSuperseded(check, async (error) => {
-    await takeBack();
+    await retract();
     throw error;
   });
 }
@@ -23,10 +23,10 @@ export async function takeBackIfSuperseded(check: Target["check"], takeBack: () 
  * another attempt may have published this run, and the later run may be an erasure that copies its rows.
  * @throws JobError PLAN_CHANGED if it was taken back
  */
-export async function takeBackIfReplaced(target: Target, takeBack: () => Promise<unknown>): Promise<void> {
+export async function retractIfReplaced(target: Target, retract: () => Promise<unknown>): Promise<void> {
   await ifSuperseded(target.check, async (error) => {
     if (await mayBeReplaced(target)) {
-      await takeBack();
+      await retract();
       throw error;
     }
   });
