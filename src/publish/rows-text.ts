@@ -1,5 +1,5 @@
 import type { CheckResult } from "../checks/verdicts/verdict.js";
-import { digitsApart, percent, withSeparators } from "./shown-numbers.js";
+import { digitsApart, percent, shown, withSeparators } from "./shown-numbers.js";
 
 /**
  * What the check `rows` has found, with the limit as the spec has it: "4,426 rows, 57.1% of 7,751, the fewest of the last 8
@@ -9,7 +9,8 @@ export function rowsFinding({ measured, limit, numbers }: CheckResult): string {
   const { rows = "?", least = "?", most = "?", max = 3, filtered } = numbers;
   // Of a verdict without the limits, which an older version of this program made, only the comparison tells.
   const isMany = typeof measured !== "number" || (measured >= 1 && (limit === max || numbers["max"] === undefined));
-  const usual = isMany ? most : least;
+  const middle = isMany ? most : least;
+  const usual = typeof middle === "number" ? Math.round(middle * Number(numbers["growth"] ?? 1)) : middle;
   const whose = usualText(numbers, isMany);
   const end = ` (${limitText(limit, numbers, isMany)})`;
   if (typeof measured !== "number") {
@@ -26,7 +27,7 @@ export function rowsText(rows: number | string): string {
 }
 
 /** Says what the usual number of rows is: "the fewest of the last 8 runs", "the median of 3 Mondays". */
-function usualText({ compared, nights, least, most }: CheckResult["numbers"], isMany: boolean): string {
+function usualText({ compared, nights, least, most, growth }: CheckResult["numbers"], isMany: boolean): string {
   const before = String(nights ?? "").split(", ");
   const runs = before.length;
   if (compared === "weekday") {
@@ -34,7 +35,8 @@ function usualText({ compared, nights, least, most }: CheckResult["numbers"], is
       return `those of ${before[0]?.slice(0, 10)}, the only ${weekdayOf(before[0])} of the last 4 weeks`;
     }
     const half = least === most ? "" : isMany ? "upper " : "lower ";
-    return `the ${half}median of ${runs} ${weekdayOf(before[0])}s`;
+    const grown = growth === undefined ? "" : `${shown(growth, digitsApart(growth, 1, shown))} times `;
+    return `${grown}the ${half}median of ${runs} ${weekdayOf(before[0])}s${grown === "" ? "" : ", as the job grows"}`;
   }
   if (compared === undefined) {
     return "the usual number"; // an older version of this program made the verdict

@@ -55,6 +55,14 @@ export function rowsInBin({ counts, rare }: FewValues, bin: number): number {
   return rows;
 }
 
+/** The bins of all values, whether they are named or not. */
+export function binsOfValues(values: FewValues): ReadonlySet<number> {
+  return new Set([
+    ...[...values.counts.keys()].map((name) => binOf(name, hashBins)),
+    ...rareBins(values).map(([bin]) => bin),
+  ]);
+}
+
 /**
  * Makes the values of two profiles of one column comparable. A value that one of them names, and that may be among the
  * rare ones of the other, is counted among the rare ones of both.

@@ -5,6 +5,8 @@ const dayMs = 86_400_000;
 const weeks = 4;
 /** Fewer nights of this weekday say less than the runs before this one. */
 const leastWeekdays = 2;
+/** The growth of a job is that of the last week's nights, each over the one three weeks before it. */
+const growth = { days: 7, overDays: 21, leastNights: 5, most: 1.07 };
 
 /** Rows of this run, compared with those that are usual on its weekday. */
 export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOptions): CheckResult[] {
@@ -13,7 +15,7 @@ export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOp
   }
   const ofWeekday = baseline.filter(({ date }) => isWeekdayOf(date, run.date));
   if (ofWeekday.length >= leastWeekdays) {
-    return [rowsResult(run, ofWeekday, { rows, compared: "weekday" })];
+    return [rowsResult(run, ofWeekday, { rows, compared: "weekday", grown: grownSince(run.date, baseline) })];
   }
   const lately = rowsResult(run, baseline.slice(-comparedRuns), { rows, compared: "last runs" });
   const alone = rowsResult(run, ofWeekday, { rows, compared: "weekday" });
@@ -39,24 +41,26 @@ function oneWeekday(min: number): string {
 interface Compared {
   readonly rows: CheckOptions["rows"];
   readonly compared: "weekday" | "last runs";
+  readonly grown?: Growth | undefined;
 }
 
-function rowsResult(run: RunProfile, nights: Baseline, { rows, compared }: Compared): CheckResult {
+function rowsResult(run: RunProfile, nights: Baseline, { rows, compared, grown }: Compared): CheckResult {
   const counts = nights.map((before) => before.rows);
+  const factor = grown?.factor ?? 1;
   const [least, most] = compared === "weekday" ? middlesOf(counts) : [Math.min(...counts), Math.max(...counts)];
   const few = fewRows(rows.min);
-  const isLow = run.rows < few * least;
-  const isHeld = run.rows < rows.min * least || run.rows > rows.max * most;
+  const isLow = run.rows < few * least * factor;
+  const isHeld = run.rows < rows.min * least * factor || run.rows > rows.max * most * factor;
   const usual =
     compared === "weekday"
-      ? `the lower or upper median of the same weekday's rows in the last ${weeks} weeks`
+      ? `the lower or upper median of the same weekday's rows in the last ${weeks} weeks${grown === undefined ? "" : grownText}`
       : `the fewest and the most rows of the last ${comparedRuns} runs`;
   return {
     check: "rows",
     column: null,
     level: isHeld ? "hold" : isLow ? "warn" : "pass",
     formula: `rows / ${usual}, from ${rows.min} to ${rows.max}; a warning below ${few}`,
-    measured: timesUsual(run.rows, isLow ? least : most),
+    measured: timesUsual(run.rows, (isLow ? least : most) * factor),
     limit: !isLow ? rows.max : isHeld ? rows.min : few,
     against: null,
     numbers: {
@@ -68,8 +72,40 @@ function rowsResult(run: RunProfile, nights: Baseline, { rows, compared }: Compa
       max: rows.max,
       compared,
       nights: nights.map(({ date, rows: before }) => `${date}: ${before}`).join(", "),
+      ...(grown === undefined ? {} : { growth: grown.factor, growth_nights: grown.nights }),
     },
   };
+}
+
+/** How a job grows, so that what was usual in the last four weeks on average is too little now. */
+interface Growth {
+  /** Above 1. */
+  readonly factor: number;
+  /** "2026-11-16: 1200/1100, 2026-11-17: 1250/1160": each night's rows over those three weeks before. */
+  readonly nights: string;
+}
+
+const grownText = ` · the growth since three weeks before, which two thirds of the last ${growth.days} nights exceed, at most ${growth.most}`;
+
+/**
+ * Returns the growth that about two thirds of the last week's nights exceed, so that neither chance nor the end of a month
+ * is taken for growth. undefined: there is none, or it is not known.
+ */
+function grownSince(date: string, baseline: Baseline): Growth | undefined {
+  const found = baseline
+    .filter((night) => daysBetween(night.date, date) <= growth.days)
+    .flatMap((night) => {
+      const before = baseline.find((other) => daysBetween(other.date, night.date) === growth.overDays);
+      return before === undefined || before.rows === 0 ? [] : [{ night, before, factor: night.rows / before.rows }];
+    });
+  const lower =
+    found.map(({ factor }) => factor).toSorted((one, other) => one - other)[Math.floor((found.length - 1) / 3)] ?? 1;
+  return found.length < growth.leastNights || lower <= 1
+    ? undefined
+    : {
+        factor: Math.min(lower, growth.most),
+        nights: found.map(({ night, before }) => `${night.date}: ${night.rows}/${before.rows}`).join(", "),
+      };
 }
 
 /**
@@ -86,8 +122,12 @@ function timesUsual(rows: number, usual: number): number | string {
 }
 
 function isWeekdayOf(earlier: string, date: string): boolean {
-  const days = Math.round((Date.parse(date) - Date.parse(earlier)) / dayMs);
+  const days = daysBetween(earlier, date);
   return days > 0 && days % 7 === 0 && days <= weeks * 7;
+}
+
+function daysBetween(earlier: string, date: string): number {
+  return Math.round((Date.parse(date) - Date.parse(earlier)) / dayMs);
 }
 
 /**

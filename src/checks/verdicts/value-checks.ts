@@ -1,8 +1,8 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
-import { type FewValues, rareBins, rareRows, rowsInBin } from "../profiles/few-values.js";
+import { binsOfValues, type FewValues, rareBins, rareRows, rowsInBin } from "../profiles/few-values.js";
 import { namedRows } from "../profiles/rare-values.js";
 import type { ComparedColumn } from "./column-checks.js";
-import { comparableValues, isWholeType, knownValues } from "./known-values.js";
+import { comparableValues, isWholeType, type KnownValues, knownValues } from "./known-values.js";
 import {
   type CountedRows,
   leastExpected,
@@ -17,10 +17,13 @@ import type { CheckResult, UncountedColumn } from "./verdict.js";
 /** A class collapses if at least this many rows are expected and fewer than this share of them occur. */
 const leastDue = 20;
 const collapse = 0.2;
-/** An output's value that no run before had, though `leastDue` of its rows were due in all of them together. */
-const unseen = { hold: 0.001, leastRows: 5 };
-/** A feature's. */
-const newCategory = 0.02;
+/** A value that no run before had, though `leastDue` of its rows were due in all of them together: of so many rows, and a larger share. */
+const unseen = {
+  output: { leastRows: 5, share: 0.001 },
+  feature: { leastRows: 5, share: 0.02 },
+  /** A feature of which each value recurs. */
+  recurring: { leastRows: 3, share: 0.01 },
+};
 /** A value that may be one of those without names of an earlier run is new above so many times their share. */
 const growth = 10;
 
@@ -98,7 +101,7 @@ export function checkUnseen(compared: ComparedColumn, isOutput: boolean): CheckR
   const { now: counted, earlier: valuesBefore } = comparableValues(compared);
   const known = earlier.flatMap(({ profile: { rows } }, index) => {
     const of = valuesBefore[index];
-    return of === undefined ? [] : [{ rows, values: of.values }];
+    return of === undefined ? [] : [{ rows, ...of }];
   });
   // Whole numbers among features are quantities as a rule.
   if (counted?.isCounted !== true || known.length < earlier.length || (!isOutput && now.kind === "numbers")) {
@@ -106,17 +109,18 @@ export function checkUnseen(compared: ComparedColumn, isOutput: boolean): CheckR
   }
   const { values } = counted;
   const [file] = earlier.map((before) => before.file);
-  const limit = isOutput ? unseen.hold : newCategory;
+  const isRecurring = !isOutput && valuesRecur(known);
+  const { leastRows, share: limit } = unseen[isOutput ? "output" : isRecurring ? "recurring" : "feature"];
   const all = known.reduce((sum, { rows }) => sum + rows, 0);
   const isFrequent = ([, rows]: readonly [unknown, number]): boolean =>
-    rows / now.rows > limit && rows >= unseen.leastRows && (rows / now.rows) * all >= leastDue;
+    rows / now.rows > limit && rows >= leastRows && (rows / now.rows) * all >= leastDue;
   return unseenValues(values, known, isFrequent)
     .filter(({ rows, before }) => rows / now.rows > growth * before)
     .map(({ name, bin, rows, before }) => ({
       check: "unseen_value",
       column,
       level: isOutput ? "hold" : "warn",
-      formula: `the share of a value that ${file === undefined ? "no run before had" : `${file} does not have`}, of at least ${unseen.leastRows} rows, where that share of the rows before is at least ${leastDue}${before === 0 ? "" : mayBeKnown}`,
+      formula: `the share of a value that ${file === undefined ? "no run before had" : `${file} does not have`}, of at least ${leastRows} rows${isRecurring ? recurringText : ""}, where that share of the rows before is at least ${leastDue}${before === 0 ? "" : mayBeKnown}`,
       measured: rows / now.rows,
       limit,
       against: null,
@@ -129,6 +133,21 @@ export function checkUnseen(compared: ComparedColumn, isOutput: boolean): CheckR
         ...(before === 0 ? {} : { largest_share_before: before }),
       },
     }));
+}
+
+const recurringText = " (each value before occurs in several runs)";
+
+/**
+ * Whether each value occurs in at least two of the runs, so that it is unlikely that a new value is one of many rare ones: by
+ * Good and Turing, values that occur once have the share of those that never did. Runs are counted, and not rows, because
+ * rows of one run may belong together.
+ */
+function valuesRecur(runs: readonly KnownValues[]): boolean {
+  const runsOfBin = new Map<number, number>();
+  for (const bin of runs.flatMap(({ values }) => [...binsOfValues(values)])) {
+    runsOfBin.set(bin, (runsOfBin.get(bin) ?? 0) + 1);
+  }
+  return runs.every(({ isCounted }) => isCounted) && [...runsOfBin.values()].every((count) => count > 1);
 }
 
 /** Ends the formula for a value that may have been among the values without names of an earlier run. */

@@ -104,6 +104,7 @@ describe("earlier runs with few rows", () => {
     expect(levels(found("unseen_value", now, times(8, textsProfile({ a: 249 }))))).toEqual([]);
     const [result] = found("unseen_value", now, times(8, textsProfile({ a: 250 })));
     expect(result).toMatchObject({ level: "hold", numbers: { rows_before: 2000 } });
+    expect(result?.formula).toContain("of at least 5 rows, where");
   });
 
   test("earlier runs with few rows do not take part in a check that they are too small for, even pooled", () => {

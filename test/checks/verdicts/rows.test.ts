@@ -30,6 +30,10 @@ const withLimit = (rows: number, min: number): CheckResult =>
 
 const byWeekday = (nightsAgo: number): number => (nightsAgo % 7 === 0 ? 300 : 1000);
 
+/** A number of rows that grows by 5.4 % in three weeks, and one that grows by 11 %. */
+const slowly = (nightsAgo: number): number => Math.round(10_000 * 1.0025 ** (28 - nightsAgo));
+const fast = (nightsAgo: number): number => Math.round(10_000 * 1.005 ** (28 - nightsAgo));
+
 const oneWithFew = (nightsAgo: number): number => (nightsAgo === 3 ? 400 : 1000);
 
 function columnsOf(rows: number): Columns {
@@ -129,6 +133,69 @@ describe("rows", () => {
     expect(withFew(690, 14)).toMatchObject({ level: "hold", numbers: { compared: "weekday" } });
     expect(withFew(270)).toMatchObject({ level: "hold", numbers: { compared: "last runs" } });
     expect(withRows(3500, oneWithFew, 9)).toMatchObject({ level: "hold", numbers: { compared: "last runs" } });
+  });
+});
+
+describe("rows of a job that grows", () => {
+  test("the usual number of rows is the median of the weekday times the growth in three weeks", () => {
+    expect(slowly(21)).toBe(10_176);
+    expect(withRows(7507, slowly)).toMatchObject({
+      level: "warn",
+      numbers: { least: 10_176, most: 10_356, growth: expect.closeTo(1.0538, 3) },
+    });
+    expect(withRows(7505, slowly)).toMatchObject({ level: "hold", measured: expect.closeTo(0.7, 3), limit: 0.7 });
+    expect(withRows(8577, slowly).level).toBe("warn");
+    expect(withRows(8579, slowly).level).toBe("pass");
+    expect(withRows(32_700, slowly).level).toBe("pass");
+    expect(withRows(32_760, slowly).level).toBe("hold");
+  });
+
+  test("the finding and the formula say that the job grows, and the result has the nights that show it", () => {
+    const found = withRows(5100, slowly);
+    expect(resultLines(storedVerdict([found]), "hold")[0]).toBe(
+      "5,100 rows, 47.6% of 10,724, 1.05 times the lower median of 4 Mondays, as the job grows (rows.min: 70%)",
+    );
+    expect(found.formula).toContain("the growth since three weeks before");
+    expect(String(found.numbers["growth_nights"]).split(", ")).toHaveLength(7);
+    expect(found.numbers["growth_nights"]).toMatch(/^2026-11-16: 10538\/10000, /);
+  });
+
+  test("growth counts up to 7 %", () => {
+    expect(fast(21)).toBe(10_355);
+    expect(withRows(7757, fast)).toMatchObject({ level: "warn", numbers: { growth: 1.07 } });
+    expect(withRows(7755, fast).level).toBe("hold");
+  });
+
+  test.each([
+    [[1.05, 1.05, 1.05, 1.05, 1.05, 1, 1], 1.05],
+    [[1, 1.04, 1.06, 1.04, 1.03, 1.05, 0.9], 1.03],
+    [[1.05, 1.05, 1.05, 1.05, 1, 1, 1], undefined],
+    [[2, 2, 2, 1, 1, 1, 1], undefined],
+    [[0.5, 0.5, 1, 1, 1, 1, 1], undefined],
+  ])("growth is what five of the last seven nights have at least, from three weeks before: %j", (factors, growth) => {
+    const { numbers } = withRows(1000, (nightsAgo) => 1000 * (factors[nightsAgo - 1] ?? 1));
+    expect(numbers["growth"]).toBe(growth);
+  });
+
+  test.each([
+    ["five", [1, 2, 3, 4, 5, 22, 23, 24, 25, 26], 1.0538],
+    ["four", [1, 2, 3, 4, 22, 23, 24, 25], undefined],
+  ])("growth is known of a job that runs %s nights a week only if they are five", (_, nights, growth) => {
+    const baseline = [28, 21, 14, 7, ...nights]
+      .toSorted((one, other) => other - one)
+      .map((ago) => runProfile({ rows: ago % 7 === 0 ? 10_000 : slowly(ago) }, 23 - ago));
+    const withoutMonday = baseline.filter(({ date }) => date !== "2026-11-16");
+    const { numbers } = only(
+      judge({ run: runProfile({ rows: 10_000 }), baseline: withoutMonday }, defaultChecks),
+      "rows",
+    );
+    expect(numbers["growth"]).toEqual(growth === undefined ? undefined : expect.closeTo(growth, 2));
+  });
+
+  test("growth is not taken from nights without rows, nor from less than four weeks", () => {
+    expect(withRows(1000, (ago) => (ago > 21 ? 0 : 1000)).numbers["growth"]).toBeUndefined();
+    expect(withRows(10_000, fast, 25).numbers["growth"]).toBeUndefined();
+    expect(withRows(10_000, fast, 26).numbers["growth"]).toBe(1.07);
   });
 });
 
