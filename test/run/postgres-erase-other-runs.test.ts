@@ -1,6 +1,8 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import type { RunId } from "#src/plan/plan.js";
+import { stagedRowsTable } from "#src/sink/postgres/modes/staged.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
@@ -186,6 +188,52 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
       expect(await keptSpans(database)).toBe(before);
     } finally {
       await database.query("DROP OWNED BY spanless; DROP ROLE spanless");
+    }
+  });
+
+  test("erase fails if a run has left a table of another role whose rows this role may not delete, and erases them if it may", async () => {
+    await using scratch = await scratchFolder();
+    await using database = await postgres.server().createDatabase();
+    const write = (url: string): Promise<string> =>
+      writePgSpec(scratch.path, fixture, database, {
+        params,
+        checks: {},
+        output: { postgres: { url, mode: "append" } },
+      });
+    const spec = await write(database.url);
+    expect((await runHere(["run", spec, ...night])).code).toBe(0);
+    const [run] = await database.query("SELECT run_id FROM infer_batch.runs");
+    const runId = String(run?.["run_id"]) as RunId;
+    const { schema, table } = stagedRowsTable("infer_batch", runId);
+    const left = `${schema}.${table}`;
+    const rowsOf = async (of: string): Promise<unknown> =>
+      (await database.query(`SELECT count(*)::int AS n FROM ${of}`))[0];
+    const keys = await writeKeys(scratch.path, "5\n441\n");
+    const erase = (...args: string[]) => runHere(["erase", spec, "--keys", keys, ...args]);
+    await database.query(`CREATE TABLE ${left} AS TABLE scores.predictions; CREATE ROLE eraser LOGIN;
+      GRANT USAGE, CREATE ON SCHEMA scores, infer_batch TO eraser;
+      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA scores, infer_batch TO eraser;
+      REVOKE DELETE ON ${left} FROM eraser`);
+    try {
+      await write(postgres.server().url(database.name, "eraser"));
+      expect(lastJson(await erase("--dry-run", "--json"))).toMatchObject({ rows: 4 });
+      const [{ owner } = {}] = await database.query("SELECT current_user AS owner");
+      const refused = await erase();
+      expect([refused.code, await rowsOf("scores.predictions"), await rowsOf(left)]).toEqual([
+        64,
+        { n: 442 },
+        { n: 442 },
+      ]);
+      expect(refused.stderr).toContain(
+        `erasing rows of ${left}, which run ${runId} has left: it belongs to ${String(owner)}, and this role may not erase its rows, so nothing was erased`,
+      );
+      expect(refused.stderr).toContain(`DROP TABLE "${schema}"."${table}"`);
+      await database.query(`GRANT DELETE ON ${left} TO eraser`);
+      const erased = await erase("--json");
+      expect([erased.code, lastJson(erased)["rows"]], erased.stderr).toEqual([0, 4]);
+      expect([await rowsOf("scores.predictions"), await rowsOf(left)]).toEqual([{ n: 440 }, { n: 440 }]);
+    } finally {
+      await database.query("DROP OWNED BY eraser; DROP ROLE eraser");
     }
   });
 

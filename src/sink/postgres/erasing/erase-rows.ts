@@ -1,15 +1,8 @@
 import { DatabaseError } from "pg";
-import {
-  type ErasedTable,
-  profileWithoutRows,
-  type TableErasure,
-  verdictWithoutRows,
-} from "../../../publish/erasure.js";
-import { parseJson } from "../../../plan/parse-plan.js";
-import { parseRunVerdict } from "../../../publish/run-verdict.js";
+import type { ErasedTable, TableErasure } from "../../../publish/erasure.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { JobError } from "../../../util/errors.js";
-import { existingTables, leftoversOf, tablesOfClosedRuns } from "../other-runs/abandoned-runs.js";
+import { existingTables, type LeftTable, leftoversOf, tablesOfClosedRuns } from "../other-runs/abandoned-runs.js";
 import type { Session } from "../connections.js";
 import { closedRuns, type PastRun } from "../control/other-runs.js";
 import { controlLayout } from "../control/schema.js";
@@ -25,6 +18,7 @@ import { transact } from "../transaction.js";
 import { recordErasure } from "./erasure-record.js";
 import { keyTypes, plannedKeyTypes } from "./key-types.js";
 import { refuseOpenRuns } from "./open-runs.js";
+import { stripRecords } from "./strip-records.js";
 
 /**
  * Deletes the rows of some keys in one transaction: from the target, from the tables that keep what runs replaced, from
@@ -118,7 +112,10 @@ async function eraseFromOwn(
   for (const run of runs) {
     for (const table of await existingTables(session, leftoversOf(control, run))) {
       const types = await keyTypes(session, table, request);
-      const rows = types === undefined ? 0 : await eraseFrom(session, { table: quoteTable(table), types }, request);
+      const rows =
+        types === undefined
+          ? 0
+          : await orForbidden(table, run, () => eraseFrom(session, { table: quoteTable(table), types }, request));
       if (rows > 0 && run.mode !== "upsert") {
         erased.push({ name: showTable(table), rows, rejects: 0 });
       }
@@ -224,47 +221,22 @@ async function countKeys(
   return rows.reduce((sum, row) => sum + Number(row.rows), 0);
 }
 
-/** A profile is 64 KiB at most. */
-const rowsPerQuery = 64;
-
-/** Removes what profiles and verdicts of the target's runs say of single rows. */
-async function stripRecords(session: Session, { control: { table } }: RunTools, target: string): Promise<void> {
-  const ofTarget = `run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $1)`;
-  for (let after = ["", -1]; ; ) {
-    const { rows } = await session.query<{ run_id: string; span: number; profile: string }>({
-      text: `SELECT run_id, span, profile FROM ${table("spans")} WHERE ${ofTarget} AND profile LIKE '%"agreement":%'
-        AND (run_id, span) > ($2, $3) ORDER BY run_id, span LIMIT ${rowsPerQuery}`,
-      values: [target, ...after],
-    });
-    for (const { run_id: runId, span, profile } of rows) {
-      const stripped = profileWithoutRows(profile);
-      if (stripped !== profile) {
-        await session.query({
-          text: `UPDATE ${table("spans")} SET profile = $3 WHERE run_id = $1 AND span = $2`,
-          values: [runId, span, stripped],
-        });
-      }
+/** Says whose table keeps this role from erasing: rows that stay there would be rows that are not erased. */
+async function orForbidden<T>(table: LeftTable, { runId }: PastRun, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof DatabaseError && error.code === "42501" && !table.mayDrop) {
+      const { owner } = table;
+      throw new JobError(
+        "PERMISSION",
+        `erasing rows of ${showTable(table)}, which run ${runId} has left: it belongs to ${owner}, and this role may not erase its rows, so nothing was erased`,
+        {
+          hint: `as ${owner}, drop the table, which no run needs: DROP TABLE ${quoteTable(table)}\n    then run the same infer-batch erase again`,
+        },
+      );
     }
-    const last = rows.at(-1);
-    if (last === undefined || rows.length < rowsPerQuery) {
-      break;
-    }
-    after = [last.run_id, last.span];
-  }
-  const { rows } = await session.query<{ run_id: string; verdict: string }>({
-    text: `SELECT run_id, verdict FROM ${table("verdicts")} WHERE ${ofTarget}
-      AND (verdict LIKE '%"challenger":%' OR verdict LIKE '%"examples":%')`,
-    values: [target],
-  });
-  for (const { run_id: runId, verdict: text } of rows) {
-    const verdict = parseRunVerdict(parseJson(text));
-    const stripped = verdict === undefined ? text : JSON.stringify(verdictWithoutRows(verdict));
-    if (stripped !== text) {
-      await session.query({
-        text: `UPDATE ${table("verdicts")} SET verdict = $2 WHERE run_id = $1`,
-        values: [runId, stripped],
-      });
-    }
+    throw error;
   }
 }
 

@@ -18,7 +18,7 @@ import { plannedTarget } from "../target.js";
  * start over.
  */
 export async function dropLeftovers(session: Session, control: Control, run: PastRun): Promise<void> {
-  for (const name of await existingTables(session, leftoversOf(control, run))) {
+  for (const name of await droppableTables(session, leftoversOf(control, run))) {
     await session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`);
   }
 }
@@ -33,7 +33,7 @@ export async function tablesOfClosedRuns(
   target: string,
 ): Promise<readonly TableName[]> {
   const runs = await closedRuns(session, control, target);
-  return await existingTables(
+  return await droppableTables(
     session,
     runs.flatMap((run) => leftoversOf(control, run)),
   );
@@ -50,7 +50,7 @@ export async function tablesToDrop(session: Session, control: Control, plan: Pla
     return [];
   }
   const replaced = splitRunId(runId).number > 1 ? await abandonedRuns(session, control, runId) : [];
-  return await existingTables(
+  return await droppableTables(
     session,
     [{ runId, target, mode }, ...replaced].flatMap((run) => leftoversOf(control, run)),
   );
@@ -76,18 +76,14 @@ export async function tablesOfOthers(session: Session, control: Control, plan: P
     return [];
   }
   const { table: target, mode } = plannedTarget(plan);
-  const names = leftoversOf(control, { runId, target, mode });
-  const { rows } = await session.query<Omit<OthersTable, "has">>({
-    text: `SELECT w.schema, w.table, pg_get_userbyid(c.relowner) AS owner FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
-      JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table
-      WHERE NOT pg_has_role(c.relowner, 'USAGE')`,
-    values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],
-  });
   const key = quoteTable(profileKeyTable(control.schema, runId));
-  return rows.map(({ owner, schema, table }) => {
-    const has = quoteTable({ schema, table }) === key ? "key" : "rows";
-    return { owner, schema, table, has };
-  });
+  const found = await existingTables(session, leftoversOf(control, { runId, target, mode }));
+  return found
+    .filter(({ mayDrop }) => !mayDrop)
+    .map(({ owner, schema, table }) => {
+      const has = quoteTable({ schema, table }) === key ? "key" : "rows";
+      return { owner, schema, table, has };
+    });
 }
 
 /** Names the tables of its own that a run may have. */
@@ -106,11 +102,24 @@ export function leftoversOf({ schema }: Control, { runId, target, mode }: PastRu
 }
 
 /** Returns the tables that exist and that this role may drop. */
-export async function existingTables(session: Session, names: readonly TableName[]): Promise<readonly TableName[]> {
-  const { rows } = await session.query<TableName>({
-    text: `SELECT w.schema, w.table FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
-      JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table
-      WHERE pg_has_role(c.relowner, 'USAGE')`,
+export async function droppableTables(session: Session, names: readonly TableName[]): Promise<readonly TableName[]> {
+  const found = await existingTables(session, names);
+  return found.filter(({ mayDrop }) => mayDrop).map(({ schema, table }) => ({ schema, table }));
+}
+
+/** A table of its own that a run has left. */
+export interface LeftTable extends TableName {
+  readonly owner: string;
+  /** Whether this role may drop the table. */
+  readonly mayDrop: boolean;
+}
+
+/** Returns the tables that exist. */
+export async function existingTables(session: Session, names: readonly TableName[]): Promise<readonly LeftTable[]> {
+  const { rows } = await session.query<LeftTable>({
+    text: `SELECT w.schema, w.table, pg_get_userbyid(c.relowner) AS owner, pg_has_role(c.relowner, 'USAGE') AS "mayDrop"
+      FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
+      JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table`,
     values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],
   });
   return rows;

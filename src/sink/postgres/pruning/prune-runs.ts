@@ -3,7 +3,7 @@ import type { RunId } from "../../../plan/plan.js";
 import { nothingRemoved, type PruneOutcome, type PruneRequest } from "../../../publish/prune-request.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import type { Sink } from "../../port.js";
-import { existingTables, leftoversOf } from "../other-runs/abandoned-runs.js";
+import { droppableTables, leftoversOf } from "../other-runs/abandoned-runs.js";
 import type { Session } from "../connections.js";
 import type { PastRun } from "../control/other-runs.js";
 import { controlLayout } from "../control/schema.js";
@@ -98,7 +98,7 @@ async function pruneInTransaction(
   if (pinning !== undefined) {
     return { kind: "retained", why: `the checks of run ${pinning} compare with it` };
   }
-  const found = await lookAtTables(session, await existingTables(session, tablesOf(tools, runs)));
+  const found = await lookAtTables(session, await droppableTables(session, tablesOf(tools, runs)));
   const tables = [...found].filter(([, { keptBy }]) => !dryRun || keptBy === null);
   const counts = await countControlRows(session, control, ids);
   if (!dryRun) {
@@ -127,7 +127,7 @@ async function latestOf(
 async function ownTables(session: Session, tools: RunTools, tombstone: RunId): Promise<readonly TableName[]> {
   const { control, name } = tools;
   const runs = await runsBefore(session, control, { tombstone, target: showTable(name) });
-  return await existingTables(session, tablesOf(tools, runs));
+  return await droppableTables(session, tablesOf(tools, runs));
 }
 
 function tablesOf({ control }: RunTools, runs: readonly PastRun[]): readonly TableName[] {
