@@ -1,6 +1,39 @@
 import { isNewUnit } from "../checks/verdicts/feature-moves.js";
 import type { CheckResult } from "../checks/verdicts/verdict.js";
+import { printable } from "../util/printable.js";
+import { valueText } from "./finding-text.js";
 import { digitsApart, percent, shown } from "./shown-numbers.js";
+
+/** Columns that only warn and are named; of more, the others are counted. */
+const mostNamed = 10;
+
+/**
+ * Names the columns that only warn, of a run that others hold: the cause may be among them. "2 more columns only warn: age
+ * (PSI 0.854), score (`ranks`)". undefined: there are none.
+ */
+export function warnedText(results: readonly CheckResult[]): string | undefined {
+  const keyOf = ({ column, isFeature }: CheckResult): string => JSON.stringify([isFeature === true, column]);
+  const holding = new Set(results.filter(({ level }) => level === "hold").map(keyOf));
+  const byColumn = new Map<string, CheckResult>();
+  for (const result of results.filter(({ level, column }) => level === "warn" && column !== null)) {
+    const [key, known] = [keyOf(result), byColumn.get(keyOf(result))];
+    if (!holding.has(key) && (known === undefined || psiOf(result) > psiOf(known))) {
+      byColumn.set(key, result);
+    }
+  }
+  const warned = [...byColumn.values()].toSorted((one, other) => psiOf(other) - psiOf(one));
+  const names = warned
+    .slice(0, mostNamed)
+    .map(({ column, check, measured }) => `${column} (${check === "psi" ? `PSI ${shown(measured)}` : `\`${check}\``})`);
+  const more = warned.length > mostNamed ? `, and ${warned.length - mostNamed} others` : "";
+  const count = warned.length === 1 ? "1 more column only warns" : `${warned.length} more columns only warn`;
+  return warned.length === 0 ? undefined : printable(`${count}: ${names.join(", ")}${more}`);
+}
+
+/** The PSI of a result, and less than any PSI for a result of another check. */
+export function psiOf(result: CheckResult | undefined): number {
+  return result?.check === "psi" ? Number(result.measured) : -1;
+}
 
 /**
  * Describes how a feature moved: "median 4210, usually 4 to 4.3 (×1,000: unit changed?)". `file`: that of `checks.baseline`,
@@ -38,7 +71,7 @@ function fallenText(bins: CheckResult["bins"] = [], file?: string): string[] {
   return most === undefined || !(most.before - most.now >= leastFall)
     ? []
     : [
-        `${most.values} in ${percent(most.now)} of the rows, ${percent(most.before)} ${file === undefined ? "before" : `in ${file}`}`,
+        `${valueText(most.values)} in ${percent(most.now)} of the rows, ${percent(most.before)} ${file === undefined ? "before" : `in ${file}`}`,
       ];
 }
 

@@ -92,13 +92,14 @@ const findings: Readonly<Partial<Record<CheckName, (described: Described) => str
       ? `all ${found} features have the same values as in the last run${date === undefined ? "" : `, of ${date}`}: was the input refreshed?`
       : `all ${found} features have the same values as in ${file}: does this run score the same rows?`,
   class: classText,
-  unseen_value: ({ found, file, numbers: { value = "?", largest_share_before: before } }) => {
+  unseen_value: ({ found, file, numbers: { value = "?", bin, largest_share_before: before } }) => {
     const nowhere = file === undefined ? "no earlier run had" : `${file} does not have`;
     const known =
       before === undefined
         ? nowhere
         : `at most ${percent(before)} of the rows ${file === undefined ? "of an earlier run" : `in ${file}`} had`;
-    return `value ${valueText(value)}, which ${known}, in ${found} of the rows`;
+    const name = bin === undefined ? `value ${valueText(value)}` : `a value without a name (${value})`;
+    return `${name}, which ${known}, in ${found} of the rows`;
   },
   centroid: ({ found, since }) => `cosine ${found} between the mean directions${since}`,
   range: rangeText,
@@ -113,9 +114,9 @@ function allText(runs: number | string, file: string | undefined): string {
   return file ?? (runs === 1 ? "the last run" : `the last ${runs} runs together`);
 }
 
-/** Shows a value of a column. An empty text is shown as a pair of quotes. */
-function valueText(value: number | string): string {
-  return value === "" ? '""' : shown(value);
+/** Shows a value of a column. A text that is empty, or begins or ends with a blank, is in quotes. */
+export function valueText(value: number | string): string {
+  return typeof value === "string" && (value === "" || value.trim() !== value) ? `"${value}"` : shown(value);
 }
 
 /** "all rows have the value DE; before, the most frequent value had at most 61.3% of the rows (2026-11-20)". */
@@ -218,15 +219,15 @@ function rangeText({ found, measured, limit, numbers }: Described): string {
   return `${rows} are out of range; the ${isLow ? "smallest" : "largest"} value is ${shown(measured, 6)}`;
 }
 
-/** Names the cause (model, data or both), and what the previous model or the baseline file's has on the same rows. */
+/** Names the cause (model, data or both), and what the model of the last run or of the baseline file has on the same rows. */
 export function modelText(
   check: CheckName,
   cause: NonNullable<CheckResult["cause"]>,
   { file }: Pick<ComparedWith, "file">,
 ): string {
   const { of, previous, rows, modelSha256, now } = cause;
-  const other = file === undefined ? "the previous model" : `the model of ${file}`;
-  const own = `the new model${digestText(now?.modelSha256)}`;
+  const other = `the model of ${file ?? "the last run"}`;
+  const own = `the model${digestText(now?.modelSha256)}`;
   const names = { model: own, data: "the data", both: `${own} and the data` };
   const found =
     check === "psi" ? `has PSI ${shown(previous)}` : of === "model" ? "passes this check" : "does not pass it either";

@@ -1,5 +1,5 @@
 import type { CheckResult } from "../checks/verdicts/verdict.js";
-import { digitsApart, percent, shown, withSeparators } from "./shown-numbers.js";
+import { digitsApart, percent, withSeparators } from "./shown-numbers.js";
 
 /**
  * What the check `rows` has found, with the limit as the spec has it: "4,426 rows, 57.1% of 7,751, the fewest of the last 8
@@ -35,8 +35,8 @@ function usualText({ compared, nights, least, most, growth }: CheckResult["numbe
       return `those of ${before[0]?.slice(0, 10)}, the only ${weekdayOf(before[0])} of the last 4 weeks`;
     }
     const half = least === most ? "" : isMany ? "upper " : "lower ";
-    const grown = growth === undefined ? "" : `${shown(growth, digitsApart(growth, 1, shown))} times `;
-    return `${grown}the ${half}median of ${runs} ${weekdayOf(before[0])}s${grown === "" ? "" : ", as the job grows"}`;
+    const grown = growth === undefined ? "" : ` plus ${percent(Number(growth) - 1)} growth`;
+    return `the ${half}median of ${runs} ${weekdayOf(before[0])}s${grown}`;
   }
   if (compared === undefined) {
     return "the usual number"; // an older version of this program made the verdict

@@ -1,7 +1,7 @@
 import { explainedUpTo } from "../checks/verdicts/feature-causes.js";
 import type { CheckName, CheckResult, Level, UnlistedResults, Verdict } from "../checks/verdicts/verdict.js";
 import { printable } from "../util/printable.js";
-import { moveText } from "./feature-text.js";
+import { moveText, psiOf } from "./feature-text.js";
 import { findingText, modelText } from "./finding-text.js";
 import { comparedFile, type RunVerdict } from "./run-verdict.js";
 import { shown, withSeparators } from "./shown-numbers.js";
@@ -138,10 +138,6 @@ function byPsi(results: readonly CheckResult[]): CheckResult[] {
 
 function rankOf({ level }: CheckResult): number {
   return level === "hold" ? 1 : 0;
-}
-
-function psiOf(result: CheckResult | undefined): number {
-  return result?.check === "psi" ? Number(result.measured) : -1;
 }
 
 function isUnexplained({ check, level }: CheckResult): boolean {

@@ -1,9 +1,12 @@
+import type { Verdict } from "../checks/verdicts/verdict.js";
 import { splitRunId } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
+import { warnedText } from "../publish/feature-text.js";
+import { withSeparators } from "../publish/shown-numbers.js";
 import { countResults, countsText, resultLines, toCorrect } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
@@ -146,16 +149,18 @@ async function heldError(
   const message = [
     `checking run ${plan.runId}: it is held and not published; ${failed} of ${countResults(verdict.verdict)} checks failed`,
     ...resultLines(verdict, "hold"),
-    ...[plan.checks && leftOutText(plan.checks)].filter((line) => typeof line === "string"),
+    ...[warnedText(verdict.verdict.results), plan.checks && leftOutText(plan.checks)].filter(
+      (line) => typeof line === "string",
+    ),
     ...specChanges(context, plan, verdict),
     ...(since?.lost === undefined ? [] : [since.lost]),
     ...(since?.input ?? []),
   ].join("\n  ");
   const readers = await readersLine(context, plan);
-  const page = file === undefined ? "" : `, or the page ${file}`;
+  const page = file === undefined ? "" : `, or at the page ${file}`;
   const restored = since?.lost === undefined ? "" : ", after you restore what is lost";
   const hint = [
-    `${readers === undefined ? "" : `${readers}; `}look at the statistics of its columns (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
+    `${readers === undefined ? "" : `${readers}; `}look at ${toLookAt(context, plan, verdict.verdict)}${page}, then decide`,
     ...(newer === undefined ? [] : [newer]),
     ...(rejects === undefined ? [] : [`to see the rejected rows: ${rejects}`]),
     `to publish the predictions${restored}: ${approve}`,
@@ -166,6 +171,14 @@ async function heldError(
     `to score again, after you correct ${toCorrect(verdict.verdict)}: ${newRun}`,
   ].join("\n    ");
   return new JobError("HELD", message, { hint });
+}
+
+/** What shows the cause: where only the number of rows is unusual, no statistics of columns do. */
+function toLookAt({ command }: JobContext, { params, input: { shards } }: Plan, { results }: Verdict): string {
+  const [first] = shards;
+  return first !== undefined && results.every(({ check, level }) => level !== "hold" || check === "rows")
+    ? `its input (${shards.length === 1 ? "the file" : `${withSeparators(shards.length)} files, such as`} ${first.uri})`
+    : `the statistics of its columns (${command(params, { verb: "stats" })})`;
 }
 
 function discardedError({ command }: JobContext, { runId, params }: Plan, { by, at, reason }: Decision): JobError {

@@ -70,7 +70,8 @@ test("a decision on a run that several workers scored is in the page and the met
     67,
     ["UNFINISHED. 3 spans left to other workers.", expect.stringMatching(/^HELD\./)],
   ]);
-  expect(held.stderr).toContain(`, or the page ${files[1]?.page})`);
+  expect(held.stderr).toMatch(/; look at its input \(2 files, such as \S+\.parquet\), or at the page /);
+  expect(held.stderr).toContain(`, or at the page ${files[1]?.page}, then decide`);
   const reason = "as postgres://me:secret@db/x has it";
   expect((await job.night("approve", "2026-11-21", "--by", "ana", "--reason", reason)).stderr).toBe("");
   const approved = "PUBLISHED. Approved by ana, not as a baseline: as postgres://***@db/x has it.";

@@ -125,7 +125,7 @@ test.each<[CheckResult, string]>([
       limit: 0.25,
       cause: { of: "model", previous: 0.012, modelSha256: "0b1a5e32c7f4aa", rows: 442 },
     },
-    "score: PSI 0.8 against training.json (limit 0.25); caused by the new model: the model of training.json (0b1a5e32c7f4) has PSI 0.012 on 442 of these rows",
+    "score: PSI 0.8 against training.json (limit 0.25); caused by the model: the model of training.json (0b1a5e32c7f4) has PSI 0.012 on 442 of these rows",
   ],
 ])("what is compared with a file is said to be of that file, and not of an earlier run: %#", (result, line) => {
   const verdict = { ...storedVerdict([result]), dates: { "training-1": "training.json" } };

@@ -82,7 +82,7 @@ describe("the first run with a new model", () => {
 
     expect(verdict.modelChanged).toBe(true);
     expect(lines[0]).toMatch(
-      /^p: PSI .*; caused by the new model \(\w{12}\): the previous model \(\w{12}\) has PSI 0 on the same rows/,
+      /^p: PSI .*; caused by the model \(\w{12}\): the model of the last run \(\w{12}\) has PSI 0 on the same rows/,
     );
     expect(causeOf(verdict, "psi")).toMatchObject({ of: "model", rows: 569 });
   });
@@ -93,7 +93,9 @@ describe("the first run with a new model", () => {
 
     const { lines, verdict } = await job.night("2026-11-21", { shift: 0.01, input: { where: "mean_radius > 14" } });
 
-    expect(lines[0]).toMatch(/; caused by the data: the previous model \(\w{12}\) has PSI [\d.]+ on the same rows/);
+    expect(lines[0]).toMatch(
+      /; caused by the data: the model of the last run \(\w{12}\) has PSI [\d.]+ on the same rows/,
+    );
     expect(causeOf(verdict, "psi")).toMatchObject({ of: "data" });
   });
 

@@ -153,7 +153,7 @@ describe("rows of a job that grows", () => {
   test("the finding and the formula say that the job grows, and the result has the nights that show it", () => {
     const found = withRows(5100, slowly);
     expect(resultLines(storedVerdict([found]), "hold")[0]).toBe(
-      "5,100 rows, 47.6% of 10,724, 1.05 times the lower median of 4 Mondays, as the job grows (rows.min: 70%)",
+      "5,100 rows, 47.6% of 10,724, the lower median of 4 Mondays plus 5.38% growth (rows.min: 70%)",
     );
     expect(found.formula).toContain("the growth since three weeks before");
     expect(String(found.numbers["growth_nights"]).split(", ")).toHaveLength(7);
