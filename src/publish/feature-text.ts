@@ -1,8 +1,7 @@
 import { isNewUnit } from "../checks/verdicts/feature-moves.js";
 import type { CheckResult } from "../checks/verdicts/verdict.js";
 import { printable } from "../util/printable.js";
-import { valueText } from "./finding-text.js";
-import { digitsApart, percent, shown } from "./shown-numbers.js";
+import { digitsApart, percent, shown, shownValue } from "./shown-numbers.js";
 
 /** Columns that only warn and are named; of more, the others are counted. */
 const mostNamed = 10;
@@ -71,7 +70,7 @@ function fallenText(bins: CheckResult["bins"] = [], file?: string): string[] {
   return most === undefined || !(most.before - most.now >= leastFall)
     ? []
     : [
-        `${valueText(most.values)} in ${percent(most.now)} of the rows, ${percent(most.before)} ${file === undefined ? "before" : `in ${file}`}`,
+        `${shownValue(most.values)} in ${percent(most.now)} of the rows, ${percent(most.before)} ${file === undefined ? "before" : `in ${file}`}`,
       ];
 }
 

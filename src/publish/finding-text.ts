@@ -1,6 +1,6 @@
 import { type CheckName, type CheckResult, missingType } from "../checks/verdicts/verdict.js";
 import { rowsFinding, rowsText } from "./rows-text.js";
-import { digitsApart, percent, shown, withSeparators } from "./shown-numbers.js";
+import { digitsApart, percent, shown, shownValue, withSeparators } from "./shown-numbers.js";
 
 /** What a finding is compared with. */
 export interface ComparedWith {
@@ -98,7 +98,7 @@ const findings: Readonly<Partial<Record<CheckName, (described: Described) => str
       before === undefined
         ? nowhere
         : `at most ${percent(before)} of the rows ${file === undefined ? "of an earlier run" : `in ${file}`} had`;
-    const name = bin === undefined ? `value ${valueText(value)}` : `a value without a name (${value})`;
+    const name = bin === undefined ? `value ${shownValue(value)}` : `a value without a name (${value})`;
     return `${name}, which ${known}, in ${found} of the rows`;
   },
   centroid: ({ found, since }) => `cosine ${found} between the mean directions${since}`,
@@ -114,11 +114,6 @@ function allText(runs: number | string, file: string | undefined): string {
   return file ?? (runs === 1 ? "the last run" : `the last ${runs} runs together`);
 }
 
-/** Shows a value of a column. A text that is empty, or begins or ends with a blank, is in quotes. */
-export function valueText(value: number | string): string {
-  return typeof value === "string" && (value === "" || value.trim() !== value) ? `"${value}"` : shown(value);
-}
-
 /** "all rows have the value DE; before, the most frequent value had at most 61.3% of the rows (2026-11-20)". */
 function constantText({ date, file, numbers }: Described): string {
   const { value, largest_share_before: share = "?", least_values_before: values } = numbers;
@@ -126,7 +121,7 @@ function constantText({ date, file, numbers }: Described): string {
   const nights = date ?? togetherText(numbers);
   const run = [...(nights === undefined ? [] : [nights]), ...several].join(": ");
   const before = percent(share, digitsApart(share, 1, percent));
-  const one = value === undefined ? "one value" : `the value ${valueText(value)}`;
+  const one = value === undefined ? "one value" : `the value ${shownValue(value)}`;
   const had = `the most frequent value had at most ${before} of the rows`;
   return `all rows have ${one}; ${file === undefined ? "before" : `in ${file}`}, ${had}${run === "" ? "" : ` (${run})`}`;
 }
@@ -162,7 +157,7 @@ function classText(described: Described): string {
   const due = withSeparators(Math.round(Number(all) * Number(share)));
   const where = whereText(described);
   const expected = where === undefined ? `expected ${due}` : `${due} expected by its share ${where}`;
-  return `class ${valueText(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
+  return `class ${shownValue(name)} has ${rowsText(rows)}, ${found} times the ${expected}`;
 }
 
 /** Longer aggregates are shown as `avg(…)`; the condition shows their arguments in full. */
@@ -198,7 +193,7 @@ function keysText({ repeated = 0, nulls = 0, examples }: CheckResult["numbers"])
 function strangeValues(numbers: CheckResult["numbers"]): string {
   return Object.entries(numbers)
     .slice(0, 5)
-    .map(([value, rows]) => `${valueText(value)} (${rowsText(rows)})`)
+    .map(([value, rows]) => `${shownValue(value)} (${rowsText(rows)})`)
     .join(", ");
 }
 

@@ -1,5 +1,5 @@
 import type { CheckResult } from "../checks/verdicts/verdict.js";
-import { digitsApart, percent, withSeparators } from "./shown-numbers.js";
+import { digitsApart, percent, shown, withSeparators } from "./shown-numbers.js";
 
 /**
  * What the check `rows` has found, with the limit as the spec has it: "4,426 rows, 57.1% of 7,751, the fewest of the last 8
@@ -9,16 +9,15 @@ export function rowsFinding({ measured, limit, numbers }: CheckResult): string {
   const { rows = "?", least = "?", most = "?", max = 3, filtered } = numbers;
   // Of a verdict without the limits, which an older version of this program made, only the comparison tells.
   const isMany = typeof measured !== "number" || (measured >= 1 && (limit === max || numbers["max"] === undefined));
-  const middle = isMany ? most : least;
-  const usual = typeof middle === "number" ? Math.round(middle * Number(numbers["growth"] ?? 1)) : middle;
+  const usual = isMany ? most : least;
   const whose = usualText(numbers, isMany);
   const end = ` (${limitText(limit, numbers, isMany)})`;
   if (typeof measured !== "number") {
-    return `${rowsText(rows)}, ${whose} had ${withSeparators(usual)}${end}`;
+    return `${rowsText(rows)}, ${whose} had ${usualNumber(usual)}${end}`;
   }
   const share = percent(measured, digitsApart(measured, limit, percent));
   const left = isMany || filtered === undefined ? "" : ` (${withSeparators(filtered)} filtered out by input.where)`;
-  return `${rowsText(rows)}${left}, ${share} of ${withSeparators(usual)}, ${whose}${end}`;
+  return `${rowsText(rows)}${left}, ${share} of ${usualNumber(usual)}, ${whose}${end}`;
 }
 
 /** "4,426 rows", "1 row". */
@@ -26,16 +25,32 @@ export function rowsText(rows: number | string): string {
   return `${withSeparators(rows)} ${rows === 1 ? "row" : "rows"}`;
 }
 
+/** Fewer rows are shown with a fraction: with growth, the usual number is no whole one. */
+const manyRows = 100;
+
+function usualNumber(usual: number | string): string {
+  return typeof usual === "number" && usual < manyRows
+    ? shown(usual)
+    : withSeparators(typeof usual === "number" ? Math.round(usual) : usual);
+}
+
 /** Says what the usual number of rows is: "the fewest of the last 8 runs", "the median of 3 Mondays". */
-function usualText({ compared, nights, least, most, growth }: CheckResult["numbers"], isMany: boolean): string {
+function usualText(
+  { compared, nights, lower_median: lower, ...numbers }: CheckResult["numbers"],
+  isMany: boolean,
+): string {
+  const { least, most } = numbers;
   const before = String(nights ?? "").split(", ");
   const runs = before.length;
   if (compared === "weekday") {
     if (runs === 1) {
       return `those of ${before[0]?.slice(0, 10)}, the only ${weekdayOf(before[0])} of the last 4 weeks`;
     }
-    const half = least === most ? "" : isMany ? "upper " : "lower ";
-    const grown = growth === undefined ? "" : ` plus ${percent(Number(growth) - 1)} growth`;
+    const half = (lower ?? least) === most ? "" : isMany ? "upper " : "lower ";
+    const grown =
+      lower === undefined || isMany
+        ? ""
+        : ` (${withSeparators(lower)}) plus ${percent(Number(least) / Number(lower) - 1)} growth`;
     return `the ${half}median of ${runs} ${weekdayOf(before[0])}s${grown}`;
   }
   if (compared === undefined) {

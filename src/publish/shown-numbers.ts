@@ -25,6 +25,11 @@ export function withDigits(value: number, digits: number): string {
   return Number.isFinite(value) && !Number.isFinite(Number(rounded)) ? rounded : String(Number(rounded));
 }
 
+/** A value of a column: a text that is empty, or begins or ends with a blank, is in quotes. */
+export function shownValue(value: number | string): string {
+  return typeof value === "string" && (value === "" || value.trim() !== value) ? `"${value}"` : shown(value);
+}
+
 /** A whole number with separators: "8,853"; texts are as they are. Without `Intl`, whose first use takes 15 ms. */
 export function withSeparators(value: number | string): string {
   return typeof value === "number" ? String(value).replaceAll(/\B(?=(?:\d{3})+$)/g, ",") : value;

@@ -5,7 +5,7 @@ import { type ColumnStats, columnStats } from "./column-stats.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import { challengerTables } from "./agreement/challenger-text.js";
 import { challengerFields } from "./agreement/fields.js";
-import { withDigits } from "../publish/shown-numbers.js";
+import { shownValue, withDigits } from "../publish/shown-numbers.js";
 import { count } from "./report.js";
 import { fitTable } from "./table.js";
 
@@ -107,7 +107,7 @@ function detail({ rows, sampled_rows: sampled = rows, values = [], vectors }: Co
   }
   return values
     .slice(0, shownValues)
-    .map(({ value, rows: of }) => `${value} (${share(of, sampled)})`)
+    .map(({ value, rows: of }) => `${shownValue(value)} (${share(of, sampled)})`)
     .join(", ");
 }
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { statsText } from "#src/report/stats-text.js";
-import { numbersProfile, runProfile } from "../support/run-profiles.js";
+import { numbersProfile, runProfile, textsProfile } from "../support/run-profiles.js";
 
 test.each([
   [20, "the run was planned without checks"],
@@ -20,3 +20,8 @@ test.each([
     expect(statsText({ profile: runProfile({ outputs }), state: "published" })).toContain(`  ${expected}\n`);
   },
 );
+
+test("a frequent value that begins or ends with a blank is in quotes", () => {
+  const profile = runProfile({ outputs: { x: textsProfile({ "north ": 3, south: 1 }) } });
+  expect(statsText({ profile, state: "published" })).toContain('"north " (75%), south (25%)');
+});

@@ -5,8 +5,8 @@ const dayMs = 86_400_000;
 const weeks = 4;
 /** Fewer nights of this weekday say less than the runs before this one. */
 const leastWeekdays = 2;
-/** The growth of a job is that of the last week's nights, each over the one three weeks before it. */
-const growth = { days: 7, overDays: 21, leastNights: 5, most: 1.07 };
+/** The growth of a job is that of the last week's nights, each over the one three weeks before it. Less than 1 % is none. */
+const growth = { days: 7, overDays: 21, leastNights: 5, least: 1.01, most: 1.07 };
 
 /** Rows of this run, compared with those that are usual on its weekday. */
 export function checkRows(run: RunProfile, baseline: Baseline, { rows }: CheckOptions): CheckResult[] {
@@ -46,21 +46,23 @@ interface Compared {
 
 function rowsResult(run: RunProfile, nights: Baseline, { rows, compared, grown }: Compared): CheckResult {
   const counts = nights.map((before) => before.rows);
-  const factor = grown?.factor ?? 1;
-  const [least, most] = compared === "weekday" ? middlesOf(counts) : [Math.min(...counts), Math.max(...counts)];
+  const [lower, most] = compared === "weekday" ? middlesOf(counts) : [Math.min(...counts), Math.max(...counts)];
+  // Not more than a night had: after a single rise, the median may be that of the nights since then.
+  const least = grown === undefined ? lower : Math.min(lower * grown.factor, Math.max(...counts));
+  const isGrown = grown !== undefined && least > lower;
   const few = fewRows(rows.min);
-  const isLow = run.rows < few * least * factor;
-  const isHeld = run.rows < rows.min * least * factor || run.rows > rows.max * most * factor;
+  const isLow = run.rows < few * least;
+  const isHeld = run.rows < rows.min * least || run.rows > rows.max * most;
   const usual =
     compared === "weekday"
-      ? `the lower or upper median of the same weekday's rows in the last ${weeks} weeks${grown === undefined ? "" : grownText}`
+      ? `the lower or upper median of the same weekday's rows in the last ${weeks} weeks`
       : `the fewest and the most rows of the last ${comparedRuns} runs`;
   return {
     check: "rows",
     column: null,
     level: isHeld ? "hold" : isLow ? "warn" : "pass",
-    formula: `rows / ${usual}, from ${rows.min} to ${rows.max}; a warning below ${few}`,
-    measured: timesUsual(run.rows, (isLow ? least : most) * factor),
+    formula: `rows / ${usual}, from ${rows.min} to ${rows.max}; a warning below ${few}${isGrown ? grownText : ""}`,
+    measured: timesUsual(run.rows, isLow ? least : most),
     limit: !isLow ? rows.max : isHeld ? rows.min : few,
     against: null,
     numbers: {
@@ -72,20 +74,20 @@ function rowsResult(run: RunProfile, nights: Baseline, { rows, compared, grown }
       max: rows.max,
       compared,
       nights: nights.map(({ date, rows: before }) => `${date}: ${before}`).join(", "),
-      ...(grown === undefined ? {} : { growth: grown.factor, growth_nights: grown.nights }),
+      ...(isGrown ? { lower_median: lower, growth: grown.factor, growth_nights: grown.nights } : {}),
     },
   };
 }
 
-/** How a job grows, so that what was usual in the last four weeks on average is too little now. */
+/** The growth of a job: what was usual in the last four weeks on average is too little now. */
 interface Growth {
-  /** Above 1. */
+  /** The growth in three weeks, such as 1.05. */
   readonly factor: number;
-  /** "2026-11-16: 1200/1100, 2026-11-17: 1250/1160": each night's rows over those three weeks before. */
+  /** The nights that it comes from, each with its rows and those three weeks before: "2026-11-16: 1200/1100, 2026-11-17: 1250/1160". */
   readonly nights: string;
 }
 
-const grownText = ` · the growth since three weeks before, which two thirds of the last ${growth.days} nights exceed, at most ${growth.most}`;
+const grownText = `; the lower median is multiplied by growth, up to the most of these rows; growth is the quotient of growth_nights at floor((n - 1) / 3) in ascending order, counted from 0, and at most ${growth.most}`;
 
 /**
  * Returns the growth that about two thirds of the last week's nights exceed, so that neither chance nor the end of a month
@@ -100,7 +102,7 @@ function grownSince(date: string, baseline: Baseline): Growth | undefined {
     });
   const lower =
     found.map(({ factor }) => factor).toSorted((one, other) => one - other)[Math.floor((found.length - 1) / 3)] ?? 1;
-  return found.length < growth.leastNights || lower <= 1
+  return found.length < growth.leastNights || lower < growth.least
     ? undefined
     : {
         factor: Math.min(lower, growth.most),

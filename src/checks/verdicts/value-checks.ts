@@ -17,7 +17,10 @@ import type { CheckResult, UncountedColumn } from "./verdict.js";
 /** A class collapses if at least this many rows are expected and fewer than this share of them occur. */
 const leastDue = 20;
 const collapse = 0.2;
-/** A value that no run before had, though `leastDue` of its rows were due in all of them together: of so many rows, and a larger share. */
+/**
+ * A value is new if no earlier run had it although `leastDue` of its rows were due in all of them together, and if it has at
+ * least `leastRows` rows and more than `share` of them.
+ */
 const unseen = {
   output: { leastRows: 5, share: 0.001 },
   feature: { leastRows: 5, share: 0.02 },
@@ -147,7 +150,8 @@ function valuesRecur(runs: readonly KnownValues[]): boolean {
   for (const bin of runs.flatMap(({ values }) => [...binsOfValues(values)])) {
     runsOfBin.set(bin, (runsOfBin.get(bin) ?? 0) + 1);
   }
-  return runs.every(({ isCounted }) => isCounted) && [...runsOfBin.values()].every((count) => count > 1);
+  const isKnown = runsOfBin.size > 0 && runs.every(({ isCounted }) => isCounted);
+  return isKnown && [...runsOfBin.values()].every((count) => count > 1);
 }
 
 /** Ends the formula for a value that may have been among the values without names of an earlier run. */

@@ -1,4 +1,5 @@
 import type { Level } from "../../checks/verdicts/verdict.js";
+import { shownValue } from "../../publish/shown-numbers.js";
 import { showCount, showRate } from "../report.js";
 import type { Timeline } from "../timeline.js";
 import type { NumberDistribution, ValueCount, ValueDistribution } from "./distribution.js";
@@ -97,7 +98,7 @@ function nameOf(name: string): string {
   if (name.trim() === "") {
     return name === "" ? "(empty text)" : "(white space)";
   }
-  return Number.isFinite(value) && !Number.isInteger(value) ? showNumber(value) : name;
+  return Number.isFinite(value) && !Number.isInteger(value) ? showNumber(value) : shownValue(name);
 }
 
 /** A small chart of one number in several runs. */

@@ -102,9 +102,13 @@ describe("the limits of the checks", () => {
     expect(classesAfter(15)).toEqual([["a", "pass"]]);
   });
 
-  test("a new value of a feature warns above 2% of the rows", () => {
-    expect(levels(found("unseen_value", city(15), () => city(0)))).toEqual([]);
-    expect(levels(found("unseen_value", city(25), () => city(0)))).toEqual([["city", "warn"]]);
+  test("a new value of a feature warns above 1% of the rows, or above 2% if a value of the earlier runs was there only once", () => {
+    expect(levels(found("unseen_value", city(10), () => city(0)))).toEqual([]);
+    expect(levels(found("unseen_value", city(11), () => city(0)))).toEqual([["city", "warn"]]);
+    const once = (ago: number): Columns =>
+      ago === 3 ? { features: { city: textsProfile({ Rome: 999, Bern: 1 }) } } : city(0);
+    expect(levels(found("unseen_value", city(20), once))).toEqual([]);
+    expect(levels(found("unseen_value", city(21), once))).toEqual([["city", "warn"]]);
   });
 
   test("a feature warns above a PSI of 0.25", () => {

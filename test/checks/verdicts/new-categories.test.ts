@@ -1,8 +1,10 @@
 import { describe, expect, test } from "vitest";
+import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
 import { hideRareValues } from "#src/checks/profiles/rare-values.js";
 import { hashBins, hashOfName } from "#src/checks/profiles/value-names.js";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
+import { checkUnseen } from "#src/checks/verdicts/value-checks.js";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
 import { nightsBefore, runProfile, textsProfile } from "../../support/run-profiles.js";
 
@@ -18,6 +20,12 @@ function unseen(now: Counts, before: readonly Counts[]): CheckResult[] {
   const { results } = judge({ run: runProfile(features(now)), baseline }, defaultChecks);
   return results.filter(({ check }) => check === "unseen_value");
 }
+
+/** Texts, and rows with NULL. */
+const withNulls = (counts: Counts, nulls: number): ColumnProfile => {
+  const texts = textsProfile(counts);
+  return { ...texts, rows: texts.rows + nulls, nulls };
+};
 
 const nights = (counts: Counts, count = 8): Counts[] => Array.from({ length: count }, () => counts);
 const usual: Counts = { Rome: 90, Oslo: 50, Bern: 10 };
@@ -70,5 +78,21 @@ describe("a new category of a feature with few rows", () => {
   test("a value that has its name in some runs and none in others recurs", () => {
     const before = [...nights({ Rome: 130, Bern: 20 }, 4), ...nights({ Rome: 131, Bern: 19 }, 4)];
     expect(unseen({ Rome: 127, Bern: 20, Cork: 3 }, before)).toHaveLength(1);
+  });
+
+  test("it takes five rows if the earlier runs have no values, as of a column that is filled for the first time", () => {
+    const found = (rows: number, file?: string): unknown[] =>
+      checkUnseen(
+        {
+          column: "city",
+          now: withNulls({ Cork: rows }, 150 - rows),
+          earlier: [{ runId: "daily-1", file, profile: withNulls({}, 2000) }],
+        },
+        false,
+      );
+    for (const file of [undefined, "training.json"]) {
+      expect(found(4, file)).toEqual([]);
+      expect(found(5, file)).toMatchObject([{ limit: 0.02 }]);
+    }
   });
 });

@@ -137,33 +137,84 @@ describe("rows", () => {
 });
 
 describe("rows of a job that grows", () => {
-  test("the usual number of rows is the median of the weekday times the growth in three weeks", () => {
-    expect(slowly(21)).toBe(10_176);
-    expect(withRows(7507, slowly)).toMatchObject({
-      level: "warn",
-      numbers: { least: 10_176, most: 10_356, growth: expect.closeTo(1.0538, 3) },
-    });
-    expect(withRows(7505, slowly)).toMatchObject({ level: "hold", measured: expect.closeTo(0.7, 3), limit: 0.7 });
-    expect(withRows(8577, slowly).level).toBe("warn");
-    expect(withRows(8579, slowly).level).toBe("pass");
-    expect(withRows(32_700, slowly).level).toBe("pass");
-    expect(withRows(32_760, slowly).level).toBe("hold");
-  });
-
-  test("the finding and the formula say that the job grows, and the result has the nights that show it", () => {
-    const found = withRows(5100, slowly);
-    expect(resultLines(storedVerdict([found]), "hold")[0]).toBe(
-      "5,100 rows, 47.6% of 10,724, the lower median of 4 Mondays plus 5.38% growth (rows.min: 70%)",
-    );
-    expect(found.formula).toContain("the growth since three weeks before");
-    expect(String(found.numbers["growth_nights"]).split(", ")).toHaveLength(7);
-    expect(found.numbers["growth_nights"]).toMatch(/^2026-11-16: 10538\/10000, /);
-  });
-
-  test("growth counts up to 7 %", () => {
+  test("the lower usual number of rows is the lower median of the weekday times the growth in three weeks, up to 7 %", () => {
     expect(fast(21)).toBe(10_355);
-    expect(withRows(7757, fast)).toMatchObject({ level: "warn", numbers: { growth: 1.07 } });
-    expect(withRows(7755, fast).level).toBe("hold");
+    expect(withRows(7757, fast)).toMatchObject({
+      level: "warn",
+      numbers: { least: 10_355 * 1.07, lower_median: 10_355, most: 10_723, growth: 1.07 },
+    });
+    expect(withRows(7755, fast)).toMatchObject({ level: "hold", measured: 7755 / (10_355 * 1.07), limit: 0.7 });
+    expect(withRows(8863, fast).level).toBe("warn");
+    expect(withRows(8865, fast)).toMatchObject({ level: "pass", measured: 8865 / 10_723 });
+    expect(withRows(32_169, fast).level).toBe("pass");
+    expect(withRows(32_170, fast)).toMatchObject({ level: "hold", measured: 32_170 / 10_723, limit: 3 });
+  });
+
+  test("the usual number is not above the most rows of these nights, so that a table that never shrinks is not held", () => {
+    expect(slowly(7)).toBe(10_538);
+    const { numbers } = withRows(10_538, slowly);
+    expect(numbers).toMatchObject({ least: 10_538, lower_median: 10_176, growth: expect.closeTo(1.0538, 3) });
+    const never = { ...defaultChecks, rows: { min: 1, max: 3 } };
+    const rise = (ago: number): number => (ago > 22 ? 1000 : 1100);
+    for (const rows of [(ago: number): number => 10_000 - 10 * ago, rise]) {
+      const baseline = nightsBefore(28, (ago) => ({ rows: rows(ago) }));
+      expect(only(judge({ run: runProfile({ rows: rows(0) }), baseline }, never), "rows").level).toBe("pass");
+    }
+  });
+
+  test("the finding has the median and the growth, and not of a run with too many rows", () => {
+    const line = (found: CheckResult): unknown => resultLines(storedVerdict([found]), found.level)[0];
+    expect(line(withRows(5100, fast))).toBe(
+      "5,100 rows, 46% of 11,080, the lower median of 4 Mondays (10,355) plus 7% growth (rows.min: 70%)",
+    );
+    expect(line(withRows(40_000, fast))).toBe(
+      "40,000 rows, 373% of 10,723, the upper median of 4 Mondays (rows.max: 300%)",
+    );
+    const few = (ago: number): number => Math.round(fast(ago) / 1000);
+    expect(line(withRows(6, few))).toBe(
+      "6 rows, 56.1% of 10.7, the lower median of 4 Mondays (10) plus 7% growth (rows.min: 70%)",
+    );
+  });
+
+  test("the usual number of rows can be derived from the numbers of the result", () => {
+    for (const rows of [slowly, fast, byWeekday]) {
+      const { numbers, measured, formula } = withRows(500, rows);
+      const counts = String(numbers["nights"])
+        .split(", ")
+        .map((night) => Number(night.split(": ")[1]));
+      const sorted = counts.toSorted((one, other) => one - other);
+      const quotients = String(numbers["growth_nights"] ?? "")
+        .split(", ")
+        .map((night) => {
+          const [now, before] = (night.split(": ")[1] ?? "1/1").split("/").map(Number) as [number, number];
+          return now / before;
+        });
+      const growth = Math.min(
+        quotients.toSorted((one, other) => one - other)[Math.floor((quotients.length - 1) / 3)] ?? 1,
+        1.07,
+      );
+      const lower = sorted[1] as number;
+      expect(numbers["growth"] ?? 1).toBe(growth);
+      const least = Math.min(lower * growth, sorted.at(-1) as number);
+      expect([numbers["least"], measured]).toEqual([least, 500 / (rows === byWeekday ? (sorted[2] as number) : least)]);
+      expect(formula.includes("growth_nights")).toBe(growth > 1);
+    }
+  });
+
+  test("the median is not multiplied if it is 0, or if the job grows by less than 1 %", () => {
+    const closed = (ago: number): number => (ago % 7 === 0 ? 0 : fast(ago));
+    expect(withRows(5, closed).numbers["growth"]).toBeUndefined();
+    expect(withRows(5, closed).formula).not.toContain("growth");
+    expect(resultLines(storedVerdict([withRows(5, closed)]), "hold")[0]).toBe(
+      "5 rows, the median of 4 Mondays had 0 (rows.max: 300%)",
+    );
+    const by = (share: number) => (ago: number) => 1_000_000 * (ago < 8 ? 1 + share : 1);
+    expect(withRows(1_000_000, by(0.0099)).numbers["growth"]).toBeUndefined();
+    const grown = withRows(500_000, by(0.0101));
+    expect(grown.numbers["growth"]).toBeCloseTo(1.0101);
+    expect(resultLines(storedVerdict([grown]), "hold")[0]).toContain(
+      "of 1,010,100, the median of 4 Mondays (1,000,000) plus 1.01% growth",
+    );
   });
 
   test.each([
@@ -173,23 +224,26 @@ describe("rows of a job that grows", () => {
     [[2, 2, 2, 1, 1, 1, 1], undefined],
     [[0.5, 0.5, 1, 1, 1, 1, 1], undefined],
   ])("growth is what five of the last seven nights have at least, from three weeks before: %j", (factors, growth) => {
-    const { numbers } = withRows(1000, (nightsAgo) => 1000 * (factors[nightsAgo - 1] ?? 1));
+    const { numbers } = withRows(1000, (ago) => 1000 * (factors[ago - 1] ?? (ago % 7 === 0 && ago < 21 ? 1.1 : 1)));
     expect(numbers["growth"]).toBe(growth);
   });
 
   test.each([
-    ["five", [1, 2, 3, 4, 5, 22, 23, 24, 25, 26], 1.0538],
-    ["four", [1, 2, 3, 4, 22, 23, 24, 25], undefined],
-  ])("growth is known of a job that runs %s nights a week only if they are five", (_, nights, growth) => {
-    const baseline = [28, 21, 14, 7, ...nights]
-      .toSorted((one, other) => other - one)
-      .map((ago) => runProfile({ rows: ago % 7 === 0 ? 10_000 : slowly(ago) }, 23 - ago));
-    const withoutMonday = baseline.filter(({ date }) => date !== "2026-11-16");
-    const { numbers } = only(
-      judge({ run: runProfile({ rows: 10_000 }), baseline: withoutMonday }, defaultChecks),
-      "rows",
-    );
-    expect(numbers["growth"]).toEqual(growth === undefined ? undefined : expect.closeTo(growth, 2));
+    [6, 1.04],
+    [5, 1.04],
+    [4, undefined],
+  ])("of %i nights in a week, the growth is the second smallest, if they are five at least", (count, growth) => {
+    const factors = [1.06, 1.02, 1.04, 1.05, 1.06, 1.06].slice(0, count);
+    const week = factors.flatMap((factor, index) => [
+      { ago: index + 1, rows: 1000 * factor },
+      { ago: index + 22, rows: 1000 },
+    ]);
+    const mondays = [14, 21, 28].map((ago) => ({ ago, rows: ago === 14 ? 2000 : 1000 }));
+    const baseline = [...week, ...mondays]
+      .toSorted((one, other) => other.ago - one.ago)
+      .map(({ ago, rows }) => runProfile({ rows }, 23 - ago));
+    const { numbers } = only(judge({ run: runProfile({ rows: 1000 }), baseline }, defaultChecks), "rows");
+    expect(numbers["growth"]).toBe(growth);
   });
 
   test("growth is not taken from nights without rows, nor from less than four weeks", () => {

@@ -39,16 +39,18 @@ describe.each([
   });
 });
 
-test("an empty label is named as such on the page", () => {
+test("an empty label is named as such on the page, and one that ends with a blank is in quotes", () => {
   const values = [
     { name: "", now: 2, before: 0 },
     { name: " ", now: 1, before: 0 },
     { name: "0.30000000000000004", now: 1, before: 0 },
+    { name: "north ", now: 1, before: 0 },
   ];
   const page = valueBars({ kind: "values", values, others: undefined, total: 4, totalBefore: 0 }).markup;
   expect([...page.matchAll(/<dt>(.*?)<\/dt>/g)].map(([, label]) => label)).toEqual([
     "(empty text)",
     "(white space)",
     "0.3",
+    "&quot;north &quot;",
   ]);
 });
