@@ -10,7 +10,7 @@ const { values: options } = parseArgs({
 });
 const limits = [0.6, 0.65, 0.7, 0.75, 0.8];
 /** Standard deviations of the logarithm of a night's rows. */
-const variations = [0.07, 0.1, 0.12, 0.15];
+const variations = [0.05, 0.07, 0.1, 0.12, 0.15];
 /** Nights that a run of the baseline may lie back. */
 const remembered = 28;
 

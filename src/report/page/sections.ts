@@ -203,7 +203,7 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
       : html`<details><summary>${count(rest.length, "more column")}</summary>${driftRows(rest.map(lineOf))}</details>`;
   const basis =
     reference === undefined
-      ? html`the closest earlier run. <span class="before">Small print</span> shows that run (without a PSI, the last run): its date, its median, its share of NULL and NaN. If the PSI is against several runs together, it shows these.`
+      ? html`the closest earlier run. <span class="before">Small print</span>: the date, median and share of NULL and NaN of that run, or of several runs that the PSI is against together; without a PSI, of the last run.`
       : html`${reference}. <span class="before">Small print</span> shows the median and the share of NULL and NaN there.`;
   return html`<section><h2>Drift by column</h2>
 <p>PSI compares the values with those of ${basis}</p>
@@ -262,7 +262,7 @@ export function historyCharts(columns: readonly PageColumn[], review: RunReview)
   const times = runs.map(({ runId }) => seconds?.get(runId));
   const duration = small({ title: "duration", values: times, show: showShortDuration, upTo: 1 });
   return html`<section><h2>The last ${runs.length} runs</h2>
-<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; a dot marks this run, or where the check of a number does not pass, a triangle (warns) or a diamond (failed). Each PSI compares a run with the run before it; that of this run is the one that was checked, if one was.</p>
+<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the last mark is this run: a dot, a triangle where a check warns, a diamond where one failed. A PSI compares each run with the one before; for this run, it is the one of the check.</p>
 <div class="history"><h3>all rows</h3>${rows}${rejected}${duration}</div>${shown.slice(0, openColumns)}${folded}</section>
 `;
 }
