@@ -18,7 +18,14 @@ import { decidingCommands, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { coarseText, fewSampledText, leftOutText, notComparedText, columnNotes } from "../publish/compared-text.js";
+import {
+  coarseText,
+  columnNotes,
+  fewSampledText,
+  leftOutText,
+  notComparedText,
+  olderModelText,
+} from "../publish/compared-text.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -111,6 +118,7 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
   const notes = [
     notComparedText(plan),
     plan.checks && leftOutText(plan.checks),
+    plan.checks && olderModelText(plan.model, plan.checks),
     unprofiledText(plan, keyColumns(spec)),
     fewSampled && fewSampledText(fewSampled, file),
     ...columnNotes(verdict.verdict, file),
@@ -146,7 +154,9 @@ async function heldError(
   const message = [
     `checking run ${plan.runId}: it is held and not published; ${failed} of ${countResults(verdict.verdict)} checks failed`,
     ...resultLines(verdict, "hold"),
-    ...[plan.checks && leftOutText(plan.checks)].filter((line) => typeof line === "string"),
+    ...[plan.checks && leftOutText(plan.checks), plan.checks && olderModelText(plan.model, plan.checks)].filter(
+      (line) => typeof line === "string",
+    ),
     ...specChanges(context, plan, verdict),
     ...(since?.lost === undefined ? [] : [since.lost]),
     ...(since?.input ?? []),
