@@ -7,7 +7,13 @@ import type { RunState } from "../publish/state.js";
 import { countResults, countsText, resultLines, toCorrect } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
-import type { DecidingCommands, DueCall, RunReport, VerdictReport } from "../report/report.js";
+import {
+  type DecidingCommands,
+  type DueCall,
+  type RunReport,
+  toScoreAgain,
+  type VerdictReport,
+} from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError, reworded } from "../util/errors.js";
@@ -34,11 +40,13 @@ export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
 export async function decidedReport(
   context: JobContext,
   { plan, run, state, verdict, since }: DecidedRun,
-): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
+): Promise<Pick<RunReport, "status" | "verdict" | "decided" | "scoreAgain">> {
   const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(context, plan, verdict) };
   if (state.kind === "discarded") {
-    const error = discardedError(context, plan, state.decision);
-    return { ...shown, decided: { error, isOwnVerdict: false, readers: await readersLine(context, plan) } };
+    const { newRun } = await decidingCommands(context, plan);
+    const error = discardedError(plan, state.decision, newRun);
+    const decided = { error, isOwnVerdict: false, readers: await readersLine(context, plan) };
+    return { ...shown, decided, scoreAgain: { text: toScoreAgain, command: newRun } };
   }
   const commands = await commandsFor(context, plan, state.verdict);
   const error = await heldError(context, plan, { verdict: state.verdict, commands, page: context.page, since });
@@ -59,7 +67,7 @@ export async function decidedError(
   { plan, run, state }: Pick<DecidedRun, "plan" | "run" | "state">,
 ): Promise<JobError> {
   if (state.kind === "discarded") {
-    return discardedError(context, plan, state.decision);
+    return discardedError(plan, state.decision, (await decidingCommands(context, plan)).newRun);
   }
   const commands = await commandsFor(context, plan, state.verdict);
   return await heldError(context, plan, {
@@ -178,10 +186,10 @@ async function heldError(
   return new JobError("HELD", message, { hint });
 }
 
-function discardedError({ command }: JobContext, { runId, params }: Plan, { by, at, reason }: Decision): JobError {
+function discardedError({ runId }: Plan, { by, at, reason }: Decision, newRun: string): JobError {
   const why = reason === null ? "" : `: ${reason}`;
   return new JobError("DISCARDED", `opening run ${runId}: ${by} discarded it at ${at}${why}`, {
-    hint: `to score again: ${command(params)} --new-run`,
+    hint: `${toScoreAgain}: ${newRun}`,
   });
 }
 

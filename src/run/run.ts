@@ -23,7 +23,7 @@ import { type ApprovedRun, createRun, type HeldRun, reload } from "./create-run.
 import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
 import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseKept, refuseOthers } from "./resume.js";
-import { unfinishedRuns } from "./state.js";
+import { unfinishedRuns } from "./other-runs/unfinished-runs.js";
 
 /**
  * Carries out a run: plans it or resumes it, scores the spans that are not committed, and finishes it. The same call

@@ -186,8 +186,8 @@ function findings({ verdict, decided, scoreAgain }: RunReport): Html {
   return html`${commands}${again}${list("Other checks that failed", "failed", others)}${list("Warnings", "warned", warningsOf(verdict))}`;
 }
 
-/** Renders the command that scores a published run again. */
-function scoringAgain({ text, command }: ScoreAgain): Html {
+/** Renders the command that scores a published or discarded run again. */
+export function scoringAgain({ text, command }: ScoreAgain): Html {
   return html`<section class="deciding"><h2>Commands</h2><p>${asSentence(text).replace(/\.$/, ":")}</p><pre>${command}</pre></section>\n`;
 }
 
