@@ -14,7 +14,7 @@ import { assertNever, JobError } from "../util/errors.js";
 import { runFacts, rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
 import { notPlanned, openOwn, refuseKept } from "./resume.js";
-import { unfinishedRuns } from "./other-runs/unfinished-runs.js";
+import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 import { addingHint, publishApproved } from "./held-or-discarded.js";
 import { lostSpans } from "./judging/lost-spans.js";
 import { decidingCommands, finishingHint, readersLine, scoringAgainText } from "./judging/readers.js";
@@ -149,7 +149,8 @@ function joinsBaseline(plan: Plan, decision: Decision | null): boolean {
 /** Sentences about the other runs of a run's series that are held: a person who approves this one may mean one of them. */
 async function heldOthers(context: JobContext, plan: Plan): Promise<readonly string[]> {
   const others = await unfinishedRuns(context);
-  return others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params)).map(({ text }) => text);
+  const held = others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params));
+  return unfinishedLines(context, held);
 }
 
 /** Refuses to say that an approved run is a baseline if it was approved without that. @throws JobError ALREADY_DECIDED */

@@ -17,7 +17,7 @@ import { lostSpans } from "./judging/lost-spans.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
 import { decidingCommands, eraseAgain, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
-import { type UnfinishedText, unfinishedRuns } from "./other-runs/unfinished-runs.js";
+import { unfinishedLines, type UnfinishedText, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
 import type { JobContext } from "../scoring/context.js";
 
@@ -68,6 +68,8 @@ export interface RunState {
   readonly attempts: readonly (CommittedBy & { readonly spans: number })[];
   /** Other runs of the job that are not finished. */
   readonly unfinished: readonly UnfinishedText[];
+  /** What people read of them, a line each. */
+  readonly unfinishedLines: readonly string[];
   readonly output: string;
 }
 
@@ -80,7 +82,8 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   const { spec, sink } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const stored = await orDamage(() => sink.find(base));
-  const about = { unfinished: await unfinishedRuns(context), output: sink.target };
+  const unfinished = await unfinishedRuns(context);
+  const about = { unfinished, unfinishedLines: unfinishedLines(context, unfinished), output: sink.target };
   const undecided = { verdict: null, decision: null, readers: [], commands: [], lastFailure: null };
   const nothing = {
     ...undecided,

@@ -158,7 +158,6 @@ function totals(jobs: readonly JobState[]): string {
 }
 
 function stateText(state: RunState): string {
-  const others = state.unfinished.map(({ text }) => text);
   return [
     summary(state),
     ...reviewText(state),
@@ -167,7 +166,7 @@ function stateText(state: RunState): string {
     ...commandsText(state),
     ...state.damage,
     ...attemptsText(state),
-    ...others,
+    ...state.unfinishedLines,
   ]
     .map(printable)
     .join("\n");
