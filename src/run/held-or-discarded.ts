@@ -18,7 +18,7 @@ import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError, reworded } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure, rowsOfRun } from "./attempt.js";
-import { inputChanges, specChanges } from "./judging/changed-since.js";
+import { inputChanges, modelChanges, specChanges } from "./judging/changed-since.js";
 import { lostSpans } from "./judging/lost-spans.js";
 import { decidingCommands, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
@@ -81,12 +81,13 @@ export async function decidedError(
 interface ChangesSince {
   /** Describes lost spans, without which the run cannot be published; undefined: none are lost. */
   readonly lost: string | undefined;
-  /** Changes of the input's files, one line each. */
-  readonly input: readonly string[];
+  /** Changes of the model's file and of the input's files, one line each. */
+  readonly files: readonly string[];
 }
 
 async function changesSince(context: JobContext, plan: Plan, run: RunSink): Promise<ChangesSince> {
-  return { lost: (await lostSpans(context, plan, run))?.message, input: await inputChanges(context, plan) };
+  const lost = (await lostSpans(context, plan, run))?.message;
+  return { lost, files: [...(await modelChanges(context, plan)), ...(await inputChanges(context, plan))] };
 }
 
 /** The commands that decide on a held run, and the one that shows its rejected rows if these hold it. */
@@ -167,7 +168,7 @@ async function heldError(
     ),
     ...specChanges(context, plan, verdict),
     ...(since?.lost === undefined ? [] : [since.lost]),
-    ...(since?.input ?? []),
+    ...(since?.files ?? []),
   ].join("\n  ");
   const readers = await readersLine(context, plan);
   const page = file === undefined ? "" : `, or the page ${file}`;
