@@ -145,6 +145,23 @@ export interface DecidingCommands {
   readonly joinsBaseline: boolean;
   /** Says that a newer run has published to the table, and what `approve` may replace; undefined: none has, or it is not known. */
   readonly newer?: string | undefined;
+  /** Whether the run has no rows to publish. Default: it has some. */
+  readonly isEmpty?: boolean | undefined;
+}
+
+/** What the commands that decide on a held run do. */
+export function decidingTexts({ isEmpty = false }: DecidingCommands): {
+  readonly approve: string;
+  readonly asBaseline: string;
+  readonly discard: string;
+} {
+  return isEmpty
+    ? { approve: "to publish it without rows", asBaseline: "compare later runs with it", discard: "to throw it away" }
+    : {
+        approve: "to publish the predictions",
+        asBaseline: "compare later runs with them",
+        discard: "to throw the predictions away",
+      };
 }
 
 /** The report as one line of JSON. Names and order are stable, for scripts. */

@@ -9,6 +9,7 @@ import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
 import {
   type DecidingCommands,
+  decidingTexts,
   type DueCall,
   type RunReport,
   toScoreAgain,
@@ -48,7 +49,7 @@ export async function decidedReport(
     const decided = { error, isOwnVerdict: false, readers: await readersLine(context, plan) };
     return { ...shown, decided, scoreAgain: { text: toScoreAgain, command: newRun } };
   }
-  const commands = await commandsFor(context, plan, state.verdict);
+  const commands = await commandsFor(context, { plan, run }, state.verdict);
   const error = await heldError(context, plan, { verdict: state.verdict, commands, page: context.page, since });
   return {
     ...shown,
@@ -69,7 +70,7 @@ export async function decidedError(
   if (state.kind === "discarded") {
     return discardedError(plan, state.decision, (await decidingCommands(context, plan)).newRun);
   }
-  const commands = await commandsFor(context, plan, state.verdict);
+  const commands = await commandsFor(context, { plan, run }, state.verdict);
   return await heldError(context, plan, {
     verdict: state.verdict,
     commands,
@@ -91,10 +92,14 @@ async function changesSince(context: JobContext, plan: Plan, run: RunSink): Prom
 }
 
 /** The commands that decide on a held run, and the one that shows its rejected rows if these hold it. */
-async function commandsFor(context: JobContext, plan: Plan, { verdict }: RunVerdict): Promise<DecidingCommands> {
+async function commandsFor(
+  context: JobContext,
+  { plan, run }: Pick<DecidedRun, "plan" | "run">,
+  { verdict }: RunVerdict,
+): Promise<DecidingCommands> {
   const isRejects = verdict.results.some(({ check, level }) => check === "rejects" && level === "hold");
   const rejects = isRejects ? context.command(plan.params, { verb: "rejects" }) : undefined;
-  return { ...(await decidingCommands(context, plan)), rejects };
+  return { ...(await decidingCommands(context, plan)), rejects, isEmpty: run.outputRows === 0 };
 }
 
 /** A run that is held or discarded. */
@@ -172,16 +177,15 @@ async function heldError(
   ].join("\n  ");
   const readers = await readersLine(context, plan);
   const page = file === undefined ? "" : `, or the page ${file}`;
+  const texts = decidingTexts(commands);
   const restored = since?.lost === undefined ? "" : ", after you restore what is lost";
   const hint = [
     `${readers === undefined ? "" : `${readers}; `}look at the statistics of its columns (${context.command(plan.params, { verb: "stats" })}${page}), then decide`,
     ...(newer === undefined ? [] : [newer]),
     ...(rejects === undefined ? [] : [`to see the rejected rows: ${rejects}`]),
-    `to publish the predictions${restored}: ${approve}`,
-    ...(joinsBaseline
-      ? [`to publish the predictions${restored}, and compare later runs with them: ${approve} --as-baseline`]
-      : []),
-    `to throw the predictions away: ${discard}`,
+    `${texts.approve}${restored}: ${approve}`,
+    ...(joinsBaseline ? [`${texts.approve}${restored}, and ${texts.asBaseline}: ${approve} --as-baseline`] : []),
+    `${texts.discard}: ${discard}`,
     `to score again, after you correct ${toCorrect(verdict.verdict)}: ${newRun}`,
   ].join("\n    ");
   return new JobError("HELD", message, { hint });
