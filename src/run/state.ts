@@ -73,6 +73,23 @@ export interface RunState {
   readonly output: string;
 }
 
+/** What is known of a run that is not planned. */
+const nothing = {
+  verdict: null,
+  decision: null,
+  readers: [],
+  commands: [],
+  lastFailure: null,
+  rowsPlanned: 0,
+  rowsCommitted: 0,
+  rowsOfRun: null,
+  spansPlanned: 0,
+  spansCommitted: 0,
+  attempts: [],
+  damage: [],
+  error: undefined,
+};
+
 /**
  * Returns the state of a run from the target alone. Writes nothing.
  * @throws JobError PLAN_CHANGED if another job has made it
@@ -84,18 +101,6 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   const stored = await orDamage(() => sink.find(base));
   const unfinished = await unfinishedRuns(context);
   const about = { unfinished, unfinishedLines: unfinishedLines(context, unfinished), output: sink.target };
-  const undecided = { verdict: null, decision: null, readers: [], commands: [], lastFailure: null };
-  const nothing = {
-    ...undecided,
-    rowsPlanned: 0,
-    rowsCommitted: 0,
-    rowsOfRun: null,
-    spansPlanned: 0,
-    spansCommitted: 0,
-    attempts: [],
-    damage: [],
-    error: undefined,
-  };
   if (stored === undefined) {
     return { runId: base, status: "not_planned", ...nothing, commands: [context.command(spec.params)], ...about };
   }
@@ -121,12 +126,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     ...(lost === undefined ? {} : { damage: [lost.message], error: lost }),
     status: run.rolledBack === true ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
-    ...(lastFailure === null || plan.erasure !== undefined
-      ? {}
-      : {
-          commands: [(await finishingCommand(context, plan)).command],
-          purpose: "to continue, after you fix the cause",
-        }),
+    ...(lastFailure === null || lost !== undefined ? {} : await continuing(context, plan)),
     paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, stored, run) : undefined,
     lastFailure,
     spansCommitted: countCommitted(run),
@@ -147,6 +147,15 @@ export function requireLatest(latest: RunId, asked: string | undefined): void {
       hint: "name that run, or leave out --run; infer-batch history says what became of earlier ones",
     });
   }
+}
+
+/** The command that continues a run whose last attempt failed; nothing for an erasure, which another command finishes. */
+async function continuing(context: JobContext, plan: Plan): Promise<Partial<Pick<RunState, "commands" | "purpose">>> {
+  if (plan.erasure !== undefined) {
+    return {};
+  }
+  const { command } = await finishingCommand(context, plan);
+  return { commands: [command], purpose: "to continue, after you fix the cause" };
 }
 
 /** The error that the last attempt at an unfinished or approved run ended with; null: none is recorded. */

@@ -3,13 +3,16 @@ import { runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob } from "../support/nights.js";
 
+/** The date of the held run that a line is about. */
+const heldOn = (line: string): string | undefined =>
+  /is held by its checks; to publish it: infer-batch approve .* --param ds=(\S+) /.exec(line)?.[1];
+
+const linesOf = (text: string): string[] => text.split("\n").filter((line) => /held by|to list them/.test(line));
+
 test("of many runs that are held, status and run name the latest three in full, and the others in one line with the command that lists them", async () => {
   await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   await heldNight(nights);
-  const heldOn = (line: string): string | undefined =>
-    /is held by its checks; to publish it: infer-batch approve .* --param ds=(\S+) /.exec(line)?.[1];
-  const linesOf = (text: string): string[] => text.split("\n").filter((line) => /held by|to list them/.test(line));
   const status = async (): Promise<string[]> => linesOf((await nights.night("status", "2026-12-24")).stdout);
   for (const day of [22, 23, 24]) {
     expect((await status()).map(heldOn)).toEqual(

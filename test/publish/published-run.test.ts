@@ -42,9 +42,18 @@ describe("a series", () => {
   });
 });
 
-describe("the baseline of a run", () => {
-  const asked = { date: "2026-11-23", modelSha256: "m" };
+const asked = { date: "2026-11-23", modelSha256: "m" };
 
+/** A run a night from 10 November on, with these models. */
+const nights = (...models: string[]): PublishedRun[] =>
+  models.map((model, index) => published(`2026-11-${10 + index}`, model));
+
+const withLeftOut = (leftOut: number, ...models: string[]): PublishedRun[] =>
+  nights(...models).map((run, index) => (index === leftOut ? Object.assign(run, { leftOut: "approved" }) : run));
+
+const olderThan = (found: readonly PublishedRun[]): unknown => chooseBaseline(found, asked).olderModel;
+
+describe("the baseline of a run", () => {
   test("the baseline of a run is the runs of the last four weeks, the latest last", () => {
     const dates = nightsFrom("2026-09-01", 83);
     const { baseline } = chooseBaseline(
@@ -90,16 +99,11 @@ describe("the baseline of a run", () => {
   });
 
   test("a run whose model is not that of the last run, but that of an earlier one, names both runs", () => {
-    const nights = (...models: string[]): PublishedRun[] =>
-      models.map((model, index) => published(`2026-11-${10 + index}`, model));
-    const olderThan = (found: readonly PublishedRun[]): unknown => chooseBaseline(found, asked).olderModel;
     const back = { usedOn: "2026-11-11", last: { date: "2026-11-13", modelSha256: "b" } };
     expect(olderThan(nights("m", "m", "b", "b").toReversed())).toEqual(back);
     for (const others of [[], ["m"], ["b"], ["b", "m"], ["b", "c"]]) {
       expect(olderThan(nights(...others)), others.join()).toBeUndefined();
     }
-    const withLeftOut = (index: number, ...models: string[]): PublishedRun[] =>
-      nights(...models).map((run, at) => (at === index ? { ...run, leftOut: "approved" } : run));
     expect(olderThan(withLeftOut(1, "b", "m", "b", "b"))).toEqual(back);
     expect(olderThan(withLeftOut(1, "m", "b"))).toBeUndefined(); // the last run that counts has the model
     expect(olderThan(withLeftOut(2, "m", "b", "m"))).toBeUndefined(); // said when that run was planned

@@ -26,7 +26,6 @@ export interface UnfinishedText {
 export async function unfinishedRuns(context: JobContext): Promise<UnfinishedText[]> {
   const { spec, sink, sha256 } = context;
   const found = await sink.unfinished(spec.name, runIdOf(spec.name, spec.params, sha256));
-  const dateOf = ({ plan }: UnfinishedRun): string => logicalDateOf(plan) ?? "";
   const own = found.filter(({ plan }) => !isMarkedKept(plan));
   const texts: UnfinishedText[] = [];
   for (const run of own.toSorted((one, other) =>
@@ -67,6 +66,10 @@ export function unfinishedLines(
     ...latest,
     `${count(others.length, "more run")} ${isOne ? "is" : "are"} ${what} (${named}); to list them: ${listing}`,
   ];
+}
+
+function dateOf({ plan }: UnfinishedRun): string {
+  return logicalDateOf(plan) ?? "";
 }
 
 async function unfinishedText(
