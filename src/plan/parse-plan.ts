@@ -200,6 +200,9 @@ const version2 = version1.extend({
       leftOut: z
         .array(z.strictObject({ runId: z.string(), date: z.string(), why: z.enum(["approved", "expected"]) }))
         .optional(),
+      olderModel: z
+        .strictObject({ usedOn: z.string(), last: z.strictObject({ date: z.string(), modelSha256: z.string() }) })
+        .optional(),
       profile: pinnedFile.optional(),
       golden: pinnedFile.optional(),
       slices: z.array(z.string()).optional(),

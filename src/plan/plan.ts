@@ -155,6 +155,8 @@ export interface PlannedChecks {
   readonly first: PinnedRun | null;
   /** The latest published runs that this run is not compared with, the latest last; absent: there are none. */
   readonly leftOut?: readonly LeftOutRun[] | undefined;
+  /** Set if the model is not that of the last run of `baseline`, but one that an earlier run had; absent: it is not. */
+  readonly olderModel?: OlderModel | undefined;
   /** The file with the profile that this run is compared with; undefined: it is compared with `baseline`. */
   readonly profile?: PinnedFile | undefined;
   /** Output columns whose values divide the rows into slices; undefined: the spec has none. */
@@ -188,6 +190,14 @@ export interface LeftOutRun {
   readonly date: string;
   /** `approved`: a person approved it without --as-baseline. `expected`: an entry of `checks.expect` excused it. */
   readonly why: "approved" | "expected";
+}
+
+/** What earlier runs say of a model that is not that of the last run. Dates are logical dates, "2026-11-23". */
+export interface OlderModel {
+  /** The date of the latest run with this run's model. */
+  readonly usedOn: string;
+  /** The last run of the baseline, which had another model. */
+  readonly last: { readonly date: string; readonly modelSha256: string };
 }
 
 /** A published run whose profile is pinned. */

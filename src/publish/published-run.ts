@@ -1,4 +1,4 @@
-import type { LeftOutRun, PinnedRun, Plan } from "../plan/plan.js";
+import type { LeftOutRun, OlderModel, PinnedRun, Plan } from "../plan/plan.js";
 import { byChecks } from "./decision.js";
 import { isCalendarDate, sameSeries } from "../plan/series.js";
 
@@ -70,11 +70,13 @@ interface ChosenRuns {
   readonly firsts: PinnedRun[];
   /** Absent: there are none. */
   readonly leftOut?: LeftOutRun[];
+  /** Absent: the model is that of the last run, or no earlier run had it. */
+  readonly olderModel?: OlderModel;
 }
 
 /**
  * Chooses what a run is compared with: of each date the last run, and of these the latest. Names the runs among the latest
- * ones that are left out.
+ * ones that are left out, and says if the model is an older one than that of the last run.
  */
 export function chooseBaseline(
   found: readonly PublishedRun[],
@@ -88,10 +90,17 @@ export function chooseBaseline(
   const leftOut = all
     .slice(-leastRuns)
     .flatMap(({ runId, date: of, leftOut: why }) => (why ? [{ runId, date: of, why }] : []));
+  const usedOn = all.findLast((run) => run.modelSha256 === modelSha256)?.date;
+  const last = sorted.at(-1);
+  // A run that is left out may be the one in which the model changed.
+  const isOlder = [last, all.at(-1)].every((run) => run?.modelSha256 !== modelSha256);
   return {
     baseline: recent.slice(-mostRuns).map(pinOf),
     firsts: firsts.map(pinOf),
     ...(leftOut.length === 0 ? {} : { leftOut }),
+    ...(isOlder && usedOn !== undefined && last !== undefined
+      ? { olderModel: { usedOn, last: { date: last.date, modelSha256: last.modelSha256 } } }
+      : {}),
   };
 }
 

@@ -8,12 +8,15 @@ import { serverFields, type ServerReport } from "./server-report.js";
 import { spendingFields, type SpendingReport, type SpentReport } from "./spending/spending-report.js";
 import type { Stage } from "./stage-times.js";
 
-/** How a person scores a published run again. */
+/** How a person scores a published or discarded run again. */
 export interface ScoreAgain {
-  /** What to do before. It ends with what the command does: "if …, then score again". */
+  /** What to do before, if anything. It ends with what the command does: "if …, then score again". */
   readonly text: string;
   readonly command: string;
 }
+
+/** What comes before the command that scores a discarded run again. */
+export const toScoreAgain = "to score again";
 
 /** What an attempt did; as JSON it is the last line of `run --json`. */
 export interface RunReport {
@@ -27,7 +30,7 @@ export interface RunReport {
   readonly verdict: VerdictReport | null;
   /** How the challenger agrees; undefined: the run has none, or is not scored to its end. */
   readonly challenger?: ChallengerResult | undefined;
-  /** How to score a run again that was published although its input may be that of an earlier run; undefined: it is not. */
+  /** How to score a run again that was discarded, or published although its input may be that of an earlier run; undefined: it is neither. */
   readonly scoreAgain?: ScoreAgain | undefined;
   /** Set for a run that is held or discarded. */
   readonly decided?: DecidedReport | undefined;
@@ -142,6 +145,23 @@ export interface DecidingCommands {
   readonly joinsBaseline: boolean;
   /** Says that a newer run has published to the table, and what `approve` may replace; undefined: none has, or it is not known. */
   readonly newer?: string | undefined;
+  /** Whether the run has no rows to publish. Default: it has some. */
+  readonly isEmpty?: boolean | undefined;
+}
+
+/** What the commands that decide on a held run do. */
+export function decidingTexts({ isEmpty = false }: DecidingCommands): {
+  readonly approve: string;
+  readonly asBaseline: string;
+  readonly discard: string;
+} {
+  return isEmpty
+    ? { approve: "to publish it without rows", asBaseline: "compare later runs with it", discard: "to throw it away" }
+    : {
+        approve: "to publish the predictions",
+        asBaseline: "compare later runs with them",
+        discard: "to throw the predictions away",
+      };
 }
 
 /** The report as one line of JSON. Names and order are stable, for scripts. */

@@ -115,10 +115,10 @@ function share(part: number, rows: number): string {
   return rows === 0 ? "" : part === 0 ? "0%" : `${Number(((part / rows) * 100).toPrecision(3))}%`;
 }
 
-/** Shows a number with four significant digits; whole numbers below a billion with all digits. */
+/** Shows a number with four significant digits; a whole part below 10^15 with all digits. */
 function showValue(value: number | null | undefined): string {
   if (value === null || value === undefined) {
     return "";
   }
-  return Number.isInteger(value) && Math.abs(value) < 1e9 ? String(value) : withDigits(value, 4);
+  return withDigits(value, 4);
 }

@@ -14,10 +14,10 @@ import { assertNever, JobError } from "../util/errors.js";
 import { runFacts, rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
 import { notPlanned, openOwn, refuseKept } from "./resume.js";
-import { unfinishedRuns } from "./state.js";
+import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 import { addingHint, publishApproved } from "./held-or-discarded.js";
 import { lostSpans } from "./judging/lost-spans.js";
-import { finishingHint, readersLine, scoringAgainText } from "./judging/readers.js";
+import { decidingCommands, finishingHint, readersLine, scoringAgainText } from "./judging/readers.js";
 
 /** What a person decides on a run. */
 export interface DecisionRequest {
@@ -44,6 +44,8 @@ export interface DecisionReport {
   readonly held: readonly string[];
   /** What readers have, of a run that was discarded; undefined: it is not known, or the run is published. */
   readonly readers?: string | undefined;
+  /** The command that scores a discarded run again; absent: the run is published. */
+  readonly newRun?: string | undefined;
   /** What became of the rows of the run, when it was opened. */
   readonly rows: RowsOfRun;
   /** null: the run was published without one. */
@@ -147,7 +149,8 @@ function joinsBaseline(plan: Plan, decision: Decision | null): boolean {
 /** Sentences about the other runs of a run's series that are held: a person who approves this one may mean one of them. */
 async function heldOthers(context: JobContext, plan: Plan): Promise<readonly string[]> {
   const others = await unfinishedRuns(context);
-  return others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params)).map(({ text }) => text);
+  const held = others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params));
+  return unfinishedLines(context, held);
 }
 
 /** Refuses to say that an approved run is a baseline if it was approved without that. @throws JobError ALREADY_DECIDED */
@@ -202,7 +205,8 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   await run.tidy?.();
   const already = known !== undefined;
   const readers = await readersLine(context, stored.plan);
-  const facts = { joinsBaseline: false, held: [], rows: rowsOfRun(stored.plan, run), readers, decision };
+  const { newRun } = await decidingCommands(context, stored.plan);
+  const facts = { joinsBaseline: false, held: [], rows: rowsOfRun(stored.plan, run), readers, newRun, decision };
   return { runId, state: "discarded", already, carriedOut: !already, ...facts };
 }
 

@@ -1,27 +1,36 @@
-import type { Verdict } from "../checks/verdicts/verdict.js";
 import { splitRunId } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
-import { warnedText } from "../publish/feature-text.js";
-import { withSeparators } from "../publish/shown-numbers.js";
-import { countResults, countsText, resultLines, toCorrect } from "../publish/verdict-text.js";
+import { countsText, resultLines, toCorrect } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
-import type { DecidingCommands, DueCall, RunReport, VerdictReport } from "../report/report.js";
+import {
+  type DecidingCommands,
+  type DueCall,
+  type RunReport,
+  toScoreAgain,
+  type VerdictReport,
+} from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError, reworded } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure, rowsOfRun } from "./attempt.js";
-import { inputChanges, specChanges } from "./judging/changed-since.js";
-import { lostSpans } from "./judging/lost-spans.js";
+import { type ChangesSince, changesSince, heldError } from "./judging/held-error.js";
 import { decidingCommands, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { coarseText, fewSampledText, leftOutText, notComparedText, columnNotes } from "../publish/compared-text.js";
+import {
+  coarseText,
+  columnNotes,
+  fewSampledText,
+  leftOutText,
+  notComparedText,
+  olderModelText,
+} from "../publish/compared-text.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -30,13 +39,15 @@ export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
 export async function decidedReport(
   context: JobContext,
   { plan, run, state, verdict, since }: DecidedRun,
-): Promise<Pick<RunReport, "status" | "verdict" | "decided">> {
+): Promise<Pick<RunReport, "status" | "verdict" | "decided" | "scoreAgain">> {
   const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(context, plan, verdict) };
   if (state.kind === "discarded") {
-    const error = discardedError(context, plan, state.decision);
-    return { ...shown, decided: { error, isOwnVerdict: false, readers: await readersLine(context, plan) } };
+    const { newRun } = await decidingCommands(context, plan);
+    const error = discardedError(plan, state.decision, newRun);
+    const decided = { error, isOwnVerdict: false, readers: await readersLine(context, plan) };
+    return { ...shown, decided, scoreAgain: { text: toScoreAgain, command: newRun } };
   }
-  const commands = await commandsFor(context, plan, state.verdict);
+  const commands = await commandsFor(context, { plan, run }, state.verdict);
   const error = await heldError(context, plan, { verdict: state.verdict, commands, page: context.page, since });
   return {
     ...shown,
@@ -55,9 +66,9 @@ export async function decidedError(
   { plan, run, state }: Pick<DecidedRun, "plan" | "run" | "state">,
 ): Promise<JobError> {
   if (state.kind === "discarded") {
-    return discardedError(context, plan, state.decision);
+    return discardedError(plan, state.decision, (await decidingCommands(context, plan)).newRun);
   }
-  const commands = await commandsFor(context, plan, state.verdict);
+  const commands = await commandsFor(context, { plan, run }, state.verdict);
   return await heldError(context, plan, {
     verdict: state.verdict,
     commands,
@@ -65,23 +76,15 @@ export async function decidedError(
   });
 }
 
-/** Changes since a run was held, other than those of the spec. */
-interface ChangesSince {
-  /** Describes lost spans, without which the run cannot be published; undefined: none are lost. */
-  readonly lost: string | undefined;
-  /** Changes of the input's files, one line each. */
-  readonly input: readonly string[];
-}
-
-async function changesSince(context: JobContext, plan: Plan, run: RunSink): Promise<ChangesSince> {
-  return { lost: (await lostSpans(context, plan, run))?.message, input: await inputChanges(context, plan) };
-}
-
 /** The commands that decide on a held run, and the one that shows its rejected rows if these hold it. */
-async function commandsFor(context: JobContext, plan: Plan, { verdict }: RunVerdict): Promise<DecidingCommands> {
+async function commandsFor(
+  context: JobContext,
+  { plan, run }: Pick<DecidedRun, "plan" | "run">,
+  { verdict }: RunVerdict,
+): Promise<DecidingCommands> {
   const isRejects = verdict.results.some(({ check, level }) => check === "rejects" && level === "hold");
   const rejects = isRejects ? context.command(plan.params, { verb: "rejects" }) : undefined;
-  return { ...(await decidingCommands(context, plan)), rejects };
+  return { ...(await decidingCommands(context, plan)), rejects, isEmpty: run.outputRows === 0 };
 }
 
 /** A run that is held or discarded. */
@@ -114,6 +117,7 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
   const notes = [
     notComparedText(plan),
     plan.checks && leftOutText(plan.checks),
+    plan.checks && olderModelText(plan.model, plan.checks),
     unprofiledText(plan, keyColumns(spec)),
     fewSampled && fewSampledText(fewSampled, file),
     ...columnNotes(verdict.verdict, file),
@@ -130,61 +134,10 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
   };
 }
 
-interface HeldRun {
-  readonly verdict: RunVerdict;
-  readonly commands: DecidingCommands;
-  /** Default: changes are not looked for. */
-  readonly since?: ChangesSince | undefined;
-  /** The page of this attempt; absent: it writes none. */
-  readonly page?: string | undefined;
-}
-
-async function heldError(
-  context: JobContext,
-  plan: Plan,
-  { verdict, commands, page: file, since }: HeldRun,
-): Promise<JobError> {
-  const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
-  const failed = countResults(verdict.verdict, "hold");
-  const message = [
-    `checking run ${plan.runId}: it is held and not published; ${failed} of ${countResults(verdict.verdict)} checks failed`,
-    ...resultLines(verdict, "hold"),
-    ...[warnedText(verdict.verdict.results), plan.checks && leftOutText(plan.checks)].filter(
-      (line) => typeof line === "string",
-    ),
-    ...specChanges(context, plan, verdict),
-    ...(since?.lost === undefined ? [] : [since.lost]),
-    ...(since?.input ?? []),
-  ].join("\n  ");
-  const readers = await readersLine(context, plan);
-  const page = file === undefined ? "" : `, or at the page ${file}`;
-  const restored = since?.lost === undefined ? "" : ", after you restore what is lost";
-  const hint = [
-    `${readers === undefined ? "" : `${readers}; `}look at ${toLookAt(context, plan, verdict.verdict)}${page}, then decide`,
-    ...(newer === undefined ? [] : [newer]),
-    ...(rejects === undefined ? [] : [`to see the rejected rows: ${rejects}`]),
-    `to publish the predictions${restored}: ${approve}`,
-    ...(joinsBaseline
-      ? [`to publish the predictions${restored}, and compare later runs with them: ${approve} --as-baseline`]
-      : []),
-    `to throw the predictions away: ${discard}`,
-    `to score again, after you correct ${toCorrect(verdict.verdict)}: ${newRun}`,
-  ].join("\n    ");
-  return new JobError("HELD", message, { hint });
-}
-
-/** What shows the cause: where only the number of rows is unusual, no statistics of columns do. */
-function toLookAt({ command }: JobContext, { params, input: { shards } }: Plan, { results }: Verdict): string {
-  const [first] = shards;
-  return first !== undefined && results.every(({ check, level }) => level !== "hold" || check === "rows")
-    ? `its input (${shards.length === 1 ? "the file" : `${withSeparators(shards.length)} files, such as`} ${first.uri})`
-    : `the statistics of its columns (${command(params, { verb: "stats" })})`;
-}
-
-function discardedError({ command }: JobContext, { runId, params }: Plan, { by, at, reason }: Decision): JobError {
+function discardedError({ runId }: Plan, { by, at, reason }: Decision, newRun: string): JobError {
   const why = reason === null ? "" : `: ${reason}`;
   return new JobError("DISCARDED", `opening run ${runId}: ${by} discarded it at ${at}${why}`, {
-    hint: `to score again: ${command(params)} --new-run`,
+    hint: `${toScoreAgain}: ${newRun}`,
   });
 }
 

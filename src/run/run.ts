@@ -23,7 +23,7 @@ import { type ApprovedRun, createRun, type HeldRun, reload } from "./create-run.
 import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
 import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseKept, refuseOthers } from "./resume.js";
-import { unfinishedRuns } from "./state.js";
+import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 
 /**
  * Carries out a run: plans it or resumes it, scores the spans that are not committed, and finishes it. The same call
@@ -129,10 +129,10 @@ interface StartedOver {
 async function startRun(context: JobContext, runId: RunId, over: StartedOver = {}): Promise<RunReport> {
   const { rejectsOf, held } = over;
   recordLateness(context, context.sink.notes?.(runId));
-  for (const { runId: other, text } of await unfinishedRuns(context)) {
-    if (context.runsOfCommand?.has(splitRunId(other).base) !== true) {
-      context.log.warn(text);
-    }
+  const others = await unfinishedRuns(context);
+  const notBegun = others.filter((other) => context.runsOfCommand?.has(splitRunId(other.runId).base) !== true);
+  for (const line of unfinishedLines(context, notBegun)) {
+    context.log.warn(line);
   }
   const ended = await withInput<RunReport | ApprovedRun>(context, async (all) => {
     warnOfUnmatched(context, all);

@@ -1,14 +1,13 @@
 import type { RejectedRow } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
-import { isMarkedKept } from "../plan/kept-predictions.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { Decision } from "../publish/decision.js";
-import { commandList, type VerdictReport } from "../report/report.js";
+import { commandList, toScoreAgain, type VerdictReport } from "../report/report.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { spanAt, spanCount } from "../plan/spans.js";
-import type { RunSink, StoredPlan, UnfinishedRun } from "../sink/port.js";
+import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { CommittedBy } from "../publish/committed-by.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
 import { JobError } from "../util/errors.js";
@@ -18,6 +17,7 @@ import { lostSpans } from "./judging/lost-spans.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
 import { decidingCommands, eraseAgain, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
+import { unfinishedLines, type UnfinishedText, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
 import type { JobContext } from "../scoring/context.js";
 
@@ -46,8 +46,10 @@ export interface RunState {
   readonly paid?: PaidReport | undefined;
   /** What readers have while the run is held, discarded or rolled back, and what publishing it would replace, a line each. */
   readonly readers: readonly string[];
-  /** The commands that decide on a held run, or score one that is not planned or was rolled back; none for another. */
+  /** The commands that decide on a held run, continue one that failed, or score one that is not planned, or was discarded or rolled back; none for another. */
   readonly commands: readonly string[];
+  /** What the only command does; absent: its name says it, or there are several. */
+  readonly purpose?: string | undefined;
   /** null: the run's plan is gone or unreadable. */
   readonly rowsPlanned: number | null;
   /** Planned rows in committed spans. null: unknown for a damaged run. */
@@ -66,8 +68,27 @@ export interface RunState {
   readonly attempts: readonly (CommittedBy & { readonly spans: number })[];
   /** Other runs of the job that are not finished. */
   readonly unfinished: readonly UnfinishedText[];
+  /** What people read of them, a line each. */
+  readonly unfinishedLines: readonly string[];
   readonly output: string;
 }
+
+/** What is known of a run that is not planned. */
+const nothing = {
+  verdict: null,
+  decision: null,
+  readers: [],
+  commands: [],
+  lastFailure: null,
+  rowsPlanned: 0,
+  rowsCommitted: 0,
+  rowsOfRun: null,
+  spansPlanned: 0,
+  spansCommitted: 0,
+  attempts: [],
+  damage: [],
+  error: undefined,
+};
 
 /**
  * Returns the state of a run from the target alone. Writes nothing.
@@ -78,19 +99,8 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   const { spec, sink } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const stored = await orDamage(() => sink.find(base));
-  const about = { unfinished: await unfinishedRuns(context), output: sink.target };
-  const undecided = { verdict: null, decision: null, readers: [], commands: [], lastFailure: null };
-  const nothing = {
-    ...undecided,
-    rowsPlanned: 0,
-    rowsCommitted: 0,
-    rowsOfRun: null,
-    spansPlanned: 0,
-    spansCommitted: 0,
-    attempts: [],
-    damage: [],
-    error: undefined,
-  };
+  const unfinished = await unfinishedRuns(context);
+  const about = { unfinished, unfinishedLines: unfinishedLines(context, unfinished), output: sink.target };
   if (stored === undefined) {
     return { runId: base, status: "not_planned", ...nothing, commands: [context.command(spec.params)], ...about };
   }
@@ -109,14 +119,16 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     return { ...nothing, ...planned, ...damagedBy(run), ...about };
   }
   const lost = await lostSpans(context, plan, run);
+  const lastFailure = await lastFailureOf(run);
   return {
     ...nothing,
     ...planned,
     ...(lost === undefined ? {} : { damage: [lost.message], error: lost }),
     status: run.rolledBack === true ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
+    ...(lastFailure === null || lost !== undefined ? {} : await continuing(context, plan)),
     paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, stored, run) : undefined,
-    lastFailure: ["unfinished", "approved"].includes(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null,
+    lastFailure,
     spansCommitted: countCommitted(run),
     rowsCommitted: rowsCommitted(plan, run),
     rowsOfRun: rowsOfRun(plan, run),
@@ -137,6 +149,21 @@ export function requireLatest(latest: RunId, asked: string | undefined): void {
   }
 }
 
+/** The command that continues a run whose last attempt failed; nothing for an erasure, which another command finishes. */
+async function continuing(context: JobContext, plan: Plan): Promise<Partial<Pick<RunState, "commands" | "purpose">>> {
+  if (plan.erasure !== undefined) {
+    return {};
+  }
+  const { command } = await finishingCommand(context, plan);
+  return { commands: [command], purpose: "to continue, after you fix the cause" };
+}
+
+/** The error that the last attempt at an unfinished or approved run ended with; null: none is recorded. */
+async function lastFailureOf(run: RunSink): Promise<AttemptFailure | null> {
+  const isOpen = ["unfinished", "approved"].includes(run.state.kind);
+  return isOpen ? ((await run.lastFailure?.()) ?? null) : null;
+}
+
 async function paidOf(context: JobContext, stored: StoredPlan, run: RunSink): Promise<PaidReport | undefined> {
   const kept = run.keptAnswers?.();
   const found = kept && (await context.lookAtPaid?.(stored, kept));
@@ -148,7 +175,7 @@ async function reviewOf(
   context: JobContext,
   plan: Plan,
   run: RunSink,
-): Promise<Pick<RunState, "verdict" | "challenger" | "decision" | "readers" | "commands">> {
+): Promise<Pick<RunState, "verdict" | "challenger" | "decision" | "readers" | "commands" | "purpose">> {
   const { state } = run;
   const verdict = plan.checks === null ? undefined : await run.verdict();
   const stored = plan.staged && state.kind === "published" ? await run.decision() : undefined;
@@ -165,7 +192,7 @@ async function decidingTexts(
   context: JobContext,
   plan: Plan,
   { state, rolledBack }: RunSink,
-): Promise<Pick<RunState, "readers" | "commands">> {
+): Promise<Pick<RunState, "readers" | "commands" | "purpose">> {
   if (rolledBack === true) {
     const { readersHave, newRun } = await rolledBackReport(context, plan);
     return { readers: readersHave === undefined ? [] : [`readers have ${readersHave}`], commands: [newRun] };
@@ -177,10 +204,13 @@ async function decidingTexts(
   }
   const line = ["held", "discarded"].includes(state.kind) ? await readersLine(context, plan) : undefined;
   const readers = line === undefined ? [] : [line];
-  if (state.kind !== "held") {
+  if (state.kind !== "held" && state.kind !== "discarded") {
     return { readers, commands: [] };
   }
   const commands = await decidingCommands(context, plan);
+  if (state.kind === "discarded") {
+    return { readers, commands: [commands.newRun], purpose: toScoreAgain };
+  }
   const { newer } = commands;
   return { readers: newer === undefined ? readers : [...readers, newer], commands: commandList(commands) };
 }
@@ -238,60 +268,4 @@ export async function* rejectedRows(context: JobContext, asked?: string): AsyncG
   requireLatest(stored.plan.runId, asked);
   const run = await openOwn(context, stored);
   yield* run.rejects();
-}
-
-export interface UnfinishedText {
-  readonly runId: RunId;
-  readonly params: Plan["params"];
-  /** Whether its checks hold it. */
-  readonly isHeld: boolean;
-  /** The command that finishes it; for a held run, the one that publishes it. */
-  readonly command: string;
-  /** A sentence for people. */
-  readonly text: string;
-}
-
-/**
- * Finds other unfinished runs of the job: a retry after midnight of a job with `${today}` is another run than
- * yesterday's.
- */
-export async function unfinishedRuns(context: JobContext): Promise<UnfinishedText[]> {
-  const { spec, sink, sha256 } = context;
-  const found = await sink.unfinished(spec.name, runIdOf(spec.name, spec.params, sha256));
-  const texts: UnfinishedText[] = [];
-  for (const run of found.filter(({ plan }) => !isMarkedKept(plan))) {
-    texts.push(await unfinishedText(context, run));
-  }
-  return texts;
-}
-
-async function unfinishedText(
-  context: JobContext,
-  { plan, target, held = false, gone }: UnfinishedRun,
-): Promise<UnfinishedText> {
-  const { runId, params } = plan;
-  if (!held && gone === undefined) {
-    const { command: next } = await finishingCommand(context, plan);
-    const isErasure = plan.erasure !== undefined;
-    const command = isErasure ? `${next} --new-run` : next;
-    const text = isErasure
-      ? `is an erasure that is not finished; ${eraseAgain}; to score all rows instead: ${command}`
-      : `is not finished; to finish it: ${command}`;
-    return { runId, params, isHeld: held, command, text: `run ${runId} in ${target} ${text}` };
-  }
-  const { approve, discard, newRun, newer } = await decidingCommands(context, plan);
-  const later =
-    newer === undefined && overwrites(plan) ? " (with --allow-older, once a run of a later date is published)" : "";
-  if (gone !== undefined) {
-    const command = context.sink.newRunAdds ? `${newRun} --allow-duplicates` : newRun;
-    const text = `run ${runId} in ${target} is not finished, and its rows there are gone: ${gone}; to score it again: ${command}${later}`;
-    return { runId, params, isHeld: held, command, text };
-  }
-  const text = `run ${runId} in ${target} is held by its checks; to publish it: ${approve}${later}; to throw it away: ${discard}`;
-  return { runId, params, isHeld: held, command: approve, text };
-}
-
-/** Whether the rows of a run would overwrite those of a newer one, so that publishing it takes `--allow-older`. */
-function overwrites({ target: { mode } }: Pick<Plan, "target">): boolean {
-  return mode === "upsert" || mode === "replace";
 }

@@ -75,12 +75,12 @@ export interface JobContext extends ScoringContext {
   readonly writer: string;
   /** Who uses this program, for decisions: a scheduler's task or a user. */
   readonly actingUser: () => string;
-  /** The command line that carries out the run of these params; or that decides on one of their runs, or shows the last. */
+  /** The command line that carries out the run of these params; or that decides on one of their runs, shows the last, or lists all. */
   readonly command: (
     params: Readonly<Record<string, string>>,
     other?:
       | { readonly verb: "approve" | "discard"; readonly runId: string }
-      | { readonly verb: "stats" | "status" | "rejects" },
+      | { readonly verb: "stats" | "status" | "rejects" | "history" },
   ) => string;
   readonly source: Source;
   readonly sink: Sink;

@@ -1,10 +1,10 @@
-import { readFile } from "node:fs/promises";
+import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 
-test("a discarded new run says that readers still have the run before it, in discard, run, status and the page", async () => {
+test("a discarded new run says that readers still have the run before it, in discard, run, status and the page; run, status and the page name the command that scores again", async () => {
   await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { report: { html: "page-${ds}.html" } });
   await nights.night("run", "2026-11-20");
@@ -17,13 +17,28 @@ test("a discarded new run says that readers still have the run before it, in dis
   const discarded = await nights.night("discard", "2026-11-21");
   expect(discarded.stdout).toBe(`${String(first)}-r2: discarded, nothing of it is published; ${readers}\n`);
   const page = async (): Promise<string> => await readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
-  expect(await page()).toContain(`. Readers still have run ${String(first)} of 2026-11-21.</h1>`);
+  const newRun = `infer-batch run ${nights.spec} --param ds=2026-11-21 --new-run`;
+  const shown = [
+    `. Readers still have run ${String(first)} of 2026-11-21.</h1>`,
+    `<p>To score again:</p><pre>${newRun}</pre>`,
+  ];
+  for (const text of shown) {
+    expect(await page()).toContain(text);
+  }
+  await rm(join(scratch.path, "page-2026-11-21.html"));
   const again = await nights.night("run", "2026-11-21");
+  for (const text of shown) {
+    expect(await page()).toContain(text);
+  }
+  expect(again.stderr).toContain(`hint: to score again: ${newRun}\n`);
   expect([again.code, again.stdout]).toEqual([
     67,
     expect.stringMatching(new RegExp(`: discarded, nothing of it is published in \\S+; ${readers}\n$`)),
   ]);
-  expect((await nights.night("status", "2026-11-21")).stdout).toContain(`\n  ${readers}\n`);
+  expect((await nights.night("status", "2026-11-21")).stdout).toContain(
+    `\n  ${readers}\n  to score again: ${newRun}\n`,
+  );
+  expect(lastJson(await nights.night("status", "2026-11-21", "--json"))).toMatchObject({ commands: [newRun] });
 
   for (const command of ["status", "rejects"]) {
     const other = await nights.night(command, "2026-11-21", "--run", String(first));

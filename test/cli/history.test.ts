@@ -40,7 +40,9 @@ test("history lists the runs of a job with their status; status shows why a run 
   expect([stopped.code, stopped.stderr]).toEqual([65, expect.stringContaining("is NULL")]);
 
   const status = await job.night("status", "2026-11-24");
-  expect(status.stdout).toMatch(/unfinished.*\n {2}last error, at 20\d\d-\S+Z: scoring .*row 50, .*is NULL\n/);
+  expect(status.stdout).toMatch(
+    /unfinished.*\n {2}last error, at 20\d\d-\S+Z: scoring .*row 50, .*is NULL\n {2}to continue, after you fix the cause: infer-batch run \S+ --param ds=2026-11-24\n/,
+  );
   expect(lastJson(await job.night("status", "2026-11-24", "--json"))).toMatchObject({
     last_error: { code: "BAD_ROW", message: expect.stringContaining("is NULL") },
   });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { LeftOutRun } from "#src/plan/plan.js";
 import { isCalendarDate } from "#src/plan/series.js";
-import { leftOutText } from "#src/publish/compared-text.js";
+import { leftOutText, olderModelText } from "#src/publish/compared-text.js";
 import { chooseBaseline, earlierDateIn, type PublishedRun, type Series } from "#src/publish/published-run.js";
 
 const series: Series = {
@@ -42,9 +42,18 @@ describe("a series", () => {
   });
 });
 
-describe("the baseline of a run", () => {
-  const asked = { date: "2026-11-23", modelSha256: "m" };
+const asked = { date: "2026-11-23", modelSha256: "m" };
 
+/** A run a night from 10 November on, with these models. */
+const nights = (...models: string[]): PublishedRun[] =>
+  models.map((model, index) => published(`2026-11-${10 + index}`, model));
+
+const withLeftOut = (leftOut: number, ...models: string[]): PublishedRun[] =>
+  nights(...models).map((run, index) => (index === leftOut ? Object.assign(run, { leftOut: "approved" }) : run));
+
+const olderThan = (found: readonly PublishedRun[]): unknown => chooseBaseline(found, asked).olderModel;
+
+describe("the baseline of a run", () => {
   test("the baseline of a run is the runs of the last four weeks, the latest last", () => {
     const dates = nightsFrom("2026-09-01", 83);
     const { baseline } = chooseBaseline(
@@ -87,6 +96,23 @@ describe("the baseline of a run", () => {
     expect(leftOutText({ leftOut: [...on("expected", 15), ...on("approved", 16, 17, 18, 19)] })).toBe(
       "not compared with 4 runs from 2026-11-16 to 2026-11-19: approved, but not as a baseline; nor with 2026-11-15: expected to differ",
     );
+  });
+
+  test("a run whose model is not that of the last run, but that of an earlier one, names both runs", () => {
+    const back = { usedOn: "2026-11-11", last: { date: "2026-11-13", modelSha256: "b" } };
+    expect(olderThan(nights("m", "m", "b", "b").toReversed())).toEqual(back);
+    for (const others of [[], ["m"], ["b"], ["b", "m"], ["b", "c"]]) {
+      expect(olderThan(nights(...others)), others.join()).toBeUndefined();
+    }
+    expect(olderThan(withLeftOut(1, "b", "m", "b", "b"))).toEqual(back);
+    expect(olderThan(withLeftOut(1, "m", "b"))).toBeUndefined(); // the last run that counts has the model
+    expect(olderThan(withLeftOut(2, "m", "b", "m"))).toBeUndefined(); // said when that run was planned
+    const olderModel = { ...back, last: { ...back.last, modelSha256: "e5b6286debb10000" } };
+    const model = { uri: "models/renewal.onnx", sha256: "b6aa958648180000" };
+    expect(olderModelText(model, { olderModel })).toBe(
+      "the model is not that of the last run: models/renewal.onnx has sha256 b6aa95864818…, that run (2026-11-13) had e5b6286debb1…; it was last used on 2026-11-11",
+    );
+    expect(olderModelText(model, {})).toBeUndefined();
   });
 
   test("the baseline of a run includes the first runs with the same model", () => {

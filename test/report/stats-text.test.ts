@@ -10,6 +10,16 @@ test.each([
   expect(text).toContain(`\nfeatures: not profiled, because ${why}`);
 });
 
+test("the statistics of whole numbers below 10^15 have no exponent", () => {
+  const days = Array.from({ length: 100 }, (_, index) => 20_260_901 + (index % 30));
+  const codes = days.map((day) => day * 1e6);
+  const outputs = { day: numbersProfile(days, "int64"), code: numbersProfile(codes, "int64") };
+  const text = statsText({ profile: runProfile({ outputs }), state: "published" });
+  expect(text).toMatch(/\n *day .* 20260901 .* 20260930 /);
+  expect(text).toMatch(/\n *code .* 20260901000000 .* 20260930000000 /);
+  expect(text).not.toMatch(/\de\+?\d/);
+});
+
 test.each([
   ["float32", [18.9, 18.9, 0.1, 16777216, -0], "18.9 (40%), 0 (20%), 0.1 (20%)"],
   ["float64", [18.9, 18.9, 0.1], "18.899999618530273 (66.7%), 0.10000000149011612 (33.3%)"],

@@ -1,9 +1,10 @@
-import { cp, readdir, rm } from "node:fs/promises";
+import { cp, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
-import { inputChanges } from "#src/run/judging/changed-since.js";
+import { inputChanges, modelChanges } from "#src/run/judging/changed-since.js";
 import type { JobContext } from "#src/scoring/context.js";
+import { shiftedBy } from "../support/challenger.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, heldNight, nightlyJob } from "../support/nights.js";
@@ -13,6 +14,15 @@ test("the input of a held run is not listed in a store, for which the message wo
   const context = { source: { list: () => expect.fail("the store was asked") } } as unknown as JobContext;
   expect(await inputChanges(context, plan)).toEqual([]);
 });
+
+test.each(["s3://models/a.onnx", "models:/churn/7", "https://example.org/a.onnx", "hf://org/repo@1/a.onnx"])(
+  "the model of a held run is not resolved where that asks a store or a registry: %s",
+  async (path) => {
+    const plan = { model: { uri: path, sha256: "a".repeat(64) } } as unknown as Plan;
+    const context = { spec: { model: { path } }, resolveModel: () => expect.fail("it was asked") };
+    expect(await modelChanges(context as unknown as JobContext, plan)).toEqual([]);
+  },
+);
 
 const limitsChanged = "the limits in the spec are not those of this verdict";
 const specChanged = "the spec has changed since this run was planned";
@@ -41,6 +51,30 @@ test("run and plan of a held run say that the spec has changed since its verdict
   expect(await told("run", { checks: { slices: ["id"] }, input: { where: "id < 90" } })).toMatch(
     /the spec has changed since this run was planned \(input\.where is "id < 90", planned "id < 50"; checks\.slices .*\): run --new-run applies it\n/,
   );
+});
+
+test("run and plan of a held run say that the model, a file, is another one, and nothing if it is gone", async () => {
+  await using scratch = await scratchFolder();
+  const model = join(scratch.path, "model.onnx");
+  const nights = await nightlyJob(scratch.path, { model: { path: "model.onnx" } }, "cancer-logistic");
+  await writeFile(model, await shiftedBy(0));
+  await heldNight(nights);
+  const modelChanged =
+    /\n {2}the model has changed since this run was planned \(\S*(?:model|other)\.onnx: sha256 [0-9a-f]{12}…, planned [0-9a-f]{12}…\): run --new-run scores with it\n/;
+  const told = async (command = "run"): Promise<string> => {
+    const { code, stderr } = await nights.night(command, "2026-11-21");
+    expect(code).toBe(67);
+    return stderr;
+  };
+  expect(await told()).not.toMatch(/the model has changed/);
+  await writeFile(model, await shiftedBy(0.5));
+  expect(await told()).toMatch(modelChanged);
+  expect(await told("plan")).toMatch(modelChanged);
+  await rm(model);
+  expect(await told()).not.toMatch(/the model has changed/);
+  await writeFile(join(scratch.path, "other.onnx"), await shiftedBy(0.5));
+  await nights.rewrite({ ...fewRows, model: { path: "other.onnx" } });
+  expect(await told()).toMatch(modelChanged);
 });
 
 test("run and plan of a held run say that files were added, replaced or removed, and nothing if the input is gone", async () => {

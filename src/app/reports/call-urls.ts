@@ -3,7 +3,7 @@ import type { AttemptRecord } from "../../report/attempt-record.js";
 import type { Lateness } from "../../report/calls/deadline.js";
 import { exitCodeOfOutcome, failureFields, type Outcome } from "../../report/outcome.js";
 import { ping } from "../../report/calls/ping.js";
-import { reportFields, type RunReport } from "../../report/report.js";
+import { decidingTexts, reportFields, type RunReport } from "../../report/report.js";
 import { reportText } from "../../report/report-text.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
@@ -138,10 +138,11 @@ function pingBody(record: AttemptRecord, outcome: Outcome): string {
 }
 
 function pingText(report: RunReport): string {
-  const { approve, discard } = report.decided?.commands ?? {};
-  const commands = [
-    ...(approve === undefined ? [] : [`to publish the predictions: ${approve}`]),
-    ...(discard === undefined ? [] : [`to throw the predictions away: ${discard}`]),
-  ];
-  return [reportText(report), ...(report.verdict?.failed ?? []), ...commands].join("\n");
+  const lines = [reportText(report), ...(report.verdict?.failed ?? [])];
+  const commands = report.decided?.commands;
+  if (commands !== undefined) {
+    const texts = decidingTexts(commands);
+    lines.push(`${texts.approve}: ${commands.approve}`, `${texts.discard}: ${commands.discard}`);
+  }
+  return lines.join("\n");
 }

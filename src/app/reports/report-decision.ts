@@ -14,7 +14,7 @@ import { sendDecision } from "./lineage.js";
  */
 export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
   const { loaded, folder, log } = context;
-  const { runId, state, carriedOut, decision, readers } = report;
+  const { runId, state, carriedOut, decision, readers, newRun } = report;
   if (decision === null || decision.kind === "superseded" || (decision.by === byChecks && !carriedOut)) {
     return;
   }
@@ -30,7 +30,7 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
         failed,
       })),
       ...(await rewrite("html", html, {
-        changed: (page) => decidedPage(page, { runId, kind, by, reason, asBaseline, readers }),
+        changed: (page) => decidedPage(page, { runId, kind, by, reason, asBaseline, readers, newRun }),
         failed,
       })),
     ];

@@ -158,22 +158,22 @@ function totals(jobs: readonly JobState[]): string {
 }
 
 function stateText(state: RunState): string {
-  const others = state.unfinished.map(({ text }) => text);
   return [
     summary(state),
     ...reviewText(state),
     ...(state.paid === undefined ? [] : paidLines(state.paid).map((line) => `  ${line}`)),
     ...failureText(state),
+    ...commandsText(state),
     ...state.damage,
     ...attemptsText(state),
-    ...others,
+    ...state.unfinishedLines,
   ]
     .map(printable)
     .join("\n");
 }
 
-/** What the checks say, what was decided, and what a person can do. */
-function reviewText({ verdict, challenger, decision, readers, commands }: RunState): string[] {
+/** What the checks say, what was decided, and what readers have. */
+function reviewText({ verdict, challenger, decision, readers }: RunState): string[] {
   const failed = verdict?.outcome === "hold" ? "failed" : "failed (on_fail: warn)";
   return [
     ...(verdict?.failed ?? []).map((line) => `  ${failed}: ${line}`),
@@ -182,8 +182,12 @@ function reviewText({ verdict, challenger, decision, readers, commands }: RunSta
     ...(challenger === undefined ? [] : challengerLines(challenger).map((line) => `  ${line}`)),
     ...(decision === null || decision.by === byChecks ? [] : [`  ${decisionText(decision, true)}`]),
     ...readers.map((line) => `  ${line}`),
-    ...commands.map((command) => `  ${command}`),
   ];
+}
+
+/** What a person can do, a line each. */
+function commandsText({ commands, purpose }: RunState): string[] {
+  return commands.map((command) => `  ${purpose === undefined ? "" : `${purpose}: `}${command}`);
 }
 
 /** The lines of the error that stopped the last attempt which failed. */

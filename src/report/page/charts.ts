@@ -46,11 +46,23 @@ function shareAxis(most: number, y: (share: number) => number): Html[] {
 
 function valueAxis([low, high]: readonly [number, number]): Html[] {
   const x = scale(low, high, area.left, area.right);
-  return ticksBetween(low, high).map((tick) => {
+  return ticksWithRoom(low, high).map((tick) => {
     const at = x(tick);
     const anchor = at > area.right - 12 ? "end" : at < area.left + 12 ? "start" : "middle";
     return html`<path class="grid" d="M${fixed(at)} ${area.bottom}v4"/><text x="${fixed(at)}" y="${size.height - 3}" text-anchor="${anchor}">${showNumber(tick)}</text>`;
   });
+}
+
+/** The width of a digit below the axis, in units of the view box. */
+const digitWidth = 6;
+
+/** Round numbers of the axis, as many as there is room for. */
+function ticksWithRoom(low: number, high: number): number[] {
+  const ticks = ticksBetween(low, high);
+  const longest = Math.max(...ticks.map((tick) => showNumber(tick).length)) + 1;
+  const most = Math.max(1, Math.floor((area.right - area.left) / (longest * digitWidth)));
+  const every = Math.ceil(ticks.length / most);
+  return ticks.filter((_, index) => index % every === 0);
 }
 
 /** A share of the rows without a value, now and in an earlier run. */

@@ -1,15 +1,18 @@
-import { showCount } from "../report.js";
+import { withDigits } from "../../publish/shown-numbers.js";
 
 const months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/** A number with at most four significant digits: "0.4123", "1250", "12,500", "1.2e9". */
+/** From here on, a number has an exponent. float64 has all digits of smaller whole parts. */
+const leastExponent = 1e15;
+
+/**
+ * A number with at most four significant digits: "0.4123", "1.2e15". A whole part below 10^15 has all its digits, as in
+ * `stats` and in the messages of checks, and no separators, since it may be a date or a code: "20260913".
+ */
 export function showNumber(value: number): string {
-  const short = Number(value.toPrecision(4));
-  const size = Math.abs(short);
-  if (size === Number.POSITIVE_INFINITY) {
-    return value.toPrecision(4).replace("e+", "e"); // beyond float64 when it is rounded up
-  }
-  return size >= 1e6 ? short.toExponential().replace("e+", "e") : size >= 1e4 ? showCount(short) : String(short);
+  const short = withDigits(value, 4);
+  const isLarge = Math.abs(value) >= leastExponent && Number.isFinite(Number(short));
+  return (isLarge ? Number(short).toExponential() : short).replace("e+", "e");
 }
 
 /** A share as a percentage with three significant digits: "12.3%"; "<0.01%" for the smallest shares above 0. */
@@ -40,5 +43,5 @@ export function ticksBetween(min: number, max: number): number[] {
   const step = power * ([1, 2, 5].find((factor) => factor * power >= rough) ?? 10);
   const first = Math.ceil(min / step - 1e-9);
   const count = Math.max(0, Math.floor(max / step + 1e-9) - first + 1);
-  return Array.from({ length: count }, (_, index) => Number(((first + index) * step).toPrecision(12)));
+  return Array.from({ length: count }, (_, index) => Number(((first + index) * step).toPrecision(15)));
 }

@@ -1,5 +1,6 @@
 import type { AttemptRecord } from "../attempt-record.js";
 import { type Outcome, statusOf } from "../outcome.js";
+import { toScoreAgain } from "../report.js";
 import { attemptDetails } from "./attempt.js";
 import { challengerSection } from "./challenger.js";
 import { pageColumns } from "./columns.js";
@@ -10,6 +11,7 @@ import {
   type PageState,
   pageState,
   rolledBackState,
+  scoringAgain,
   stateHeading,
   stateSection,
   withTop,
@@ -97,13 +99,15 @@ interface PageDecision {
   readonly asBaseline: boolean;
   /** What readers have, of a run that was discarded; absent: it is not known. */
   readonly readers?: string | undefined;
+  /** The command that scores a discarded run again; absent: the run was approved. */
+  readonly newRun?: string | undefined;
 }
 
 const discarded = "Nothing of this run is published: discarded";
 
 /** Returns the page of a run that a person approved or discarded; undefined: the earlier page is not about this run. */
 export function decidedPage(earlier: string, decision: PageDecision): string | undefined {
-  const { runId, kind, by, reason, asBaseline, readers } = decision;
+  const { runId, kind, by, reason, asBaseline, readers, newRun } = decision;
   const isApproved = kind === "approved";
   const who = isApproved ? `Approved by ${by}, ${asBaseline ? "" : "not "}as a baseline` : `${discarded} by ${by}`;
   const left = readers === undefined ? "" : ` ${asSentence(readers)}`;
@@ -116,7 +120,7 @@ export function decidedPage(earlier: string, decision: PageDecision): string | u
   // The page of an attempt that failed is about the run as well: a person may discard it.
   return statusLine.exec(earlier)?.[1] !== runId
     ? undefined
-    : withState(earlier, { status: isApproved ? "complete" : "discarded", state });
+    : withState(earlier, { status: isApproved ? "complete" : "discarded", state, newRun });
 }
 
 /** Returns the page of a run that was rolled back; undefined: the earlier page is not about this run. */
@@ -126,11 +130,19 @@ export function rolledBackPage(earlier: string, runId: string, readersHave: stri
     : withState(earlier, { status: "rolled_back", state: rolledBackState(readersHave) });
 }
 
-/** Replaces the state at the top of a page, and removes the commands that decide. */
-function withState(page: string, { status, state }: { readonly status: string; readonly state: PageState }): string {
+/** Replaces the state at the top of a page, and the commands that decide by the one that scores again, if it is known. */
+function withState(
+  page: string,
+  {
+    status,
+    state,
+    newRun,
+  }: { readonly status: string; readonly state: PageState; readonly newRun?: string | undefined },
+): string {
+  const again = newRun === undefined ? "" : scoringAgain({ text: toScoreAgain, command: newRun }).markup;
   return withStatus(page, { status, word: state.word })
     .replace(/<header class="\w+"><h1>[^<]*<\/h1>/, () => stateHeading(state).markup)
-    .replace(/<section class="deciding">.*?<\/section>/s, "");
+    .replace(/<section class="deciding">.*?<\/section>\n?/s, () => again);
 }
 
 /** Replaces the status in the head of a page, and its title. */

@@ -7,6 +7,7 @@ import {
   checksText,
   count,
   type DecidingCommands,
+  decidingTexts,
   type RunReport,
   type ScoreAgain,
   type VerdictReport,
@@ -151,7 +152,11 @@ export function foldedNote(summary: string, text: string | undefined): Html {
 
 /** Makes a text a sentence. */
 export function asSentence(text: string): string {
-  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+  return `${capitalized(text)}.`;
+}
+
+function capitalized(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
 }
 
 function failure(outcome: Extract<Outcome, { kind: "failed" }>, record: AttemptRecord): Html {
@@ -186,8 +191,8 @@ function findings({ verdict, decided, scoreAgain }: RunReport): Html {
   return html`${commands}${again}${list("Other checks that failed", "failed", others)}${list("Warnings", "warned", warningsOf(verdict))}`;
 }
 
-/** Renders the command that scores a published run again. */
-function scoringAgain({ text, command }: ScoreAgain): Html {
+/** Renders the command that scores a published or discarded run again. */
+export function scoringAgain({ text, command }: ScoreAgain): Html {
   return html`<section class="deciding"><h2>Commands</h2><p>${asSentence(text).replace(/\.$/, ":")}</p><pre>${command}</pre></section>\n`;
 }
 
@@ -211,11 +216,12 @@ function bullets(name: string, lines: readonly string[]): Html {
 /** Renders the commands that decide on a held run. */
 function deciding(commands: DecidingCommands, toCorrect = "the input"): Html {
   const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
-  const baseline = joinsBaseline ? " (with --as-baseline, later runs are compared with them)" : "";
+  const texts = decidingTexts(commands);
+  const baseline = joinsBaseline ? ` (and with --as-baseline, ${texts.asBaseline})` : "";
   const steps: (readonly [string, string])[] = [
     ...(rejects === undefined ? [] : [["To see the rejected rows", rejects] as const]),
-    [`To publish these predictions${baseline}`, approve],
-    ["To discard them", discard],
+    [`${capitalized(texts.approve)}${baseline}`, approve],
+    [capitalized(texts.discard), discard],
     [`To score again, after you correct ${toCorrect}`, newRun],
   ];
   const warning = newer === undefined ? nothing : html`<p>${asSentence(newer)}</p>`;

@@ -1,8 +1,11 @@
 import { compareListing, compareSpec } from "../../plan/compare.js";
 import type { Plan } from "../../plan/plan.js";
+import { shortDigest } from "../../publish/compared-text.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
+import { modelUri } from "../../spec/model-spec.js";
+import { isModelUri } from "../../spec/model-uri.js";
 import { messageOf } from "../../util/errors.js";
 import { listInput } from "../planning/input.js";
 
@@ -60,6 +63,31 @@ export async function inputChanges(context: JobContext, plan: Plan): Promise<str
   } catch (error) {
     context.signal.throwIfAborted();
     context.log.debug(`comparing the input with the plan of a held run: ${messageOf(error)}`);
+    return [];
+  }
+}
+
+/**
+ * Says that the model, a file on this machine, is not that of a run. Nothing if it is gone. A store, a registry or a server is
+ * not asked: if it is away, the command would wait for it.
+ */
+export async function modelChanges(
+  { spec, resolveModel, signal, log }: Pick<JobContext, "spec" | "resolveModel" | "signal" | "log">,
+  { model: planned }: Pick<Plan, "model">,
+): Promise<string[]> {
+  const uri = modelUri(spec.model);
+  if (isModelUri(uri)) {
+    return [];
+  }
+  try {
+    const { model } = await resolveModel();
+    const digests = `sha256 ${shortDigest(model.sha256)}, planned ${shortDigest(planned.sha256)}`;
+    return model.sha256 === planned.sha256
+      ? []
+      : [`the model has changed since this run was planned (${uri}: ${digests}): run --new-run scores with it`];
+  } catch (error) {
+    signal.throwIfAborted();
+    log.debug(`comparing the model with the plan of a held run: ${messageOf(error)}`);
     return [];
   }
 }

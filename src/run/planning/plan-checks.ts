@@ -1,7 +1,13 @@
 import type { Contract } from "../../binding/contract.js";
 import type { FoundModel } from "../../models/port.js";
-import type { PlannedChecks } from "../../plan/plan.js";
-import { leftOutText, whyNotCompared } from "../../publish/compared-text.js";
+import type { PlannedChecks, PlannedModel } from "../../plan/plan.js";
+import {
+  leftOutText,
+  nameWithVersion,
+  olderModelText,
+  shortDigest,
+  whyNotCompared,
+} from "../../publish/compared-text.js";
 import { chooseBaseline, logicalDateOf } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { aggregatesOf } from "../aggregates.js";
@@ -35,10 +41,10 @@ export async function planChecks(
   const profile = await pinProfile(context);
   const { isNewModel, ...compared } =
     profile === undefined
-      ? await planComparisons(context, { modelSha256: resolved.model.sha256 })
+      ? await planComparisons(context, resolved)
       : { isNewModel: false, baseline: [], first: null, profile };
   if (isNewModel && golden === undefined) {
-    warnOfNoGoldenRows(context, resolved);
+    warnOfNoGoldenRows(context, resolved, compared);
   }
   return {
     ...compared,
@@ -60,8 +66,9 @@ export async function requireFitting(context: JobContext, contract: Contract): P
 /** Finds the published runs that a run is compared with. */
 async function planComparisons(
   { spec, sink, dateParam, log }: Pick<JobContext, "spec" | "sink" | "dateParam" | "log">,
-  { modelSha256 }: { readonly modelSha256: string },
-): Promise<Pick<PlannedChecks, "baseline" | "first" | "leftOut"> & { readonly isNewModel: boolean }> {
+  resolved: FoundModel,
+): Promise<Pick<PlannedChecks, "baseline" | "first" | "leftOut" | "olderModel"> & { readonly isNewModel: boolean }> {
+  const modelSha256 = resolved.model.sha256;
   const ordered = { params: spec.params, dateParam: dateParam ?? null };
   const date = logicalDateOf(ordered);
   const warning = `the checks cannot compare this run with earlier runs: ${whyNotCompared(ordered)}`;
@@ -79,21 +86,38 @@ async function planComparisons(
   if (leftOut !== undefined) {
     log.info(`checks: ${leftOut}`);
   }
+  const older = olderModelText(namedModel(spec, resolved), chosen);
+  if (older !== undefined) {
+    log.warn(older);
+  }
   // A profile that cannot be read is reported before rows are scored in vain.
   await requireProfiles({ sink }, chosen.baseline);
   const first = await firstWithRows({ sink }, firsts);
   return { ...chosen, first, isNewModel: !found.some((run) => run.modelSha256 === modelSha256) };
 }
 
-/** Warns, in the first run of a version of the model, that nothing compares its predictions with known ones. */
-function warnOfNoGoldenRows({ spec, log }: Pick<JobContext, "spec" | "log">, { model, version }: FoundModel): void {
+/** Warns, in the first run of a version of the model, that its predictions are compared with earlier runs at most. */
+function warnOfNoGoldenRows(
+  { spec, log }: Pick<JobContext, "spec" | "log">,
+  resolved: FoundModel,
+  { baseline }: Pick<PlannedChecks, "baseline">,
+): void {
   if (spec.model.server?.protocol === "openai") {
     return; // `checks.golden` is refused for it
   }
-  const uri = modelUri(spec.model);
+  const model = namedModel(spec, resolved);
   const named =
-    version === undefined ? `${uri} (sha256 ${model.sha256.slice(0, 12)}…)` : `version ${version} of ${uri}`;
+    model.version === undefined ? `${model.uri} (sha256 ${shortDigest(model.sha256)})` : nameWithVersion(model);
+  const compared = baseline.length === 0 ? "with nothing" : "with earlier runs only";
   log.warn(
-    `first run with ${named}: nothing compares its predictions with known ones, so a wrong model or wrong preprocessing may not be noticed; name rows with known predictions in checks.golden, which are scored first`,
+    `first run with ${named}, and without known predictions: its predictions are compared ${compared}, so a wrong model or wrong preprocessing may not be noticed; name rows with known predictions in checks.golden, which are scored first`,
   );
+}
+
+/** The model as a plan names it. */
+function namedModel(
+  { model }: JobContext["spec"],
+  { model: { sha256 }, version }: FoundModel,
+): Pick<PlannedModel, "uri" | "sha256" | "version"> {
+  return { uri: modelUri(model), sha256, version };
 }

@@ -1,7 +1,7 @@
 import { comparedRuns } from "../../checks/verdicts/run-profile.js";
 import type { Plan, PlannedChecks } from "../../plan/plan.js";
 import { checkOptionsOf } from "../../publish/check-options.js";
-import { datesText, leftOutText } from "../../publish/compared-text.js";
+import { datesText, leftOutText, olderModelText } from "../../publish/compared-text.js";
 import { logicalDateOf } from "../../publish/published-run.js";
 import { count } from "../../report/report.js";
 import type { ScoringContext } from "../../scoring/context.js";
@@ -43,17 +43,17 @@ export function plannedChecks({ spec }: Pick<ScoringContext, "spec">, plan: Plan
 /** Says what a planned run is compared with, and where comparisons only warn, a line each. */
 function comparedLines(
   checks: NonNullable<ScoringContext["spec"]["checks"]>,
-  plan: Pick<Plan, "params" | "dateParam" | "staged"> & { readonly checks: PlannedChecks },
+  plan: Pick<Plan, "params" | "dateParam" | "staged" | "model"> & { readonly checks: PlannedChecks },
 ): string[] {
   const canHold = checks.on_fail === "hold";
-  const leftOut = leftOutText(plan.checks);
+  const notes = [leftOutText(plan.checks), olderModelText(plan.model, plan.checks)];
   const expected = checkOptionsOf(checks, plan, logicalDateOf(plan) ?? "").expect[0];
   return [
     comparedLine(plan.checks, canHold),
     ...(expected === undefined
       ? []
       : [`expected to differ (${expected.reason})${canHold ? ": comparisons only warn" : ""}`]),
-    ...(leftOut === undefined ? [] : [leftOut]),
+    ...notes.filter((line) => line !== undefined),
   ];
 }
 

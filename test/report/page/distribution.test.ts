@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { hideRareValues } from "#src/checks/profiles/rare-values.js";
 import { distributionOf, medianOf } from "#src/report/page/distribution.js";
+import { histogram } from "#src/report/page/charts.js";
 import { showNumber, showPsi, showShare, ticksBetween } from "#src/report/page/numbers.js";
 import { normals, numbersProfile, textsProfile } from "../../support/run-profiles.js";
 
@@ -70,15 +71,36 @@ test("numbers and shares are short, and ticks are round", () => {
   expect([0.412345, 1234.56, -554_321, 3e8, -2e-7].map(showNumber)).toEqual([
     "0.4123",
     "1235",
-    "-554,300",
-    "3e8",
+    "-554321",
+    "300000000",
     "-2e-7",
   ]);
+  expect([20_260_913, 20_260_913.4, 999_999_999_999_999, 1.23456e15, -1e300].map(showNumber)).toEqual([
+    "20260913",
+    "20260913",
+    "999999999999999",
+    "1.235e15",
+    "-1e300",
+  ]);
+  expect([Number.MAX_VALUE, Number.NEGATIVE_INFINITY].map(showNumber)).toEqual(["1.798e308", "-Infinity"]);
   expect([0, 0.00001, 0.12345, 1].map(showShare)).toEqual(["0%", "<0.01%", "12.3%", "100%"]);
   expect([0.0001, 0.41234, 11.4512].map(showPsi)).toEqual(["<0.001", "0.412", "11.5"]);
   expect(ticksBetween(0.03, 0.99)).toEqual([0.2, 0.4, 0.6, 0.8]);
   expect(ticksBetween(-250, 300)).toEqual([-200, 0, 200]);
   expect(ticksBetween(5, 5)).toEqual([5]);
+  expect(ticksBetween(0, 0.3)).toEqual([0, 0.1, 0.2, 0.3]);
+  expect(ticksBetween(999_999_999_999_900, 999_999_999_999_990)).toHaveLength(5);
+});
+
+test.each([
+  ["a week", [20_260_907, 20_260_913], ["20260908", "20260910", "20260912"]],
+  ["codes of 15 digits", [2e14, 2.6e14], ["200000000000000", "240000000000000"]],
+  ["shares", [0, 1], ["0", "0.2", "0.4", "0.6", "0.8", "1"]],
+] as const)("the axis has its numbers in full, as many as there is room for: %s", (_, range, labels) => {
+  const now = { bins: [1, 2, 1], total: 4, min: range[0], max: range[1], mean: range[0], deviation: 1 };
+  const { markup } = histogram("day", { kind: "numbers", range, now, before: undefined });
+  const shown = [...markup.matchAll(/y="119" text-anchor="\w+">([^<]*)</g)].map(([, label]) => label);
+  expect(shown).toEqual(labels);
 });
 
 test("a value that a check names has a bar, however rare it is", () => {
