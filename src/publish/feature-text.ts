@@ -11,11 +11,10 @@ const mostNamed = 10;
  * (PSI 0.854), score (`ranks`)". undefined: there are none.
  */
 export function warnedText(results: readonly CheckResult[]): string | undefined {
-  const keyOf = ({ column, isFeature }: CheckResult): string => JSON.stringify([isFeature === true, column]);
-  const holding = new Set(results.filter(({ level }) => level === "hold").map(keyOf));
+  const holding = new Set(results.filter(({ level }) => level === "hold").map(columnKey));
   const byColumn = new Map<string, CheckResult>();
   for (const result of results.filter(({ level, column }) => level === "warn" && column !== null)) {
-    const [key, known] = [keyOf(result), byColumn.get(keyOf(result))];
+    const [key, known] = [columnKey(result), byColumn.get(columnKey(result))];
     if (!holding.has(key) && (known === undefined || psiOf(result) > psiOf(known))) {
       byColumn.set(key, result);
     }
@@ -27,6 +26,11 @@ export function warnedText(results: readonly CheckResult[]): string | undefined 
   const more = warned.length > mostNamed ? `, and ${warned.length - mostNamed} others` : "";
   const count = warned.length === 1 ? "1 more column only warns" : `${warned.length} more columns only warn`;
   return warned.length === 0 ? undefined : printable(`${count}: ${names.join(", ")}${more}`);
+}
+
+/** Distinguishes columns. An output and a feature may have the same name. */
+export function columnKey({ column, isFeature }: Pick<CheckResult, "column" | "isFeature">): string {
+  return JSON.stringify([isFeature === true, column]);
 }
 
 /** The PSI of a result, and less than any PSI for a result of another check. */

@@ -1,7 +1,7 @@
 import { explainedUpTo } from "../checks/verdicts/feature-causes.js";
 import type { CheckName, CheckResult, Level, UnlistedResults, Verdict } from "../checks/verdicts/verdict.js";
 import { printable } from "../util/printable.js";
-import { moveText, psiOf } from "./feature-text.js";
+import { columnKey, moveText, psiOf } from "./feature-text.js";
 import { findingText, modelText } from "./finding-text.js";
 import { comparedFile, type RunVerdict } from "./run-verdict.js";
 import { shown, withSeparators } from "./shown-numbers.js";
@@ -95,11 +95,6 @@ function resultsToList(results: readonly CheckResult[], level: Level): CheckResu
       ? result.level === level || listedWithHold
       : result.level === level && !listedWithHold && !(isImpliedByPsi(result) && holdingByPsi.has(columnKey(result)));
   });
-}
-
-/** Distinguishes columns. An output and a feature may have the same name. */
-function columnKey({ column, isFeature }: Pick<CheckResult, "column" | "isFeature">): string {
-  return JSON.stringify([isFeature === true, column]);
 }
 
 function isNewCategory({ check, level, isFeature }: CheckResult): boolean {

@@ -27,6 +27,17 @@ const withNulls = (counts: Counts, nulls: number): ColumnProfile => {
   return { ...texts, rows: texts.rows + nulls, nulls };
 };
 
+/** What the check says of rows with a category, after a run or a file in which all rows are NULL. */
+const unseenAfterNulls = (rows: number, file?: string): CheckResult[] =>
+  checkUnseen(
+    {
+      column: "city",
+      now: withNulls({ Cork: rows }, 150 - rows),
+      earlier: [{ runId: "daily-1", file, profile: withNulls({}, 2000) }],
+    },
+    false,
+  );
+
 const nights = (counts: Counts, count = 8): Counts[] => Array.from({ length: count }, () => counts);
 const usual: Counts = { Rome: 90, Oslo: 50, Bern: 10 };
 const withCork = (rows: number, all = 150): Counts => ({ Rome: all - 60 - rows, Oslo: 50, Bern: 10, Cork: rows });
@@ -81,18 +92,9 @@ describe("a new category of a feature with few rows", () => {
   });
 
   test("it takes five rows if the earlier runs have no values, as of a column that is filled for the first time", () => {
-    const found = (rows: number, file?: string): unknown[] =>
-      checkUnseen(
-        {
-          column: "city",
-          now: withNulls({ Cork: rows }, 150 - rows),
-          earlier: [{ runId: "daily-1", file, profile: withNulls({}, 2000) }],
-        },
-        false,
-      );
     for (const file of [undefined, "training.json"]) {
-      expect(found(4, file)).toEqual([]);
-      expect(found(5, file)).toMatchObject([{ limit: 0.02 }]);
+      expect(unseenAfterNulls(4, file)).toEqual([]);
+      expect(unseenAfterNulls(5, file)).toMatchObject([{ limit: 0.02 }]);
     }
   });
 });

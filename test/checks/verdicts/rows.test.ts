@@ -34,6 +34,18 @@ const byWeekday = (nightsAgo: number): number => (nightsAgo % 7 === 0 ? 300 : 10
 const slowly = (nightsAgo: number): number => Math.round(10_000 * 1.0025 ** (28 - nightsAgo));
 const fast = (nightsAgo: number): number => Math.round(10_000 * 1.005 ** (28 - nightsAgo));
 
+const rise = (nightsAgo: number): number => (nightsAgo > 22 ? 1000 : 1100);
+const closed = (nightsAgo: number): number => (nightsAgo % 7 === 0 ? 0 : fast(nightsAgo));
+const by = (share: number) => (nightsAgo: number) => 1_000_000 * (nightsAgo < 8 ? 1 + share : 1);
+
+const lineOf = (found: CheckResult): unknown => resultLines(storedVerdict([found]), found.level)[0];
+
+/** The texts after the dates: "2026-11-16: 300, 2026-11-23: 310" has 300 and 310. */
+const afterColons = (text: unknown): string[] =>
+  String(text)
+    .split(", ")
+    .map((part) => part.split(": ")[1] ?? "");
+
 const oneWithFew = (nightsAgo: number): number => (nightsAgo === 3 ? 400 : 1000);
 
 function columnsOf(rows: number): Columns {
@@ -155,7 +167,6 @@ describe("rows of a job that grows", () => {
     const { numbers } = withRows(10_538, slowly);
     expect(numbers).toMatchObject({ least: 10_538, lower_median: 10_176, growth: expect.closeTo(1.0538, 3) });
     const never = { ...defaultChecks, rows: { min: 1, max: 3 } };
-    const rise = (ago: number): number => (ago > 22 ? 1000 : 1100);
     for (const rows of [(ago: number): number => 10_000 - 10 * ago, rise]) {
       const baseline = nightsBefore(28, (ago) => ({ rows: rows(ago) }));
       expect(only(judge({ run: runProfile({ rows: rows(0) }), baseline }, never), "rows").level).toBe("pass");
@@ -163,15 +174,14 @@ describe("rows of a job that grows", () => {
   });
 
   test("the finding has the median and the growth, and not of a run with too many rows", () => {
-    const line = (found: CheckResult): unknown => resultLines(storedVerdict([found]), found.level)[0];
-    expect(line(withRows(5100, fast))).toBe(
+    expect(lineOf(withRows(5100, fast))).toBe(
       "5,100 rows, 46% of 11,080, the lower median of 4 Mondays (10,355) plus 7% growth (rows.min: 70%)",
     );
-    expect(line(withRows(40_000, fast))).toBe(
+    expect(lineOf(withRows(40_000, fast))).toBe(
       "40,000 rows, 373% of 10,723, the upper median of 4 Mondays (rows.max: 300%)",
     );
     const few = (ago: number): number => Math.round(fast(ago) / 1000);
-    expect(line(withRows(6, few))).toBe(
+    expect(lineOf(withRows(6, few))).toBe(
       "6 rows, 56.1% of 10.7, the lower median of 4 Mondays (10) plus 7% growth (rows.min: 70%)",
     );
   });
@@ -179,20 +189,15 @@ describe("rows of a job that grows", () => {
   test("the usual number of rows can be derived from the numbers of the result", () => {
     for (const rows of [slowly, fast, byWeekday]) {
       const { numbers, measured, formula } = withRows(500, rows);
-      const counts = String(numbers["nights"])
-        .split(", ")
-        .map((night) => Number(night.split(": ")[1]));
-      const sorted = counts.toSorted((one, other) => one - other);
-      const quotients = String(numbers["growth_nights"] ?? "")
-        .split(", ")
-        .map((night) => {
-          const [now, before] = (night.split(": ")[1] ?? "1/1").split("/").map(Number) as [number, number];
-          return now / before;
-        });
-      const growth = Math.min(
-        quotients.toSorted((one, other) => one - other)[Math.floor((quotients.length - 1) / 3)] ?? 1,
-        1.07,
-      );
+      const sorted = afterColons(numbers["nights"])
+        .map(Number)
+        .toSorted((one, other) => one - other);
+      const quotients = afterColons(numbers["growth_nights"] ?? "none: 1/1").map((text) => {
+        const [now, before] = text.split("/").map(Number) as [number, number];
+        return now / before;
+      });
+      const third = quotients.toSorted((one, other) => one - other)[Math.floor((quotients.length - 1) / 3)];
+      const growth = Math.min(third ?? 1, 1.07);
       const lower = sorted[1] as number;
       expect(numbers["growth"] ?? 1).toBe(growth);
       const least = Math.min(lower * growth, sorted.at(-1) as number);
@@ -202,19 +207,13 @@ describe("rows of a job that grows", () => {
   });
 
   test("the median is not multiplied if it is 0, or if the job grows by less than 1 %", () => {
-    const closed = (ago: number): number => (ago % 7 === 0 ? 0 : fast(ago));
     expect(withRows(5, closed).numbers["growth"]).toBeUndefined();
     expect(withRows(5, closed).formula).not.toContain("growth");
-    expect(resultLines(storedVerdict([withRows(5, closed)]), "hold")[0]).toBe(
-      "5 rows, the median of 4 Mondays had 0 (rows.max: 300%)",
-    );
-    const by = (share: number) => (ago: number) => 1_000_000 * (ago < 8 ? 1 + share : 1);
+    expect(lineOf(withRows(5, closed))).toBe("5 rows, the median of 4 Mondays had 0 (rows.max: 300%)");
     expect(withRows(1_000_000, by(0.0099)).numbers["growth"]).toBeUndefined();
     const grown = withRows(500_000, by(0.0101));
     expect(grown.numbers["growth"]).toBeCloseTo(1.0101);
-    expect(resultLines(storedVerdict([grown]), "hold")[0]).toContain(
-      "of 1,010,100, the median of 4 Mondays (1,000,000) plus 1.01% growth",
-    );
+    expect(lineOf(grown)).toContain("of 1,010,100, the median of 4 Mondays (1,000,000) plus 1.01% growth");
   });
 
   test.each([
