@@ -155,7 +155,7 @@ export interface PlannedChecks {
   readonly first: PinnedRun | null;
   /** The latest published runs that this run is not compared with, the latest last; absent: there are none. */
   readonly leftOut?: readonly LeftOutRun[] | undefined;
-  /** Set if the model is not that of the last run of `baseline`, but one that an earlier run had; absent: it is not. */
+  /** Set if the model is not that of the last run, but one that an earlier run had; absent: it is not. */
   readonly olderModel?: OlderModel | undefined;
   /** The file with the profile that this run is compared with; undefined: it is compared with `baseline`. */
   readonly profile?: PinnedFile | undefined;
@@ -196,7 +196,7 @@ export interface LeftOutRun {
 export interface OlderModel {
   /** The date of the latest run with this run's model. */
   readonly usedOn: string;
-  /** The last run of the baseline, which had another model. */
+  /** The last run, which had another model, whether this run is compared with it or not. */
   readonly last: { readonly date: string; readonly modelSha256: string };
 }
 

@@ -91,14 +91,12 @@ export function chooseBaseline(
     .slice(-leastRuns)
     .flatMap(({ runId, date: of, leftOut: why }) => (why ? [{ runId, date: of, why }] : []));
   const usedOn = all.findLast((run) => run.modelSha256 === modelSha256)?.date;
-  const last = sorted.at(-1);
-  // A run that is left out may be the one in which the model changed.
-  const isOlder = [last, all.at(-1)].every((run) => run?.modelSha256 !== modelSha256);
+  const last = all.at(-1);
   return {
     baseline: recent.slice(-mostRuns).map(pinOf),
     firsts: firsts.map(pinOf),
     ...(leftOut.length === 0 ? {} : { leftOut }),
-    ...(isOlder && usedOn !== undefined && last !== undefined
+    ...(last !== undefined && last.modelSha256 !== modelSha256 && usedOn !== undefined
       ? { olderModel: { usedOn, last: { date: last.date, modelSha256: last.modelSha256 } } }
       : {}),
   };

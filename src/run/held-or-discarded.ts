@@ -84,7 +84,11 @@ async function commandsFor(
 ): Promise<DecidingCommands> {
   const isRejects = verdict.results.some(({ check, level }) => check === "rejects" && level === "hold");
   const rejects = isRejects ? context.command(plan.params, { verb: "rejects" }) : undefined;
-  return { ...(await decidingCommands(context, plan)), rejects, isEmpty: run.outputRows === 0 };
+  return {
+    ...(await decidingCommands(context, plan)),
+    rejects,
+    isEmpty: run.outputRows === 0 && !run.committed.includes(0),
+  };
 }
 
 /** A run that is held or discarded. */

@@ -126,7 +126,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     ...(lost === undefined ? {} : { damage: [lost.message], error: lost }),
     status: run.rolledBack === true ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
-    ...(lastFailure === null || lost !== undefined ? {} : await continuing(context, plan)),
+    ...(lastFailure === null || lost !== undefined ? {} : await continuing(context, plan, lastFailure)),
     paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, stored, run) : undefined,
     lastFailure,
     spansCommitted: countCommitted(run),
@@ -149,10 +149,24 @@ export function requireLatest(latest: RunId, asked: string | undefined): void {
   }
 }
 
-/** The command that continues a run whose last attempt failed; nothing for an erasure, which another command finishes. */
-async function continuing(context: JobContext, plan: Plan): Promise<Partial<Pick<RunState, "commands" | "purpose">>> {
+/** Errors of a run whose spec, input or model is not the planned one. */
+const changes: ReadonlySet<string> = new Set(["PLAN_CHANGED", "INPUT_CHANGED", "MODEL_CHANGED"]);
+
+/**
+ * The command that continues a run whose last attempt failed, or scores it again if something is not as planned; nothing
+ * for an erasure, which another command finishes.
+ */
+async function continuing(
+  context: JobContext,
+  plan: Plan,
+  { code }: AttemptFailure,
+): Promise<Partial<Pick<RunState, "commands" | "purpose">>> {
   if (plan.erasure !== undefined) {
     return {};
+  }
+  if (changes.has(code)) {
+    const { newRun } = await decidingCommands(context, plan);
+    return { commands: [newRun], purpose: "to continue, restore what changed; to score again with the change" };
   }
   const { command } = await finishingCommand(context, plan);
   return { commands: [command], purpose: "to continue, after you fix the cause" };

@@ -84,7 +84,11 @@ test("a run records why it cannot be resumed, and a published run does not", asy
   expect((await job.night("run", "2026-11-24")).code).toBe(66);
   expect(lastJson(await job.night("status", "2026-11-24", "--json"))).toMatchObject({
     last_error: { code: "PLAN_CHANGED" },
+    commands: [expect.stringMatching(/ --param ds=2026-11-24 --new-run$/)],
   });
+  expect((await job.night("status", "2026-11-24")).stdout).toContain(
+    "\n  to continue, restore what changed; to score again with the change: infer-batch run ",
+  );
   await job.night("run", "2026-11-24", "--new-run");
   const changed = { input: { where: "id < 400" } };
   await job.rewrite(changed);

@@ -105,7 +105,12 @@ describe("the baseline of a run", () => {
       expect(olderThan(nights(...others)), others.join()).toBeUndefined();
     }
     expect(olderThan(withLeftOut(1, "b", "m", "b", "b"))).toEqual(back);
-    expect(olderThan(withLeftOut(1, "m", "b"))).toBeUndefined(); // the last run that counts has the model
+    // A run that is left out is the last run, too.
+    expect(olderThan(withLeftOut(1, "m", "b"))).toEqual({
+      usedOn: expect.any(String),
+      last: expect.objectContaining({ modelSha256: "b" }),
+    });
+    expect(olderThan(withLeftOut(2, "m", "b", "c"))).toMatchObject({ last: { modelSha256: "c" } });
     expect(olderThan(withLeftOut(2, "m", "b", "m"))).toBeUndefined(); // said when that run was planned
     const olderModel = { ...back, last: { ...back.last, modelSha256: "e5b6286debb10000" } };
     const model = { uri: "models/renewal.onnx", sha256: "b6aa958648180000" };

@@ -1,8 +1,8 @@
-import { readFile } from "node:fs/promises";
+import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratchFolder } from "../support/job.js";
-import { lastJson, nightlyJob } from "../support/nights.js";
+import { heldNight, lastJson, nightlyJob } from "../support/nights.js";
 
 test("a run whose rows are all filtered out says so in its message, with the command that publishes it without rows, in its page and stats, and shows no share of no rows", async () => {
   await using scratch = await scratchFolder();
@@ -27,4 +27,17 @@ test("a run whose rows are all filtered out says so in its message, with the com
   expect(stdout).toMatch(/: held, 0 rows scored, 0 rows rejected, 442 rows filtered out\n/);
   expect(stdout).not.toContain("0%");
   expect(lastJson(await nights.night("stats", "2026-11-21", "--json"))).toMatchObject({ rows: 0, filtered: 442 });
+});
+
+test("a held run that has lost its only span is not offered as one without rows", async () => {
+  await using scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path, { commit_rows: 1000 });
+  const runId = await heldNight(nights);
+  const parts = join(nights.folder("2026-11-21"), "_infer-batch", runId, "parts");
+  for (const name of await readdir(parts)) {
+    await rm(join(parts, name));
+  }
+  const { stderr } = await nights.night("run", "2026-11-21");
+  expect(stderr).toMatch(/span 0 of 1 is no longer committed/);
+  expect(stderr).toMatch(/to publish the predictions, after you restore what is lost: /);
 });

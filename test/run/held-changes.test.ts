@@ -15,14 +15,41 @@ test("the input of a held run is not listed in a store, for which the message wo
   expect(await inputChanges(context, plan)).toEqual([]);
 });
 
+/** What is said of a model, and the pins with which it was looked for. */
+async function modelChangesOf(model: object, plan: Plan): Promise<{ changes: string[]; asked: unknown[] }> {
+  const asked: unknown[] = [];
+  const context = {
+    spec: { model },
+    signal: new AbortController().signal,
+    log: { debug: () => {} },
+    resolveModel(pin: unknown) {
+      asked.push(pin);
+      return Promise.resolve({ model: { sha256: "b".repeat(64) } });
+    },
+  };
+  return { changes: await modelChanges(context as unknown as JobContext, plan), asked };
+}
+
 test.each(["s3://models/a.onnx", "models:/churn/7", "https://example.org/a.onnx", "hf://org/repo@1/a.onnx"])(
   "the model of a held run is not resolved where that asks a store or a registry: %s",
   async (path) => {
     const plan = { model: { uri: path, sha256: "a".repeat(64) } } as unknown as Plan;
-    const context = { spec: { model: { path } }, resolveModel: () => expect.fail("it was asked") };
-    expect(await modelChanges(context as unknown as JobContext, plan)).toEqual([]);
+    expect(await modelChangesOf({ path }, plan)).toEqual({ changes: [], asked: [] });
   },
 );
+
+test("the model of a held run is looked for as that of a plan, and not if the spec pins a digest or names a server", async () => {
+  const plan = { model: { uri: "a.onnx", sha256: "a".repeat(64) } } as unknown as Plan;
+  expect(await modelChangesOf({ path: "a.onnx" }, plan)).toEqual({
+    changes: [
+      expect.stringMatching(/^the model has changed .* sha256 bbbbbbbbbbbb…, planned aaaaaaaaaaaa…\): run --new-run/),
+    ],
+    asked: [{ sha256: "a".repeat(64) }],
+  });
+  expect(await modelChangesOf({ path: "a.onnx", sha256: "a".repeat(64) }, plan)).toEqual({ changes: [], asked: [] });
+  const server = { protocol: "v2", url: "http://127.0.0.1:1", model: "a" };
+  expect(await modelChangesOf({ server }, plan)).toEqual({ changes: [], asked: [] });
+});
 
 const limitsChanged = "the limits in the spec are not those of this verdict";
 const specChanged = "the spec has changed since this run was planned";

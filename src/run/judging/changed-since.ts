@@ -76,11 +76,13 @@ export async function modelChanges(
   { model: planned }: Pick<Plan, "model">,
 ): Promise<string[]> {
   const uri = modelUri(spec.model);
-  if (isModelUri(uri)) {
+  // A file that `model.sha256` does not allow is scored by no run.
+  if (isModelUri(uri) || spec.model.sha256 !== undefined) {
     return [];
   }
   try {
-    const { model } = await resolveModel();
+    // With a pin: the model is not looked for to plan a run.
+    const { model } = await resolveModel({ sha256: planned.sha256 });
     const digests = `sha256 ${shortDigest(model.sha256)}, planned ${shortDigest(planned.sha256)}`;
     return model.sha256 === planned.sha256
       ? []

@@ -28,9 +28,10 @@ export async function unfinishedRuns(context: JobContext): Promise<UnfinishedTex
   const found = await sink.unfinished(spec.name, runIdOf(spec.name, spec.params, sha256));
   const own = found.filter(({ plan }) => !isMarkedKept(plan));
   const texts: UnfinishedText[] = [];
-  for (const run of own.toSorted((one, other) =>
-    dateOf(one) < dateOf(other) ? -1 : dateOf(one) > dateOf(other) ? 1 : 0,
-  )) {
+  // Of runs without a date, or of one date, a sink has the one that was planned last first.
+  for (const run of own
+    .toReversed()
+    .toSorted((one, other) => (dateOf(one) < dateOf(other) ? -1 : dateOf(one) > dateOf(other) ? 1 : 0))) {
     texts.push(await unfinishedText(context, run));
   }
   return texts;

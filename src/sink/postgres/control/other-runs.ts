@@ -33,21 +33,26 @@ export async function abandonedRuns(session: Session, { table }: Control, runId:
   return rows.map(pastRun);
 }
 
-/** Tables of older runs were dropped by the runs after them. */
+/** Tables of older runs were dropped by the runs after them, except those of other roles. */
 const closedLimit = 200;
 
 /**
- * Reads the latest runs for a target that are over: published, discarded, or abandoned for a run that is one of these. A
- * bounded number.
+ * Reads the runs for a target that are over: published, discarded, or abandoned for a run that is one of these. Default: the
+ * latest, a bounded number.
  */
-export async function closedRuns(session: Session, { table }: Control, target: string): Promise<readonly PastRun[]> {
+export async function closedRuns(
+  session: Session,
+  { table }: Control,
+  target: string,
+  { all = false }: { readonly all?: boolean } = {},
+): Promise<readonly PastRun[]> {
   const { isUnfinished, isDecided } = runConditions(table);
   const { rows } = await session.query<PastRow>({
     text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE target = $1
       AND (NOT (${isUnfinished}) OR ${isDecided("discarded")} OR EXISTS (
         SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number AND run_id IN (
           SELECT run_id FROM ${table("finishes")} UNION ALL SELECT run_id FROM ${table("decisions")} WHERE kind = 'discarded')))
-      ORDER BY planned_at DESC LIMIT ${closedLimit}`,
+      ORDER BY planned_at DESC${all ? "" : ` LIMIT ${closedLimit}`}`,
     values: [target],
   });
   return rows.map(pastRun);

@@ -43,6 +43,7 @@ export async function publishedRuns(
     if (date !== undefined) {
       const leftOut = series.withLeftOut === true && by !== null ? whyLeftOut(by) : undefined;
       const seconds = row.seconds ?? undefined;
+      byDate.delete(`${date} ${leftOut ?? ""}`); // the order is that of the last run of each date
       byDate.set(`${date} ${leftOut ?? ""}`, { runId, date, sha256, modelSha256, place: "", leftOut, seconds });
     }
   }

@@ -2,7 +2,7 @@ import { DatabaseError } from "pg";
 import type { ErasedTable, TableErasure } from "../../../publish/erasure.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { JobError } from "../../../util/errors.js";
-import { existingTables, type LeftTable, leftoversOf, tablesOfClosedRuns } from "../other-runs/abandoned-runs.js";
+import { existingTables, type LeftTable, rowTablesOf, tablesOfClosedRuns } from "../other-runs/abandoned-runs.js";
 import type { Session } from "../connections.js";
 import { closedRuns, type PastRun } from "../control/other-runs.js";
 import { controlLayout } from "../control/schema.js";
@@ -80,7 +80,7 @@ async function eraseInTransaction(
     });
   }
   // A table of a run that is over may have been kept, because a view or a session needs it.
-  const closed = await closedRuns(session, control, target);
+  const closed = await closedRuns(session, control, target, { all: true });
   erased.push(
     ...(await eraseFromOwn(session, tools, closed, request)),
     ...(await eraseFromOwn(session, tools, unfinished, request, (run) => startOver(session, tools, run))),
@@ -109,19 +109,25 @@ async function eraseFromOwn(
   after?: (run: PastRun) => Promise<void>,
 ): Promise<readonly ErasedTable[]> {
   const erased: ErasedTable[] = [];
-  for (const run of runs) {
-    for (const table of await existingTables(session, leftoversOf(control, run))) {
-      const types = await keyTypes(session, table, request);
-      const rows =
-        types === undefined
-          ? 0
-          : await orForbidden(table, run, () => eraseFrom(session, { table: quoteTable(table), types }, request));
-      if (rows > 0 && run.mode !== "upsert") {
-        erased.push({ name: showTable(table), rows, rejects: 0 });
-      }
-      if (rows > 0 && run.mode === "replace" && !request.dryRun) {
-        await after?.(run);
-      }
+  const named = runs.flatMap((run) => rowTablesOf(control, run).map((name) => ({ run, name })));
+  const found = await existingTables(
+    session,
+    named.map(({ name }) => name),
+  );
+  const existing = new Map(found.map((table) => [quoteTable(table), table]));
+  for (const { run, name } of named) {
+    const table = existing.get(quoteTable(name));
+    const types = table && (await keyTypes(session, table, request));
+    if (table === undefined || types === undefined) {
+      continue;
+    }
+    requireErasable(table, run);
+    const rows = await eraseFrom(session, { table: quoteTable(table), types }, request);
+    if (rows > 0 && run.mode !== "upsert") {
+      erased.push({ name: showTable(table), rows, rejects: 0 });
+    }
+    if (rows > 0 && run.mode === "replace" && !request.dryRun) {
+      await after?.(run);
     }
   }
   return erased;
@@ -221,22 +227,16 @@ async function countKeys(
   return rows.reduce((sum, row) => sum + Number(row.rows), 0);
 }
 
-/** Says whose table keeps this role from erasing: rows that stay there would be rows that are not erased. */
-async function orForbidden<T>(table: LeftTable, { runId }: PastRun, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof DatabaseError && error.code === "42501" && !table.mayDrop) {
-      const { owner } = table;
-      throw new JobError(
-        "PERMISSION",
-        `erasing rows of ${showTable(table)}, which run ${runId} has left: it belongs to ${owner}, and this role may not erase its rows, so nothing was erased`,
-        {
-          hint: `as ${owner}, drop the table, which no run needs: DROP TABLE ${quoteTable(table)}\n    then run the same infer-batch erase again`,
-        },
-      );
-    }
-    throw error;
+/** Rows that this role may not erase would stay, without a word. @throws JobError PERMISSION */
+function requireErasable({ owner, mayErase, role, ...table }: LeftTable, { runId }: PastRun): void {
+  if (!mayErase) {
+    throw new JobError(
+      "PERMISSION",
+      `erasing rows of ${showTable(table)}, a table of run ${runId}: it belongs to ${owner}, and ${role} may not erase its rows, so nothing was erased from it and from the other tables of the target`,
+      {
+        hint: `as ${owner}: GRANT SELECT, DELETE ON ${quoteTable(table)} TO ${quoteName(role)}\n    then run the same infer-batch erase again`,
+      },
+    );
   }
 }
 

@@ -87,15 +87,23 @@ export async function tablesOfOthers(session: Session, control: Control, plan: P
 }
 
 /** Names the tables of its own that a run may have. */
-export function leftoversOf({ schema }: Control, { runId, target, mode }: PastRun): readonly TableName[] {
-  const own = [profileKeyTable(schema, runId), answersTable(schema, runId)];
+export function leftoversOf(control: Control, run: PastRun): readonly TableName[] {
+  const rows = rowTablesOf(control, run);
+  // The mode of a newer program is not known.
+  return rows.length === 0
+    ? []
+    : [profileKeyTable(control.schema, run.runId), answersTable(control.schema, run.runId), ...rows];
+}
+
+/** Names the tables of its own in which a run may have rows, or keys of rows. */
+export function rowTablesOf({ schema }: Control, { runId, target, mode }: PastRun): readonly TableName[] {
   switch (mode) {
     case "append":
-      return [...own, stagedRowsTable(schema, runId)];
+      return [stagedRowsTable(schema, runId)];
     case "upsert":
-      return [...own, stagedRowsTable(schema, runId), keysTable(schema, runId)];
+      return [stagedRowsTable(schema, runId), keysTable(schema, runId)];
     case "replace":
-      return [...own, stagingTable(splitTable(target), runId)];
+      return [stagingTable(splitTable(target), runId)];
     default:
       return []; // of a newer program
   }
@@ -112,12 +120,17 @@ export interface LeftTable extends TableName {
   readonly owner: string;
   /** Whether this role may drop the table. */
   readonly mayDrop: boolean;
+  /** Whether this role may erase rows of the table. */
+  readonly mayErase: boolean;
+  /** The name of this role. */
+  readonly role: string;
 }
 
 /** Returns the tables that exist. */
 export async function existingTables(session: Session, names: readonly TableName[]): Promise<readonly LeftTable[]> {
   const { rows } = await session.query<LeftTable>({
-    text: `SELECT w.schema, w.table, pg_get_userbyid(c.relowner) AS owner, pg_has_role(c.relowner, 'USAGE') AS "mayDrop"
+    text: `SELECT w.schema, w.table, pg_get_userbyid(c.relowner) AS owner, pg_has_role(c.relowner, 'USAGE') AS "mayDrop",
+        has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'DELETE') AS "mayErase", current_user AS role
       FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
       JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table`,
     values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],

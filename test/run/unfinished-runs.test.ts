@@ -1,0 +1,35 @@
+import { expect, test } from "vitest";
+import type { Plan } from "#src/plan/plan.js";
+import { unfinishedRuns } from "#src/run/other-runs/unfinished-runs.js";
+import type { JobContext } from "#src/scoring/context.js";
+
+/** A job with unfinished runs of these params, the one that was planned last first, as sinks list them. */
+function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): JobContext {
+  const plans = runs.map((params, index) => ({ runId: `daily-${index}`, params, dateParam }) as unknown as Plan);
+  return {
+    spec: { name: "daily", params: {} },
+    sha256: () => "0".repeat(64),
+    command: () => "infer-batch run job.yaml",
+    sink: { unfinished: () => Promise.resolve(plans.map((plan) => ({ plan, target: "scores.a" }))) },
+  } as unknown as JobContext;
+}
+
+test.each([
+  ["dates", "ds", [{ ds: "2026-11-20" }, { ds: "2026-11-22" }, { ds: "2026-11-21" }], [0, 2, 1]],
+  ["no dates", null, [{ month: "2026-11" }, { month: "2026-10" }, { month: "2026-09" }], [2, 1, 0]],
+  [
+    "one date",
+    "ds",
+    [
+      { ds: "2026-11-20", shop: "b" },
+      { ds: "2026-11-20", shop: "a" },
+    ],
+    [1, 0],
+  ],
+] as const)(
+  "unfinished runs are in the order of their dates, then in that of their plans: %s",
+  async (_, param, runs, order) => {
+    const found = await unfinishedRuns(jobWith(param, ...runs));
+    expect(found.map(({ runId }) => runId)).toEqual(order.map((index) => `daily-${index}`));
+  },
+);
