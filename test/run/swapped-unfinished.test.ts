@@ -31,7 +31,7 @@ postgres.describe("an unfinished run whose rows another run has replaced", () =>
     expect((await nights.night("run", "2026-11-20")).code).toBe(66);
 
     const { stdout } = await nights.night("status", "2026-11-21");
-    const text = /( is not finished, .*); to score it again: infer-batch (.*?)( \(with --allow-older, once .*\))?\n$/;
+    const text = /( is not finished, .*); to score it again: infer-batch (.*?)( \(with --allow-older, once .*\))?$/m;
     const [said = "", why, early = ""] = text.exec(stdout) ?? [];
     expect(why, stdout).toMatch(
       /^ is not finished, and its rows there are gone: run other-\S+ has replaced all rows since$/,

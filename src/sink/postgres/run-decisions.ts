@@ -89,7 +89,10 @@ async function decideRun(session: Session, tools: RunTools, plan: Plan, decision
     await refuseSuperseded(session, control, runId);
   }
   if (decision.kind === "approved") {
-    await refuseUnpublishable(session, tools, plan, decision);
+    const since = await refuseUnpublishable(session, tools, plan, decision);
+    if (since !== undefined) {
+      return since;
+    }
   }
   await storeDecision(session, control, runId, decision);
   return (await readDecision(session, control, runId)) ?? decision;
@@ -112,19 +115,30 @@ export async function supersede(
 
 /**
  * Refuses to approve a run that could not be published, as far as that is known before its rows are written: nothing
- * else may become of an approved run. Publishing checks all of it again.
+ * else may become of an approved run. Publishing checks all of it again. Returns the decision of an attempt that has approved
+ * the run meanwhile, and may have published it; undefined: there is none.
  * @throws JobError PLAN_CHANGED, OUTPUT_NEWER, OUTPUT_MISMATCH, OUTPUT_DAMAGED
  */
-async function refuseUnpublishable(session: Session, tools: RunTools, plan: Plan, { by }: Decision): Promise<void> {
+async function refuseUnpublishable(
+  session: Session,
+  tools: RunTools,
+  plan: Plan,
+  { by }: Decision,
+): Promise<Decision | undefined> {
   requirePlannedTarget(plan, tools.planTarget, "approving");
   const mode = tools.modeOf(plan);
   if (mode.kind !== "append") {
     await tools.refuseNewer(session, plan);
   }
   await lockRun(session, plan.runId);
+  const since = await readDecision(session, tools.control, plan.runId);
+  if (since !== undefined) {
+    return since; // the staging table of a published run is gone
+  }
   await mode.prepare(session, plan, { mayCreate: spanCount(plan) === 0 });
   await mode.checkFinish?.(session, plan);
   if (by !== byChecks) {
     await mode.checkRows?.(session, plan); // checks approve what this command has just scored, and publishes at once
   }
+  return undefined;
 }
