@@ -4,7 +4,7 @@ import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan } from "#src/plan/plan.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { modes, plainTable } from "../../support/pg-amid.js";
-import type { Database } from "../../support/pg-database.js";
+import { connect, type Database } from "../../support/pg-database.js";
 import { holdStaged, publishStaged, stagedSink, statesIn } from "../../support/pg-staged.js";
 import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
@@ -104,4 +104,35 @@ postgres.describe("an approved run of another table", () => {
       expect(await idsIn(database)).toEqual(upTo(stored.plan.input.rows));
     },
   );
+});
+
+postgres.describe("two attempts that approve a run", () => {
+  test("an attempt that waits for one that publishes the run takes its decision, although the staging table is gone", async () => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(plainTable);
+    await using sink = stagedSink(database, modes[0][1]);
+    const { run, stored } = await holdStaged(sink, runOf(sink, 1));
+    const { runId } = stored.plan;
+    const [{ staging } = {}] = await database.query(
+      "SELECT 'infer_batch.' || tablename AS staging FROM pg_tables WHERE tablename LIKE 'staging%'",
+    );
+    const publishing = await connect(database.url);
+    try {
+      await publishing.query("BEGIN");
+      await publishing.query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [`infer-batch run ${runId}`]);
+      const decided = run.decide(decisionOf("approved"));
+      while (!(await isWaited(database))) {
+        await sleep(10);
+      }
+      await publishing.query({
+        text: "INSERT INTO infer_batch.decisions (run_id, kind, by, at, as_baseline) VALUES ($1, 'approved', 'other', now(), true)",
+        values: [runId],
+      });
+      await publishing.query(`DROP TABLE ${String(staging)}`);
+      await publishing.query("COMMIT");
+      expect(await decided).toMatchObject({ kind: "approved", by: "other" });
+    } finally {
+      await publishing.end();
+    }
+  });
 });
