@@ -14,6 +14,11 @@ export function runIdOf(job: string, params: Readonly<Record<string, string>>, s
   return `${job}-${sha256(JSON.stringify(canonical)).slice(0, 12)}` as RunId;
 }
 
+/** The first digits of a digest, for people: "0f3c91ab77de…". */
+export function shortDigest(sha256: string): string {
+  return `${sha256.slice(0, 12)}…`;
+}
+
 /** Names the job of a run. @param base the id that `runIdOf` returns */
 export function jobOf(base: RunId): string {
   return base.replace(/-[0-9a-f]{12}$/, "");

@@ -1,4 +1,5 @@
 import type { ListedShard } from "./compare.js";
+import { shortDigest } from "./identity.js";
 
 /** Says how a shard differs from its plan; undefined when size and fingerprint are equal. */
 export function pinDifference(planned: ListedShard, now: ListedShard): string | undefined {
@@ -27,7 +28,7 @@ export function restoreHint(planned: ListedShard & { readonly sha256?: string | 
   const same =
     planned.sha256 === undefined
       ? "if its content has not changed"
-      : `if \`sha256sum\` still prints ${planned.sha256.slice(0, 12)}…`;
+      : `if \`sha256sum\` still prints ${shortDigest(planned.sha256)}`;
   return `${copied}; ${same}, set its planned time again: touch -c -d ${time} ${plainWord.test(planned.uri) ? planned.uri : "FILE"}`;
 }
 

@@ -1,6 +1,7 @@
 import { leastPsiRows } from "../checks/verdicts/psi.js";
 import { leastQuantileRows } from "../checks/verdicts/quantile-check.js";
 import type { CoarseColumn, FewSampled, Verdict } from "../checks/verdicts/verdict.js";
+import { shortDigest } from "../plan/identity.js";
 import type { Plan, PlannedChecks, PlannedModel } from "../plan/plan.js";
 import { logicalDateOf } from "./published-run.js";
 import { percent, withSeparators } from "./shown-numbers.js";
@@ -56,11 +57,6 @@ export function olderModelText(
   }
   const { usedOn, last } = olderModel;
   return `the model is not that of the last run: ${nameWithVersion(model)} has sha256 ${shortDigest(model.sha256)}, that run (${last.date}) had ${shortDigest(last.modelSha256)}; it was last used on ${usedOn}`;
-}
-
-/** The first digits of a digest: "0f3c91ab77de…". */
-export function shortDigest(sha256: string): string {
-  return `${sha256.slice(0, 12)}…`;
 }
 
 /** Dates in a few words: "2026-11-20 and 2026-11-21"; of many, "from 2026-11-20 to 2026-11-25". */

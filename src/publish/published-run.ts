@@ -76,7 +76,7 @@ interface ChosenRuns {
 
 /**
  * Chooses what a run is compared with: of each date the last run, and of these the latest. Names the runs among the latest
- * ones that are left out, and says if the model is an older one than that of the last run.
+ * ones that are left out, and says if the model is that of an earlier run, but not of the last one.
  */
 export function chooseBaseline(
   found: readonly PublishedRun[],

@@ -9,6 +9,7 @@ import {
 import type { MatchedColumns } from "../checks/agreement/agreement.js";
 import type { Tokenizing } from "../columnar/tensor.js";
 import { showType } from "../columnar/types.js";
+import { shortDigest } from "../plan/identity.js";
 import type { Plan, PlannedModel } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { printable } from "../util/printable.js";
@@ -94,7 +95,7 @@ export function challengerLines(preview: ChallengerPreview | undefined): string[
 }
 
 function modelText(model: PlannedModel): string {
-  return `${printable(modelName(model))}, sha256 ${model.sha256.slice(0, 12)}…`;
+  return `${printable(modelName(model))}, sha256 ${shortDigest(model.sha256)}`;
 }
 
 /** What a run does with its challenger under the JSON names of other reports. */

@@ -3,7 +3,7 @@ import type { Plan } from "#src/plan/plan.js";
 import { unfinishedRuns } from "#src/run/other-runs/unfinished-runs.js";
 import type { JobContext } from "#src/scoring/context.js";
 
-/** A job with unfinished runs of these params, the one that was planned last first, as sinks list them. */
+/** A job with unfinished runs of these params, in the order of a sink. */
 function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): JobContext {
   const plans = runs.map((params, index) => ({ runId: `daily-${index}`, params, dateParam }) as unknown as Plan);
   return {
@@ -16,7 +16,7 @@ function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): J
 
 test.each([
   ["dates", "ds", [{ ds: "2026-11-20" }, { ds: "2026-11-22" }, { ds: "2026-11-21" }], [0, 2, 1]],
-  ["no dates", null, [{ month: "2026-11" }, { month: "2026-10" }, { month: "2026-09" }], [2, 1, 0]],
+  ["no dates", null, [{ month: "2026-11" }, { month: "2026-10" }, { month: "2026-09" }], [0, 1, 2]],
   [
     "one date",
     "ds",
@@ -24,10 +24,10 @@ test.each([
       { ds: "2026-11-20", shop: "b" },
       { ds: "2026-11-20", shop: "a" },
     ],
-    [1, 0],
+    [0, 1],
   ],
 ] as const)(
-  "unfinished runs are in the order of their dates, then in that of their plans: %s",
+  "unfinished runs are in the order of their dates, then in that of the sink: %s",
   async (_, param, runs, order) => {
     const found = await unfinishedRuns(jobWith(param, ...runs));
     expect(found.map(({ runId }) => runId)).toEqual(order.map((index) => `daily-${index}`));

@@ -90,8 +90,8 @@ interface Growth {
 const grownText = `; the lower median is multiplied by growth, up to the most of these rows; growth is the quotient of growth_nights at floor((n - 1) / 3) in ascending order, counted from 0, and at most ${growth.most}`;
 
 /**
- * Returns the growth that about two thirds of the last week's nights exceed, so that neither chance nor the end of a month
- * is taken for growth. undefined: there is none, or it is not known.
+ * Returns the growth that five of seven nights of the last week have at least (of five or six, all but one), so that neither
+ * chance nor the end of a month is taken for growth. undefined: there is none, or it is not known.
  */
 function grownSince(date: string, baseline: Baseline): Growth | undefined {
   const found = baseline

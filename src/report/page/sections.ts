@@ -262,7 +262,7 @@ export function historyCharts(columns: readonly PageColumn[], review: RunReview)
   const times = runs.map(({ runId }) => seconds?.get(runId));
   const duration = small({ title: "duration", values: times, show: showShortDuration, upTo: 1 });
   return html`<section><h2>The last ${runs.length} runs</h2>
-<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the last mark is this run: a dot, a triangle where a check warns, a diamond where one failed. A PSI compares each run with the one before; for this run, it is the one of the check.</p>
+<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the mark is this run: a dot, or a triangle if a check warns and a diamond if one failed. A PSI compares each run with the one before; that of this run is the one of its check.</p>
 <div class="history"><h3>all rows</h3>${rows}${rejected}${duration}</div>${shown.slice(0, openColumns)}${folded}</section>
 `;
 }

@@ -191,7 +191,10 @@ export async function approveErasure(
   { sink }: Pick<JobContext, "sink">,
   { plan: { runId, erasure }, run }: { readonly plan: Plan; readonly run: RunSink },
 ): Promise<Decision> {
-  const { of, at, by } = erasure ?? { of: "", at: "", by: "" };
+  if (erasure === undefined) {
+    throw new Error(`run ${runId} is no erasure`);
+  }
+  const { of, at, by } = erasure;
   const original = await sink.stored?.(of as RunId);
   if (original?.verdict !== undefined) {
     await run.judge(verdictWithoutRows(original.verdict));

@@ -1,6 +1,6 @@
 import { compareListing, compareSpec } from "../../plan/compare.js";
+import { shortDigest } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import { shortDigest } from "../../publish/compared-text.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";

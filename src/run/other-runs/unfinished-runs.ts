@@ -21,17 +21,16 @@ export interface UnfinishedText {
 
 /**
  * Finds other unfinished runs of the job: a retry after midnight of a job with `${today}` is another run than
- * yesterday's. The run of the latest date is the last.
+ * yesterday's. The run of the latest date is the last. Of runs without a date, or of one date, the sink knows the order.
  */
 export async function unfinishedRuns(context: JobContext): Promise<UnfinishedText[]> {
   const { spec, sink, sha256 } = context;
   const found = await sink.unfinished(spec.name, runIdOf(spec.name, spec.params, sha256));
   const own = found.filter(({ plan }) => !isMarkedKept(plan));
   const texts: UnfinishedText[] = [];
-  // Of runs without a date, or of one date, a sink has the one that was planned last first.
-  for (const run of own
-    .toReversed()
-    .toSorted((one, other) => (dateOf(one) < dateOf(other) ? -1 : dateOf(one) > dateOf(other) ? 1 : 0))) {
+  for (const run of own.toSorted((one, other) =>
+    dateOf(one) < dateOf(other) ? -1 : dateOf(one) > dateOf(other) ? 1 : 0,
+  )) {
     texts.push(await unfinishedText(context, run));
   }
   return texts;

@@ -245,8 +245,8 @@ postgres.describe("unfinished runs in Postgres", () => {
     await sink.create(plan("e", 2));
     await sink.create(plan("f", 1, "other"));
     const found = await sink.unfinished("job", plan("a").runId);
-    expect(found.map((one) => one.plan.runId)).toEqual([plan("e", 2).runId, plan("c").runId]);
-    expect(found[0]).toEqual({ plan: plan("e", 2), target: sink.target, held: false });
+    expect(found.map((one) => one.plan.runId)).toEqual([plan("c").runId, plan("e", 2).runId]);
+    expect(found[1]).toEqual({ plan: plan("e", 2), target: sink.target, held: false });
 
     await database.query("UPDATE infer_batch.runs SET plan = replace(plan, 'UTC', 'GMT') WHERE base LIKE '%c'");
     expect((await sink.unfinished("job", plan("a").runId)).map((one) => one.plan.runId)).toEqual([plan("e", 2).runId]);

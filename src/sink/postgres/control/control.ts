@@ -38,7 +38,7 @@ export interface Control {
   /** The latest of the runs after this one; undefined where there is none. */
   laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
   /**
-   * Reads the unfinished runs of a job into a table but those that start with `base`, the newest first; a bounded number.
+   * Reads the unfinished runs of a job into a table but those that start with `base`: the newest, a bounded number, the last one last.
    * Discarded runs are not unfinished. `layout`: of the control tables.
    */
   unfinished(
@@ -81,7 +81,7 @@ export function controlOf(schema: string): Control {
         values: [job, base, target],
       });
       // Damage of another run is no error of this one.
-      return rows.flatMap((row) => {
+      return rows.toReversed().flatMap((row) => {
         const plan = storedPlan(row)?.plan;
         return plan === undefined ? [] : [{ plan, held: row.held }];
       });
