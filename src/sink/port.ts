@@ -57,10 +57,7 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError OUTPUT_FOREIGN when the target holds files or rows of something else
    */
   find(base: RunId): Promise<StoredPlan | undefined>;
-  /**
-   * Finds the job's unfinished runs with other params whose rows are here: a bounded number, in the order of their folders, or
-   * in that in which they were planned. Writes nothing.
-   */
+  /** Finds the job's unfinished runs with other params whose rows are here: a bounded number, the newest last. Writes nothing. */
   unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
   /**
    * Announces that spans will be committed, so that the sink can load what that takes while the model loads. Never
