@@ -5,7 +5,6 @@ import { editorSchema } from "../dist/spec/editor-schema.js";
 import { checkSpec, specJsonSchema } from "../dist/spec/job-spec.js";
 import { classOfKey } from "../dist/spec/key-classes.js";
 import { cliPage } from "./cli-page.mjs";
-import { corporaPage } from "./corpora-page.mjs";
 
 const schema = specJsonSchema();
 
@@ -80,7 +79,6 @@ const files = {
   "jobs/infer-batch.schema.json": `${JSON.stringify(editorSchema(), undefined, 2)}\n`,
   "docs/job-spec.md": reference,
   "docs/cli.md": cliPage(),
-  "docs/corpora.md": corporaPage(),
 };
 
 for (const [path, text] of Object.entries(files)) {

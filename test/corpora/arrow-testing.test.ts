@@ -13,7 +13,7 @@ import { projectFolder } from "../support/cli.js";
 import { arrowCorpus, arrowNote, fuzzedOfArrow, goldenOfArrow } from "./corpus.js";
 import { plainValue, type Twin, twinValues } from "./arrow-twin.js";
 
-/** What is known of a golden file; docs/corpora.md shows it. */
+/** What is known of a golden file. */
 interface ExpectedArrow {
   readonly rows?: number;
   /** What it is refused with; absent: it is read. */

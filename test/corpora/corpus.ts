@@ -25,7 +25,7 @@ export const arrowNote = arrowIsWhole ? "" : " (the small ones)";
 /** What a command does with a file: exit code, message (or how it starts) and hint, or "read". */
 export type Expected = "read" | { readonly exit: number; readonly says: string; readonly hint: string };
 
-/** What is known of a file of the corpus; docs/corpora.md shows it. */
+/** What is known of a file of the corpus. */
 export interface ExpectedFile {
   readonly inspect: Expected;
   readonly run: Expected;

@@ -1,9 +1,4 @@
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-// @ts-expect-error: a script, without types of its own
-import { corporaPage } from "../../scripts/corpora-page.mjs";
-import { projectFolder } from "../support/cli.js";
 import { corpusIsWhole, corpusNote, type Expected, expectedFiles, filesOfCorpus } from "./corpus.js";
 import { carryColumn, observe } from "./observe.js";
 import { startProcesses } from "./processes.js";
@@ -68,8 +63,4 @@ describe(`Apache Parquet's test files${corpusNote}`, () => {
       });
     },
   );
-});
-
-test("docs/corpora.md says what is pinned", async () => {
-  expect(await readFile(join(projectFolder, "docs/corpora.md"), "utf8")).toBe(corporaPage());
 });

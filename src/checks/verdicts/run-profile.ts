@@ -50,7 +50,7 @@ export interface OutputOptions {
   readonly psi?: number;
 }
 
-/** Those of `checks: {}`. docs/simulated-years.md says how often they hold simulated runs. */
+/** Those of `checks: {}`. docs/performance.md says how often they hold simulated runs. */
 export const defaultChecks: CheckOptions = {
   onFail: "hold",
   rows: { min: 0.7, max: 3 },

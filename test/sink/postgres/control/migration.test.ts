@@ -5,7 +5,6 @@ import { expect, test } from "vitest";
 import { planToText } from "#src/plan/parse-plan.js";
 import type { Plan, Span } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
-import { migrationScript } from "#src/sink/postgres/control/tables.js";
 import { projectFolder } from "../../../support/cli.js";
 import { count, plainTable } from "../../../support/pg-amid.js";
 import type { Database, PgRow } from "../../../support/pg-database.js";
@@ -259,10 +258,4 @@ postgres.describe("control tables of layout 1 that a role may not migrate", () =
     expect(owners).toEqual([{ tableowner: "steward" }]);
     await database.query("SET ROLE migrant; SELECT * FROM infer_batch.progress; RESET ROLE");
   });
-});
-
-test("docs/postgres.md has the SQL of the hint for a role without the right to migrate", async () => {
-  const docs = await readFile(join(projectFolder, "docs/postgres.md"), "utf8");
-  const [script = ""] = /^BEGIN;\n.*?^COMMIT;\n/ms.exec(docs) ?? [];
-  expect(script).toBe(`${migrationScript("infer_batch", "psql")}\n`);
 });
