@@ -48,14 +48,41 @@ function* rows(node, path, needed = true) {
     const value = valueAt(name) ?? child.default;
     const known = value === undefined ? "" : `\`${JSON.stringify(value)}\``;
     const standard = required ? (needed ? "required" : `required in \`${path}\``) : known;
-    const entries = [name, typeText(child), standard, classOfKey(name) ?? "", cell(child.description ?? "")];
-    yield `| \`${entries[0]}\` | ${entries.slice(1).join(" | ")} |`;
+    yield {
+      name,
+      type: typeText(child),
+      standard,
+      class: classOfKey(name) ?? "",
+      meaning: cell(child.description ?? ""),
+    };
     const entry =
       name === "params"
         ? undefined
         : child.additionalProperties?.anyOf?.find(({ properties }) => properties !== undefined);
     if (entry !== undefined) {
       yield* rows(entry, `${name}.<name>`);
+    }
+  }
+}
+
+/** A key of the challenger with the type and text of the same key of `model`, or of `output`, is one of that one's. */
+function isAsElsewhere({ name, type, meaning }, all) {
+  const elsewhere = name.replace(/^challenger\.(?=output\.)/, "").replace(/^challenger\./, "model.");
+  return (
+    elsewhere !== name && all.some((row) => row.name === elsewhere && row.type === type && row.meaning === meaning)
+  );
+}
+
+/** The lines of the table; keys of the challenger that are as elsewhere share one. */
+function* lines() {
+  const all = [...rows(schema, "")];
+  const shared = all.filter((row) => isAsElsewhere(row, all)).map(({ name }) => name.split(".")[1]);
+  const names = [...new Set(shared)].filter((key) => key !== "output").map((key) => `\`${key}\``);
+  for (const row of all.filter((one) => !isAsElsewhere(one, all))) {
+    yield `| \`${row.name}\` | ${row.type} | ${row.standard} | ${row.class} | ${row.meaning} |`;
+    if (row.name === "challenger.path") {
+      yield `| \`challenger.*\` | as \`model.*\` | | as \`model.*\` | ${names.join(", ")} and the keys below them: as for the model. |`;
+      yield "| `challenger.output.*` | as `output.*` | | attempt | Keeps the challenger's predictions in a folder or table of their own. |";
     }
   }
 }
@@ -71,7 +98,7 @@ const reference = [
   "",
   "| key | type | default | class | meaning |",
   "| --- | --- | --- | --- | --- |",
-  ...rows(schema, ""),
+  ...lines(),
   "",
 ].join("\n");
 
