@@ -19,7 +19,7 @@ export interface TableOptions {
   readonly isDouble: boolean;
 }
 
-/** Trees with more leaves are walked: evaluating all of their conditions takes longer (docs/performance.md). */
+/** Trees with more leaves are walked: evaluating all of their conditions takes longer (docs/decisions/models-and-engines.md). */
 const mostLeavesByBits = 256;
 const leavesPerGroup = 8;
 const wordBytes = 4;
