@@ -249,13 +249,6 @@ export function spentText({ answers, promptTokens, cachedTokens, completionToken
   return `${count(answers, "answer")}, ${showCount(promptTokens)} tokens in${cached}, ${showCount(completionTokens)} out${money}`;
 }
 
-/** The part of a line about spending that says how many requests may have been paid for without a stored answer. */
-export function paidTwiceText(mostPaidTwice: number): string {
-  return mostPaidTwice === 0
-    ? ""
-    : `; up to ${count(mostPaidTwice, "more request")} may have been paid for without a stored answer`;
-}
-
 /** An amount of money: whole cents, or more digits where it is less than one. */
 export function showCost(cost: number): string {
   return cost >= 0.1 || cost === 0 ? cost.toFixed(2) : String(Number(cost.toPrecision(2)));

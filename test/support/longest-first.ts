@@ -5,7 +5,6 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** The test files that took more than 12 s in a run of all, the longest first. */
 const longest = [
   "contract/sink",
-  "run/prompts/batches",
   "spark/spark",
   "run/served-faults",
   "deploy/airflow",
@@ -36,7 +35,6 @@ const longest = [
   "run/trust",
   "crash/same-verdict",
   "crash/only-rejects",
-  "crash/batches",
   "sink/postgres/replace",
   "crash/any-moment",
   "run/rejects",
@@ -77,7 +75,6 @@ const longest = [
   "app/open-files",
   "fuzz/parquet-bytes",
   "crash/every-call",
-  "run/prompts/batch-workers",
   "storage/s3/reader-thread",
   "examples/churn",
   "sink/postgres/rotated-password",
