@@ -144,7 +144,7 @@ function paidText(spending: RecordedSpending): string {
     completion_tokens: completionTokens,
     cost,
   } = spending;
-  return `${spentText({ answers, promptTokens, cachedTokens, completionTokens, cost })}`;
+  return spentText({ answers, promptTokens, cachedTokens, completionTokens, cost });
 }
 
 /** What the run cost, and why it has its status, in one line. */
