@@ -4,7 +4,6 @@ import { treesText } from "../scoring/trees-text.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount, spansOf } from "../plan/spans.js";
 import type { EngineInfo } from "../report/attempt-record.js";
-import type { ProviderChoice } from "../report/provider-choice.js";
 import { count, type RunReport } from "../report/report.js";
 import type { ServerReport } from "../report/server-report.js";
 import type { SpendingReport } from "../report/spending/spending-report.js";
@@ -36,8 +35,6 @@ export interface RunParts {
   readonly run: RunSink;
   readonly decoder: Decoder;
   readonly engine: Engine;
-  /** Why the engine has its provider; undefined: the spec lists it. */
-  readonly choice?: ProviderChoice | undefined;
   readonly shardsUnplanned: number;
   /** Digests by URI that this attempt computed while it planned; empty without `input.verify: full`. */
   readonly digests: ReadonlyMap<string, string>;
@@ -67,7 +64,7 @@ async function scoreShare(context: JobContext, parts: RunParts): Promise<RunRepo
   );
   signal.throwIfAborted();
   await using paying = await beginPaying(context, { engine, writer, run });
-  record.startScoring({ ...engineFacts(engine, sizer), choice: parts.choice });
+  record.startScoring(engineFacts(engine, sizer));
   await askAhead(context, parts, share);
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
@@ -109,11 +106,6 @@ function serverReport({ requests, retries, inFlight: mostInFlight, servers, ...t
 
 function latencyOf({ latencyMs }: Pick<ServerTraffic, "latencyMs">): ServerReport["latencyMs"] {
   return { p50: latencyMs(0.5), p95: latencyMs(0.95), p99: latencyMs(0.99) };
-}
-
-/** Returns the number of rows of this worker's share that are not committed. */
-export function rowsLeft({ worker }: JobContext, plan: Plan, { committed }: Pick<RunSink, "committed">): number {
-  return pendingRows(plan, committed, shareOf(spanCount(plan), worker));
 }
 
 /** A run without spans for this attempt to score. */

@@ -39,7 +39,6 @@ const longest = [
   "crash/any-moment",
   "run/rejects",
   "run/expressions",
-  "app/providers/provider-trials",
   "run/nothing-pending",
   "sink/postgres/staged-rows",
   "crash/postgres-emptied",
