@@ -31,8 +31,6 @@ import { openSink, type Permissions, shortPath, targetName, writtenTo } from "./
 import { openSource } from "./open-source.js";
 import type { SharedModels } from "./shared-models.js";
 import { type JobOptions, readSpec } from "./reading/read-spec.js";
-import type { openProviderTrials as OpenTrials } from "./providers/provider-trials.js";
-import type { ProviderTrials } from "../scoring/provider-trials.js";
 import { programVersion, versionsFor } from "./version.js";
 import { actingUser } from "./acting-user.js";
 import { readGivenText } from "./reading/given-files.js";
@@ -113,7 +111,6 @@ export async function openLoaded(
     ...decoding(spec, { folder, cores, memory, ...services }),
     ...models,
     ...sharedModels(spec.model, models),
-    providerTrials: jobsAtOnce === 1 ? await trialsOf(spec, { specPath, signal }) : undefined,
     batchLimits: openBatchLimitCache(log),
     sha256,
     ...clockOf(services),
@@ -140,15 +137,6 @@ function namesIn(
     command: (params, other) => commandFor(specPath, params, { other, limited }),
     page: html && shortPath(workerFile(resolve(dirname(specPath), html), worker)),
   };
-}
-
-/** The modules that inspect GPUs are loaded only if providers are to be measured. */
-async function trialsOf(...[spec, options]: Parameters<typeof OpenTrials>): Promise<ProviderTrials | undefined> {
-  if (spec.engine.providers !== "auto" || spec.model.server !== undefined) {
-    return undefined;
-  }
-  const { openProviderTrials } = await import("./providers/provider-trials.js");
-  return openProviderTrials(spec, options);
 }
 
 const ofProcess: Pick<JobContext, "filesAtOnce" | "actingUser" | "program"> = {

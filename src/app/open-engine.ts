@@ -7,7 +7,7 @@ import type { TextTensors } from "../columnar/tensor.js";
 import { JobError } from "../util/errors.js";
 import type { EngineLayout, EngineNeed, Log } from "../scoring/context.js";
 import type { Worker } from "../plan/worker-shares.js";
-import { type EngineSpec, listedProviders, type Provider } from "../spec/engine-spec.js";
+import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { type ModelSpec, parseOutputReference } from "../spec/model-spec.js";
 import { needsProbe, probeProvider } from "./providers/probe-provider.js";
 import { startScoringWorker } from "./threads/worker-threads.js";
@@ -33,7 +33,7 @@ const smallInputBytes = 1024 * 1024;
  */
 export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
   const { spec, worker, log } = options;
-  const asked = askedProviders(need, spec.engine);
+  const asked = await askedProviders(need, spec.engine);
   const deviceId = await deviceIdOf(asked, { given: spec.engine.device_id, worker });
   let preferred = asked;
   const missing: string[] = [];
@@ -66,14 +66,17 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
   }
 }
 
-function askedProviders(need: EngineNeed, engine: EngineSpec): readonly Provider[] {
-  if ("sessions" in need) {
-    return listedProviders(engine);
-  }
-  if (need.preview === true || need.provider === "cpu") {
+async function askedProviders(need: EngineNeed, { providers }: EngineSpec): Promise<readonly Provider[]> {
+  if ("preview" in need) {
     return ["cpu"];
   }
-  return need.provider === undefined ? listedProviders(engine) : [need.provider, "cpu"];
+  if (providers !== "auto") {
+    return providers;
+  }
+  // The modules that inspect GPUs are loaded only if the spec needs them.
+  const { thisMachine } = await import("../engine/devices/machine.js");
+  const { providersOn } = await import("../engine/devices/provider-parts.js");
+  return await providersOn(thisMachine());
 }
 
 /** The first provider, and those that compute what it leaves: CUDA after TensorRT, the CPU after all. */

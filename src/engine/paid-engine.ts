@@ -1,6 +1,5 @@
 import type { NamedTensor } from "../columnar/tensor.js";
 import type { AnswerFault } from "../columnar/types.js";
-import type { JobError } from "../util/errors.js";
 
 /** An answer that was paid for, as it is kept. */
 export interface KeptAnswer {
@@ -36,11 +35,6 @@ export interface Spending {
   readonly earlier: Spent;
   /** Answers of all attempts and workers: both of these, or what `recount` has found. */
   readonly run: Spent;
-  /**
-   * Requests of all attempts and workers that the run may have paid for without keeping an answer, at most: those whose
-   * answer was lost, and those that were under way when their attempt was killed.
-   */
-  readonly unanswered: number;
   /** Requests of this attempt whose answer was lost: they may have cost something. */
   readonly lost: number;
   /** Rows of this attempt that took an answer which was there already: kept, or of an equal prompt. */
@@ -54,40 +48,20 @@ export interface Spent extends TokenCount {
   readonly answers: number;
 }
 
-/** What all attempts and workers of a run have paid for, and how many requests they may have paid for without a stored answer. */
-export interface RunCount {
-  readonly spent: Spent;
-  readonly unanswered: number;
-}
-
 export interface Price {
   readonly input: number;
   readonly cached_input?: number | undefined;
   readonly output: number;
 }
 
-/** What an unfinished run has paid for and asked for so far. */
+/** Adds up the answers that a run has kept. Asks for nothing. */
+export type LookAtPaid = (kept: AsyncIterable<KeptAnswer>) => Promise<PaidState>;
+
+/** What an unfinished run has paid for so far. */
 export interface PaidState {
-  /** Answers that attempts have kept, and what they took; or why they cannot be read. */
-  readonly kept: Spent | JobError;
+  readonly kept: Spent;
   readonly price: Price | undefined;
-  /** The batches of the run that the server has; undefined: rows are asked one by one. */
-  readonly batches: readonly SentBatch[] | JobError | undefined;
 }
-
-/** A batch at the server. */
-export interface SentBatch {
-  readonly id: string;
-  /** As the server names it, such as `in_progress`. */
-  readonly status: string;
-  readonly requests: number;
-  /** Requests with an answer. */
-  readonly answered: number;
-  readonly hasEnded: boolean;
-}
-
-/** Looks at a run of a model whose answers cost money. Asks for nothing that costs money, and retries nothing. */
-export type LookAtPaid = (run: Pick<BulkRun, "planId">, kept: AsyncIterable<KeptAnswer>) => Promise<PaidState>;
 
 /** Counts the tokens of texts, each by itself. */
 export type CountTokens = (
@@ -118,9 +92,7 @@ export interface PaidEngine {
    * @param recorded reads what another worker has counted, which may have removed the answers since
    * @throws JobError DISK, OBJECT_STORE, DATABASE
    */
-  recount(recorded: () => Promise<RunCount | undefined>): Promise<void>;
-  /** Asks for rows in bulk, before they are scored; undefined: each row is asked when it is scored. */
-  readonly bulk?: BulkAsking | undefined;
+  recount(recorded: () => Promise<Spent | undefined>): Promise<void>;
   /** The texts of a row's prompt, a message each; none where the row is not asked. */
   promptTexts(inputs: readonly NamedTensor[]): readonly string[];
   /** Whether the server adds the special tokens of its tokenizer to a text: it does where no chat template has them. */
@@ -136,63 +108,15 @@ export interface PaidEngine {
   readonly limits: SpendingLimits;
 }
 
-/** Asks for many rows together, and keeps their answers; rows that are scored then find them there. */
-export interface BulkAsking {
-  /** The most requests that are sent together. */
-  readonly mostRequests: number;
-  /**
-   * Takes up what earlier attempts of a run have asked for. Called once, after `begin` of the engine.
-   * @param worker of several workers the first one asks for the rows of all; the others wait for its answers
-   * @throws JobError NETWORK, PERMISSION, MODEL_INVALID, QUOTA, MODEL_CHANGED
-   */
-  begin(run: BulkRun, worker: { readonly index: number }): Promise<void>;
-  /** Begins a pass over rows that are going to be scored. */
-  pass(): BulkPass;
-  /** What is known of a row. */
-  stateOf(inputs: readonly NamedTensor[]): BulkRowState;
-}
-
-/** open: a row needs a request that has no answer yet; invalid: it is refused, or its answers are invalid. */
-export type BulkRowState = "open" | "valid" | "invalid";
-
-/** The run whose rows are asked for. */
-export interface BulkRun {
-  readonly runId: string;
-  /** Tells it from all other runs. */
-  readonly planId: string;
-  /** Logs what becomes of the requests. */
-  readonly log: (message: string) => void;
-}
-
-/** A pass over rows, in the order of the run. */
-export interface BulkPass {
-  /** Adds a row. It is sent when enough of them came, unless its answer is there. @throws JobError as `begin` */
-  add(inputs: readonly NamedTensor[]): Promise<void>;
-  /**
-   * Sends what is left, and waits for all answers. Returns whether a row may still lack an answer: another pass over the
-   * same rows asks for it.
-   * @throws JobError as `begin`; BUDGET if the budget covers no more requests
-   */
-  end(): Promise<boolean>;
-}
-
 export interface SpendingLimits {
   readonly tokens: number | undefined;
   readonly cost: number | undefined;
-  /** The cost of an hour, over which requests are spread. */
-  readonly costPerHour: number | undefined;
 }
 
 /** The answers and tokens of both. */
 export function sumOfSpent(one: Spent, other: Spent): Spent {
   return {
     answers: one.answers + other.answers,
-    ...sumOfTokens(one, other),
-  };
-}
-
-export function sumOfTokens(one: TokenCount, other: TokenCount): TokenCount {
-  return {
     prompt: one.prompt + other.prompt,
     cached: one.cached + other.cached,
     completion: one.completion + other.completion,

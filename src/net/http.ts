@@ -58,49 +58,6 @@ export async function readText(url: string, place: HttpEndpoint): Promise<string
   });
 }
 
-/**
- * Calls `take` with each line at a URL. A transfer that breaks off begins anew, so that `take` may get a line twice.
- * @param atLeast lines that must come; fewer are a broken transfer
- */
-export async function readLines(
-  url: string,
-  place: HttpEndpoint,
-  { take, atLeast = 0 }: { readonly take: (line: string) => void; readonly atLeast?: number },
-): Promise<void> {
-  await retried(place, async () => {
-    using watch = startSilenceTimeout(place);
-    const response = await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal });
-    let count = 0;
-    for await (const line of linesOf(bodyOf(response, watch))) {
-      count += 1;
-      take(line);
-    }
-    if (count < atLeast) {
-      throw new BrokenTransfer(`a file of ${atLeast} lines ended after ${count}`);
-    }
-  });
-}
-
-/** The lines of a body that are not empty. */
-async function* linesOf(body: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
-  let rest: Buffer[] = [];
-  for await (const bytes of body) {
-    const piece = Buffer.from(bytes); // a copy: lines outlive it
-    let start = 0;
-    for (let end = piece.indexOf(10); end >= 0; start = end + 1, end = piece.indexOf(10, start)) {
-      yield* filled(Buffer.concat([...rest, piece.subarray(start, end)]));
-      rest = [];
-    }
-    rest.push(piece.subarray(start));
-  }
-  yield* filled(Buffer.concat(rest));
-}
-
-function filled(line: Buffer): string[] {
-  const text = line.toString("utf8").trim();
-  return text === "" ? [] : [text];
-}
-
 async function textOf(response: HttpResponse, watch: SilenceTimeout): Promise<string> {
   const pieces: Uint8Array[] = [];
   for await (const bytes of bodyOf(response, watch)) {

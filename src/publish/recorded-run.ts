@@ -52,8 +52,6 @@ export interface RecordedSpending {
   readonly cached_tokens: number;
   readonly completion_tokens: number;
   readonly cost: number | null;
-  /** Requests without a stored answer that may have been paid for, at most; absent: an older program did not count them. */
-  readonly most_paid_twice?: number | undefined;
 }
 
 /** What the attempt that finished a run has reported; undefined: nothing was paid for. @param attempt plain JSON */
@@ -61,7 +59,6 @@ export function recordedSpending(attempt: Readonly<Record<string, unknown>> | un
   const run: unknown = fieldsOf(attempt?.["spending"])["run"];
   const fields = fieldsOf(run);
   const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion, cost } = fields;
-  const { most_paid_twice: mostPaidTwice } = fields;
   const isWhole = [answers, prompt, cached, completion].every((one) => typeof one === "number");
   return isWhole
     ? {
@@ -70,7 +67,6 @@ export function recordedSpending(attempt: Readonly<Record<string, unknown>> | un
         cached_tokens: Number(cached),
         completion_tokens: Number(completion),
         cost: typeof cost === "number" ? cost : null,
-        ...(typeof mostPaidTwice === "number" ? { most_paid_twice: mostPaidTwice } : {}),
       }
     : undefined;
 }

@@ -1,5 +1,4 @@
 import type { AttemptRecord } from "./attempt-record.js";
-import { choiceFields } from "./provider-choice.js";
 import { rounded } from "./report.js";
 import { serverFields } from "./server-report.js";
 import { spendingFields } from "./spending/spending-report.js";
@@ -26,7 +25,6 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     batch_size: engine?.batchRows() ?? null,
     provider: engine?.provider ?? null,
     providers_missing: engine?.missing ?? [],
-    ...(engine?.choice === undefined ? {} : { provider_choice: choiceFields(engine.choice) }),
     trees: engine?.trees() ?? null,
     engine_busy: rounded(record.engineBusy),
     stage_seconds: secondsByStage(record.stages),

@@ -1,7 +1,6 @@
 import { mergeSpanProfiles, type SpanProfile } from "../checks/span-profile.js";
 import type { ModelOrigin } from "../plan/plan.js";
 import type { RejectedRow, RejectReason } from "../columnar/types.js";
-import type { ProviderChoice } from "./provider-choice.js";
 import type { DueCall } from "./report.js";
 import { type ScoreSummary, scoreSummary } from "./score-summary.js";
 import type { ServerReport } from "./server-report.js";
@@ -58,8 +57,6 @@ export interface EngineInfo {
   readonly provider: string;
   /** Providers that the spec prefers and that this machine cannot run. */
   readonly missing: readonly string[];
-  /** Why `provider` was chosen; undefined: the spec lists it. */
-  readonly choice?: ProviderChoice | undefined;
   /** Who computes the model's trees, and why it is ONNX Runtime; null: it has none, or too few rows came. */
   readonly trees: () => string | null;
   readonly sessions: number;

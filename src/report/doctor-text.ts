@@ -79,12 +79,6 @@ function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trial
   if (typeof outcome === "number") {
     return `A run with providers [${asked.join(", ")}] would end with ${outcome}.`;
   }
-  if (outcome === "auto") {
-    const usable = trials.filter(({ state }) => state === "ok").map(({ provider }) => provider);
-    return usable.length === 1
-      ? "A run with providers: auto scores on cpu: no other provider works here."
-      : `A run with providers: auto scores on cpu, or if that takes long, on the fastest of ${usable.join(", ")}.`;
-  }
   const state = trials.find(({ provider }) => provider === outcome)?.state;
   const but = state === "idle" ? ", which leaves all of this model to the CPU" : ", where the trial failed";
   return `A run scores on ${outcome}${state === "ok" ? "" : but}.`;

@@ -1,15 +1,6 @@
 import type { RowsOfRun } from "../publish/rows-of-run.js";
-import {
-  checksText,
-  count,
-  paidTwiceText,
-  rate,
-  repeatedText,
-  type RunReport,
-  showCount,
-  showRate,
-  spentText,
-} from "./report.js";
+import { lostText } from "./spending/spending-text.js";
+import { checksText, count, rate, repeatedText, type RunReport, showCount, showRate, spentText } from "./report.js";
 
 /** "6,177 rows, 2,676 rejected"; of a run of rejects "10 of 18 rejected rows scored, 8 rejected again, 82 other rows unchanged". */
 export function rowsOfRunText(rows: RowsOfRun): string {
@@ -90,8 +81,7 @@ function scoredText({ status, rowsScored, rowsRejected, rowsUnchanged, spansResu
 
 /** What the run has spent, what its checks say, and where its rows are. */
 function endText({ status, output, spending, verdict }: RunReport): string {
-  const spent =
-    spending === undefined ? "" : `; ${spentText(spending.run)}${paidTwiceText(spending.run.mostPaidTwice)}`;
+  const spent = spending === undefined ? "" : `; ${spentText(spending.run)}${lostText(spending.requestsLost)}`;
   const where = status === "held" ? `; nothing of it is published in ${output}` : `${checksText(verdict)} -> ${output}`;
   return `${spent}${where}`;
 }

@@ -3,7 +3,6 @@ import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { withSeparators } from "../publish/shown-numbers.js";
 import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";
-import { choiceFields, type ProviderChoice } from "./provider-choice.js";
 import { serverFields, type ServerReport } from "./server-report.js";
 import { spendingFields, type SpendingReport, type SpentReport } from "./spending/spending-report.js";
 import type { Stage } from "./stage-times.js";
@@ -67,8 +66,6 @@ export interface RunReport {
   readonly provider: string | null;
   /** Providers that the spec prefers and that this machine cannot run. */
   readonly providersMissing: readonly string[];
-  /** The provider that `providers: auto` chose, and why; undefined: the spec lists it, or no row was left to score. */
-  readonly providerChoice?: ProviderChoice | undefined;
   /** What computed the model's trees, and why if it was ONNX Runtime; null: it has none, or too few rows came. */
   readonly trees: string | null;
   /** The share of the time between first row and last commit in which sessions were busy. */
@@ -193,7 +190,6 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     batch_size: report.batchSize,
     provider: report.provider,
     providers_missing: report.providersMissing,
-    ...(report.providerChoice === undefined ? {} : { provider_choice: choiceFields(report.providerChoice) }),
     trees: report.trees,
     engine_busy: rounded(report.engineBusy),
     stage_seconds: report.stageSeconds,
@@ -247,13 +243,6 @@ export function spentText({ answers, promptTokens, cachedTokens, completionToken
   const cached = cachedTokens === 0 ? "" : ` (${showCount(cachedTokens)} cached)`;
   const money = cost === null ? "" : `, cost ${showCost(cost)}`;
   return `${count(answers, "answer")}, ${showCount(promptTokens)} tokens in${cached}, ${showCount(completionTokens)} out${money}`;
-}
-
-/** The part of a line about spending that says how many requests may have been paid for without a stored answer. */
-export function paidTwiceText(mostPaidTwice: number): string {
-  return mostPaidTwice === 0
-    ? ""
-    : `; up to ${count(mostPaidTwice, "more request")} may have been paid for without a stored answer`;
 }
 
 /** An amount of money: whole cents, or more digits where it is less than one. */

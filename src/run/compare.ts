@@ -15,7 +15,6 @@ import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
-import { listedProviders } from "../spec/engine-spec.js";
 import { describeFaults } from "../scoring/rejects.js";
 import { openSliceReader, type SliceReader } from "../scoring/workers/slice-reader.js";
 import { bindingCompared, type ComparedModel } from "./planning/compared-model.js";
@@ -103,7 +102,8 @@ export async function compareModels(given: JobContext, options: CompareOptions):
   const pairs = createPairs(tolerance);
   const openOn = async (model: ComparedModel, engine: Engine): Promise<OpenModel> =>
     await openModel(context, tools, { model, engine });
-  const isTogether = listedProviders(context.spec.engine)[0] === "cpu";
+  const { providers } = context.spec.engine;
+  const isTogether = providers !== "auto" && providers[0] === "cpu";
   let scored: Scored | undefined;
   let found: readonly [ModelSpeed, ModelSpeed];
   if (isTogether) {

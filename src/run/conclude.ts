@@ -96,7 +96,6 @@ function attemptReport(
     batchSize: record.engine?.batchRows() ?? null,
     provider: record.engine?.provider ?? null,
     providersMissing: record.engine?.missing ?? [],
-    providerChoice: record.engine?.choice,
     trees: record.engine?.trees() ?? null,
     engineBusy: record.engineBusy,
     server: record.engine?.server?.(),

@@ -1,7 +1,6 @@
 import type { Engine } from "../engine/port.js";
 import type { Model } from "../models/port.js";
 import type { EngineNeed, JobContext, ScoringContext } from "../scoring/context.js";
-import type { Provider } from "../spec/engine-spec.js";
 import type { Listing } from "../storage/port.js";
 import { awaitedLater, ifOpened } from "../util/promises.js";
 
@@ -31,14 +30,12 @@ export function loadEngine(context: ScoringContext, model: Model, need: EngineNe
 export interface LoadedForRun {
   readonly listing: Listing;
   readonly model: Model;
-  /** Default: the providers of the spec. */
-  readonly provider?: Provider;
 }
 
 /** Begins to load the model of a run, and lets the sink load what it needs. */
-export function beginLoading(context: JobContext, { listing, model, provider }: LoadedForRun): LoadingEngine {
+export function beginLoading(context: JobContext, { listing, model }: LoadedForRun): LoadingEngine {
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  const loading = loadEngine(context, model, { inputBytes, provider });
+  const loading = loadEngine(context, model, { inputBytes });
   context.sink.expect?.();
   return loading;
 }

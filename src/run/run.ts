@@ -20,7 +20,6 @@ import { beginLoading, type LoadedForRun } from "./loading.js";
 import { digestsOf, modelOfPlan, openPinnedModel } from "./model.js";
 import { rejectsOfPlan, requireRejectsOf, requireRun, shardsOfRun } from "./rejects/plan-rejects.js";
 import { type ApprovedRun, createRun, type HeldRun, reload } from "./create-run.js";
-import { openFastest } from "./providers/fastest.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
 import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseKept, refuseOthers } from "./resume.js";
 import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
@@ -165,10 +164,8 @@ async function startRun(context: JobContext, runId: RunId, over: StartedOver = {
       if (report !== undefined) {
         return report;
       }
-      const last = reloading ?? loading;
-      await using fastest = await openFastest(context, { ...created, plan, listing, model, loading: last });
-      const { engine, choice } = fastest;
-      return await scoreAndFinish(context, { ...created, engine, choice, decoder, shardsUnplanned });
+      const engine = await (reloading ?? loading).engine;
+      return await scoreAndFinish(context, { ...created, engine, decoder, shardsUnplanned });
     });
   });
   return "approved" in ended ? await takeUp(context, ended.approved) : ended;
@@ -227,10 +224,9 @@ async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Pro
   await (countCommitted(run) === 0 ? run.recordBegun?.() : undefined);
   await using loading = beginLoading(context, { listing, model });
   await using decoder = await context.openDecoder(listing.folders);
-  await checkGolden(context, { plan, engine: await loading.engine });
-  await using fastest = await openFastest(context, { run, plan, listing, model, loading });
-  const { engine, choice } = fastest;
-  return await scoreAndFinish(context, { stored, run, decoder, engine, choice, shardsUnplanned, digests: new Map() });
+  const engine = await loading.engine;
+  await checkGolden(context, { plan, engine });
+  return await scoreAndFinish(context, { stored, run, decoder, engine, shardsUnplanned, digests: new Map() });
 }
 
 /**

@@ -4,7 +4,6 @@ import { treesText } from "../scoring/trees-text.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount, spansOf } from "../plan/spans.js";
 import type { EngineInfo } from "../report/attempt-record.js";
-import type { ProviderChoice } from "../report/provider-choice.js";
 import { count, type RunReport } from "../report/report.js";
 import type { ServerReport } from "../report/server-report.js";
 import type { SpendingReport } from "../report/spending/spending-report.js";
@@ -18,7 +17,6 @@ import { checkRejects, conclude, countCommitted, unlessDiscarded } from "./concl
 import { both } from "./loading.js";
 import { spendingReport } from "./paid/spending.js";
 import { askFirstRows } from "./paid/ask-first-rows.js";
-import { askInBulk, beginBulk, bulkShare } from "./paid/ask-in-bulk.js";
 import { beginPaying } from "./paid/begin-paying.js";
 import { checkRows } from "./paid/check-rows.js";
 import { openProbe } from "./model-probe/model-probe.js";
@@ -37,8 +35,6 @@ export interface RunParts {
   readonly run: RunSink;
   readonly decoder: Decoder;
   readonly engine: Engine;
-  /** Why the engine has its provider; undefined: the spec lists it. */
-  readonly choice?: ProviderChoice | undefined;
   readonly shardsUnplanned: number;
   /** Digests by URI that this attempt computed while it planned; empty without `input.verify: full`. */
   readonly digests: ReadonlyMap<string, string>;
@@ -68,7 +64,7 @@ async function scoreShare(context: JobContext, parts: RunParts): Promise<RunRepo
   );
   signal.throwIfAborted();
   await using paying = await beginPaying(context, { engine, writer, run });
-  record.startScoring({ ...engineFacts(engine, sizer), choice: parts.choice });
+  record.startScoring(engineFacts(engine, sizer));
   await askAhead(context, parts, share);
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
@@ -77,23 +73,16 @@ async function scoreShare(context: JobContext, parts: RunParts): Promise<RunRepo
   return await conclude(context, { ...parts, writer });
 }
 
-/** Asks the model for the first rows, and in bulk for all rows, where answers cost money. */
+/** Checks this worker's rows and asks the model for the first ones, where answers cost money. */
 async function askAhead(context: JobContext, parts: RunParts, share: SpanRange): Promise<void> {
   const { stored, run, engine, decoder } = parts;
   const { plan } = stored;
-  const { paid } = engine;
-  if (paid === undefined) {
+  if (engine.paid === undefined) {
     return;
   }
-  await beginBulk(context, stored, paid);
-  const asked = bulkShare(context, stored, { engine, share });
   const source = verifyingSource(context, { plan, decoder, digests: parts.digests });
-  const rows = { stored, run, engine, decoder, source, share: asked };
-  if (paid.bulk === undefined || context.worker.index === 0) {
-    await checkRows(context, rows);
-    await askFirstRows(context, { plan, run, engine, decoder, share: asked });
-  }
-  await askInBulk(context, rows);
+  await checkRows(context, { stored, run, engine, decoder, source, share });
+  await askFirstRows(context, { plan, run, engine, decoder, share });
 }
 
 function engineFacts({ provider, concurrency, local, traffic, paid }: Engine, sizer: BatchSizer): EngineInfo {
@@ -117,11 +106,6 @@ function serverReport({ requests, retries, inFlight: mostInFlight, servers, ...t
 
 function latencyOf({ latencyMs }: Pick<ServerTraffic, "latencyMs">): ServerReport["latencyMs"] {
   return { p50: latencyMs(0.5), p95: latencyMs(0.95), p99: latencyMs(0.99) };
-}
-
-/** Returns the number of rows of this worker's share that are not committed. */
-export function rowsLeft({ worker }: JobContext, plan: Plan, { committed }: Pick<RunSink, "committed">): number {
-  return pendingRows(plan, committed, shareOf(spanCount(plan), worker));
 }
 
 /** A run without spans for this attempt to score. */
@@ -174,8 +158,7 @@ async function scoreShares(
   const { worker, progress, signal, log } = context;
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
-  const isTold = scoring.engine.paid?.bulk === undefined; // else the passes in bulk have logged it
-  await using rejects = await openRejects(context, { plan, run, share, steal: context.steal, isTold });
+  await using rejects = await openRejects(context, { plan, run, share, steal: context.steal });
   await using found = await openReuse(context, { plan, run, decoder, source, share });
   const reuse = rejects?.reuse ?? found;
   await using reader = openRunReader(context, { plan, reuse, ...scoring });
@@ -192,7 +175,6 @@ async function scoreShares(
     for (let next = stolen(context, run); next !== undefined; next = stolen(context, run)) {
       signal.throwIfAborted();
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
-      await askInBulk(context, { ...tools, run, stored, source, share: next });
       // Their rows were not looked up.
       const ranges = pendingRanges(spans, run.committed, next);
       const others = rejects === undefined && reuse !== undefined ? { ...reuse, find: undefined } : reuse;

@@ -7,7 +7,7 @@ import type { Decision } from "../publish/decision.js";
 import { commandList, toScoreAgain, type VerdictReport } from "../report/report.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { spanAt, spanCount } from "../plan/spans.js";
-import type { RunSink, StoredPlan } from "../sink/port.js";
+import type { RunSink } from "../sink/port.js";
 import type { CommittedBy } from "../publish/committed-by.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
 import { JobError } from "../util/errors.js";
@@ -127,7 +127,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     status: run.rolledBack === true ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
     ...(lastFailure === null || lost !== undefined ? {} : await continuing(context, plan, lastFailure)),
-    paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, stored, run) : undefined,
+    paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, run) : undefined,
     lastFailure,
     spansCommitted: countCommitted(run),
     rowsCommitted: rowsCommitted(plan, run),
@@ -178,10 +178,9 @@ async function lastFailureOf(run: RunSink): Promise<AttemptFailure | null> {
   return isOpen ? ((await run.lastFailure?.()) ?? null) : null;
 }
 
-async function paidOf(context: JobContext, stored: StoredPlan, run: RunSink): Promise<PaidReport | undefined> {
+async function paidOf(context: JobContext, run: RunSink): Promise<PaidReport | undefined> {
   const kept = run.keptAnswers?.();
-  const found = kept && (await context.lookAtPaid?.(stored, kept));
-  return found && paidReport(found);
+  return kept && context.lookAtPaid && (await paidReport(context.lookAtPaid, kept));
 }
 
 /** What the checks say of a run, and what was decided on it. */

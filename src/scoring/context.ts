@@ -16,9 +16,7 @@ import type { StoredFiles } from "../publish/published-files.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LimitedRun } from "../spec/limited-spec.js";
-import type { Provider } from "../spec/engine-spec.js";
 import type { BatchLimitCache } from "./batch-limit-cache.js";
-import type { ProviderTrials } from "./provider-trials.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
 import type { Worker } from "../plan/worker-shares.js";
 
@@ -102,8 +100,6 @@ export interface JobContext extends ScoringContext {
   ) => Promise<Aggregates>;
   /** Workers that only decode, and the cores that they may use. */
   readonly decodeWorkers: Pick<SliceReaderOptions, "cores" | "startDecodeWorkers">;
-  /** Measures providers for `providers: auto`; undefined: the spec lists them, or they cannot be measured. */
-  readonly providerTrials?: ProviderTrials | undefined;
   /** The HTML page of this attempt, as messages name it; undefined: it writes none. */
   readonly page?: string | undefined;
   readonly worker: Worker;
@@ -215,8 +211,6 @@ export type EngineNeed =
       readonly inputBytes: number;
       /** Nothing is scored: only the model's signature is read, for which any provider will do. */
       readonly preview?: true;
-      /** The provider that `providers: auto` has chosen, with the CPU for what fails. Default: those of the spec. */
-      readonly provider?: Provider | undefined;
       /** An engine that is open, whose threads may hold the sessions of this one, too. Default: it has its own threads. */
       readonly champion?: Engine | undefined;
     }

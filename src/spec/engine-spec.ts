@@ -2,7 +2,7 @@ import { z } from "../util/zod.js";
 import { autoOrCount, autoOrSize, count } from "./values.js";
 
 export interface EngineSpec {
-  /** Execution providers in order of preference, each once, `cpu` last; auto: the fastest, which an attempt measures. */
+  /** Execution providers in order of preference, each once, `cpu` last; auto: the first one of cuda, webgpu, coreml, dml and cpu that works. */
   readonly providers: readonly Provider[] | "auto";
   /** The number of the GPU among those that the process sees; `worker`: each worker takes the next one. */
   readonly device_id: number | "worker";
@@ -17,7 +17,7 @@ export type Provider = (typeof providerNames)[number];
 
 export const providerNames = ["tensorrt", "cuda", "webgpu", "coreml", "dml", "cpu"] as const;
 
-/** Returns the providers of a spec in order of preference: for `auto` the CPU, which is used until another one is measured. */
+/** Returns the providers of a spec in order of preference; for `auto` the CPU, which works everywhere. */
 export function listedProviders({ providers }: Pick<EngineSpec, "providers">): readonly Provider[] {
   return providers === "auto" ? ["cpu"] : providers;
 }
@@ -46,7 +46,7 @@ const autoOrProviders = z
     error: `expected auto or a list of ${providerNames.join(", ")}`,
   })
   .describe(
-    "Execution providers of ONNX Runtime, in order of preference: cuda and tensorrt for NVIDIA GPUs on Linux, webgpu for any GPU, coreml on macOS, dml on Windows, cpu. One that this machine cannot run ends the run with exit code 64, unless cpu is listed last. auto: the fastest of those that work on this machine, measured on the job's first rows if the CPU needs more than 30 seconds for the run.",
+    "Execution providers of ONNX Runtime, in order of preference: cuda and tensorrt for NVIDIA GPUs on Linux, webgpu for any GPU, coreml on macOS, dml on Windows, cpu. One that this machine cannot run ends the run with exit code 64, unless cpu is listed last. auto: the first of cuda, webgpu, coreml, dml and cpu that works on this machine. A small model may be faster on the CPU: `run --provider cpu` tries it.",
   ) satisfies z.ZodType<EngineSpec["providers"]>;
 
 export const engine = z.strictObject({

@@ -46,7 +46,6 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "model.server.concurrency": "attempt",
   "model.server.tries": "attempt",
   "model.server.flush_seconds": "attempt",
-  "model.server.transport": "attempt",
   "model.prompt": "plan",
   "model.prompt.tokenizer": "attempt",
   "model.sampling": "plan",

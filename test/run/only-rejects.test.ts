@@ -6,7 +6,6 @@ import { scratchFolder, type SpecOverrides } from "../support/job.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
 import type { Row } from "../support/parquet.js";
 import { type PromptKeys, promptJob } from "../support/prompt-job.js";
-import { startPromptServer } from "../support/prompt-server.js";
 import { byZero, rejectingJob, select, settings } from "../support/rejecting-job.js";
 import { reject, rejectLines } from "../support/rejects.js";
 import { scoreHere } from "../support/score.js";
@@ -32,9 +31,6 @@ const cutOff = (request: ChatRequest): ChatReply =>
   Number(request.body["max_tokens"]) < 50 && /[37]$/.test(request.text)
     ? { content: "te", finish: "length" }
     : { content: request.text };
-
-/** Keys of a job whose prompts are an expression. */
-const textOf = (text: string): PromptKeys => ({ input: { columns: { text } }, on_bad_row: "reject", max_rejects: 4 });
 
 const sampling = (most: number): PromptKeys => ({ model: { sampling: { max_tokens: most } } });
 
@@ -197,23 +193,6 @@ describe("--only-rejects", () => {
     const again = job.server.requests.slice(asked).map(({ text }) => text);
     expect([again.length, again.filter((text) => !/[37]$/.test(text))]).toEqual([60, []]);
     expect(await job.rows()).toEqual(Array.from({ length: 300 }, (_, id) => ({ id, response: `text ${id}` })));
-  });
-
-  test("of a run with rejects, only their prompts are sent again in a batch", async () => {
-    await using server = await startPromptServer();
-    await using job = await promptJob({
-      select: "SELECT i::INTEGER AS id, CASE WHEN i % 5 > 0 THEN 'text ' || i END AS body FROM range(20) t(i)",
-      server: { url: server.url, name: "mock-1", transport: "batch" },
-      model: { prompt: { user: "{{text}}" } },
-      ...textOf("body"),
-    });
-    const first = await job.run();
-    expect(first.report, first.stderr).toMatchObject({ rows_scored: 16, rows_rejected: 4 });
-    await job.rewrite(textOf("coalesce(body, 'none')"));
-    const second = await job.run("--only-rejects");
-    expect(second.report, second.stderr).toMatchObject({ rows_scored: 20, rows_reused: 16, rows_rejected: 0 });
-    expect((await server.books()).batches.requests).toEqual([16, 1]); // the four are asked once
-    expect(second.stderr.match(/scoring 4 rejected rows/g)).toHaveLength(1);
   });
 
   test("a row that is set aside before it is asked costs nothing where other rows keep their predictions", async () => {

@@ -54,6 +54,16 @@ describe("a machine without a driver for WebGPU", () => {
     await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
   });
 
+  test("a run with providers: auto scores on the CPU where no other provider has all of its parts, without a warning", async () => {
+    await using scratch = await scratchFolder();
+    const fixture = fixtureNamed("diabetes-mlp");
+    const spec = await writeSpec(scratch.path, fixture, { engine: { providers: "auto" } });
+    const { code, stderr, summary } = await run(spec, { env: noGpu });
+    expect([code, summary], stderr).toMatchObject([0, { provider: "cpu", providers_missing: [] }]);
+    expect(stderr).not.toContain("WARN");
+    await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
+  });
+
   test.each(["coreml", "dml"])(
     "a machine without a driver for WebGPU ends with 64 for %s on Linux",
     async (provider) => {
@@ -73,6 +83,14 @@ const none = new Set(["cancer-logistic", "wine-forest"]);
 describe.skipIf(gpu.missing !== undefined)(
   `a GPU in software${gpu.missing === undefined ? "" : ` (skipped: ${gpu.missing})`}`,
   () => {
+    test("is what a run with providers: auto takes", async () => {
+      await using scratch = await scratchFolder();
+      const fixture = fixtureNamed("diabetes-mlp");
+      const spec = await writeSpec(scratch.path, fixture, { engine: { providers: "auto" } });
+      const { code, stderr, summary } = await run(spec);
+      expect([code, summary], stderr).toMatchObject([0, { provider: "webgpu" }]);
+    });
+
     test.each(fixtures.filter(({ name }) => torture || everyTime.has(name)))(
       "gives the predictions of Python on a CPU for $name",
       { timeout: 120_000 },

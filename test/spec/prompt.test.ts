@@ -7,9 +7,6 @@ const spec = (keys: string, ofServer = ""): string =>
   minimalSpec.replace("  path: model.onnx\n", `${server(ofServer)}${keys}`);
 const user = '  prompt: { user: "{{body}}" }\n';
 
-const batchOf = (protocol: string, url: string): string =>
-  `  server: { protocol: ${protocol}, url: "${url}", name: m, transport: batch }\n`;
-
 describe("model.prompt", () => {
   test("the columns of a prompt are the model's inputs", () => {
     const { model } = load(spec('  prompt: { system: "You are {{role}}.", user: "{{a}} {{ b.c }} {{a}}" }\n'));
@@ -58,15 +55,6 @@ describe("model.prompt", () => {
     ["a budget without a limit of answers", spec(`${user}  budget: { max_tokens: 1000 }\n`)],
     ["a cost without a price", spec(`${user}  sampling: { max_tokens: 5 }\n  budget: { max_cost: 5 }\n`)],
     ["golden rows", spec(user).concat("checks: { golden: { path: g.parquet } }\n")],
-    ["a transport for another protocol", minimalSpec.replace("  path: model.onnx\n", batchOf("v2", "http://a"))],
-    [
-      "several servers of batches",
-      spec(user, ", transport: batch").replace('"http://vllm:8000"', '["http://a", "http://b"]'),
-    ],
-    [
-      "a cost of an hour for batches",
-      spec(`${user}  budget: { max_cost_per_hour: 5, price: { input: 1, output: 1 } }\n`, ", transport: batch"),
-    ],
     [
       "a language model as challenger",
       `${spec(user)}challenger: { server: { protocol: openai, url: "http://a", name: m } }\n`,

@@ -5,7 +5,6 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** The test files that took more than 12 s in a run of all, the longest first. */
 const longest = [
   "contract/sink",
-  "run/prompts/batches",
   "spark/spark",
   "run/served-faults",
   "deploy/airflow",
@@ -36,12 +35,10 @@ const longest = [
   "run/trust",
   "crash/same-verdict",
   "crash/only-rejects",
-  "crash/batches",
   "sink/postgres/replace",
   "crash/any-moment",
   "run/rejects",
   "run/expressions",
-  "app/providers/provider-trials",
   "run/nothing-pending",
   "sink/postgres/staged-rows",
   "crash/postgres-emptied",
@@ -77,7 +74,6 @@ const longest = [
   "app/open-files",
   "fuzz/parquet-bytes",
   "crash/every-call",
-  "run/prompts/batch-workers",
   "storage/s3/reader-thread",
   "examples/churn",
   "sink/postgres/rotated-password",

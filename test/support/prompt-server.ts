@@ -16,27 +16,6 @@ export interface PromptFaults {
   readonly garbled?: number;
 }
 
-/** What goes wrong with batches: see prompt-server/batches.mjs. */
-export interface BatchFaults {
-  readonly absent?: boolean;
-  readonly validateMs?: number;
-  readonly runMs?: number;
-  readonly finish?: boolean;
-  readonly queue?: number;
-  readonly failing?: readonly string[];
-  readonly ending?: readonly ("expired" | "cancelled")[];
-  readonly refuseEvery?: number;
-  readonly cutDownloads?: number;
-  readonly loseCreates?: number;
-  readonly pageItems?: number;
-  readonly forgetful?: boolean;
-  readonly secretive?: boolean;
-  readonly hold?: { readonly at: HeldCall; readonly nth?: number };
-}
-
-/** A call that gets no answer, or half of it. */
-export type HeldCall = "upload" | "uploaded" | "create" | "created" | "poll" | "output" | "errors";
-
 /** Options of the mock server: see prompt-server/options.mjs. */
 export interface PromptServerOptions {
   readonly seed?: number;
@@ -57,7 +36,6 @@ export interface PromptServerOptions {
     readonly burstSeconds?: number;
   };
   readonly dimensions?: number;
-  readonly batch?: BatchFaults;
   readonly changes?: readonly {
     readonly after: number;
     readonly set?: Partial<PromptServerOptions>;
@@ -88,16 +66,6 @@ export interface Books {
   /** Of that, what was billed for requests that had been billed before. */
   readonly billed_again: Billed;
   readonly distinct: number;
-  readonly batches: {
-    readonly held: HeldCall | null;
-    readonly calls: number;
-    /** Input files that were uploaded. */
-    readonly files: number;
-    readonly created: number;
-    readonly statuses: readonly string[];
-    /** The number of requests of each batch. */
-    readonly requests: readonly number[];
-  };
   /** What was taken of the rate limit, and what could have been; null: there is no limit. */
   readonly limits: Readonly<Record<"requests" | "tokens", { readonly taken: number; readonly offered: number | null }>>;
 }

@@ -38,7 +38,7 @@ export function modelTools(
 function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: ModelToolsOptions): ModelTools {
   const { server, path = "" } = model;
   return {
-    ...lookingAtPaid(model, options),
+    ...lookingAtPaid(model),
     async resolveModel(planned) {
       if (server?.protocol === "openai") {
         const { findPrompted } = await import("./prompted-model.js");
@@ -80,14 +80,14 @@ function countingTokens({ model }: JobSpec, options: ModelToolsOptions): Pick<Sc
       };
 }
 
-function lookingAtPaid(model: JobSpec["model"], options: ModelToolsOptions): Pick<ScoringContext, "lookAtPaid"> {
+function lookingAtPaid(model: JobSpec["model"]): Pick<ScoringContext, "lookAtPaid"> {
   const { server } = model;
   return server?.protocol !== "openai"
     ? {}
     : {
         async lookAtPaid(...look) {
-          const { lookAtPrompted } = await import("./prompted-model.js");
-          return await lookAtPrompted({ ...model, server }, options, ...look);
+          const { lookAtRun } = await import("../../engine/prompts/look-at-run.js");
+          return await lookAtRun(model.budget?.price)(...look);
         },
       };
 }

@@ -3,8 +3,6 @@ import { unknownTraits } from "../../binding/served-model.js";
 import { ask } from "../../engine/served/ask.js";
 import type { DiagnosedServer } from "../../report/server-diagnosis.js";
 import { type ModelServer, serversText, serverText, withoutRetry } from "../../engine/served/server.js";
-import type { LookAtPaid, PaidState } from "../../engine/paid-engine.js";
-import { lookAtRun } from "../../engine/prompts/look-at-run.js";
 import { openPromptEngine } from "../../engine/prompts/engine.js";
 import { promptSignature } from "../../engine/prompts/signature.js";
 import type { PromptTask } from "../../engine/prompts/request.js";
@@ -58,16 +56,15 @@ export async function openPrompted(
 ): Promise<Engine> {
   const servers = await promptServers(spec, options);
   const { tries = defaultTries, flush_seconds: flushSeconds } = spec.server;
-  const { max_tokens: tokens, max_cost: cost, max_cost_per_hour: costPerHour, price } = spec.budget ?? {};
+  const { max_tokens: tokens, max_cost: cost, price } = spec.budget ?? {};
   const engine = openPromptEngine({
     task: taskOf(spec),
     servers,
     version,
     tries,
     flushMs: flushSeconds === undefined ? undefined : flushSeconds * 1000,
-    limits: { tokens, cost, costPerHour },
+    limits: { tokens, cost },
     price,
-    transport: spec.server.transport ?? "online",
   });
   return {
     ...engine,
@@ -76,23 +73,6 @@ export async function openPrompted(
       await engine[Symbol.asyncDispose]();
     },
   };
-}
-
-/** How long a server may be silent whose batches are asked for. */
-const lookMs = 10_000;
-
-/** Looks at what a run of a language model has kept, and at its batches. */
-export async function lookAtPrompted(
-  { server, budget }: PromptedSpec,
-  options: ServedOptions,
-  ...look: Parameters<LookAtPaid>
-): Promise<PaidState> {
-  const open = async (): Promise<ModelServer> => {
-    const [first] = await promptServers({ server }, options);
-    return { ...first, timeoutMs: Math.min(first.timeoutMs, lookMs) };
-  };
-  const price = budget?.price;
-  return await lookAtRun({ price, ...(server.transport === "batch" ? { open } : {}) })(...look);
 }
 
 /** Asks each server of a language model whether it answers and takes the token. Nothing is asked that costs money. */

@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { libraryFolder, type Machine, packageFolder, thisMachine } from "../../engine/devices/machine.js";
 import type { Part } from "../../engine/devices/part.js";
-import { partsOf } from "../../engine/devices/provider-parts.js";
+import { partsOf, providersOn } from "../../engine/devices/provider-parts.js";
 import type { ModelFile } from "../../models/port.js";
 import { JobError } from "../../util/errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
@@ -17,7 +17,6 @@ import { requireModelPath } from "../../app/models/model-path.js";
 import { installTokenizers, requireTokenizers } from "../../app/models/tokenizer-library.js";
 import { resolveModel } from "../../app/open-model.js";
 import { type MissingProvider, providerMissing } from "../../app/providers/provider-missing.js";
-import { contendersOn } from "../../app/providers/provider-trials.js";
 import { openTinyModel, type Trial, tryProvider } from "../../app/providers/provider-trial.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import { machineError } from "../../app/machine-errors.js";
@@ -61,10 +60,8 @@ interface MachineOptions {
 async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: SafeIo): Promise<void> {
   const machine = thisMachine();
   const engine = loaded?.spec.engine;
-  const isAuto = engine?.providers === "auto";
-  const asked: readonly Provider[] = isAuto
-    ? [...(await contendersOn(machine)), "cpu"]
-    : (engine?.providers ?? ["cpu"]);
+  const { providers = ["cpu"] } = engine ?? {};
+  const asked = providers === "auto" ? await providersOn(machine) : providers;
   const worker = findWorker(undefined, process.env);
   const deviceId = engine === undefined ? 0 : await deviceIdOf(asked, { given: engine.device_id, worker });
   const duckdb = await tryDuckDb();
@@ -77,12 +74,12 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
     trials.push(await tryProvider(provider, model, { deviceId, trees: engine?.trees ?? "auto" }));
   }
   const platform = machine.platform.replace("/", " ");
-  const scoresOn = isAuto ? "cpu" : providerOfRun(asked, trials);
+  const scoresOn = providerOfRun(asked, trials);
   const error =
     scoresOn === undefined
       ? cannotRun(asked, { parts, trials, machine })
       : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb ?? tokenizers.error);
-  const outcome = error?.exitCode ?? (isAuto ? "auto" : (scoresOn ?? 1));
+  const outcome = error?.exitCode ?? scoresOn ?? 1;
   const shown = trials.map(({ provider, state, device, operators, ms, fault, trees }) => ({
     provider,
     state,

@@ -14,7 +14,7 @@ import {
 import { leavesRows } from "../../publish/rows-of-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import { isExpected, resultLines } from "../../publish/verdict-text.js";
-import { count, paidTwiceText, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
+import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, keptHistory, runHistory } from "../../run/history.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -143,9 +143,8 @@ function paidText(spending: RecordedSpending): string {
     cached_tokens: cachedTokens,
     completion_tokens: completionTokens,
     cost,
-    most_paid_twice: mostPaidTwice = 0,
   } = spending;
-  return `${spentText({ answers, promptTokens, cachedTokens, completionTokens, cost })}${paidTwiceText(mostPaidTwice)}`;
+  return spentText({ answers, promptTokens, cachedTokens, completionTokens, cost });
 }
 
 /** What the run cost, and why it has its status, in one line. */

@@ -5,7 +5,7 @@ import { byChecks, decisionText } from "../../publish/decision.js";
 import { challengerFields } from "../../report/agreement/fields.js";
 import { checksText, count, showCount, verdictFields } from "../../report/report.js";
 import { otherRowsText, rowsOfRunText } from "../../report/report-text.js";
-import { paidFields, paidLines } from "../../report/spending/paid-text.js";
+import { paidFields, paidLine } from "../../report/spending/paid-text.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { requireLatest, type RunState, runState } from "../../run/state.js";
 import { JobError, messageOf } from "../../util/errors.js";
@@ -161,7 +161,7 @@ function stateText(state: RunState): string {
   return [
     summary(state),
     ...reviewText(state),
-    ...(state.paid === undefined ? [] : paidLines(state.paid).map((line) => `  ${line}`)),
+    ...(state.paid === undefined ? [] : [`  ${paidLine(state.paid)}`]),
     ...failureText(state),
     ...commandsText(state),
     ...state.damage,

@@ -24,6 +24,18 @@ export async function partsOf(provider: Provider, machine: Machine, deviceId: nu
   }
 }
 
+/** The providers of `providers: auto`, in its order, that a machine has all parts for. The first GPU counts. */
+export async function providersOn(machine: Machine): Promise<readonly Provider[]> {
+  const found: Provider[] = [];
+  for (const provider of ["cuda", "webgpu", "coreml", "dml", "cpu"] as const) {
+    const parts = await partsOf(provider, machine, 0);
+    if (parts.every(({ state }) => state !== "missing")) {
+      found.push(provider);
+    }
+  }
+  return found;
+}
+
 function platformPart(name: string, system: string, { platform, runtime }: Machine): Part {
   return platform.startsWith(`${system}/`)
     ? { name, state: "ok", found: `in onnxruntime-node ${runtime.version}` }

@@ -40,7 +40,7 @@ export function readAnswerBody(body: Uint8Array, kind: PromptTask["kind"]): Mode
  * Reads an answer.
  * @throws BrokenTransfer if it has an error; MalformedAnswer if it is none of the protocol
  */
-export function readAnswer(json: unknown, kind: PromptTask["kind"]): ModelAnswer {
+function readAnswer(json: unknown, kind: PromptTask["kind"]): ModelAnswer {
   const answer = fieldsOf(json);
   const { model, usage, error } = answer;
   if (error !== undefined && error !== null) {

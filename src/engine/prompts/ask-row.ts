@@ -1,18 +1,15 @@
 import { createHash } from "node:crypto";
 import { JobError } from "../../util/errors.js";
-import type { Price, RunCount, SpendingLimits, TokenCount } from "../paid-engine.js";
+import type { Price, SpendingLimits, Spent, TokenCount } from "../paid-engine.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
 import type { ModelServer } from "../served/server.js";
 import type { ModelAnswer } from "./answer.js";
 import type { Budget } from "./budget.js";
-import type { PromptBulk } from "./bulk.js";
 import type { PromptClient } from "./client.js";
 import type { Asked } from "./client-failures.js";
 import type { Gate } from "./gate.js";
 import { judgeAnswer, type PromptFault, type PromptValues } from "./judge-answer.js";
-import type { KeySet } from "./texts/key-set.js";
-import { count, type KeptAnswers, type nothingSpent } from "./kept-answers.js";
-import { openSending } from "./sending.js";
+import { count, keyOfNoRow, type KeptAnswers, type nothingSpent } from "./kept-answers.js";
 import { fitPrompt } from "./fit-prompt.js";
 import {
   askPrompt,
@@ -23,7 +20,6 @@ import {
   type RequestForm,
 } from "./request.js";
 import { textOf } from "./signature.js";
-import { ofNoRow } from "./unanswered.js";
 
 export interface PromptEngineOptions {
   readonly task: PromptTask;
@@ -37,8 +33,6 @@ export interface PromptEngineOptions {
   readonly flushMs: number | undefined;
   readonly limits: SpendingLimits;
   readonly price: Price | undefined;
-  /** batch: rows are asked in batches of the Batch API, once these have begun. */
-  readonly transport: "online" | "batch";
 }
 
 /** What the requests of an attempt share. */
@@ -51,12 +45,10 @@ export interface PromptState extends PromptEngineOptions {
   /** Requests that are under way, so that equal ones are sent once. */
   readonly underWay: Map<string, Promise<AnsweredRow>>;
   readonly own: ReturnType<typeof nothingSpent>;
-  /** undefined: rows are asked one by one. */
-  readonly bulk: PromptBulk | undefined;
-  /** Keys of answers of this attempt that no row has taken yet, where rows were asked in bulk. */
-  readonly fresh: KeySet;
   /** What all workers have spent, once it was counted. */
-  run: RunCount | undefined;
+  run: Spent | undefined;
+  /** Requests whose answer was lost: they may have been paid for. */
+  lost: number;
   form: RequestForm;
   /** The model in the answers so far. */
   answered: string | undefined;
@@ -102,15 +94,8 @@ export async function answerOf(state: PromptState, given: ReadonlyMap<string, st
 
 async function askUntilValid(state: PromptState, makeRequest: () => AskedPrompt): Promise<AnsweredRow> {
   let ms = 0;
-  let last: PromptFault | undefined;
   for (let number = 1; ; number += 1) {
-    const asked =
-      state.bulk?.isBegun === true
-        ? askedInBulk(state, state.bulk, { makeRequest, number })
-        : await askOnce(state, makeRequest, number);
-    if (asked === undefined) {
-      return { ...requireJudged(last), ms };
-    }
+    const asked = await askOnce(state, makeRequest, number);
     if (asked.kind !== "answered") {
       return { kind: "fault", reason: asked.reason, message: asked.message, ms };
     }
@@ -119,7 +104,6 @@ async function askUntilValid(state: PromptState, makeRequest: () => AskedPrompt)
     if (judged.kind === "values") {
       return { ...judged, answer: asked.answer, ms };
     }
-    last = judged;
     if (judged.reason !== "answer_invalid" || number >= state.tries) {
       return { ...judged, ms };
     }
@@ -128,33 +112,8 @@ async function askUntilValid(state: PromptState, makeRequest: () => AskedPrompt)
 
 type AskedOnce = Exclude<Asked, { kind: "form" }>;
 
-/** What batches have answered. undefined: no more than before was asked */
-function askedInBulk(
-  state: PromptState,
-  bulk: PromptBulk,
-  { makeRequest, number }: { readonly makeRequest: () => AskedPrompt; readonly number: number },
-): AskedOnce | undefined {
-  const key = keyOfTry(makeRequest().sha256, number);
-  const kept = state.answers.find(key);
-  if (kept !== undefined) {
-    const isFresh = state.fresh.delete(key);
-    state.reused += number === 1 && !isFresh ? 1 : 0;
-    return { kind: "answered", answer: kept, ms: 0 };
-  }
-  const refusal = bulk.refusalOf(key);
-  return refusal === undefined ? undefined : { kind: "refused", ...refusal };
-}
-
-/** @throws Error if no batch had the row: that would be a bug */
-function requireJudged(judged: PromptFault | undefined): PromptFault {
-  if (judged === undefined) {
-    throw new Error("a row is scored that no batch has asked for");
-  }
-  return judged;
-}
-
 /** The key under which the answer to a request is kept. @param number counts tries from 1 */
-export function keyOfTry(request: string, number: number): string {
+function keyOfTry(request: string, number: number): string {
   return number === 1 ? request : sha256(`${request} ${number}`);
 }
 
@@ -181,7 +140,7 @@ async function askOnce(state: PromptState, makeRequest: () => AskedPrompt, numbe
 }
 
 /** The warning when the server takes requests in another form. */
-export function formWarning(
+function formWarning(
   before: RequestForm,
   { form, message }: Pick<Extract<Asked, { kind: "form" }>, "form" | "message">,
 ): string {
@@ -202,11 +161,14 @@ async function send(state: PromptState, { asked, form, key }: SentRow): Promise<
   answers.requireKept();
   const worst = worstCase(asked, mostCompletionTokens(task) ?? 0);
   const reservation = await budget.reserve(worst);
-  const sending = openSending(answers.requests, worst, () => reservation.lost());
+  const onLost = (): void => {
+    reservation.lost();
+    countLost(state, worst);
+  };
   try {
     gate.requireOpen();
     const { ready } = reservation;
-    const outcome = await client.ask({ asked, form, ready, sending, tokens: likelyTokens(worst) });
+    const outcome = await client.ask({ asked, form, ready, onLost, tokens: likelyTokens(worst) });
     if (outcome.kind !== "answered") {
       return outcome;
     }
@@ -221,7 +183,6 @@ async function send(state: PromptState, { asked, form, key }: SentRow): Promise<
     answers.add(key, answer);
     return { ...outcome, answer };
   } finally {
-    sending.end(); // when the answer is on its way to the journal
     reservation.end();
   }
 }
@@ -262,7 +223,13 @@ export function requireModel(state: PromptState, { model }: ModelAnswer): void {
 export function countAnswer({ own, answers }: PromptState, { tokens }: Pick<ModelAnswer, "tokens">): void {
   const answer = { content: undefined, embedding: undefined, finish: null, isRefusal: false, model: undefined, tokens };
   count(own, answer);
-  answers.add(ofNoRow(), answer); // what is kept is what was spent
+  answers.add(keyOfNoRow(), answer); // what is kept is what was spent
+}
+
+/** Counts a request whose answer was lost: it may have been paid for. @param worst the most that it may have taken */
+export function countLost(state: PromptState, worst: TokenCount): void {
+  state.lost += 1;
+  state.answers.addLost(worst);
 }
 
 /** @throws JobError MODEL_CHANGED if another model has answered: what that cost is counted */

@@ -30,14 +30,6 @@ export interface Budget {
    * @throws JobError BUDGET if it does not fit although no other request is in flight
    */
   reserve(worst: TokenCount): Promise<Reservation>;
-  /** Reserves for a request if it fits now. */
-  tryReserve(worst: TokenCount): Reservation | undefined;
-  /** Reserves for requests that an earlier attempt has sent: they may be paid for, whether they fit or not. */
-  reserveSent(worst: TokenCount): Reservation;
-  /** The share of what is left that requests may take: above 1 where they do not fit; 0 where nothing is limited. */
-  shareOfLeft(this: void, worst: TokenCount): number;
-  /** The error for a request that does not fit. */
-  spentError(): JobError;
 }
 
 export interface BudgetOptions {
@@ -45,8 +37,6 @@ export interface BudgetOptions {
   /** What a run may spend in all. */
   readonly limits: SpendingLimits;
   readonly price: Price | undefined;
-  readonly nowMs: () => number;
-  readonly sleep: (ms: number) => Promise<void>;
 }
 
 interface Amount {
@@ -55,7 +45,6 @@ interface Amount {
 }
 
 interface BudgetState extends BudgetOptions {
-  readonly startedMs: number;
   readonly changed: Condition;
   /** What this attempt may spend. */
   allowed: SpendingLimits;
@@ -70,7 +59,6 @@ interface BudgetState extends BudgetOptions {
 export function createBudget(options: BudgetOptions): Budget {
   const state: BudgetState = {
     ...options,
-    startedMs: options.nowMs(),
     changed: createCondition(),
     allowed: options.limits,
     earlier: nothing,
@@ -91,44 +79,22 @@ export function createBudget(options: BudgetOptions): Budget {
       state.allowed = {
         tokens: shareOf(limits.tokens, spent.tokens, own.tokens),
         cost: shareOf(limits.cost, spent.cost, own.cost),
-        costPerHour: shareOf(limits.costPerHour, 0, 0),
       };
     },
     reserve: (count) => reserve(state, amountOf(state, count)),
-    tryReserve(count) {
-      const worst = amountOf(state, count);
-      return fits(state, worst) ? hold(state, worst) : undefined;
-    },
-    reserveSent: (count) => hold(state, amountOf(state, count)),
-    shareOfLeft: (count) => shareOfLeft(state, amountOf(state, count)),
-    spentError: () => spentError(state),
   };
-}
-
-function shareOfLeft({ allowed, used, held }: BudgetState, worst: Amount): number {
-  const shares = (["tokens", "cost"] as const).map((unit) => {
-    const left = (allowed[unit] ?? Number.POSITIVE_INFINITY) - used[unit] - held[unit];
-    return worst[unit] === 0 ? 0 : worst[unit] / Math.max(0, left);
-  });
-  return Math.max(...shares);
 }
 
 /** @throws JobError BUDGET if the amount does not fit although nothing is in flight */
 async function reserve(state: BudgetState, worst: Amount): Promise<Reservation> {
-  const { held, changed, sleep } = state;
-  for (;;) {
-    if (fits(state, worst)) {
-      const earlyMs = msTooEarly(state, worst);
-      if (earlyMs <= 0) {
-        return hold(state, worst); // at once: others that wait here must find it held
-      }
-      await sleep(Math.min(earlyMs, longestSleepMs));
-    } else if (held.count === held.waiting) {
+  const { held, changed } = state;
+  while (!fits(state, worst)) {
+    if (held.count === held.waiting) {
       throw spentError(state);
-    } else {
-      await changed.wait();
     }
+    await changed.wait();
   }
+  return hold(state, worst); // at once: others that wait here must find it held
 }
 
 /** @throws JobError BUDGET if what is held does not fit, and all of it waits */
@@ -176,22 +142,10 @@ function fits({ used, held, allowed }: BudgetState, { tokens, cost }: Amount): b
   );
 }
 
-/** How long until the cost of an hour allows a request. The share of the first minute may be spent at once. */
-function msTooEarly({ allowed, used, held, nowMs, startedMs }: BudgetState, { cost }: Amount): number {
-  const { costPerHour } = allowed;
-  return costPerHour === undefined || held.count + used.cost === 0
-    ? 0
-    : ((used.cost + held.cost + cost) / costPerHour) * hourMs - (nowMs() - startedMs) - burstMs;
-}
-
 function add(to: { tokens: number; cost: number }, { tokens, cost }: Amount, sign: 1 | -1 = 1): void {
   to.tokens += sign * tokens;
   to.cost += sign * cost;
 }
-
-const hourMs = 3_600_000;
-const burstMs = 60_000;
-const longestSleepMs = 1000;
 
 /** Sums of costs are off by less than this. */
 const roundingError = 1e-9;
@@ -202,7 +156,7 @@ function spentError({ doing, limits, earlier, used, workers }: BudgetState): Job
     ...(tokens === undefined ? [] : [`max_tokens is ${tokens}, used ${earlier.tokens + used.tokens}`]),
     ...(cost === undefined ? [] : [`max_cost is ${cost}, used ${Number((earlier.cost + used.cost).toPrecision(4))}`]),
   ].join("; ");
-  const what = "paid, and the most that requests without a stored answer may have cost";
+  const what = "paid, and the most that requests without an answer may have cost";
   const part = workers === 1 ? "" : `, of which each of the ${workers} workers may spend 1/${workers}`;
   return new JobError("BUDGET", `${doing}: the next request might exceed model.budget (${limit}: ${what})${part}`, {
     hint: "answers so far and committed rows are kept: raise the budget and run the same command to go on",

@@ -15,7 +15,6 @@ import type { Gate } from "./gate.js";
 import type { HeaderPace } from "./pace.js";
 import type { PromptRefusal } from "./refusals.js";
 import type { AskedPrompt, PromptTask, RequestForm } from "./request.js";
-import type { Sending } from "./sending.js";
 
 /** What became of a request, after retries. */
 export type Asked =
@@ -37,7 +36,8 @@ export interface PromptClientOptions {
 /** A small request of no row. */
 export interface ControlRequest {
   readonly asked: AskedPrompt;
-  readonly sending: Sending;
+  /** Called when its answer was lost. */
+  readonly onLost: () => void;
   /** Counts its answer. */
   readonly answered: (answer: ModelAnswer) => void;
 }
@@ -111,7 +111,8 @@ export async function failureOf(
     if (sent !== undefined) {
       breaker.failed(verdict.found, sent);
     }
-    return { end: { kind: "other" } }; // the server is there, and says so
+    // The server is there, and says so. Where it names no pause of this request, fewer are sent at once.
+    return { end: error.waitMs > 0 ? { kind: "other" } : { kind: "overloaded" } };
   }
   if (!(error instanceof ServerFault)) {
     breaker.failed(verdict.found, sent);
@@ -135,8 +136,7 @@ export async function failureOf(
 
 /** Whether a server answers a small request. */
 async function answersControl(state: ClientState, { server, counter }: Endpoint): Promise<boolean> {
-  const { asked, sending, answered } = state.control();
-  await sending.begin();
+  const { asked, onLost, answered } = state.control();
   state.counter.sent(false);
   counter.sent(false);
   try {
@@ -147,23 +147,19 @@ async function answersControl(state: ClientState, { server, counter }: Endpoint)
     answered(readAnswerBody(received.body, state.kind));
     return true;
   } catch (error) {
-    endUnanswered(sending, error);
+    lostUnlessUnsent(onLost, error);
     server.signal.throwIfAborted();
     return false;
-  } finally {
-    sending.end();
   }
 }
 
 /** Errors of a connection that was never made. */
 const unsent: ReadonlySet<string> = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
 
-/** Counts a request whose answer was lost: it may have been paid for. */
-export function endUnanswered(sending: Sending, error: unknown): void {
-  if (unsent.has(errnoOf(error) ?? "")) {
-    sending.free();
-  } else {
-    sending.lost();
+/** Counts a request whose answer was lost, unless it was never sent. */
+export function lostUnlessUnsent(onLost: () => void, error: unknown): void {
+  if (!unsent.has(errnoOf(error) ?? "")) {
+    onLost();
   }
 }
 

@@ -16,7 +16,7 @@ import {
   type ClientState,
   type PromptEndpoint,
   countRefusal,
-  endUnanswered,
+  lostUnlessUnsent,
   failureOf,
   postPrompt,
   type PromptClientOptions,
@@ -26,14 +26,14 @@ import {
 import { createHeaderPace, hasRoom, type PaceMark } from "./pace.js";
 import { type PromptRefusal, promptRefusal } from "./refusals.js";
 import type { AskedPrompt, RequestForm } from "./request.js";
-import type { Sending } from "./sending.js";
 
 export interface PromptRequest {
   readonly asked: AskedPrompt;
   readonly form: RequestForm;
   /** Waits until the budget covers the request: once more where an answer was lost. */
   readonly ready: Reservation["ready"];
-  readonly sending: Sending;
+  /** Called when its answer was lost: it may have been paid for. */
+  readonly onLost: () => void;
   /** The most tokens that it takes, as a server counts them before it answers. */
   readonly tokens: number;
 }
@@ -142,22 +142,18 @@ async function send(
 ): Promise<Asked> {
   const { server } = endpoint;
   const { nowMs } = server.retry;
-  const { sending } = request;
-  await sending.begin();
-  requireWanted(state);
   state.counter.sent(isRetry);
   endpoint.counter.sent(isRetry);
   const startedMs = nowMs();
   const received = await postPrompt(state, server, request.asked).catch((error: unknown) => {
-    endUnanswered(sending, error);
+    lostUnlessUnsent(request.onLost, error);
     throw error;
   });
   const { status, headers, body } = received;
   const refusal = status === 200 ? undefined : { status, headers, said: Buffer.from(body).toString("utf8") };
   const found = refusal && promptRefusal(refusal, request.form);
-  endpoint.pace.heard(mark, { headers, isRefused: found?.kind === "overloaded" && found.isRate });
+  endpoint.pace.heard(mark, headers);
   if (refusal !== undefined && found !== undefined) {
-    sending.free();
     return found.kind === "final"
       ? refuse(endpoint, refusal)
       : refusedOutcome(state, endpoint, { ...found, isAlone: hasRoom(headers) });
@@ -170,7 +166,7 @@ async function send(
     state.answers += 1;
     return { kind: "answered", answer, ms };
   } catch (error) {
-    endUnanswered(sending, error);
+    lostUnlessUnsent(request.onLost, error);
     if (error instanceof MalformedAnswer) {
       throw new JobError("MODEL_INVALID", `${endpoint.place.doing}: reading the answer: ${error.message}`, {
         hint: "check that model.server.url is a server of /chat/completions, or of /embeddings for model.prompt.input",

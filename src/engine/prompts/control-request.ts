@@ -1,27 +1,21 @@
-import { countAnswer, type PromptState, worstCase } from "./ask-row.js";
+import { countAnswer, countLost, type PromptState, worstCase } from "./ask-row.js";
 import type { ControlRequest } from "./client-failures.js";
-import { type AskedPrompt, askPrompt } from "./request.js";
-import { openSending } from "./sending.js";
+import { askPrompt } from "./request.js";
 
-/** A request of a few tokens, with its worst case in the journal. */
+/** A request of a few tokens, of no row. */
 export function openControl(state: PromptState): ControlRequest {
-  const asked = controlOf(state);
-  const sending = openSending(state.answers.requests, worstCase(asked, 1), () => undefined);
-  return {
-    asked,
-    sending,
-    answered(answer) {
-      countAnswer(state, answer);
-    },
-  };
-}
-
-/** A request of a few tokens. */
-export function controlOf({ task, servers: [{ model }], form }: PromptState): AskedPrompt {
+  const {
+    task,
+    servers: [{ model }],
+    form,
+  } = state;
   const text = { texts: ["1"], columns: [] };
   const sampling = task.kind === "embedding" ? task.sampling : { [form.tokensKey]: 1 };
-  return askPrompt(
-    { ...task, system: undefined, text, sampling, response: undefined },
-    { model, form, valueOf: () => "" },
-  );
+  const small = { ...task, system: undefined, text, sampling, response: undefined };
+  const asked = askPrompt(small, { model, form, valueOf: () => "" });
+  return {
+    asked,
+    answered: (answer) => countAnswer(state, answer),
+    onLost: () => countLost(state, worstCase(asked, 1)),
+  };
 }

@@ -1,16 +1,14 @@
 import type { NamedTensor } from "../../columnar/tensor.js";
-import { type PaidEngine, type Spending, sumOfSpent, sumOfTokens } from "../paid-engine.js";
+import { type PaidEngine, type Spending, sumOfSpent } from "../paid-engine.js";
 import type { Engine, EngineResponse } from "../port.js";
 import { serversText } from "../served/server.js";
 import { answerOf, type PromptEngineOptions, type PromptState, requireModel, valuesOf } from "./ask-row.js";
-import { createBulk } from "./batch/bulk.js";
 import { createBudget } from "./budget.js";
 import { openPromptClient } from "./client.js";
 import { createGate } from "./gate.js";
 import { openControl } from "./control-request.js";
 import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
 import { fitPrompt, promptTexts } from "./fit-prompt.js";
-import { createKeySet } from "./texts/key-set.js";
 import { firstForm, mostCompletionTokens, type PromptTask, templateTokens } from "./request.js";
 import { promptSignature, tensorOf } from "./signature.js";
 
@@ -19,7 +17,6 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   const { task, servers, limits, price, version, flushMs } = options;
   const doing = `asking ${serversText(servers)}`;
   const form = firstForm(task);
-  const [{ retry }] = servers;
   const gate = createGate();
   const client = openPromptClient({
     kind: task.kind,
@@ -27,20 +24,19 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     control: () => openControl(state),
     gate,
   });
-  const budget = createBudget({ doing, limits, price, nowMs: retry.nowMs, sleep: retry.sleep });
+  const budget = createBudget({ doing, limits, price });
   const state: PromptState = {
     ...options,
     doing,
     form,
     gate,
     client,
-    answers: createKeptAnswers({ flushMs, shareOfBudget: budget.shareOfLeft }),
+    answers: createKeptAnswers(flushMs),
     budget,
     underWay: new Map(),
     own: nothingSpent(),
-    bulk: options.transport === "batch" ? createBulk(() => state) : undefined,
-    fresh: createKeySet(),
     run: undefined,
+    lost: 0,
     answered: version === "*" ? undefined : version,
     reused: 0,
     width: undefined,
@@ -62,22 +58,18 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
 }
 
 function paidPart(state: PromptState): PaidEngine {
-  const { answers, limits, budget, price, task, bulk } = state;
+  const { answers, limits, budget, price, task } = state;
   return {
     limits,
-    bulk,
     get spending(): Spending {
-      const { own, reused } = state;
-      const { earlier, earlierUnanswered } = answers;
-      const { lost } = answers.requests;
-      const known = { spent: sumOfSpent(own, earlier), unanswered: earlierUnanswered.all.requests + lost };
-      const { spent, unanswered } = state.run ?? known;
-      return { own: { ...own }, earlier, run: spent, unanswered, lost, reused, price };
+      const { own, lost, reused } = state;
+      const { earlier } = answers;
+      return { own: { ...own }, earlier, run: state.run ?? sumOfSpent(own, earlier), lost, reused, price };
     },
     async recount(recorded) {
       const found = await answers.recount(state.own, (answer) => requireModel(state, answer));
       const other = await recorded(); // read later: who finishes the run records this before it removes the answers
-      state.run = found && other && other.spent.answers > found.spent.answers ? other : found;
+      state.run = found && other && other.answers > found.answers ? other : found;
     },
     keep: () => answers.keep(),
     promptTexts(inputs) {
@@ -92,13 +84,7 @@ function paidPart(state: PromptState): PaidEngine {
       if (store !== undefined) {
         await answers.begin(store, worker.index, (answer) => requireModel(state, answer));
       }
-      const { earlier, earlierByWorker, earlierUnanswered } = answers;
-      const spent = {
-        all: sumOfTokens(earlier, earlierUnanswered.all),
-        byWorker: sumOfTokens(earlierByWorker, earlierUnanswered.byWorker),
-      };
-      // In batches, one worker asks for the rows of all.
-      budget.begin(spent, bulk === undefined ? worker.count : 1);
+      budget.begin(answers.before, worker.count);
       return {
         async [Symbol.asyncDispose]() {
           await answers.keep().catch(() => undefined); // a commit has reported the error, or another one ends the attempt

@@ -12,21 +12,8 @@ export interface JournalWriting {
   requireKept(this: void): void;
 }
 
-/** A record that goes with each write, made when the write begins. */
-export interface RecordOfWrite {
-  readonly record: KeptAnswer;
-  /** Called when it is durable. */
-  readonly onDurable: () => void;
-}
-
-interface WritingOptions {
-  /** How long a record waits before it is written; undefined: the store says it. */
-  readonly flushMs: number | undefined;
-  /** Returns the record that goes with the next write. @param isAlone nothing else is to be written; undefined: no record then */
-  readonly alongside: (isAlone: boolean) => RecordOfWrite | undefined;
-}
-
-export function createJournalWriting({ flushMs, alongside }: WritingOptions): JournalWriting {
+/** @param flushMs how long a record waits before it is written; undefined: the store says it */
+export function createJournalWriting(flushMs: number | undefined): JournalWriting {
   let pending: KeptAnswer[] = [];
   let timer: NodeJS.Timeout | undefined;
   let last = Promise.resolve();
@@ -35,11 +22,9 @@ export function createJournalWriting({ flushMs, alongside }: WritingOptions): Jo
   let failure: { readonly error: unknown } | undefined;
   const write = async (store: AnswerStore): Promise<void> => {
     isQueued = false;
-    const more = alongside(pending.length === 0);
-    const records = more === undefined ? pending : [...pending, more.record]; // it counts the answers before it
+    const records = pending;
     pending = [];
     await (records.length === 0 ? undefined : store.keep(records));
-    more?.onDurable();
   };
   const flush = (): Promise<void> => {
     clearTimeout(timer);

@@ -1,5 +1,4 @@
 import type { ResponseHeaders } from "../../net/request.js";
-import { createLearntRate } from "./learnt-rate.js";
 import type { Pace } from "../served/pool.js";
 
 /** What a server allows in a minute, of requests or of tokens: a bucket that fills up steadily. */
@@ -18,18 +17,13 @@ export interface PaceMark {
   readonly sentMs: number;
   readonly requests: number;
   readonly tokens: number;
-  /** Tokens of this request. */
-  readonly weight: number;
 }
 
-/**
- * Spreads requests as a server's headers say, so that it need not refuse any; where it has no such headers, by what it
- * refuses.
- */
+/** Spreads requests as a server's headers say, so that it need not refuse any. */
 export interface HeaderPace extends Pace {
   sent(tokens: number): PaceMark;
-  /** Learns from an answer, or from a refusal. */
-  heard(mark: PaceMark, answer: { readonly isRefused: boolean; readonly headers: ResponseHeaders }): void;
+  /** Learns from the headers of an answer, or of a refusal. */
+  heard(mark: PaceMark, headers: ResponseHeaders): void;
 }
 
 const minuteMs = 60_000;
@@ -37,25 +31,17 @@ const minuteMs = 60_000;
 /** @param nowMs milliseconds of a clock that only grows */
 export function createHeaderPace(nowMs: () => number): HeaderPace {
   const buckets = { requests: emptyBucket(), tokens: emptyBucket() };
-  const learnt = { requests: createLearntRate(), tokens: createLearntRate() };
-  const isNamed = (): boolean => buckets.requests.perMs !== undefined || buckets.tokens.perMs !== undefined;
   return {
     readyMs(tokens) {
       const now = nowMs();
-      return isNamed()
-        ? Math.max(readyMs(buckets.requests, 1, now), readyMs(buckets.tokens, tokens, now))
-        : Math.max(learnt.requests.readyMs(1, now), learnt.tokens.readyMs(tokens, now));
+      return Math.max(readyMs(buckets.requests, 1, now), readyMs(buckets.tokens, tokens, now));
     },
     sent(tokens) {
       take(buckets.requests, 1, nowMs());
       take(buckets.tokens, tokens, nowMs());
-      learnt.requests.sent(1, nowMs());
-      learnt.tokens.sent(tokens, nowMs());
-      return { sentMs: nowMs(), requests: buckets.requests.sent, tokens: buckets.tokens.sent, weight: tokens };
+      return { sentMs: nowMs(), requests: buckets.requests.sent, tokens: buckets.tokens.sent };
     },
-    heard(mark, { isRefused, headers }) {
-      learnt.requests.heard({ weight: 1, isRefused }, nowMs());
-      learnt.tokens.heard({ weight: mark.weight, isRefused }, nowMs());
+    heard(mark, headers) {
       for (const kind of ["requests", "tokens"] as const) {
         learn(buckets[kind], { headers, kind, sentMs: mark.sentMs, sentThen: mark[kind], nowMs: nowMs() });
       }

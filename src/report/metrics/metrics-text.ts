@@ -163,9 +163,9 @@ function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
     { name: "infer_batch_run_tokens", help: "Tokens that all attempts paid for, by kind", samples: tokenSamples(run) },
     one("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
     one(
-      "infer_batch_run_requests_paid_twice",
-      "Upper bound of requests without a stored answer, of all attempts, that may have been paid for",
-      run?.mostPaidTwice,
+      "infer_batch_requests_lost",
+      "Requests of the attempt that got no answer, and may have been paid for",
+      engine?.spending?.().requestsLost,
     ),
   ];
 }

@@ -80,7 +80,6 @@ function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: 
       ? []
       : [
           ["provider", [...engine.missing.map((name) => `no ${name}`), engine.provider].join(", ")],
-          ...(engine.choice === undefined ? [] : [["why", engine.choice.why] satisfies [string, string]]),
           ...(trees === null ? [] : [["decision trees", trees] satisfies [string, string]]),
           ["sessions", String(engine.sessions)],
           ["batch_size", showCount(engine.batchRows())],

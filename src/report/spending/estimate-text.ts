@@ -4,8 +4,6 @@ import { count, showCost, showCount } from "../report.js";
 /** What a run will take, about. */
 export interface PlanEstimate {
   readonly requests: number;
-  /** Batches that they are sent in, each of which may take a day; undefined: they are sent one by one. */
-  readonly batches: number | undefined;
   readonly promptTokens: number;
   /** The share by which `promptTokens` may be wrong. */
   readonly error: number;
@@ -24,7 +22,7 @@ export interface PlanEstimate {
 
 /** The estimate as a line for people. */
 export function estimateText(estimate: PlanEstimate): string {
-  const { requests, batches, promptTokens, mostCompletionTokens, mostCost, limits } = estimate;
+  const { requests, promptTokens, mostCompletionTokens, mostCost, limits } = estimate;
   const most = mostCompletionTokens === undefined ? "" : `, at most ${showCount(mostCompletionTokens)} out`;
   const cost = mostCost === undefined ? "" : `, cost up to about ${showCost(mostCost)}`;
   const limit =
@@ -33,11 +31,7 @@ export function estimateText(estimate: PlanEstimate): string {
       : limits.tokens !== undefined
         ? ` (max_tokens ${showCount(limits.tokens)})`
         : "";
-  const sent =
-    batches === undefined
-      ? ""
-      : ` in ${batches === 1 ? "1 batch, which" : `${showCount(batches)} batches, each of which`} may take 24 hours`;
-  return `about ${count(requests, "prompt")}${sent}, ${showCount(promptTokens)} tokens in (${countedText(estimate)})${most}${cost}${limit}`;
+  return `about ${count(requests, "prompt")}, ${showCount(promptTokens)} tokens in (${countedText(estimate)})${most}${cost}${limit}`;
 }
 
 /** How input tokens were counted, and by which share they may be wrong. */
@@ -54,7 +48,6 @@ function countedText({ error, tokenizer, measuredRows, templateTokens }: PlanEst
 export function estimateFields(estimate: PlanEstimate): object {
   return {
     requests: estimate.requests,
-    ...(estimate.batches === undefined ? {} : { batches: estimate.batches }),
     prompt_tokens: estimate.promptTokens,
     prompt_tokens_error: roundedShare(estimate.error),
     prompt_tokens_by: estimate.tokenizer ?? "bytes",

@@ -5,7 +5,7 @@ export interface SpendingReport {
   /** Answers that this attempt paid for. */
   readonly attempt: SpentReport;
   /** Answers that all attempts and workers of the run paid for, as far as they are known. */
-  readonly run: RunSpentReport;
+  readonly run: SpentReport;
   /** Rows of this attempt that took an answer which was there already. */
   readonly rowsReused: number;
   /** Requests of this attempt whose answer was lost. They may have cost something. */
@@ -23,18 +23,9 @@ export interface SpentReport {
   readonly cost: number | null;
 }
 
-/** What a run paid for, and what it may have paid for without a stored answer. */
-export interface RunSpentReport extends SpentReport {
-  /**
-   * Requests without a stored answer that may have been paid for, at most: lost answers, and what was under way at a
-   * kill. They are in no other number; their prompts are asked again.
-   */
-  readonly mostPaidTwice: number;
-}
-
 /** The report's fields under their JSON names. */
 export function spendingFields({ attempt, run, rowsReused, requestsLost }: SpendingReport): object {
-  return { ...spentFields(attempt), rows_reused: rowsReused, requests_lost: requestsLost, run: runSpentFields(run) };
+  return { ...spentFields(attempt), rows_reused: rowsReused, requests_lost: requestsLost, run: spentFields(run) };
 }
 
 /** What was spent under its JSON names. */
@@ -52,11 +43,6 @@ export function spentFields({
     completion_tokens: completionTokens,
     cost: cost === null ? null : roundedCost(cost),
   };
-}
-
-/** What a run spent under its JSON names. */
-export function runSpentFields(run: RunSpentReport): RecordedSpending {
-  return { ...spentFields(run), most_paid_twice: run.mostPaidTwice };
 }
 
 /** Millionths of the currency: sums of floating-point numbers have more digits than prices. */

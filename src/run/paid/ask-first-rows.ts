@@ -12,7 +12,6 @@ import { allowedRejects } from "../../scoring/reject-budget.js";
 import type { RunSink } from "../../sink/port.js";
 import { createEvent } from "../../util/condition.js";
 import { JobError } from "../../util/errors.js";
-import { askSampleInBulk } from "./ask-in-bulk.js";
 import { sampleRows } from "./sample-rows.js";
 
 /** Rows that are asked before all others. */
@@ -47,9 +46,8 @@ export async function askFirstRows(
   const sample = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });
   const before = paid.spending;
   const least = leastAnswers(context, plan, sample.rows.length);
-  const rows = await askSampleInBulk(context, paid, { ...sample, least });
   const outputs = outputTensors(plan.contract);
-  const asking = rows.map((inputs) => engine.run({ inputs, outputs }));
+  const asking = sample.rows.map((inputs) => engine.run({ inputs, outputs }));
   try {
     const seen = await enoughAnswers(asking, least);
     requireValid(seen, least);
@@ -68,10 +66,7 @@ export async function askFirstRows(
 }
 
 /** Whether some rows of a run are asked before all others. @param pending rows that are not committed */
-export function asksFirstRows(
-  { reuseFrom, rejectsOf }: Pick<Plan, "reuseFrom" | "rejectsOf">,
-  pending: number,
-): boolean {
+function asksFirstRows({ reuseFrom, rejectsOf }: Pick<Plan, "reuseFrom" | "rejectsOf">, pending: number): boolean {
   return pending > firstRows && (reuseFrom ?? null) === null && rejectsOf === undefined;
 }
 

@@ -1,7 +1,7 @@
 import type { Engine } from "../../engine/port.js";
 import { bestEffort } from "../../util/best-effort.js";
 import { count } from "../../report/report.js";
-import { countOfRecord, runSpending } from "./spending.js";
+import { spentOfRecord, runSpending } from "./spending.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink, RunWriter } from "../../sink/port.js";
 
@@ -47,7 +47,7 @@ export async function beginPaying(
   let recorded = 0; // a run that paid for nothing has nothing to record
   const recordSpending = async (): Promise<void> => {
     const { spending } = paid;
-    const known = spending.run.answers + spending.unanswered;
+    const known = spending.run.answers;
     if (known > recorded) {
       recorded = known;
       await run.recordSpending?.(runSpending(spending));
@@ -56,7 +56,7 @@ export async function beginPaying(
   const recount = (): Promise<void> =>
     paid.recount(async () => {
       const record = await run.recordedSpending?.();
-      return record && countOfRecord(record);
+      return record && spentOfRecord(record);
     });
   return {
     async settle() {

@@ -3,7 +3,22 @@ import { spansOf } from "../../plan/spans.js";
 import type { JobContext } from "../../scoring/context.js";
 import { pendingRanges } from "../../scoring/read-ranges.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
-import { blankOutputs, type BulkRows } from "./ask-in-bulk.js";
+import { blankRows } from "../../columnar/blank-rows.js";
+import type { Tensor } from "../../columnar/tensor.js";
+import type { Decoder } from "../../formats/port.js";
+import type { SpanRange } from "../../plan/worker-shares.js";
+import type { RunSink, StoredPlan } from "../../sink/port.js";
+import type { Source } from "../../storage/port.js";
+
+interface PendingRows {
+  readonly stored: StoredPlan;
+  readonly run: Pick<RunSink, "committed" | "rejectedRows">;
+  readonly engine: Engine;
+  readonly decoder: Decoder;
+  readonly source: Source;
+  /** The spans whose rows need answers. */
+  readonly share: SpanRange;
+}
 
 /**
  * Reads the pending rows of a share before the first one is asked. Rows that cannot be asked (a column of the prompt is
@@ -13,7 +28,7 @@ import { blankOutputs, type BulkRows } from "./ask-in-bulk.js";
  */
 export async function checkRows(
   given: JobContext,
-  { stored: { plan }, run, engine, decoder, source, share }: BulkRows,
+  { stored: { plan }, run, engine, decoder, source, share }: PendingRows,
 ): Promise<void> {
   const { paid } = engine;
   if (paid === undefined || (plan.reuseFrom ?? null) !== null || plan.rejectsOf !== undefined) {
@@ -37,4 +52,10 @@ export async function checkRows(
   const ranges = pendingRanges(spansOf(plan), run.committed, share);
   const rows = { ranges, rejectedRows: run.rejectedRows };
   await scoreWithoutPublishing({ ...given, source }, { plan, engine: checking, decoder, ...rows }, () => undefined);
+}
+
+/** Returns placeholder values in place of an answer. */
+function blankOutputs({ signature }: Engine, names: readonly string[], rows: number): readonly Tensor[] {
+  const blank = blankRows(signature.outputs, rows) ?? [];
+  return names.flatMap((name) => blank.find((output) => output.name === name) ?? []);
 }

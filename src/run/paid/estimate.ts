@@ -1,5 +1,4 @@
-import { type BulkAsking, costOf, type CountTokens, type PaidEngine } from "../../engine/paid-engine.js";
-import { asksFirstRows } from "./ask-first-rows.js";
+import { costOf, type CountTokens, type PaidEngine } from "../../engine/paid-engine.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
@@ -61,13 +60,11 @@ export async function estimateRun(
   const ofTokens = tokenizer === undefined ? errorOfBytes : paid.templateTokens / (inTexts + paid.templateTokens || 1);
   const most = paid.mostCompletionTokens;
   const completion = most === undefined ? undefined : most * requests;
-  const areFirst = asksFirstRows(plan, all);
   const { price } = paid.spending;
   const cost =
     price === undefined || completion === undefined ? undefined : costOf({ prompt, cached: 0, completion }, price);
   const estimate = {
     requests,
-    batches: paid.bulk === undefined ? undefined : batchesOf(paid.bulk, requests, areFirst),
     promptTokens: prompt,
     error: ofTokens + samplingError(sumsOf(places, tokens), all),
     tokenizer,
@@ -109,9 +106,4 @@ async function tokensOf(paid: PaidEngine, { rows }: RowSample, count: CountToken
 export async function openTokenCounter(context: ScoringContext): Promise<CountTokens | undefined> {
   const { loadTokenCounter } = context;
   return loadTokenCounter && (await atKey(context, ["model", "prompt", "tokenizer"], loadTokenCounter));
-}
-
-/** Batches of full files, and one of the rows that are asked first. */
-function batchesOf({ mostRequests }: Pick<BulkAsking, "mostRequests">, requests: number, areFirst: boolean): number {
-  return Math.ceil(requests / mostRequests) + (areFirst ? 1 : 0);
 }

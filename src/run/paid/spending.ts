@@ -1,53 +1,41 @@
-import {
-  costOf,
-  type PaidState,
-  type Price,
-  type RunCount,
-  type Spending,
-  type Spent,
-} from "../../engine/paid-engine.js";
+import { costOf, type LookAtPaid, type Price, type Spending, type Spent } from "../../engine/paid-engine.js";
 import type { PaidReport } from "../../report/spending/paid-text.js";
 import type { RecordedSpending } from "../../publish/recorded-run.js";
-import {
-  type RunSpentReport,
-  runSpentFields,
-  type SpendingReport,
-  type SpentReport,
-} from "../../report/spending/spending-report.js";
+import { spentFields, type SpendingReport, type SpentReport } from "../../report/spending/spending-report.js";
 import { JobError } from "../../util/errors.js";
 
 /** What an engine spent, as reports have it. */
-export function spendingReport(spending: Spending): SpendingReport {
-  const { own, lost, reused, price } = spending;
+export function spendingReport({ own, run, lost, reused, price }: Spending): SpendingReport {
   return {
     attempt: spentReport(own, price),
-    run: runReport(spending),
+    run: spentReport(run, price),
     rowsReused: reused,
     requestsLost: lost,
   };
 }
 
-function runReport({ run, unanswered, price }: Spending): RunSpentReport {
-  return { ...spentReport(run, price), mostPaidTwice: unanswered };
-}
-
 /** What all attempts and workers of a run spent, as its target stores it. */
-export function runSpending(spending: Spending): RecordedSpending {
-  return runSpentFields(runReport(spending));
+export function runSpending({ run, price }: Spending): RecordedSpending {
+  return spentFields(spentReport(run, price));
 }
 
 /** The stored spending of a run, as the engine counts it. */
-export function countOfRecord(record: RecordedSpending): RunCount {
+export function spentOfRecord(record: RecordedSpending): Spent {
   const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion } = record;
-  return { spent: { answers, prompt, cached, completion }, unanswered: record.most_paid_twice ?? 0 };
+  return { answers, prompt, cached, completion };
 }
 
-/** What an unfinished run has paid for and asked for, as reports have it. */
-export function paidReport({ kept, price, batches }: PaidState): PaidReport {
-  return {
-    kept: kept instanceof JobError ? kept.message : spentReport(kept, price),
-    batches: batches instanceof JobError ? batches.message : batches,
-  };
+/** What an unfinished run has paid for. Answers that cannot be read hide nothing else of the run. */
+export async function paidReport(lookAtPaid: LookAtPaid, answers: Parameters<LookAtPaid>[0]): Promise<PaidReport> {
+  try {
+    const { kept, price } = await lookAtPaid(answers);
+    return spentReport(kept, price);
+  } catch (error) {
+    if (error instanceof JobError) {
+      return error.message;
+    }
+    throw error;
+  }
 }
 
 function spentReport(spent: Spent, price: Price | undefined): SpentReport {

@@ -19,8 +19,6 @@ export interface RejectsInput {
   readonly share: SpanRange;
   /** Whether spans of other workers may be scored, too. */
   readonly steal: boolean;
-  /** Log how many rows are scored. */
-  readonly isTold: boolean;
 }
 
 /**
@@ -29,7 +27,7 @@ export interface RejectsInput {
  */
 export async function openRejects(
   context: JobContext,
-  { plan, run, share, steal, isTold }: RejectsInput,
+  { plan, run, share, steal }: RejectsInput,
 ): Promise<RejectScoring | undefined> {
   const { rejectsOf } = plan;
   if (rejectsOf === undefined) {
@@ -39,11 +37,9 @@ export async function openRejects(
   const isWanted = (span: number): boolean =>
     run.committed[span] === 0 && (steal || (span >= share.from && span < share.to));
   const rejected = await readRejected(earlier.stored.plan, earlier.run.rejects(), isWanted);
-  if (isTold) {
-    context.log.info(
-      `scoring ${count(rejected.count, "rejected row")} of run ${rejectsOf.runId}; its other rows keep their predictions`,
-    );
-  }
+  context.log.info(
+    `scoring ${count(rejected.count, "rejected row")} of run ${rejectsOf.runId}; its other rows keep their predictions`,
+  );
   if (rejectsOf.kept === "in_table") {
     return { isScored: rejected.has, [Symbol.asyncDispose]: () => Promise.resolve() };
   }

@@ -23,7 +23,7 @@ export const promptKeys = {
 };
 
 interface GivenKeys extends PromptKeys {
-  readonly server?: Pick<ServerSpec, "protocol" | "transport"> | undefined;
+  readonly server?: Pick<ServerSpec, "protocol"> | undefined;
   readonly inputs?: unknown;
   readonly outputs?: unknown;
 }
@@ -67,7 +67,6 @@ function problemsOfPrompt({
   budget: limits,
   inputs,
   outputs,
-  server,
 }: GivenKeys): KeyProblem[] {
   const problems: KeyProblem[] = [];
   if (asked === undefined) {
@@ -93,10 +92,6 @@ function problemsOfPrompt({
     const message = "expected model.sampling.max_tokens as well: the cost of a request is not bounded otherwise";
     problems.push({ path: ["budget"], message });
   }
-  if (server?.transport === "batch" && limits?.max_cost_per_hour !== undefined) {
-    const message = "requests of transport: batch are sent together, and cannot be spread over hours";
-    problems.push({ path: ["budget", "max_cost_per_hour"], message });
-  }
   return problems;
 }
 
@@ -114,14 +109,8 @@ export function checkPromptedChecks({ model: { prompt: asked }, checks }: Checke
 }
 
 /** The key of a language model that a pipe cannot follow, and why; undefined: there is none. */
-export function problemOfPipe({ server, budget: limits = {} }: GivenKeys): KeyProblem | undefined {
-  const { max_tokens: tokens, max_cost: cost, max_cost_per_hour: hourly } = limits;
-  if (server?.transport === "batch") {
-    const message = "a pipe cannot wait for batches: use run, or transport: online";
-    return { path: ["model", "server", "transport"], message };
-  }
+export function problemOfPipe({ budget: limits = {} }: GivenKeys): KeyProblem | undefined {
+  const { max_tokens: tokens, max_cost: cost } = limits;
   const message = "a pipe stores no answers, and cannot hold its runs to a budget: use run, or leave it out";
-  return tokens === undefined && cost === undefined && hourly === undefined
-    ? undefined
-    : { path: ["model", "budget"], message };
+  return tokens === undefined && cost === undefined ? undefined : { path: ["model", "budget"], message };
 }

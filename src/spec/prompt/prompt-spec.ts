@@ -45,7 +45,6 @@ export interface BudgetSpec {
   /** Tokens of prompts and answers together. */
   readonly max_tokens?: number | undefined;
   readonly max_cost?: number | undefined;
-  readonly max_cost_per_hour?: number | undefined;
   readonly price?: PriceSpec | undefined;
 }
 
@@ -174,7 +173,6 @@ export const budget = z
     max_cost: money
       .optional()
       .describe("Most that a run costs, in the currency of price: 20 with prices in dollars is 20 dollars."),
-    max_cost_per_hour: money.optional().describe("Requests are spread so that an hour costs no more than this."),
     price: z
       .strictObject({
         input: money.describe("Price of a million tokens of prompts."),
@@ -184,15 +182,13 @@ export const budget = z
       .optional()
       .describe("Prices of a million tokens, in any currency, from which costs are computed."),
   })
-  .superRefine(({ max_cost: cost, max_cost_per_hour: hourly, price }, context) => {
-    for (const [key, given] of Object.entries({ max_cost: cost, max_cost_per_hour: hourly })) {
-      if (given !== undefined && price === undefined) {
-        context.addIssue({
-          code: "custom",
-          path: [key],
-          message: "expected model.budget.price as well: { input: 0.15, output: 0.60 }",
-        });
-      }
+  .superRefine(({ max_cost: cost, price }, context) => {
+    if (cost !== undefined && price === undefined) {
+      context.addIssue({
+        code: "custom",
+        path: ["max_cost"],
+        message: "expected model.budget.price as well: { input: 0.15, output: 0.60 }",
+      });
     }
   })
   .describe(

@@ -46,8 +46,6 @@ export interface ServerSpec {
   readonly tries?: number | undefined;
   /** openai: seconds after which answers are durable. Default: 2. */
   readonly flush_seconds?: number | undefined;
-  /** openai: how rows are asked. Default: online. */
-  readonly transport?: "online" | "batch" | undefined;
 }
 
 /** Names and versions are segments of the protocol's paths. */
@@ -132,12 +130,6 @@ export const server = z
       .describe(
         "For openai: seconds that an answer waits at most before it is written to the target. A killed attempt pays again for the answers of this time. Default: 0.1 on a disk, 0.2 in Postgres, 2 in S3.",
       ),
-    transport: z
-      .enum(["online", "batch"])
-      .optional()
-      .describe(
-        "For openai: online sends a request for each row; batch sends files of requests by the Batch API, which costs less and may take 24 hours. See prompts.md. Default: online.",
-      ),
     concurrency: autoOrCount(1, 1024)
       .default("auto")
       .describe(
@@ -157,7 +149,6 @@ const protocolsOf = {
   signature: ["v1", "json"],
   tries: ["openai"],
   flush_seconds: ["openai"],
-  transport: ["openai"],
 } as const satisfies Partial<Record<keyof ServerSpec, readonly ServerSpec["protocol"][]>>;
 
 function checkKeys(given: ServerSpec, context: z.RefinementCtx): void {
@@ -188,9 +179,6 @@ function checkKeys(given: ServerSpec, context: z.RefinementCtx): void {
     if (problem !== undefined) {
       wrong("request", problem);
     }
-  }
-  if (given.transport === "batch" && given.url.length > 1) {
-    wrong("url", "expected one URL, since transport is batch: its batches are at one server");
   }
   checkLogin(given, wrong);
 }

@@ -7,10 +7,8 @@ const tokens = (completion: number): TokenCount => ({ prompt: 0, cached: 0, comp
 function budgetOf(limit: number): Budget {
   return createBudget({
     doing: "asking http://localhost",
-    limits: { tokens: limit, cost: undefined, costPerHour: undefined },
+    limits: { tokens: limit, cost: undefined },
     price: undefined,
-    nowMs: () => 0,
-    sleep: () => Promise.resolve(),
   });
 }
 
@@ -43,14 +41,12 @@ test("a worker that starts again spends its part of the whole, while the other o
 test("the error names what all attempts have spent, and the part of this worker", async () => {
   const budget = createBudget({
     doing: "asking http://localhost",
-    limits: { tokens: undefined, cost: 2, costPerHour: undefined },
+    limits: { tokens: undefined, cost: 2 },
     price: { input: 1, output: 1_000_000 },
-    nowMs: () => 0,
-    sleep: () => Promise.resolve(),
   });
   budget.begin({ all: tokens(1), byWorker: tokens(1) }, 2);
   await expect(budget.reserve(tokens(1))).rejects.toThrow(
-    "might exceed model.budget (max_cost is 2, used 1: paid, and the most that requests without a stored answer may have cost), of which each of the 2 workers may spend 1/2",
+    "might exceed model.budget (max_cost is 2, used 1: paid, and the most that requests without an answer may have cost), of which each of the 2 workers may spend 1/2",
   );
 });
 
@@ -88,30 +84,6 @@ test.each([1, 2, 3, 4, 5, 6, 7, 8])(
     }
   },
 );
-
-test("max_cost_per_hour spreads requests over time, after the share of the first minute", async () => {
-  let nowMs = 0;
-  const sleep = (ms: number): Promise<void> => {
-    nowMs += ms;
-    return Promise.resolve();
-  };
-  const budget = createBudget({
-    doing: "asking http://localhost",
-    limits: { tokens: undefined, cost: undefined, costPerHour: 120 },
-    price: { input: 0, output: 1_000_000 }, // a token costs 1
-    nowMs: () => nowMs,
-    sleep,
-  });
-  budget.begin({ all: tokens(0), byWorker: tokens(0) }, 2); // this worker may spend 60 an hour: 1 a minute
-  const spentAtMinutes: number[] = [];
-  for (let spent = 0; spent < 5; spent += 1) {
-    const reservation = await budget.reserve(tokens(1));
-    spentAtMinutes.push(nowMs / 60_000);
-    reservation.spent(tokens(1));
-    reservation.end();
-  }
-  expect(spentAtMinutes).toEqual([0, 1, 2, 3, 4]);
-});
 
 test("requests that ask for a reservation at the same time hold no more than the budget together", async () => {
   const budget = budgetOf(100);

@@ -32,27 +32,36 @@ function memoryStore(): {
 
 test("a worker that counts the answers of a run which another worker has finished still counts those that it knows", async () => {
   const store = memoryStore();
-  using other = createKeptAnswers({ flushMs: 1 });
+  using other = createKeptAnswers(1);
   await other.begin(store, 1, none);
   other.add(key(1), answer);
   await other.keep();
-  using answers = createKeptAnswers({ flushMs: 1 });
+  using answers = createKeptAnswers(1);
   await answers.begin(store, 0, none);
   const own = nothingSpent();
   answers.add(key(2), answer);
   count(own, answer);
-  answers.borrow(key(3), answer);
   await answers.keep();
   other.add(key(3), answer);
   other.add(key(4), answer);
   await other.keep();
-  expect(await answers.recount(own, none)).toMatchObject({
-    spent: { answers: 4, prompt: 28, cached: 0, completion: 12 },
-  });
+  expect(await answers.recount(own, none)).toEqual({ answers: 4, prompt: 28, cached: 0, completion: 12 });
   store.kept = [];
-  expect(await answers.recount(own, none)).toMatchObject({
-    spent: { answers: 3, prompt: 21, cached: 0, completion: 9 },
-  });
+  expect(await answers.recount(own, none)).toEqual({ answers: 2, prompt: 14, cached: 0, completion: 6 });
+});
+
+test("a request whose answer was lost counts for the budgets of later attempts, and as no answer", async () => {
+  const store = memoryStore();
+  using first = createKeptAnswers();
+  await first.begin(store, 1, none);
+  first.add(key(1), answer);
+  first.addLost({ prompt: 100, cached: 0, completion: 10 });
+  await first.keep();
+  using second = createKeptAnswers();
+  await second.begin(store, 0, none);
+  expect(second.earlier).toEqual({ answers: 1, prompt: 7, cached: 0, completion: 3 });
+  expect(second.before.all).toMatchObject({ prompt: 107, completion: 13 });
+  expect(second.before.byWorker).toMatchObject({ prompt: 0, completion: 0 });
 });
 
 test("an answer waits for others as long as its store says, or the spec", async () => {
@@ -60,7 +69,7 @@ test("an answer waits for others as long as its store says, or the spec", async 
   given.pauseMs = 3_600_000;
   slow.pauseMs = 3_600_000;
   using one = createKeptAnswers();
-  using two = createKeptAnswers({ flushMs: 1 });
+  using two = createKeptAnswers(1);
   using three = createKeptAnswers();
   for (const [answers, store] of [
     [one, quick],

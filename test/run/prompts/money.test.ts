@@ -34,7 +34,7 @@ describe("money", () => {
       ...spent,
       rows_reused: 0,
       requests_lost: 0,
-      run: { ...spent, most_paid_twice: 0 },
+      run: { ...spent },
     });
     const manifest = JSON.parse(await readFile(join(job.out, "_manifest.json"), "utf8")) as { attempt: object };
     expect(manifest.attempt).toMatchObject({ spending: { run: spent } });
@@ -67,7 +67,7 @@ describe("money", () => {
     expect(stopped).toMatchObject({ code: 67, report: { code: "BUDGET", exit_code: 67 } });
     const { answers, prompt, completion } = job.server.books;
     expect(stopped.stderr).toContain(
-      `the next request might exceed model.budget (max_tokens is 300, used ${prompt + completion}: paid, and the most that requests without a stored answer may have cost)`,
+      `the next request might exceed model.budget (max_tokens is 300, used ${prompt + completion}: paid, and the most that requests without an answer may have cost)`,
     );
     expect(answers).toBeGreaterThan(0);
     expect(answers).toBeLessThan(20);

@@ -80,7 +80,7 @@ postgres.describe("answers of a language model in a table", () => {
     expect(ends.map(({ code }) => code)).toEqual([0, 0]);
     const { answers, prompt: tokens, completion } = job.server.books;
     expect(answers).toBe(2);
-    const spending = { answers, prompt_tokens: tokens, completion_tokens: completion, most_paid_twice: 0 };
+    const spending = { answers, prompt_tokens: tokens, completion_tokens: completion };
     const { stdout } = await job.command("history", job.spec, "--json");
     expect(JSON.parse(stdout)).toMatchObject({ runs: [{ spending }] });
   });

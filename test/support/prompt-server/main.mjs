@@ -1,13 +1,12 @@
 /*
  * A server of OpenAI's protocol that misbehaves by seed and keeps exact books: /v1/chat/completions, /v1/embeddings,
- * /v1/models, and the Batch API (batches.mjs). It takes its options (options.mjs) as JSON in its first argument, and prints "READY port" when it listens.
+ * /v1/models. It takes its options (options.mjs) as JSON in its first argument, and prints "READY port" when it listens.
  *
  *   GET  /_mock/books      what was received, answered and billed
  *   GET  /_mock/requests   a line for each request that was billed: its hash, when, how, and its tokens
  *   POST /_mock/control    sets options: { "answersAs": "other" }; { "restartMs": 300 } stops and starts again
  */
 import { createServer } from "node:http";
-import { createBatches } from "./batches.mjs";
 import { createBooks, hashOf } from "./books.mjs";
 import { errors } from "./errors.mjs";
 import { delayOf, fateOf } from "./fates.mjs";
@@ -25,7 +24,6 @@ let limit = createLimit(options.limit ?? {});
 let changes = [...options.changes];
 /** Counts starts: what was under way at a restart is never answered. */
 let life = 0;
-const batches = createBatches({ options: () => options, books, count, sent, answered, send });
 
 const server = createServer((request, response) => {
   const pieces = [];
@@ -62,9 +60,6 @@ function apply({ restartMs, ...set }) {
   if (set.changes !== undefined) {
     changes = [...set.changes];
   }
-  if (set.batch !== undefined) {
-    batches.changed();
-  }
   if (restartMs !== undefined) {
     void restart(restartMs);
   }
@@ -93,7 +88,7 @@ function handle(request, response, bytes) {
       const [{ set = {}, restartMs }] = changes.splice(0, 1);
       apply(restartMs === undefined ? set : { ...set, restartMs });
     }
-  } else if (!batches.handle(request, response, bytes)) {
+  } else {
     const { status, body } = errors.noPath(method, path);
     send(response, status, body);
   }
@@ -199,7 +194,7 @@ function send(response, status, body, headers = {}, text = JSON.stringify(body))
 function handleControl(path, response, bytes) {
   const text =
     path === "/_mock/books"
-      ? JSON.stringify({ ...books.totals(), limits: limit.use(), batches: batches.totals() })
+      ? JSON.stringify({ ...books.totals(), limits: limit.use() })
       : path === "/_mock/requests"
         ? [...books.lines()].join("")
         : "{}";

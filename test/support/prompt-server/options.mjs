@@ -1,5 +1,4 @@
 // The options of the mock server, which its argument gives as JSON. `/_mock/control` takes them too, while it runs.
-import { noBatchFaults } from "./batches.mjs";
 import { noFaults } from "./fates.mjs";
 
 const defaults = {
@@ -26,17 +25,10 @@ const defaults = {
   limit: undefined,
   /** The length of embeddings. */
   dimensions: 8,
-  /** The Batch API: see batches.mjs. */
-  batch: noBatchFaults,
   /** After so many requests, others: { after, set } sets options, { after, restartMs } stops and starts again. */
   changes: [],
 };
 
 export function optionsOf(given) {
-  return { ...defaults, ...given, faults: { ...noFaults, ...given.faults }, batch: batchOf(given) };
-}
-
-function batchOf({ batch = {} }) {
-  // JSON has no infinity.
-  return { ...noBatchFaults, ...batch, queue: batch.queue ?? noBatchFaults.queue };
+  return { ...defaults, ...given, faults: { ...noFaults, ...given.faults } };
 }

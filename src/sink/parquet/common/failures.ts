@@ -95,19 +95,9 @@ export async function spendingOf(fs: TargetState, { spending }: Layout): Promise
 /** Replaces what is known to be paid for, unless more is known: an attempt may not know the answers of other workers. */
 async function keepMost(files: SmallFiles, { plan, spending }: Layout, found: RecordedSpending): Promise<void> {
   const known = parseSpending(await files.read(spending));
-  if (knowsMore(found, known) && (await files.exists(plan))) {
+  if (found.answers > (known?.answers ?? 0) && (await files.exists(plan))) {
     await files.replace(spending, spendingText(found));
   }
-}
-
-/**
- * Of two records with equally many answers, the one with the larger bound counts, although it may include requests that
- * cost nothing in the end: an attempt that read earlier may write later, and the bound must not be too low. A complete
- * run shows the record of its finish.
- */
-function knowsMore(found: RecordedSpending, known: RecordedSpending | undefined): boolean {
-  const more = found.answers - (known?.answers ?? 0);
-  return more > 0 || (more === 0 && (found.most_paid_twice ?? 0) > (known?.most_paid_twice ?? 0));
 }
 
 /** Adds an attempt that has begun, if an earlier one has failed: the list is only read after a failure. */

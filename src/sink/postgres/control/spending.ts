@@ -16,7 +16,7 @@ export async function recordSpending(tools: RunTools, runId: RunId, spending: Re
 /** The record of a run that counts, as a subquery. @param run the run's id in the query around it */
 export function spendingSql({ table }: Pick<Control, "table">, run: string): string {
   return `(SELECT p.spending FROM ${table("spending")} p WHERE p.run_id = ${run}
-    ORDER BY p.answers DESC, (p.spending ->> 'most_paid_twice')::bigint DESC NULLS LAST LIMIT 1)`;
+    ORDER BY p.answers DESC LIMIT 1)`;
 }
 
 /** Reads the record of a run that counts. undefined: there is none, or it cannot be read */
