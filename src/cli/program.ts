@@ -129,7 +129,7 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
 const provider = (): Option =>
   new Option(
     "--provider <names>",
-    "Execution providers to use in place of engine.providers, such as webgpu or cuda,cpu; auto: the fastest",
+    "Execution providers to use in place of engine.providers, such as webgpu or cuda,cpu; auto: the first that works",
   ).argParser(providersOf);
 
 const skipExitCodeOption = (): Option =>
