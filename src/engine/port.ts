@@ -81,18 +81,6 @@ export interface Engine extends AsyncDisposable {
   readonly traffic?: ServerTraffic | undefined;
   /** What is special where each answer costs money; undefined: predictions are free. */
   readonly paid?: PaidEngine | undefined;
-  /**
-   * The servers one by one, if they name no version of the model: only their predictions tell whether it is still the
-   * same. undefined: a digest or a version tells.
-   */
-  readonly unversioned?: readonly UnversionedServer[] | undefined;
-}
-
-/** A server whose model may change unnoticed. */
-export interface UnversionedServer {
-  readonly url: string;
-  /** As that of the engine, without retries. */
-  readonly run: Engine["run"];
 }
 
 /** The requests that an engine sent to the servers that have the model. */

@@ -110,13 +110,6 @@ const model = {
   sha256,
   version: z.string().optional(),
   origin: z.strictObject({ runId: z.string().optional(), tags: z.record(z.string(), z.string()) }).optional(),
-  probe: z
-    .strictObject({
-      rows,
-      inputs: sha256,
-      outputs: z.record(z.string(), z.array(z.array(z.union([z.number(), z.string()])))),
-    })
-    .optional(),
   tokenizers: z.array(z.strictObject({ uri: z.string(), sha256, version: z.string().optional() })).optional(),
 };
 

@@ -105,8 +105,6 @@ export interface PlannedModel {
    */
   readonly version?: string | undefined;
   readonly origin?: ModelOrigin | undefined;
-  /** Absent: the digest or the version tells whether a model is the planned one. */
-  readonly probe?: ModelProbe | undefined;
   /** The tokenizers of its inputs; absent: it has none. */
   readonly tokenizers?: readonly PinnedTokenizer[] | undefined;
 }
@@ -128,17 +126,6 @@ export interface PlannedChallenger extends PlannedModel {
 
 /** The keys of `challenger` that decide its bindings; null when not set. */
 export type ChallengerRequest = Pick<BindingRequest, "inputs" | "outputs" | "cast" | "missing">;
-
-/** Predictions of a run's first rows. If they change, so did a model whose server names no version. */
-export interface ModelProbe {
-  readonly rows: number;
-  /** Hex digest of the rows' features. */
-  readonly inputs: string;
-  readonly outputs: ProbedOutputs;
-}
-
-/** For each output tensor the first elements of each row. Numbers that JSON lacks are texts, texts are digests. */
-export type ProbedOutputs = Readonly<Record<string, readonly (readonly (number | string)[])[]>>;
 
 /** The origin of a version of a model, as its registry records it. */
 export interface ModelOrigin {

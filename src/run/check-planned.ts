@@ -30,10 +30,8 @@ export interface Resumable {
  */
 export async function checkResumable(context: JobContext, { stored, run, listing }: PlannedRun): Promise<Resumable> {
   const { plan } = stored;
-  // The model is compared before the run is finished, if only its predictions tell whether it has changed. Answers of
-  // a language model are counted, and compared, before it is finished.
-  const isCompared = plan.model.probe !== undefined || plan.request.prompt !== undefined;
-  const idle = !isCompared && isIdle(context, { stored, run });
+  // Answers of a language model are counted, and compared, before the run is finished.
+  const idle = plan.request.prompt === undefined && isIdle(context, { stored, run });
   checkSpec(context, plan, run); // before the model is loaded, so that a change is reported at once
   requireColumns(context, plan.contract);
   const planned = plannedModel(context, plan);

@@ -12,7 +12,6 @@ import { refusePlannedErasure } from "./erasing/refuse-scoring.js";
 import { checkGolden } from "./golden/golden.js";
 import { requirePinned } from "./golden/golden-file.js";
 import { beginLoading, type LoadingEngine } from "./loading.js";
-import { planProbe } from "./model-probe/model-probe.js";
 import { planSample } from "./planning/plan-sample.js";
 import { planRun, type PlanningInput } from "./planning/planning.js";
 
@@ -49,8 +48,7 @@ export async function createRun(
   // Before the plan is stored: a run that was never planned may be repeated with another model or file.
   await checkGolden(context, { plan: made, engine });
   const { decoder } = tools;
-  const sampled = await planSample(context, { plan: made, decoder });
-  const plan = await planProbe(context, { plan: sampled, engine, decoder });
+  const plan = await planSample(context, { plan: made, decoder });
   const planned = await storePlan(context, plan, tools.held);
   if ("approved" in planned) {
     return planned;

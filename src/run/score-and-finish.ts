@@ -19,7 +19,6 @@ import { spendingReport } from "./paid/spending.js";
 import { askFirstRows } from "./paid/ask-first-rows.js";
 import { beginPaying } from "./paid/begin-paying.js";
 import { checkRows } from "./paid/check-rows.js";
-import { openProbe } from "./model-probe/model-probe.js";
 import { openRejects } from "./rejects/open-rejects.js";
 import { openReuse } from "./reusing/open-reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
@@ -50,14 +49,13 @@ export async function scoreAndFinish(context: JobContext, parts: RunParts): Prom
 
 async function scoreShare(context: JobContext, parts: RunParts): Promise<RunReport> {
   const { worker, signal, record } = context;
-  const { run, engine, decoder } = parts;
+  const { run, engine } = parts;
   const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
   recordLateness(context, run.notes);
   takeUpRejects(context, plan, run);
   const pending = pendingRows(plan, run.committed, share);
   await using challenger = await openChallenger(context, plan, { rows: pending, champion: engine });
-  const probe = await openProbe(context, { plan, engine, decoder });
   const [writer, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),
     measureEngine(context, plan, { engine, rows: pending }),
@@ -68,7 +66,6 @@ async function scoreShare(context: JobContext, parts: RunParts): Promise<RunRepo
   await askAhead(context, parts, share);
   await using aggregates = await aggregatesOf(context, plan);
   await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
-  await probe?.check();
   await paying?.settle();
   return await conclude(context, { ...parts, writer });
 }

@@ -5,7 +5,7 @@ import { assertNever } from "../../util/errors.js";
 import { type InferenceClient, openClient } from "./client.js";
 import type { Outcome } from "./outcome.js";
 import type { Protocol } from "./protocol.js";
-import { type ModelServer, withoutRetry } from "./server.js";
+import type { ModelServer } from "./server.js";
 
 /** Has servers compute the predictions of their model. */
 export function openServedEngine(
@@ -14,21 +14,13 @@ export function openServedEngine(
   { served, isPlanned }: ServedModel,
 ): Engine {
   const client = openClient({ protocol, servers, version: served, isPlanned });
-  const runOn = (one: InferenceClient): Engine["run"] => runner({ protocol, served, client: one });
   return {
     signature: served.signature,
     provider: protocol.name,
     concurrency: servers[0]?.most ?? 1,
     mostRows: served.mostRows,
     traffic: client.traffic,
-    unversioned:
-      served.version === undefined
-        ? servers.map((server) => ({
-            url: server.url,
-            run: runOn(openClient({ protocol, servers: [withoutRetry(server)], version: served, isPlanned: false })),
-          }))
-        : undefined,
-    run: runOn(client),
+    run: runner({ protocol, served, client }),
     [Symbol.asyncDispose]() {
       return Promise.resolve();
     },

@@ -57,6 +57,7 @@ export async function planRun(
   const { shards, rows, schemas } = seen;
   const { contract, challenger } = await bindModels(context, seen, { decoder, model, engine });
   warnOfModel(context, resolved, engine.signature);
+  warnOfVersion(context, resolved);
   warnOfFolders(context, contract);
   warnOfNulls(context, contract, seen);
   const { planTarget: target } = context.sink;
@@ -88,6 +89,16 @@ export async function planRun(
     });
   }
   return plan;
+}
+
+/** Warns if nothing would show that a server has another model than the planned one. */
+function warnOfVersion({ spec: { model, checks }, log }: JobContext, { version }: FoundModel): void {
+  const isOnServer = model.server !== undefined && model.prompt === undefined; // answers of language models name theirs
+  if (isOnServer && version === undefined && checks?.golden === undefined) {
+    log.warn(
+      "the server names no version of its model, so that a changed model is not noticed: add checks.golden, rows whose predictions are known and compared when each attempt starts",
+    );
+  }
 }
 
 interface BoundModels {

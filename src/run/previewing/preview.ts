@@ -133,10 +133,9 @@ export async function untriedGolden(context: JobContext): Promise<string[]> {
 }
 
 /** What is not asked of a model's server, which may charge for it. */
-function untriedAtServer({ checks }: Plan, { unversioned, paid, traffic }: Engine): string[] {
+function untriedAtServer({ checks }: Plan, { paid, traffic }: Engine): string[] {
   return [
     ...(traffic !== undefined && checks?.golden !== undefined ? [scoredByServer] : []),
-    ...((unversioned?.length ?? 0) > 1 ? ["whether all servers have the same model"] : []),
     ...(paid === undefined ? [] : ["prompts, which cost money"]),
   ];
 }
