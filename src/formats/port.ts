@@ -16,6 +16,15 @@ export type Partitions = ReadonlyMap<string, string | null>;
 
 export interface ShardSchema {
   readonly columns: readonly SourceColumn[];
+  readonly unreadable: readonly UnreadableColumn[];
+}
+
+/** A column, or a field of one, that cannot be told from another one. A job that does not use it may have it. */
+export interface UnreadableColumn {
+  /** The column, then the fields that lead to it. */
+  readonly path: readonly string[];
+  /** "differs from `a` in upper and lower case only" */
+  readonly why: string;
 }
 
 /** What a shard's footer says. */

@@ -1,5 +1,5 @@
 import { scaleOf } from "../../columnar/decimals.js";
-import { isInfinite, momentText, withNanos } from "../../columnar/dates-and-times.js";
+import { withNanos } from "../../columnar/dates-and-times.js";
 import { asFixed, jsonOf, unscaled } from "../../columnar/json-text.js";
 import type { Column, ColumnType, NamedColumn } from "../../columnar/types.js";
 
@@ -31,10 +31,6 @@ export function exactText(type: ColumnType, column: Column, row: number): string
     return undefined;
   }
   const value = BigInt(asFixed(column).data[row] ?? 0);
-  const isFine = type.endsWith("[ns]");
-  if (isFine && isInfinite(value)) {
-    return momentText(value);
-  }
   const text = JSON.parse(jsonOf(type, column, row)) as string; // in microseconds
-  return withNanos(text, isFine ? ((value % 1000n) + 1000n) % 1000n : 0n);
+  return withNanos(text, type.endsWith("[ns]") ? ((value % 1000n) + 1000n) % 1000n : 0n);
 }

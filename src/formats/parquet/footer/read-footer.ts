@@ -73,9 +73,9 @@ function parse(
     const found = `it is damaged (byte ${cursor.at} of ${bytes.length}: ${messageOf(error)})`;
     throw corruptFooter(path, found, rewriteShard, error);
   }
-  const leaves = leavesOf(elements);
+  const { leaves, doubles } = leavesOf(elements);
   // No spread of rest properties: V8 would give each such object a hidden class of its own, and never free it.
-  return { sizeBytes, pagesEnd, rows, rowGroups, leaves: isGeo ? withoutMeaning(leaves) : leaves, encrypted };
+  return { sizeBytes, pagesEnd, rows, rowGroups, leaves: isGeo ? withoutMeaning(leaves) : leaves, doubles, encrypted };
 }
 
 /** The key of GeoParquet's metadata, which declares columns of bytes to be geometries. */

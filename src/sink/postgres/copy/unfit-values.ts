@@ -1,6 +1,5 @@
 import type { BytesColumn, Column, ColumnType, OutputRows } from "../../../columnar/types.js";
 import type { UnfitValue } from "../../unfit-value.js";
-import { floorThousands } from "../../../columnar/dates-and-times.js";
 import { hasDay, hasMoment } from "./calendar.js";
 import { numbersOf } from "./fields.js";
 import type { TargetColumn } from "../table.js";
@@ -220,10 +219,11 @@ function moments(type: ColumnType, column: Column, rowCount: number, report: Rep
         report(row, `a date ${days[row]} days from 1970, out of the range of Postgres`);
       }
     }
-  } else if (type === "timestamp[us]" || type === "timestamp[us, UTC]" || type === "timestamp[ns]") {
+  } else if (type === "timestamp[us]" || type === "timestamp[us, UTC]") {
+    // Each count of nanoseconds is within.
     for (let row = 0; row < rowCount; row += 1) {
       const value = data[row] as bigint;
-      if (!hasMoment(type === "timestamp[ns]" ? floorThousands(value) : value) && valid?.[row] !== 0) {
+      if (!hasMoment(value) && valid?.[row] !== 0) {
         report(row, `a timestamp ${value} microseconds from 1970, out of the range of Postgres`);
       }
     }
