@@ -42,7 +42,7 @@ export interface ParquetLeaf {
 export async function readColumns(
   connection: DuckDBConnection,
   path: string,
-  leaves: readonly ParquetLeaf[],
+  leaves: readonly ParquetLeaf[] = [],
 ): Promise<SourceColumn[]> {
   const empty = await connection.run(
     `SELECT * FROM read_parquet(${quotePath(path)}, hive_partitioning = false) LIMIT 0`,

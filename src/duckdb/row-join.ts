@@ -45,7 +45,7 @@ export async function loadRows(
   for await (const paths of groups) {
     const rows = `SELECT * FROM ${typed === undefined ? parquetRows(paths) : csvRows(typed, paths)}`;
     if (isFirst) {
-      columns[side] = typed ?? (await readColumns(connection, paths[0] ?? "", []));
+      columns[side] = typed ?? (await readColumns(connection, paths[0] ?? ""));
     }
     await connection.run(isFirst ? `CREATE TEMP TABLE ${side} AS ${rows}` : `INSERT INTO ${side} ${rows}`);
     isFirst = false;

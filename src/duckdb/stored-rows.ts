@@ -156,7 +156,7 @@ async function parquetRows(
   columns: readonly TypedColumn[],
   paths: readonly string[],
 ): Promise<string> {
-  const there = await readColumns(connection, paths[0] ?? "", []);
+  const there = await readColumns(connection, paths[0] ?? "");
   for (const { name, type } of columns) {
     const found = there.find((column) => column.name === name);
     if (found === undefined || JSON.stringify(found.type) !== JSON.stringify(type)) {

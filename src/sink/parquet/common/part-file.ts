@@ -65,7 +65,7 @@ export async function describeParts(connection: DuckDBConnection, paths: readonl
   const schemaOf = new Map<string, string>();
   for (const [path, digest] of digests) {
     if (!schemaOf.has(digest)) {
-      const columns = await readColumns(connection, path, []);
+      const columns = await readColumns(connection, path);
       schemaOf.set(digest, columns.map(({ name, sourceType }) => `${name} ${sourceType}`).join(", "));
     }
   }
