@@ -4,6 +4,8 @@ import type { Piece } from "../columnar/piece.js";
 
 /** What an expression is over the columns of one shard. */
 export interface BoundExpression {
+  /** The SQL that computes it: where it uses nanoseconds, not quite the text of the spec. */
+  readonly text: string;
   /** The shard's columns that it uses, as the shard spells them. */
   readonly uses: readonly string[];
   /** The type in the format's notation ("DOUBLE"). */

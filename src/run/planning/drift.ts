@@ -34,10 +34,11 @@ export function refuseDrift(contract: Contract, first: NamedSchema | undefined, 
     const expected = typeIn(first, name);
     const found = typeIn(other, name);
     const onlyNulls = find(other, name)?.onlyNulls === true && find(first, name)?.partition !== true;
-    if (found !== expected && !(onlyNulls && !needType.has(name))) {
+    if (onlyNulls ? needType.has(name) : found !== expected) {
+      const wanted = found === expected ? "an expression or a path needs its type" : `${expected} in ${first?.name}`;
       throw new JobError(
         "SCHEMA_MISMATCH",
-        `planning: column \`${name}\` is ${found} in ${other?.name}, but ${expected} in ${first?.name}`,
+        `planning: column \`${name}\` is ${found} in ${other?.name}, but ${wanted}`,
         {
           hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path",
         },
