@@ -19,6 +19,15 @@ export type Partitions = ReadonlyMap<string, string | null>;
 export interface ShardSchema {
   readonly columns: readonly SourceColumn[];
   readonly unreadable: readonly UnreadableColumn[];
+  readonly legacyDates: readonly LegacyDates[];
+}
+
+/** A column with dates or timestamps of the hybrid calendar of Spark 2 (Julian before 1582-10-15). */
+export interface LegacyDates {
+  readonly column: string;
+  /** The key of the file's metadata that says so, and the time zone that Spark computed in. */
+  readonly key: string;
+  readonly timeZone: string;
 }
 
 /** A column, or a field of one, that cannot be told from another one. A job that does not use it may have it. */

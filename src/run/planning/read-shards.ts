@@ -1,5 +1,5 @@
 import type { SourceColumn } from "../../columnar/types.js";
-import type { Decoder, ShardFooter, ShardSchema, UnreadableColumn } from "../../formats/port.js";
+import type { Decoder, LegacyDates, ShardFooter, ShardSchema, UnreadableColumn } from "../../formats/port.js";
 import type { ListedShard } from "../../plan/compare.js";
 import { partitionColumns } from "../../plan/partitions.js";
 import type { PlannedShard } from "../../plan/plan.js";
@@ -22,6 +22,7 @@ export interface SeenSchema {
   readonly name: string;
   readonly columns: readonly SourceColumn[];
   readonly unreadable: readonly UnreadableColumn[];
+  readonly legacyDates: readonly LegacyDates[];
 }
 
 export function seenSchema(
@@ -30,7 +31,7 @@ export function seenSchema(
   { schema }: ShardFooter,
 ): SeenSchema {
   const fromFolders = partitionColumns(shard.uri, schema.columns, spec.input.partitions);
-  return { shard, name, columns: [...schema.columns, ...fromFolders], unreadable: schema.unreadable };
+  return { shard, name, ...schema, columns: [...schema.columns, ...fromFolders] };
 }
 
 /** The content of the footers of all shards. */

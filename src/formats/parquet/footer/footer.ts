@@ -7,6 +7,8 @@ export interface Footer extends SchemaLeaves {
   readonly rowGroups: readonly RowGroup[];
   /** Offset of the footer: all pages are before it. */
   readonly pagesEnd: number;
+  /** What the writer says of the file, of those keys that change its meaning. */
+  readonly metadata: ReadonlyMap<string, string>;
   /** Whether a part of the file is encrypted or signed. */
   readonly encrypted: boolean;
 }

@@ -1,10 +1,10 @@
 import type { SourceColumn } from "../../../columnar/types.js";
 import type { Footer } from "./footer.js";
 import type { Double, Leaf } from "./leaves.js";
-import { readFooter } from "./read-footer.js";
+import { readFooter, sparkKeys } from "./read-footer.js";
 import { reservedName, rowNumberColumn } from "../../sql/slice-sql.js";
 import { isPlainName, plainColumns } from "../pages/storage.js";
-import type { ShardFile, ShardFooter, ShardSchema, UnreadableColumn } from "../../port.js";
+import type { LegacyDates, ShardFile, ShardFooter, ShardSchema, UnreadableColumn } from "../../port.js";
 
 /** Files a query; one by one costs ten times as much. Bounds memory too. */
 const filesPerQuery = 256;
@@ -15,6 +15,7 @@ const filesAtOnce = 16;
 interface FileFacts extends Omit<ShardFooter, "schema"> {
   /** undefined: DuckDB is asked. */
   readonly schema: ShardSchema | undefined;
+  readonly legacyDates: readonly LegacyDates[];
 }
 
 /** Determines the columns of files whose footer is not enough for that. */
@@ -39,10 +40,11 @@ export async function* readFooters(
     const facts = await readFacts(files.slice(start, start + filesPerQuery), schemas);
     const unknown = facts.flatMap(({ path, schema }) => (schema === undefined ? [path] : []));
     const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);
-    for (const [index, fact] of facts.entries()) {
+    for (const [index, { legacyDates, ...fact }] of facts.entries()) {
       const file = files[start + index] ?? fact;
-      const schema = fact.schema ?? (await schemaByDuckDb(reader, { file, digest: digests?.get(fact.path) }, schemas));
-      yield { ...fact, schema };
+      const found = digests?.get(fact.path);
+      const digest = found && `${found} ${JSON.stringify(legacyDates)}`;
+      yield { ...fact, schema: fact.schema ?? (await schemaByDuckDb(reader, { file, digest }, schemas)) };
     }
   }
 }
@@ -68,13 +70,18 @@ async function schemaByDuckDb(
 }
 
 /** Gives columns their names in the file: DuckDB renames those that only case tells from another one. */
-function namedSchema(path: string, found: readonly SourceColumn[], { leaves, doubles }: Footer): ShardSchema {
+function namedSchema(path: string, found: readonly SourceColumn[], footer: Footer): ShardSchema {
+  const { leaves, doubles } = footer;
   const names = new Map(leaves.map((leaf) => [leaf.column, leaf.path[0] ?? ""]));
   const columns = found.map((column, index) => {
     const name = names.get(index) ?? "";
     return names.size === found.length && isPlainName(name) ? { ...column, name } : column;
   });
-  return checkedSchema(path, columns, [...doubles.map(unreadable), ...doubles.flatMap((double) => renamed(double, leaves))]);
+  return checkedSchema(path, {
+    columns,
+    unreadable: [...doubles.map(unreadable), ...doubles.flatMap((double) => renamed(double, leaves))],
+    legacyDates: legacyDatesOf(footer),
+  });
 }
 
 function unreadable({ path, other }: Double): UnreadableColumn {
@@ -112,8 +119,9 @@ function summary(path: string, footer: Footer, schemas: Map<string, ShardSchema>
   const closed = rowGroups.flatMap(({ chunks }) => chunks.filter(({ encrypted }) => encrypted));
   const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
   const columns = footer.encrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
-  const schema = columns && plainSchema(path, columns, schemas);
-  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, schema, nulls: statedNulls(footer) };
+  const legacyDates = legacyDatesOf(footer);
+  const schema = columns && plainSchema(path, { columns, unreadable: [], legacyDates }, schemas);
+  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, schema, legacyDates, nulls: statedNulls(footer) };
 }
 
 function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {
@@ -129,20 +137,29 @@ function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {
   return nulls;
 }
 
-function plainSchema(path: string, columns: readonly SourceColumn[], schemas: Map<string, ShardSchema>): ShardSchema {
-  const digest = JSON.stringify(columns);
-  const met = schemas.get(digest) ?? checkedSchema(path, columns);
+/** The columns that Spark says to have written in its older calendar. */
+function legacyDatesOf({ leaves, metadata }: Footer): LegacyDates[] {
+  const timeZone = metadata.get(sparkKeys.timeZone) ?? "";
+  return leaves.flatMap(({ path: [column = ""], type, annotation }) => {
+    const isDated = annotation === "date" || annotation.startsWith("timestamp");
+    const key = type === int96 ? sparkKeys.int96 : isDated ? sparkKeys.dateTime : undefined;
+    return key !== undefined && metadata.has(key) ? [{ column, key, timeZone }] : [];
+  });
+}
+
+/** The number of a physical type of parquet.thrift. */
+const int96 = 3;
+
+function plainSchema(path: string, schema: ShardSchema, schemas: Map<string, ShardSchema>): ShardSchema {
+  const digest = JSON.stringify(schema);
+  const met = schemas.get(digest) ?? checkedSchema(path, schema);
   schemas.set(digest, met);
   return met;
 }
 
-function checkedSchema(
-  path: string,
-  columns: readonly SourceColumn[],
-  unreadable: readonly UnreadableColumn[] = [],
-): ShardSchema {
-  if (columns.some(({ name }) => name.toLowerCase() === rowNumberColumn)) {
+function checkedSchema(path: string, schema: ShardSchema): ShardSchema {
+  if (schema.columns.some(({ name }) => name.toLowerCase() === rowNumberColumn)) {
     throw reservedName(path);
   }
-  return { columns, unreadable };
+  return schema;
 }

@@ -58,6 +58,7 @@ const convertedTypes = new Map([
   [0, "text"],
   [3, "list"],
   [6, "date"],
+  [9, "timestamp millis"],
   [10, "timestamp micros"],
   [11, "uint8"],
   [12, "uint16"],
