@@ -107,7 +107,9 @@ function sourceColumn(name: string, from: DuckDBType | undefined): SourceColumn 
 
 /** DuckDB's name of a type, without the coordinate system of a geometry, which can be a page of JSON. */
 function typeText(type: DuckDBType | undefined): string {
-  return String(type).replaceAll("SQLNULL", "NULL").replaceAll(/GEOMETRY\('(?:[^']|'')*'\)/g, "GEOMETRY");
+  return String(type)
+    .replaceAll("SQLNULL", "NULL")
+    .replaceAll(/GEOMETRY\('(?:[^']|'')*'\)/g, "GEOMETRY");
 }
 
 /** The most digits of DuckDB's decimals. It reads wider ones as DOUBLE, with wrong values. */

@@ -1,5 +1,5 @@
 import type { DuckDBDataChunk, DuckDBType } from "@duckdb/node-api";
-import { jsonOf } from "../../columnar/json-text.js";
+import { exactText, jsonOf } from "../../columnar/json-text.js";
 import type { ColumnType } from "../../columnar/types.js";
 import { readColumn } from "../../duckdb/read-vector.js";
 import { columnTypeOf } from "../../duckdb/types.js";
@@ -18,8 +18,8 @@ export async function describeRows(
   const { file, rows, columns, partitions, expressions } = request;
   await check.all(expressions);
   const values = columns.map((column) => columnSql(column, partitions));
-  // DuckDB cannot write each timestamp as text: NULL here, the value itself behind it.
-  const texts = values.map((value) => `TRY(CAST(${value} AS VARCHAR))`);
+  // NULL for what DuckDB cannot write as text; the values themselves come behind the texts.
+  const texts = values.map((value) => `CASE WHEN NOT ${hasTimes(value)} THEN TRY(CAST(${value} AS VARCHAR)) END`);
   const folders = expressions?.folders.map(({ name }) => name) ?? [];
   const uses = expressions?.list.flatMap((expression) => expression.uses) ?? [];
   const wanted = new Map<string, ColumnType | undefined>();
@@ -57,6 +57,11 @@ export async function describeRows(
   });
 }
 
+/** Whether a type has times of day in it: DuckDB ends the process where it writes one below 0 or above 24 hours. */
+function hasTimes(value: string): string {
+  return `regexp_matches(replace(typeof(${value}), 'WITH TIME ZONE', ''), '\\bTIME(_NS)?\\b')`;
+}
+
 /** DuckDB calls the first and the last nanosecond infinite. */
 function isOfNanos(type: DuckDBType | undefined): boolean {
   return String(type).includes("TIMESTAMP_NS");
@@ -72,7 +77,9 @@ function ownText(
     return null;
   }
   const known = type === undefined ? undefined : columnTypeOf(type);
-  return known === undefined
-    ? `a ${String(type)}`
-    : jsonOf(known, readColumn(chunk, column, known), row).replace(/^"(.*)"$/, "$1");
+  if (known === undefined) {
+    return `a ${String(type)}`;
+  }
+  const values = readColumn(chunk, column, known);
+  return exactText(known, values, row) ?? jsonOf(known, values, row);
 }

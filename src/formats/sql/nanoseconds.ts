@@ -1,6 +1,7 @@
 import type { ColumnType, SourceColumn } from "../../columnar/types.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
 import { quoteText } from "../../duckdb/sql.js";
+import { assertNever } from "../../util/errors.js";
 import { parseExpression } from "./check-expression.js";
 import { isObject } from "./expression-parts.js";
 
@@ -109,6 +110,8 @@ function hasNanos(type: ColumnType): boolean {
       return hasNanos(type.element);
     case "struct":
       return type.fields.some((field) => hasNanos(field.type));
+    default:
+      return assertNever(type);
   }
 }
 

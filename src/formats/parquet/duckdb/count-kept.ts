@@ -9,10 +9,7 @@ import { areReadableTogether, readableParts } from "./readable-parts.js";
  * Several slices are whole shards with the same partitions.
  * @throws JobError SHARD_CORRUPT; what DuckDB says
  */
-export async function countKept(
-  { pool, memory, exact }: ReadTools,
-  slices: readonly SliceRequest[],
-): Promise<number> {
+export async function countKept({ pool, memory, exact }: ReadTools, slices: readonly SliceRequest[]): Promise<number> {
   const count = (slice: SliceRequest, table: string): Promise<number> =>
     pool.use(async (connection) => {
       const [row] = (await connection.runAndReadAll(keptCountSql(slice, table))).getRows();

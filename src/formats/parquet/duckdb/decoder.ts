@@ -42,7 +42,9 @@ export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): Parq
   const opened = new Map<number, DuckDbReader>();
   /** DuckDB's threads are fixed when it is opened. */
   const readerOf = (count: number): DuckDbReader => {
-    const reader = opened.get(count) ?? openDuckDbReader({ ...options, folders: [...options.folders, exact.folder], threads: count });
+    const reader =
+      opened.get(count) ??
+      openDuckDbReader({ ...options, folders: [...options.folders, exact.folder], threads: count });
     opened.set(count, reader);
     return reader;
   };

@@ -45,7 +45,9 @@ export interface ExactShard {
 
 /** Whether DuckDB reads one of these columns with another type or other values than the plan has. */
 export function isInexact({ leaves }: Footer, columns: ReadColumns): boolean {
-  return leavesIn(leaves, columns).some(({ annotation, utcNanosAt }) => annotation === "null" || utcNanosAt !== undefined);
+  return leavesIn(leaves, columns).some(
+    ({ annotation, utcNanosAt }) => annotation === "null" || utcNanosAt !== undefined,
+  );
 }
 
 function leavesIn(leaves: readonly Leaf[], columns: ReadColumns): Leaf[] {
@@ -75,7 +77,10 @@ export function exactTables(): ExactTables {
     folder,
     async parts(slice, footer) {
       return needsCopy(footer, plannedColumns(slice.projection))
-        ? (await sliceWindows(slice, copyBytes)).map(({ ranges, ...rows }) => ({ slice: { ...slice, ...rows }, ranges }))
+        ? (await sliceWindows(slice, copyBytes)).map(({ ranges, ...rows }) => ({
+            slice: { ...slice, ...rows },
+            ranges,
+          }))
         : [{ slice, ranges: [] }];
     },
     async use(shard, work) {

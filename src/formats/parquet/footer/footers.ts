@@ -121,7 +121,16 @@ function summary(path: string, footer: Footer, schemas: Map<string, ShardSchema>
   const columns = footer.encrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
   const legacyDates = legacyDatesOf(footer);
   const schema = columns && plainSchema(path, { columns, unreadable: [], legacyDates }, schemas);
-  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, schema, legacyDates, nulls: statedNulls(footer) };
+  return {
+    path,
+    rows,
+    rowGroups: rowGroups.length,
+    sizeBytes,
+    encrypted,
+    schema,
+    legacyDates,
+    nulls: statedNulls(footer),
+  };
 }
 
 function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {

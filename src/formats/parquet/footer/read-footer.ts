@@ -75,7 +75,16 @@ function parse(
   }
   const { leaves, doubles } = leavesOf(elements);
   // No spread of rest properties: V8 would give each such object a hidden class of its own, and never free it.
-  return { sizeBytes, pagesEnd, rows, rowGroups, leaves: metadata.has(geoKey) ? withoutMeaning(leaves) : leaves, doubles, metadata, encrypted };
+  return {
+    sizeBytes,
+    pagesEnd,
+    rows,
+    rowGroups,
+    leaves: metadata.has(geoKey) ? withoutMeaning(leaves) : leaves,
+    doubles,
+    metadata,
+    encrypted,
+  };
 }
 
 /** The key of GeoParquet's metadata, which declares columns of bytes to be geometries. */
