@@ -1,7 +1,9 @@
+import type { ConnectionPool } from "../../../duckdb/pool.js";
+import type { MemoryBudget } from "../../../util/memory-budget.js";
 import { plannedColumns } from "../../planned-columns.js";
 import type { SliceRequest } from "../../port.js";
 import { keptCountSql, slicesTable } from "../../sql/slice-sql.js";
-import type { ReadTools } from "./decoder.js";
+import type { ExactTables } from "./exact-table.js";
 import { areReadableTogether, readableParts } from "./readable-parts.js";
 
 /**
@@ -9,7 +11,14 @@ import { areReadableTogether, readableParts } from "./readable-parts.js";
  * Several slices are whole shards with the same partitions.
  * @throws JobError SHARD_CORRUPT; what DuckDB says
  */
-export async function countKept({ pool, memory, exact }: ReadTools, slices: readonly SliceRequest[]): Promise<number> {
+export async function countKept(
+  {
+    pool,
+    memory,
+    exact,
+  }: { readonly pool: ConnectionPool; readonly memory: MemoryBudget; readonly exact: ExactTables },
+  slices: readonly SliceRequest[],
+): Promise<number> {
   const count = (slice: SliceRequest, table: string): Promise<number> =>
     pool.use(async (connection) => {
       const [row] = (await connection.runAndReadAll(keptCountSql(slice, table))).getRows();

@@ -76,7 +76,7 @@ export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): Parq
   };
 }
 
-export interface ReadTools {
+interface ReadTools {
   readonly pool: ConnectionPool;
   readonly memory: MemoryBudget;
   readonly exact: ExactTables;
